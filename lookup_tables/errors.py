@@ -1,0 +1,18 @@
+"""Errors of `lookup_tables`: one type per cause, each message says what, where and what to do.
+
+TableError
+├── InvalidTableError   entries contradict each other or lie outside their range
+└── TableFileError      a table or bundle file is damaged, or of an unknown version
+"""
+
+
+class TableError(Exception):
+    """Root of the errors that `lookup_tables` raises."""
+
+
+class InvalidTableError(TableError):
+    """Entries contradict each other or lie outside what the format can hold."""
+
+
+class TableFileError(TableError):
+    """A table or bundle file is damaged, truncated or of an unknown version."""

@@ -1,0 +1,1 @@
+"""What the synthesizer may use of a machine, and why the rest was dropped."""

@@ -1,0 +1,1 @@
+"""Schedules: expert and synthesized algorithms, their proof, simulated time and bound."""

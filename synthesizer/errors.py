@@ -1,0 +1,28 @@
+"""Errors of `synthesizer`: one type per cause, each message says what, where and what to do.
+
+SynthesisError
+├── AlgorithmFileError   a schedule file cannot be read
+├── DefectError          the verifier found a defect
+├── InfeasibleError      no schedule exists under the given sketch
+└── SolverError          the solver is missing or gave nothing usable
+"""
+
+
+class SynthesisError(Exception):
+    """Root of the errors that `synthesizer` raises."""
+
+
+class AlgorithmFileError(SynthesisError):
+    """A schedule file is unreadable or malformed."""
+
+
+class DefectError(SynthesisError):
+    """A schedule that must be right was proved wrong."""
+
+
+class InfeasibleError(SynthesisError):
+    """No schedule exists for this collective on this sketch."""
+
+
+class SolverError(SynthesisError):
+    """The solver is missing, or stopped without a usable result."""

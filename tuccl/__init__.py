@@ -1,0 +1,3 @@
+"""The application: command line, pipeline, search, measurement backends, NCCL runtime."""
+
+__version__ = "0.1.0"
