@@ -1,0 +1,11 @@
+"""Where real machines' data lies, when it is there: a folder `shared/data` beside the checkout."""
+
+from pathlib import Path
+
+import pytest
+
+SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+requires_shared_data = pytest.mark.skipif(
+    not SHARED_DATA.is_dir(), reason=f"shared data not present: {SHARED_DATA}"
+)
