@@ -1,0 +1,49 @@
+"""Files are written beside their place and renamed: a reader sees the old file or the new one.
+
+Every file that the product writes, except the append-only measurement log, goes through here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from tuccl.errors import WorkspaceError
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Replace `path` by `content`, or leave it as it was.
+
+    Raises:
+        WorkspaceError: when the file cannot be written; no partial file stays behind.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> WorkspaceError:
+    """The error for a person whose file could not be written: what, where, what to do."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        remedy = "free some space and run the same command again: it continues"
+    elif error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        remedy = "choose a directory that you may write"
+    else:
+        remedy = "check the path"
+    return WorkspaceError(f"cannot write {path}: {error.strerror}; {remedy}")

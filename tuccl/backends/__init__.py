@@ -1,0 +1,1 @@
+"""Measurement backends: all answer the same small protocol (`tuccl.backends.protocol`)."""

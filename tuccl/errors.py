@@ -1,0 +1,54 @@
+"""Errors of the application and the exit codes of its commands.
+
+TucclError
+├── UsageError        the command line asks for something that does not exist
+├── WorkspaceError    the workspace cannot be read or written, or its disk is full
+│   └── WorkspaceBusyError  another run holds it
+└── MeasurementError  a backend cannot measure what it was asked for
+
+Each package has its own root (`ProbeError`, `SketchError`, `SynthesisError`, `TableError`); the
+command line turns all of them into one line on standard error and the exit code given here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the exit code of every command means; documented in docs/commands.md."""
+
+    OK = 0
+    """Done, or nothing to do."""
+    FINDING = 1
+    """The command worked and found something wrong: a defect, a missing entry."""
+    BAD_INPUT = 2
+    """The command line or a file named on it cannot be used; nothing was written."""
+    ENVIRONMENT = 3
+    """The workspace is busy, unwritable or its disk is full; what was finished is kept."""
+    INTERRUPTED = 130
+    """Stopped by Ctrl-C; the same command continues."""
+
+
+class TucclError(Exception):
+    """Root of the errors that the application raises itself."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class UsageError(TucclError):
+    """The command line asks for something that does not exist."""
+
+
+class WorkspaceError(TucclError):
+    """The workspace cannot be read or written."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class WorkspaceBusyError(WorkspaceError):
+    """Another run holds the workspace."""
+
+
+class MeasurementError(TucclError):
+    """A backend cannot measure what it was asked for."""

@@ -1,0 +1,1 @@
+"""The search: the space as data, Hyperband's plan, TPE by ask and tell, and MRACO."""

@@ -1,0 +1,94 @@
+"""`Config`: one point of the search space, and `Task`, what it is tried on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.sizes import format_size
+
+DEFAULT_ALGORITHM = "default"
+"""`Config.algorithm` of NCCL's own choice."""
+SCHEDULE_PREFIX = "schedule:"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Config:
+    """A configuration: what runs and with which parameters.
+
+    For NCCL's built-in algorithms `nthreads` and `buffer_bytes` hold per process (they are read
+    once from the environment), the rest per call; for schedules everything holds per call.
+    """
+
+    algorithm: str
+    """A value of `NcclAlgorithm`, `schedule:<content hash>`, or `default`."""
+    protocol: str = ""
+    """A value of `NcclProtocol`; empty for `default`."""
+    nchannels: int = 0
+    """0: the runtime's own count."""
+    nthreads: int = 0
+    """0: the runtime's own count."""
+    buffer_bytes: int = 0
+    """0: the runtime's own size."""
+
+    @property
+    def schedule(self) -> str:
+        """Content hash of the schedule, empty for built-ins."""
+        return self.algorithm.removeprefix(SCHEDULE_PREFIX) if self.is_schedule else ""
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether a schedule runs instead of a built-in algorithm."""
+        return self.algorithm.startswith(SCHEDULE_PREFIX)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether NCCL chooses algorithm, protocol and channels itself."""
+        return self.algorithm == DEFAULT_ALGORITHM
+
+    @property
+    def builtin(self) -> NcclAlgorithm:
+        """The built-in algorithm.
+
+        Raises:
+            ValueError: for schedules and the default.
+        """
+        return NcclAlgorithm(self.algorithm)
+
+    @property
+    def nccl_protocol(self) -> NcclProtocol:
+        """The protocol.
+
+        Raises:
+            ValueError: for the default.
+        """
+        return NcclProtocol(self.protocol)
+
+    def describe(self) -> str:
+        """For people: `ring LL128 ch16 th256 buf4M`."""
+        parts = [self.algorithm, self.protocol]
+        if self.nchannels:
+            parts.append(f"ch{self.nchannels}")
+        if self.nthreads:
+            parts.append(f"th{self.nthreads}")
+        if self.buffer_bytes:
+            parts.append(f"buf{format_size(self.buffer_bytes)}")
+        return " ".join(part for part in parts if part)
+
+
+STOCK = Config(DEFAULT_ALGORITHM)
+"""NCCL with nothing set: what every speedup is counted against."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """An operation of one size on one communicator shape."""
+
+    operation: Operation
+    size_bytes: int
+    shape: Shape
+
+    @property
+    def name(self) -> str:
+        """Unique in a run: `all_reduce-1048576`."""
+        return f"{self.operation.value}-{self.size_bytes}"

@@ -1,0 +1,58 @@
+"""Hyperband's plan as a pure function.
+
+Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (JMLR 2018),
+Algorithm 1. TuCCL's Algorithm 1 prints the plan with the roles of n and R exchanged (line 3 against
+line 4: the bracket with the most configurations would run them all at full cost); this is the
+original, see docs/deviations.md.
+
+A budget is a number of repetitions of one measurement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One halving step: so many configurations reach so many repetitions each."""
+
+    configs: int
+    repeats: int
+    """Repetitions that each of them has in total at the end of the rung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """Successive halving from many cheap measurements to few expensive ones."""
+
+    rungs: tuple[Rung, ...]
+
+
+def hyperband_plan(max_repeats: int, eta: int, min_repeats: int = 1) -> tuple[Bracket, ...]:
+    """Brackets from the most exploring to the plain one.
+
+    With `max_repeats` 27, `eta` 3: 27 configurations at 1 repetition, 9 at 3, 3 at 9, 1 at 27; then
+    brackets that start at 3, 9 and 27 repetitions.
+
+    Raises:
+        ValueError: unless 1 <= min_repeats <= max_repeats and eta >= 2.
+    """
+    if eta < 2:
+        raise ValueError(f"eta is {eta}, but must be at least 2")
+    if not 1 <= min_repeats <= max_repeats:
+        raise ValueError(
+            f"min_repeats is {min_repeats}, but must lie between 1 and max_repeats {max_repeats}"
+        )
+    deepest = 0
+    while min_repeats * eta ** (deepest + 1) <= max_repeats:
+        deepest += 1
+    brackets = []
+    for s in range(deepest, -1, -1):
+        configs = -(-(deepest + 1) * eta**s // (s + 1))  # ceil((s_max + 1) / (s + 1) * eta^s)
+        rungs = tuple(
+            Rung(configs=max(1, configs // eta**i), repeats=max(1, max_repeats // eta ** (s - i)))
+            for i in range(s + 1)
+        )
+        brackets.append(Bracket(rungs))
+    return tuple(brackets)
