@@ -1,0 +1,336 @@
+"""The bundle: one checksummed binary file that the tuner plugin loads, written and read here.
+
+`bundle_bytes` turns a table into the file, `read_bundle` turns a file back into values and refuses
+whatever the plugin would refuse. The same table always gives the same bytes: there is no time
+stamp, and ranks compare tables by the CRC alone. Format: docs/bundle-format.md.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, pairwise
+from typing import Any
+
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.errors import InvalidTableError, TableFileError
+from lookup_tables.lookup import MAX_CHANNELS, TableIndex, check_table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+    Table,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleEntry:
+    """What the bundle keeps of an entry; samples, spread and provenance stay in the Parquet."""
+
+    key: Key
+    builtin: BuiltinConfig | None
+    schedule: ScheduleConfig | None
+    builtin_time_us: float
+    """Rounded to 32 bits; 0 when there is no built-in configuration."""
+    default_time_us: float
+    """Rounded to 32 bits."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Contents of a bundle file."""
+
+    crc: int
+    topology_name: str
+    fingerprint: str
+    gpu_models: tuple[str, ...]
+    entries: tuple[BundleEntry, ...]
+    profile: Mapping[str, str]
+    schedules: tuple[StoredSchedule, ...]
+
+    @cached_property
+    def _index(self) -> TableIndex[BundleEntry]:
+        return TableIndex(self.entries)
+
+    def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> BundleEntry | None:
+        """The entry that applies to a call, None where NCCL is left alone."""
+        return self._index.lookup(operation, size_bytes, shape)
+
+
+def bundle_bytes(table: Table) -> bytes:
+    """The bundle of a table.
+
+    Raises:
+        InvalidTableError: The table breaks a rule of `check_table`.
+    """
+    check_table(table)
+    text = _TextPool()
+    identity = layout.IDENTITY.pack(*text.add(table.fingerprint), *text.add(table.topology_name))
+    profile = [(*text.add(name), *text.add(value)) for name, value in sorted(table.profile.items())]
+    schedules = [
+        (*text.add(stored.content_hash), *text.add(stored.name), *text.add(stored.msccl_xml))
+        for stored in table.schedules
+    ]
+    position = {stored.content_hash: index for index, stored in enumerate(table.schedules)}
+    sections = {
+        SectionKind.IDENTITY: identity,
+        SectionKind.GPU_MODELS: b"".join(_pack_gpu_model(model) for model in table.gpu_models),
+        SectionKind.SHAPES: _pack_shapes(table.entries),
+        SectionKind.ENTRIES: b"".join(_pack_entry(entry, position) for entry in table.entries),
+        SectionKind.PROFILE: b"".join(layout.PROFILE.pack(*record) for record in profile),
+        SectionKind.SCHEDULES: b"".join(layout.SCHEDULE.pack(*record) for record in schedules),
+        SectionKind.TEXT: text.data(),
+    }
+    return _assemble(sections)
+
+
+def bundle_crc(data: bytes) -> int:
+    """CRC-32 (zlib's polynomial) over all of a bundle but its CRC field; people see it as %08x."""
+    head = zlib.crc32(data[: layout.CRC_OFFSET])
+    return zlib.crc32(data[layout.CRC_OFFSET + layout.CRC_BYTES :], head)
+
+
+class _TextPool:
+    """Texts one after the other, each distinct text once."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[int, int]] = {}
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, text: str) -> tuple[int, int]:
+        if text not in self._places:
+            data = text.encode()
+            if self._size + len(data) > 0xFFFFFFFF:
+                raise InvalidTableError("texts and schedules of a bundle exceed 4 GiB; drop some")
+            self._places[text] = (self._size, len(data))
+            self._parts.append(data)
+            self._size += len(data)
+        return self._places[text]
+
+    def data(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def _pack_gpu_model(model: str) -> bytes:
+    vendor, device = model.split(":")
+    return layout.GPU_MODEL.pack(int(vendor, 16), int(device, 16), 0)
+
+
+def _pack_shapes(entries: tuple[Entry, ...]) -> bytes:
+    records = []
+    first = 0
+    for shape, of_shape in groupby(entries, key=lambda entry: entry.key.shape):
+        slots = [(0, 0)] * layout.OPERATION_SLOTS
+        for operation, group in groupby(of_shape, key=lambda entry: entry.key.operation):
+            count = sum(1 for _ in group)
+            slots[layout.OPERATIONS.index(operation)] = (first, count)
+            first += count
+        flat = [number for slot in slots for number in slot]
+        records.append(layout.SHAPE.pack(shape.ranks, shape.nodes, shape.ranks_per_node, 0, *flat))
+    return b"".join(records)
+
+
+def _pack_entry(entry: Entry, schedule_position: Mapping[str, int]) -> bytes:
+    builtin, schedule = entry.builtin, entry.schedule
+    builtin_codes = (layout.NO_CODE, layout.NO_CODE, 0)
+    if builtin is not None:
+        builtin_codes = (
+            layout.ALGORITHMS.index(builtin.algorithm),
+            layout.PROTOCOLS.index(builtin.protocol),
+            builtin.nchannels,
+        )
+    executor = (layout.NO_SCHEDULE, layout.NO_CODE, 0, 0, 0, 0)
+    if schedule is not None:
+        executor = (
+            schedule_position[schedule.schedule],
+            layout.PROTOCOLS.index(schedule.protocol),
+            0,
+            schedule.nchannels,
+            schedule.nthreads,
+            schedule.buffer_bytes,
+        )
+    times = (entry.builtin_time_us or 0.0, entry.default_time_us)
+    return layout.ENTRY.pack(
+        entry.key.min_bytes, entry.key.max_bytes, *builtin_codes, *executor, *times
+    )
+
+
+def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:
+    offset = layout.HEADER.size + len(sections) * layout.SECTION.size
+    directory, body = [], []
+    for kind, data in sections.items():
+        record_bytes = layout.RECORDS[kind].size
+        directory.append(
+            layout.SECTION.pack(
+                kind,
+                layout.SECTION_REQUIRED,
+                offset,
+                len(data),
+                len(data) // record_bytes,
+                record_bytes,
+            )
+        )
+        padded = data + bytes(-len(data) % layout.ALIGNMENT)
+        body.append(padded)
+        offset += len(padded)
+    header = (layout.MAGIC, layout.FORMAT_VERSION, 0, layout.HEADER.size, len(sections), offset)
+    data = b"".join([layout.HEADER.pack(*header), *directory, *body])
+    crc = struct.pack("<I", bundle_crc(data))
+    return data[: layout.CRC_OFFSET] + crc + data[layout.CRC_OFFSET + layout.CRC_BYTES :]
+
+
+def read_bundle(data: bytes, source: str) -> Bundle:
+    """Contents of a bundle file.
+
+    Args:
+        data: The whole file.
+        source: Its name, for messages.
+
+    Raises:
+        TableFileError: Not a bundle, damaged, truncated, or of a version this release cannot read.
+    """
+    crc = _check_header(data, source)
+    try:
+        return _decode(_sections(data, source), crc)
+    except (struct.error, ValueError, IndexError, KeyError) as error:
+        raise TableFileError(
+            f"{source}: the bundle contradicts itself ({error}); write it again with `tuccl ship`"
+        ) from error
+
+
+def _check_header(data: bytes, source: str) -> int:
+    if not data.startswith(layout.MAGIC):
+        raise TableFileError(f"{source}: not a TuCCL bundle; write one with `tuccl ship`")
+    if len(data) < layout.HEADER.size:
+        raise TableFileError(f"{source}: truncated at {len(data)} bytes; copy the bundle again")
+    _, version, crc, header_bytes, _, total = layout.HEADER.unpack_from(data)
+    if version != layout.FORMAT_VERSION:
+        raise TableFileError(
+            f"{source}: bundle format {version}, this release reads {layout.FORMAT_VERSION}; "
+            "write it again with this release's `tuccl ship`"
+        )
+    if total != len(data) or header_bytes != layout.HEADER.size:
+        raise TableFileError(
+            f"{source}: damaged: {len(data)} bytes instead of {total}; copy the bundle again"
+        )
+    if bundle_crc(data) != crc:
+        raise TableFileError(
+            f"{source}: damaged: CRC {bundle_crc(data):08x} instead of {crc:08x}; "
+            "copy the bundle again"
+        )
+    return int(crc)
+
+
+def _sections(data: bytes, source: str) -> dict[SectionKind, bytes]:
+    count = layout.HEADER.unpack_from(data)[4]
+    sections: dict[SectionKind, bytes] = {}
+    for index in range(count):
+        record = layout.SECTION.unpack_from(data, layout.HEADER.size + index * layout.SECTION.size)
+        number, flags, offset, size, records, record_bytes = record
+        if offset % layout.ALIGNMENT or offset + size > len(data):
+            raise ValueError(f"section {number} lies outside the file")
+        if number not in layout.RECORDS:
+            if flags & layout.SECTION_REQUIRED:
+                raise TableFileError(
+                    f"{source}: needs section {number}, which a newer release introduced; "
+                    "update TuCCL or write the bundle again with this release"
+                )
+            continue
+        kind = SectionKind(number)
+        if kind in sections:
+            raise ValueError(f"section {kind.name} appears twice")
+        if record_bytes != layout.RECORDS[kind].size or records * record_bytes != size:
+            raise ValueError(f"section {kind.name} has records of another size")
+        sections[kind] = data[offset : offset + size]
+    for kind in SectionKind:
+        if kind not in sections:
+            raise ValueError(f"section {kind.name} is missing")
+    return sections
+
+
+def _decode(sections: Mapping[SectionKind, bytes], crc: int) -> Bundle:
+    def text(offset: int, length: int) -> str:
+        if offset + length > len(sections[SectionKind.TEXT]):
+            raise ValueError("a text lies outside its section")
+        return sections[SectionKind.TEXT][offset : offset + length].decode()
+
+    def records(kind: SectionKind) -> list[tuple[Any, ...]]:
+        return list(layout.RECORDS[kind].iter_unpack(sections[kind]))
+
+    (identity,) = records(SectionKind.IDENTITY)
+    fingerprint = text(*identity[:2])
+    schedules = tuple(
+        StoredSchedule(text(*record[:2]), text(*record[2:4]), text(*record[4:]))
+        for record in records(SectionKind.SCHEDULES)
+    )
+    raw_entries = records(SectionKind.ENTRIES)
+    keys = _decode_keys(records(SectionKind.SHAPES), raw_entries, fingerprint)
+    return Bundle(
+        crc=crc,
+        topology_name=text(*identity[2:]),
+        fingerprint=fingerprint,
+        gpu_models=tuple(
+            f"{vendor:04x}:{device:04x}" for vendor, device, _ in records(SectionKind.GPU_MODELS)
+        ),
+        entries=tuple(
+            _decode_entry(key, raw, schedules) for key, raw in zip(keys, raw_entries, strict=True)
+        ),
+        profile={text(*record[:2]): text(*record[2:]) for record in records(SectionKind.PROFILE)},
+        schedules=schedules,
+    )
+
+
+def _decode_keys(
+    shape_records: list[tuple[Any, ...]], raw_entries: list[tuple[Any, ...]], fingerprint: str
+) -> list[Key]:
+    """Keys in the order of the entries; every entry belongs to one shape and operation."""
+    keys: list[Key | None] = [None] * len(raw_entries)
+    shapes = [Shape(*record[:3]) for record in shape_records]
+    if any(before >= after for before, after in pairwise(shapes)):
+        raise ValueError("shapes are not in ascending order")
+    for shape, record in zip(shapes, shape_records, strict=True):
+        for code, (first, count) in enumerate(zip(record[4::2], record[5::2], strict=True)):
+            if first + count > len(raw_entries):
+                raise ValueError("an operation's entries lie outside their section")
+            end = -1
+            for position in range(first, first + count):
+                start, stop = raw_entries[position][:2]
+                if keys[position] is not None or not end < start <= stop:
+                    raise ValueError(f"range {start}..{stop} is empty, overlaps or is not sorted")
+                keys[position] = Key(layout.OPERATIONS[code], start, stop, shape, fingerprint)
+                end = stop
+    found = [key for key in keys if key is not None]
+    if len(found) != len(keys):
+        raise ValueError("an entry belongs to no shape")
+    return found
+
+
+def _decode_entry(
+    key: Key, raw: tuple[Any, ...], schedules: tuple[StoredSchedule, ...]
+) -> BundleEntry:
+    algorithm, protocol, nchannels = raw[2:5]
+    position, schedule_protocol, _, schedule_nchannels, nthreads, buffer_bytes = raw[5:11]
+    builtin = None
+    if nchannels > MAX_CHANNELS:
+        raise ValueError(f"{nchannels} channels")
+    if algorithm != layout.NO_CODE:
+        builtin = BuiltinConfig(layout.ALGORITHMS[algorithm], layout.PROTOCOLS[protocol], nchannels)
+    schedule = None
+    if position != layout.NO_SCHEDULE:
+        schedule = ScheduleConfig(
+            schedules[position].content_hash,
+            layout.PROTOCOLS[schedule_protocol],
+            schedule_nchannels,
+            nthreads,
+            buffer_bytes,
+        )
+    return BundleEntry(key, builtin, schedule, raw[11], raw[12])

@@ -1,0 +1,76 @@
+"""The bundle's records, byte by byte: the one place that both writer and reader take them from.
+
+`tuccl/runtime/bundle_layout.h` is the same page for C, and docs/bundle-format.md describes it for
+people. All integers are little-endian, sections start at multiples of 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+
+MAGIC = b"TUCCLBDL"
+FORMAT_VERSION = 1
+ALIGNMENT = 8
+
+HEADER = struct.Struct("<8sIIIIQ")
+"""magic, version, crc32, header bytes, number of sections, total bytes."""
+CRC_OFFSET = 12
+CRC_BYTES = 4
+
+SECTION = struct.Struct("<IIQQII")
+"""kind, flags, offset, bytes, number of records, bytes per record."""
+SECTION_REQUIRED = 1
+"""Flag: a reader that does not know this kind must refuse the bundle."""
+
+
+class SectionKind(IntEnum):
+    """What a section holds."""
+
+    TEXT = 1
+    """UTF-8, without terminators; other records refer to it by offset and length."""
+    IDENTITY = 2
+    GPU_MODELS = 3
+    SHAPES = 4
+    ENTRIES = 5
+    PROFILE = 6
+    SCHEDULES = 7
+
+
+IDENTITY = struct.Struct("<IIII")
+"""fingerprint (text offset, length), topology name (text offset, length)."""
+GPU_MODEL = struct.Struct("<HHI")
+"""PCI vendor, PCI device, zero."""
+OPERATION_SLOTS = 8
+SHAPE = struct.Struct("<IIII" + "II" * OPERATION_SLOTS)
+"""ranks, nodes, ranks per node, zero; then per operation first entry and number of entries."""
+ENTRY = struct.Struct("<QQBBHIBBHIQff")
+"""min bytes, max bytes; algorithm, protocol, nchannels; schedule index; schedule protocol, zero,
+schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in µs."""
+PROFILE = struct.Struct("<IIII")
+"""name (text offset, length), value (text offset, length)."""
+SCHEDULE = struct.Struct("<IIIIII")
+"""content hash, name, MSCCL XML: text offset and length of each."""
+
+RECORDS = {
+    SectionKind.TEXT: struct.Struct("<s"),
+    SectionKind.IDENTITY: IDENTITY,
+    SectionKind.GPU_MODELS: GPU_MODEL,
+    SectionKind.SHAPES: SHAPE,
+    SectionKind.ENTRIES: ENTRY,
+    SectionKind.PROFILE: PROFILE,
+    SectionKind.SCHEDULES: SCHEDULE,
+}
+
+NO_CODE = 0xFF
+"""Algorithm and protocol of an entry without a built-in or schedule configuration."""
+NO_SCHEDULE = 0xFFFFFFFF
+
+OPERATIONS = tuple(Operation)
+"""By code. 0 to 4 are NCCL's ncclFunc_t values (NCCL 2.30 nccl_common.h)."""
+ALGORITHMS = tuple(NcclAlgorithm)
+"""By code: the rows of NCCL's cost table."""
+PROTOCOLS = tuple(NcclProtocol)
+"""By code: the columns of NCCL's cost table."""

@@ -1,0 +1,207 @@
+"""Finding the entry of a call, and the rules a table keeps so that the answer is unambiguous.
+
+A call is described by operation, size and communicator shape. The entry that applies is the one
+of exactly this shape and operation whose byte range (both ends inclusive) holds the size; where no
+range does, there is no entry and NCCL decides as it always would. Nothing is interpolated. The
+plugin's C lookup (`tuccl/runtime/selection.c`) has the same semantics.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+from lookup_tables.errors import InvalidTableError
+from lookup_tables.table import Entry, Key, Operation, Shape, Table
+
+MAX_SIZE_BYTES = 2**63 - 1
+"""Largest size a range may end at: the upper end of "this size and everything above"."""
+MAX_CHANNELS = 64
+"""NCCL's MAXCHANNELS since 2.27 (32 before)."""
+MAX_RANKS = 2**32 - 1
+MAX_THREADS = 1024
+
+_GPU_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Keyed(Protocol):
+    """Anything with the key of a table entry."""
+
+    @property
+    def key(self) -> Key:
+        """When it applies."""
+
+
+KeyedT = TypeVar("KeyedT", bound=Keyed)
+
+
+def key_order(key: Key) -> tuple[Shape, str, int]:
+    """The order of a table's entries: shape, operation by name, start of the range."""
+    return (key.shape, key.operation.value, key.min_bytes)
+
+
+class TableIndex(Generic[KeyedT]):
+    """Entries arranged for repeated lookups: a dict over (shape, operation), then bisection.
+
+    Args:
+        entries: With ranges that do not overlap within one (shape, operation), in any order.
+    """
+
+    def __init__(self, entries: Iterable[KeyedT]) -> None:
+        self._groups: dict[tuple[Shape, Operation], tuple[list[int], list[KeyedT]]] = {}
+        for entry in sorted(entries, key=lambda entry: key_order(entry.key)):
+            group = (entry.key.shape, entry.key.operation)
+            starts, members = self._groups.setdefault(group, ([], []))
+            starts.append(entry.key.min_bytes)
+            members.append(entry)
+
+    def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> KeyedT | None:
+        """The entry that applies to a call, None where NCCL is left alone."""
+        group = self._groups.get((shape, operation))
+        if group is None:
+            return None
+        starts, members = group
+        position = bisect_right(starts, size_bytes) - 1
+        if position < 0 or size_bytes > members[position].key.max_bytes:
+            return None
+        return members[position]
+
+
+def lookup(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> Entry | None:
+    """The entry of `table` that applies to one call, None where NCCL is left alone.
+
+    Reads the sorted entries in place (binary search); for many calls build a `TableIndex` once.
+    """
+    wanted = (shape, operation.value, size_bytes)
+    position = bisect_right(table.entries, wanted, key=lambda entry: key_order(entry.key)) - 1
+    if position < 0:
+        return None
+    entry = table.entries[position]
+    applies = (entry.key.shape, entry.key.operation) == (shape, operation)
+    return entry if applies and size_bytes <= entry.key.max_bytes else None
+
+
+def check_table(table: Table) -> None:
+    """Check every rule that lookup, Parquet record and bundle rely on.
+
+    Raises:
+        InvalidTableError: The first rule that is broken, with the entry that breaks it.
+    """
+    _check_machine(table)
+    _check_schedules(table)
+    known = {schedule.content_hash for schedule in table.schedules}
+    for entry in table.entries:
+        if entry.key.fingerprint != table.fingerprint:
+            raise InvalidTableError(
+                f"{_name(entry.key)}: tuned on topology {entry.key.fingerprint!r} but the table is "
+                f"for {table.fingerprint!r}; keep one table per topology"
+            )
+        _check_key(entry.key)
+        _check_config(entry, known)
+        _check_figures(entry)
+    _check_order(table.entries)
+
+
+def _name(key: Key) -> str:
+    shape = f"{key.shape.ranks} ranks on {key.shape.nodes} nodes"
+    return f"entry {key.operation.value} {key.min_bytes}..{key.max_bytes} bytes, {shape}"
+
+
+def _check_machine(table: Table) -> None:
+    if not table.fingerprint:
+        raise InvalidTableError("the table has no topology fingerprint; tune it on a topology")
+    for model in table.gpu_models:
+        if not _GPU_MODEL.fullmatch(model):
+            raise InvalidTableError(
+                f"GPU model {model!r} is not PCI vendor:device in lower-case hex, like 10de:2335"
+            )
+    if list(table.gpu_models) != sorted(set(table.gpu_models)):
+        raise InvalidTableError(f"GPU models {table.gpu_models} are not sorted and distinct")
+    for variable, value in table.profile.items():
+        if not _VARIABLE.fullmatch(variable):
+            raise InvalidTableError(f"process profile: {variable!r} cannot name a variable")
+        if not value.isprintable():
+            raise InvalidTableError(f"process profile: {variable} has unprintable text {value!r}")
+
+
+def _check_schedules(table: Table) -> None:
+    hashes = [schedule.content_hash for schedule in table.schedules]
+    if hashes != sorted(set(hashes)):
+        raise InvalidTableError("schedules are not sorted by content hash, each once")
+
+
+def _check_key(key: Key) -> None:
+    if not 0 <= key.min_bytes <= key.max_bytes <= MAX_SIZE_BYTES:
+        raise InvalidTableError(
+            f"{_name(key)}: a range needs 0 <= min_bytes <= max_bytes <= {MAX_SIZE_BYTES}"
+        )
+    shape = key.shape
+    if not (1 <= shape.ranks <= MAX_RANKS and 1 <= shape.nodes <= shape.ranks):
+        raise InvalidTableError(f"{_name(key)}: a shape needs 1 <= nodes <= ranks")
+    if shape.ranks_per_node != 0 and shape.ranks_per_node * shape.nodes != shape.ranks:
+        raise InvalidTableError(
+            f"{_name(key)}: {shape.ranks_per_node} ranks per node contradict the shape; "
+            "0 says that nodes differ"
+        )
+
+
+def _check_config(entry: Entry, known_schedules: set[str]) -> None:
+    builtin, schedule = entry.builtin, entry.schedule
+    if builtin is None and schedule is None:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: names no winner; leave out entries where NCCL's default is best"
+        )
+    if builtin is not None and not 0 <= builtin.nchannels <= MAX_CHANNELS:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: {builtin.nchannels} channels, NCCL has 0 (its own) "
+            f"to {MAX_CHANNELS}"
+        )
+    if schedule is None:
+        return
+    if schedule.schedule not in known_schedules:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: refers to schedule {schedule.schedule}, which the table lacks"
+        )
+    if not (
+        0 <= schedule.nchannels <= MAX_CHANNELS
+        and 0 <= schedule.nthreads <= MAX_THREADS
+        and 0 <= schedule.buffer_bytes <= MAX_SIZE_BYTES
+    ):
+        raise InvalidTableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
+
+
+def _check_figures(entry: Entry) -> None:
+    times = [entry.time_us, entry.default_time_us, entry.spread]
+    if entry.builtin_time_us is not None:
+        times.append(entry.builtin_time_us)
+    if not all(math.isfinite(time) and time >= 0 for time in times):
+        raise InvalidTableError(
+            f"{_name(entry.key)}: a time or the spread is negative or not finite"
+        )
+    if (entry.builtin is None) != (entry.builtin_time_us is None):
+        raise InvalidTableError(
+            f"{_name(entry.key)}: a built-in configuration and its time come together or not at all"
+        )
+    if not 0 <= entry.samples <= MAX_SIZE_BYTES:
+        raise InvalidTableError(f"{_name(entry.key)}: {entry.samples} samples")
+    if not entry.key.min_bytes <= entry.tuned_bytes <= entry.key.max_bytes:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: was measured at {entry.tuned_bytes} bytes, outside its range"
+        )
+
+
+def _check_order(entries: tuple[Entry, ...]) -> None:
+    for before, after in pairwise(entries):
+        if key_order(before.key) > key_order(after.key):
+            raise InvalidTableError(
+                f"{_name(after.key)}: out of order; entries are sorted by shape, operation name "
+                "and min_bytes"
+            )
+        same = (before.key.shape, before.key.operation) == (after.key.shape, after.key.operation)
+        if same and after.key.min_bytes <= before.key.max_bytes:
+            raise InvalidTableError(f"{_name(after.key)}: overlaps with {_name(before.key)}")

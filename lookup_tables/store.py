@@ -1,0 +1,248 @@
+"""The Parquet record of a table, for people and pandas: one row per entry, flat columns.
+
+`pandas.read_parquet` shows the entries as they are; what belongs to the whole table (profile,
+schedules, topology, format version) travels in the schema metadata under keys that start with
+`tuccl.`. pyarrow is imported when first needed, because it costs more than everything else here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from lookup_tables.errors import InvalidTableError, TableFileError
+from lookup_tables.lookup import check_table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+    Table,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT_VERSION = 1
+
+_COLUMNS: tuple[tuple[str, str, bool], ...] = (
+    ("operation", "string", False),
+    ("min_bytes", "int64", False),
+    ("max_bytes", "int64", False),
+    ("ranks", "int64", False),
+    ("nodes", "int64", False),
+    ("ranks_per_node", "int64", False),
+    ("fingerprint", "string", False),
+    ("tuned_bytes", "int64", False),
+    ("builtin_algorithm", "string", True),
+    ("builtin_protocol", "string", True),
+    ("builtin_nchannels", "int64", True),
+    ("schedule", "string", True),
+    ("schedule_protocol", "string", True),
+    ("schedule_nchannels", "int64", True),
+    ("schedule_nthreads", "int64", True),
+    ("schedule_buffer_bytes", "int64", True),
+    ("time_us", "float64", False),
+    ("builtin_time_us", "float64", True),
+    ("default_time_us", "float64", False),
+    ("samples", "int64", False),
+    ("spread", "float64", False),
+    ("tuned_at", "string", False),
+    ("versions", "string", False),
+)
+"""Name, Arrow type and whether it may be null."""
+
+
+def table_to_parquet_bytes(table: Table) -> bytes:
+    """A table as a Parquet file; the same table and pyarrow release give the same bytes.
+
+    Raises:
+        InvalidTableError: The table breaks a rule of `check_table`.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    check_table(table)
+    schema = _schema().with_metadata(_metadata(table))
+    rows = [_row(entry) for entry in table.entries]
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), buffer, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def table_from_parquet_bytes(data: bytes, source: str) -> Table:
+    """The table of a Parquet file.
+
+    Args:
+        data: The whole file.
+        source: Its name, for messages.
+
+    Raises:
+        TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        arrow = pq.read_table(io.BytesIO(data), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise TableFileError(
+            f"{source}: not a readable Parquet file ({_first_line(error)}); restore it or tune"
+            " again"
+        ) from error
+    metadata = _read_metadata(arrow.schema.metadata or {}, source)
+    _check_columns(arrow.schema, source)
+    try:
+        table = Table(
+            topology_name=metadata["topology_name"],
+            fingerprint=metadata["fingerprint"],
+            gpu_models=tuple(metadata["gpu_models"]),
+            entries=tuple(_entry(row) for row in arrow.to_pylist()),
+            profile=dict(metadata["profile"]),
+            schedules=tuple(StoredSchedule(*fields) for fields in metadata["schedules"]),
+        )
+        check_table(table)
+    except (InvalidTableError, KeyError, TypeError, ValueError) as error:
+        raise TableFileError(
+            f"{source}: holds no valid table ({_first_line(error)}); restore it or tune again"
+        ) from error
+    return table
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.schema(
+        [pa.field(name, getattr(pa, kind)(), nullable=null) for name, kind, null in _COLUMNS]
+    )
+
+
+def _metadata(table: Table) -> dict[str, str]:
+    schedules = [[s.content_hash, s.name, s.msccl_xml] for s in table.schedules]
+    values = {
+        "format_version": FORMAT_VERSION,
+        "topology_name": table.topology_name,
+        "fingerprint": table.fingerprint,
+        "gpu_models": list(table.gpu_models),
+        "profile": dict(table.profile),
+        "schedules": schedules,
+    }
+    return {f"tuccl.{name}": json.dumps(value, sort_keys=True) for name, value in values.items()}
+
+
+def _read_metadata(raw: dict[bytes, bytes], source: str) -> dict[str, Any]:
+    try:
+        metadata = {
+            name.decode().removeprefix("tuccl."): json.loads(value)
+            for name, value in raw.items()
+            if name.startswith(b"tuccl.")
+        }
+    except ValueError as error:
+        raise TableFileError(
+            f"{source}: its metadata is damaged ({_first_line(error)}); restore it or tune again"
+        ) from error
+    version = metadata.get("format_version")
+    if version is None:
+        raise TableFileError(f"{source}: a Parquet file, but no TuCCL table; tune to make one")
+    if version != FORMAT_VERSION:
+        raise TableFileError(
+            f"{source}: table format {version}, this release reads {FORMAT_VERSION}; tune again or "
+            "use the release that wrote it"
+        )
+    return metadata
+
+
+def _check_columns(schema: pa.Schema, source: str) -> None:
+    expected = _schema()
+    for field in expected:
+        if field.name not in schema.names:
+            raise TableFileError(
+                f"{source}: column {field.name} is missing; restore it or tune again"
+            )
+        found = schema.field(field.name).type
+        if found != field.type:
+            raise TableFileError(
+                f"{source}: column {field.name} is {found} instead of {field.type}; restore it or "
+                "tune again"
+            )
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    key, builtin, schedule = entry.key, entry.builtin, entry.schedule
+    row: dict[str, Any] = {
+        "operation": key.operation.value,
+        "min_bytes": key.min_bytes,
+        "max_bytes": key.max_bytes,
+        "ranks": key.shape.ranks,
+        "nodes": key.shape.nodes,
+        "ranks_per_node": key.shape.ranks_per_node,
+        "fingerprint": key.fingerprint,
+        "tuned_bytes": entry.tuned_bytes,
+        "time_us": entry.time_us,
+        "builtin_time_us": entry.builtin_time_us,
+        "default_time_us": entry.default_time_us,
+        "samples": entry.samples,
+        "spread": entry.spread,
+        "tuned_at": entry.tuned_at,
+        "versions": entry.versions,
+    }
+    if builtin is not None:
+        row["builtin_algorithm"] = builtin.algorithm.value
+        row["builtin_protocol"] = builtin.protocol.value
+        row["builtin_nchannels"] = builtin.nchannels
+    if schedule is not None:
+        row["schedule"] = schedule.schedule
+        row["schedule_protocol"] = schedule.protocol.value
+        row["schedule_nchannels"] = schedule.nchannels
+        row["schedule_nthreads"] = schedule.nthreads
+        row["schedule_buffer_bytes"] = schedule.buffer_bytes
+    return row
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    builtin = None
+    if row["builtin_algorithm"] is not None:
+        builtin = BuiltinConfig(
+            NcclAlgorithm(row["builtin_algorithm"]),
+            NcclProtocol(row["builtin_protocol"]),
+            row["builtin_nchannels"],
+        )
+    schedule = None
+    if row["schedule"] is not None:
+        schedule = ScheduleConfig(
+            row["schedule"],
+            NcclProtocol(row["schedule_protocol"]),
+            row["schedule_nchannels"],
+            row["schedule_nthreads"],
+            row["schedule_buffer_bytes"],
+        )
+    shape = Shape(row["ranks"], row["nodes"], row["ranks_per_node"])
+    return Entry(
+        key=Key(
+            Operation(row["operation"]),
+            row["min_bytes"],
+            row["max_bytes"],
+            shape,
+            row["fingerprint"],
+        ),
+        tuned_bytes=row["tuned_bytes"],
+        builtin=builtin,
+        schedule=schedule,
+        time_us=row["time_us"],
+        builtin_time_us=row["builtin_time_us"],
+        default_time_us=row["default_time_us"],
+        samples=row["samples"],
+        spread=row["spread"],
+        tuned_at=row["tuned_at"],
+        versions=row["versions"],
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
