@@ -72,6 +72,10 @@ class Device:
     """PCI bus id; not part of the fingerprint."""
     compute_capability: int = 0
     """GPUs: NVIDIA compute capability times ten (80, 90), AMD gcn number; 0 when unknown."""
+    line_rate_gb_per_s: float = 0.0
+    """NICs: what the port does on the wire, per direction; 0 when unknown."""
+    os_name: str = ""
+    """NICs: what the operating system calls the port (`mlx5_0`); not part of the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,22 @@ class Topology:
         """GPUs on every host; 0 when hosts differ."""
         counts = {self.node_of_rank.count(node) for node in set(self.node_of_rank)}
         return counts.pop() if len(counts) == 1 else 0
+
+    @cached_property
+    def links_from(self) -> dict[str, tuple[Link, ...]]:
+        """Links by the device they leave; every device has an entry."""
+        leaving: dict[str, list[Link]] = {device.name: [] for device in self.devices}
+        for link in self.links:
+            leaving.setdefault(link.src, []).append(link)
+        return {name: tuple(links) for name, links in leaving.items()}
+
+    @cached_property
+    def links_between(self) -> dict[tuple[str, str], tuple[Link, ...]]:
+        """Links by (src, dst); a pair without a link has no entry."""
+        between: dict[tuple[str, str], list[Link]] = {}
+        for link in self.links:
+            between.setdefault((link.src, link.dst), []).append(link)
+        return {pair: tuple(links) for pair, links in between.items()}
 
     @cached_property
     def graph(self) -> nx.MultiDiGraph[str]:

@@ -1,0 +1,120 @@
+"""The JSON form of a `Topology`, schema version 1.
+
+    {"schema_version": 1, "name": ..., "devices": [...], "links": [...], "notes": [...]}
+
+Keys appear in the order of the dataclasses, devices and links in the order of the topology, so
+equal topologies give equal text. Reading is strict: an unknown key or version is an error, because a
+figure that is silently ignored is a wrong figure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probes.errors import TopologyFileError
+from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+
+SCHEMA_VERSION = 1
+
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
+_Count = Annotated[int, Field(ge=-1, lt=2**31)]
+_Text = Annotated[str, Field(max_length=4096)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _DeviceModel(_Model):
+    name: _Name
+    kind: DeviceKind
+    node: _Count
+    index: _Count = 0
+    model: _Text = ""
+    bus_id: _Text = ""
+    compute_capability: _Count = 0
+    line_rate_gb_per_s: float = 0.0
+    os_name: _Text = ""
+
+
+class _LinkModel(_Model):
+    src: _Name
+    dst: _Name
+    kind: LinkKind
+    bandwidth_gb_per_s: float
+    latency_us: float
+    provenance: Provenance
+    lanes: _Count = 1
+
+
+class _TopologyModel(_Model):
+    schema_version: int
+    name: _Text
+    devices: tuple[_DeviceModel, ...]
+    links: tuple[_LinkModel, ...]
+    notes: tuple[_Text, ...] = ()
+
+
+def topology_to_json(topology: Topology) -> str:
+    """Write the topology; ends with a newline.
+
+    Raises:
+        ValueError: a figure is not a number (`nan`, `inf`), which JSON cannot hold.
+    """
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "name": topology.name,
+        "devices": [dataclasses.asdict(device) for device in topology.devices],
+        "links": [dataclasses.asdict(link) for link in topology.links],
+        "notes": list(topology.notes),
+    }
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def topology_from_json(text: str, source: str) -> Topology:
+    """Read a topology; its rules are not checked here, see `probes.validation`.
+
+    Args:
+        text: the JSON text.
+        source: what to call it in an error, usually the path.
+
+    Raises:
+        TopologyFileError: not JSON, of another schema version, or a field is missing or unknown.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TopologyFileError(f"{source}: not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise TopologyFileError(f"{source}: not a topology: the JSON text holds no object")
+    version = content.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        said = "no schema_version" if version is None else f"schema_version {version!r:.40}"
+        raise TopologyFileError(
+            f"{source}: {said}; this release reads topologies of schema_version {SCHEMA_VERSION}"
+        )
+    try:
+        model = _TopologyModel.model_validate_json(text)
+    except ValidationError as error:
+        raise TopologyFileError(f"{source}: {_first_error(error)}") from error
+    return Topology(
+        name=model.name,
+        devices=tuple(Device(**device.model_dump()) for device in model.devices),
+        links=tuple(Link(**link.model_dump()) for link in model.links),
+        notes=model.notes,
+    )
+
+
+def _first_error(error: ValidationError) -> str:
+    """The first of pydantic's errors as `devices[3].kind: ...`, and how many more there are."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    path = ""
+    for part in errors[0]["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    message = " ".join(errors[0]["msg"].split())
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{path.lstrip('.')}: {message}{more}"
