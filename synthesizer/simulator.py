@@ -1,0 +1,242 @@
+"""Alpha-beta simulation of a schedule over a sketch.
+
+Every threadblock runs its steps in order, on one tile of the data after another. A message is ready
+when its threadblock, the awaited step, the data and a free FIFO slot are there; it then passes the
+ports of its edge in travel order. A port serves messages in the order in which they reach it, one
+at a time, for bytes / (bandwidth * wire efficiency); an edge narrower than its ports is a port of
+its own. A message waits for one port at a time and holds up nothing while it does; the times of
+its ports overlap. It arrives alpha after its last byte has passed.
+
+Three simplifications keep a search fast. Instances run in lockstep, so one of them is simulated
+with the port times of all. Data that fills more than one FIFO slot runs in tiles of one slot: one,
+two and three tiles are simulated exactly, each further one costs what the third did (and never less
+than the busiest port, threadblock or FIFO needs), and a last tile that is not full counts in
+proportion. Inside one tile a message is stored and forwarded; tiles overlap, bytes do not.
+
+The cost model is the usual alpha-beta one (TACCL section 3); tiles and FIFO slots follow MSCCL's
+interpreter (microsoft/msccl, src/collectives/device/msccl_interpreter.h).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from sketches.sketch import Sketch
+from synthesizer.algorithm import Algorithm
+from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.schedule_graph import ScheduleGraph, TiledGraph, schedule_graph, tiled_graph
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionModel:
+    """What the executor and the protocol add to the wires."""
+
+    step_overhead_us: float = 0.0
+    """Handover from one instruction of a threadblock to the next."""
+    threadblock_gb_per_s: float = float("inf")
+    """Rate at which one threadblock copies or reduces."""
+    wire_efficiency: float = 1.0
+    """Share of the wire that carries payload: LL 0.5, LL128 0.9375, Simple 1."""
+    slot_bytes: int = 1 << 62
+    """Payload of one FIFO slot; messages larger than that are cut into tiles."""
+    instances: int = 1
+    """The schedule runs this many times side by side, each on its share of the data."""
+    launch_us: float = 0.0
+    """Paid once per call."""
+    fifo_slots: int = 8
+    """Messages on their way on one connection (NCCL_STEPS, NCCL 2.30 src/include/device.h)."""
+
+
+class _Costs(NamedTuple):
+    """Microseconds that a tile's steps take."""
+
+    handover: float
+    wire_bytes: float
+    """Bytes per chunk that the wires carry, all instances together."""
+    copy: float
+    """Per chunk that a threadblock moves."""
+
+
+class _SteadyState(NamedTuple):
+    one: float
+    two: float
+    three: float
+    each_further: float
+
+
+class CompiledSchedule:
+    """A schedule on a sketch, ready to be timed for any size and model."""
+
+    def __init__(self, graph: ScheduleGraph, chunks_per_loop: int) -> None:
+        self._graph = graph
+        self._chunks_per_loop = chunks_per_loop
+        self._largest_message = max(graph.chunks, default=0)
+        self._tiled: dict[tuple[int, int], TiledGraph] = {}
+        self._steady: dict[ExecutionModel, _SteadyState] = {}
+
+    def time_us(self, size_bytes: int, model: ExecutionModel) -> float:
+        """Simulated time of one call in microseconds.
+
+        Args:
+            size_bytes: Size of the collective as in nccl-tests: the larger buffer.
+            model: Executor and protocol.
+
+        Raises:
+            DefectError: The schedule deadlocks with `model.fifo_slots`.
+        """
+        chunk_bytes = size_bytes / self._chunks_per_loop
+        tiles = chunk_bytes * self._largest_message / model.instances / model.slot_bytes
+        if tiles <= 1:
+            return model.launch_us + self._run(1, chunk_bytes, model)
+        steady = self._steady_state(model)
+        if tiles <= 2:
+            busy = steady.one + (tiles - 1) * (steady.two - steady.one)
+        elif tiles <= 3:
+            busy = steady.two + (tiles - 2) * (steady.three - steady.two)
+        else:
+            busy = steady.three + (tiles - 3) * steady.each_further
+        return model.launch_us + busy
+
+    def _steady_state(self, model: ExecutionModel) -> _SteadyState:
+        """Times of full tiles; kept, because every size above one slot needs the same."""
+        if model not in self._steady:
+            chunk_bytes = model.slot_bytes * model.instances / self._largest_message
+            one = self._run(1, chunk_bytes, model)
+            two = max(one, self._run(2, chunk_bytes, model))
+            three = max(two, self._run(3, chunk_bytes, model))
+            least = _least_tile_us(self._graph, _costs(chunk_bytes, model), model.fifo_slots)
+            self._steady[model] = _SteadyState(one, two, three, max(three - two, least))
+        return self._steady[model]
+
+    def _run(self, tiles: int, chunk_bytes: float, model: ExecutionModel) -> float:
+        key = (tiles, model.fifo_slots)
+        if key not in self._tiled:
+            self._tiled[key] = tiled_graph(self._graph, tiles, model.fifo_slots)
+        return _simulate(self._graph, self._tiled[key], _costs(chunk_bytes, model))
+
+
+def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
+    """Resolves peers, ports and dependences once, for many calls of `CompiledSchedule.time_us`.
+
+    Raises:
+        InfeasibleError: A message between two ranks that the sketch does not connect.
+        DefectError: Sends and receives of a connection differ, or a dependence names no step.
+    """
+    if algorithm.ranks != sketch.ranks:
+        raise InfeasibleError(
+            f"schedule {algorithm.name} is for {algorithm.ranks} ranks and sketch {sketch.name} "
+            f"has {sketch.ranks}: use a sketch of the machine the schedule was made for"
+        )
+    return CompiledSchedule(schedule_graph(algorithm, sketch), algorithm.chunks_per_loop)
+
+
+def simulate_us(
+    algorithm: Algorithm, sketch: Sketch, size_bytes: int, model: ExecutionModel
+) -> float:
+    """Compiles a schedule and times it once; see `CompiledSchedule.time_us`."""
+    return compile_schedule(algorithm, sketch).time_us(size_bytes, model)
+
+
+def _costs(chunk_bytes: float, model: ExecutionModel) -> _Costs:
+    return _Costs(
+        handover=model.step_overhead_us,
+        wire_bytes=chunk_bytes / model.wire_efficiency,
+        copy=chunk_bytes / model.instances * 1e-3 / model.threadblock_gb_per_s,
+    )
+
+
+def _least_tile_us(graph: ScheduleGraph, costs: _Costs, fifo_slots: int) -> float:
+    """What a tile costs at least when many follow each other."""
+    load = [0.0] * graph.port_count
+    for chunks, hops in zip(graph.chunks, graph.hops, strict=True):
+        for hop in hops:
+            load[hop.port] += chunks * hop.us_per_byte * costs.wire_bytes
+    blocks = (
+        sum(costs.handover + graph.chunks[step] * costs.copy for step in block)
+        for block in graph.blocks
+    )
+    # A slot is free again only after its message has passed, arrived and been copied out.
+    round_trips = (
+        sum(
+            graph.alpha_us[step]
+            + graph.chunks[step] * costs.copy
+            + max(hop.us_per_byte for hop in graph.hops[step])
+            * graph.chunks[step]
+            * costs.wire_bytes
+            for step in sends
+        )
+        / fifo_slots
+        for sends, _ in graph.connections
+    )
+    return max(max(load, default=0.0), max(blocks, default=0.0), max(round_trips, default=0.0))
+
+
+def _simulate(graph: ScheduleGraph, tiled: TiledGraph, costs: _Costs) -> float:  # noqa: C901, PLR0912, PLR0915
+    """Runs all tiles and returns when the last step is done.
+
+    Events are messages that reach a port, in order of time, then tile, then step number. What a
+    finished step sets free lies in the future and is known at once, so nothing else is an event.
+    One function, because it is the inner loop of every search.
+    """
+    handover, wire_bytes, copy = costs
+    steps = len(graph.names)
+    bytes_of = [chunks * wire_bytes for chunks in graph.chunks]
+    copy_of = [chunks * copy for chunks in graph.chunks]
+    waits = tiled.pending.copy()
+    ready = [handover] * len(waits)
+    passed_by = [0.0] * len(waits)
+    free = [0.0] * graph.port_count
+    runnable = [number for number, count in enumerate(waits) if not count]
+    events: list[tuple[float, int, int]] = []
+    makespan, unfinished = 0.0, len(waits)
+    while runnable or events:
+        if runnable:
+            number = runnable.pop()
+            step = number % steps
+            if graph.hops[step]:
+                heappush(events, (ready[number], number, 0))
+                continue
+            block_done, arrival = ready[number] + copy_of[step], -1.0
+        else:
+            time, number, hop = heappop(events)
+            step = number % steps
+            port, us_per_byte = graph.hops[step][hop]
+            start = max(time, free[port])
+            passed = free[port] = start + bytes_of[step] * us_per_byte
+            passed = passed_by[number] = max(passed, passed_by[number], start + copy_of[step])
+            arrival = -1.0
+            if hop + 1 < len(graph.hops[step]):
+                heappush(events, (start, number, hop + 1))
+            else:
+                arrival = passed + graph.alpha_us[step]
+            block_done = passed if hop == 0 else -1.0
+        if block_done >= 0:
+            unfinished -= 1
+            makespan = max(makespan, block_done)
+            for follower in tiled.after[number]:
+                ready[follower] = max(ready[follower], block_done + handover)
+                waits[follower] -= 1
+                if not waits[follower]:
+                    runnable.append(follower)
+            freed = tiled.frees[number]
+            if freed >= 0:
+                ready[freed] = max(ready[freed], block_done)
+                waits[freed] -= 1
+                if not waits[freed]:
+                    runnable.append(freed)
+        if arrival >= 0:
+            taker = tiled.receiver[number]
+            ready[taker] = max(ready[taker], arrival)
+            waits[taker] -= 1
+            if not waits[taker]:
+                runnable.append(taker)
+    if unfinished:
+        stuck = next(number for number, count in enumerate(waits) if count)
+        rank, block, position = graph.names[stuck % steps]
+        raise DefectError(
+            f"deadlock: {unfinished} of {len(waits)} steps never start, the first of them step "
+            f"{position} of threadblock {block} of rank {rank}"
+        )
+    return makespan
