@@ -128,10 +128,11 @@ _LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
 _NCCL_CHANNELS = (1, 2, 4, 8, 16, 24, 32)
 _NCCL_THREADS = {
     _LL: (64, 128, 192, 256, 384, 512, 0),
-    _LL128: (160, 256, 320, 480, 0),
+    _LL128: (0,),
     _SIMPLE: (64, 128, 192, 256, 384, 512, 0),
 }
-"""0 is NCCL's own count, at most 512 (640 with LL128): it stands last on the axis."""
+"""NCCL_NTHREADS; 0 is NCCL's own count, at most 512: it stands last on the axis. LL128 has its own
+variable and gains nothing from fewer threads."""
 _NCCL_BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 2 * MIB, 0, 8 * MIB, 16 * MIB)}
 """0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""
 
@@ -181,21 +182,19 @@ def paper_space(algorithm: str) -> Space:
     )
 
 
-def with_profile(space: Space, nthreads: dict[str, int], buffer_bytes: dict[str, int]) -> Space:
+def with_profile(space: Space, nthreads: int, buffer_bytes: int) -> Space:
     """The space under one process profile: built-ins keep only the profile's values.
 
-    Args:
-        space: Of built-ins and schedules.
-        nthreads: Threads by protocol; a missing protocol means NCCL's own.
-        buffer_bytes: Buffer size by protocol, likewise.
+    A family without a choice of its own (LL128's threads, LL's buffer) is not touched: the
+    variable does not reach it.
     """
     families = tuple(
         family
         if family.algorithm.startswith(SCHEDULE_PREFIX)
         else replace(
             family,
-            nthreads=(nthreads.get(family.protocol, 0),),
-            buffer_bytes=(buffer_bytes.get(family.protocol, 0),),
+            nthreads=(nthreads,) if len(family.nthreads) > 1 else family.nthreads,
+            buffer_bytes=(buffer_bytes,) if len(family.buffer_bytes) > 1 else family.buffer_bytes,
         )
         for family in space.families
     )

@@ -1,0 +1,177 @@
+"""`MachineFigures`: the few figures of a topology that models of NCCL need.
+
+NCCL reduces a machine to a bandwidth inside a node, one between nodes, a link type for each, a GPU
+generation and a channel count (NCCL 2.30, `src/graph/search.cc`); so does this module, from a
+`Topology`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lookup_tables.table import Shape
+from probes.paths import local_path
+from probes.topology import Device, DeviceKind, LinkKind, Topology
+
+_SPEEDS = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
+_SPEEDS_SM90 = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
+"""Channel speeds that NCCL's graph search tries, GB/s (NCCL 2.30, src/graph/search.cc)."""
+_MAX_CHANNELS = 16
+"""Of the search, before channels are doubled."""
+
+
+class Fabric(StrEnum):
+    """What GPUs of one node reach each other through."""
+
+    NVLINK = "nvlink"
+    PCI = "pci"
+
+
+class Generation(StrEnum):
+    """GPU generations that NCCL's cost model tells apart."""
+
+    VOLTA = "volta"
+    AMPERE = "ampere"
+    HOPPER = "hopper"
+    BLACKWELL = "blackwell"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFigures:
+    """A machine as a cost model sees it."""
+
+    shape: Shape
+    fabric: Fabric
+    generation: Generation
+    intra_gb_per_s: float
+    """What one GPU can send inside its node."""
+    nics_per_node: int
+    nic_gb_per_s: float
+    """Of one NIC, the PCIe way to its nearest GPU included; 0 on a single node."""
+    network_latency_us: float
+    channels: int
+    """Channels that NCCL's graph search finds."""
+    channel_gb_per_s: float
+    """Speed of each of them."""
+
+    @property
+    def node_gb_per_s(self) -> float:
+        """What one node can send to the others."""
+        return self.nics_per_node * self.nic_gb_per_s
+
+
+def machine_figures(topology: Topology) -> MachineFigures:
+    """Figures of a valid topology."""
+    shape = communicator_shape(topology)
+    generation = _generation(topology.gpus[0])
+    fabric, intra = _intra(topology)
+    nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
+    limit = intra if shape.nodes == 1 else min(intra, nics * nic_gb_per_s)
+    channels, speed = _graph_channels(limit, generation)
+    return MachineFigures(
+        shape=shape,
+        fabric=fabric,
+        generation=generation,
+        intra_gb_per_s=intra,
+        nics_per_node=nics,
+        nic_gb_per_s=nic_gb_per_s,
+        network_latency_us=latency_us,
+        channels=channels,
+        channel_gb_per_s=speed,
+    )
+
+
+def communicator_shape(topology: Topology) -> Shape:
+    """Shape of a communicator over all GPUs of the topology."""
+    return Shape(len(topology.gpus), topology.node_count, topology.ranks_per_node)
+
+
+def _generation(gpu: Device) -> Generation:
+    capability = gpu.compute_capability
+    if capability >= 100 and not gpu.model.startswith("1002"):
+        return Generation.BLACKWELL
+    if capability == 90:
+        return Generation.HOPPER
+    return Generation.VOLTA if 0 < capability < 80 else Generation.AMPERE
+
+
+def _intra(topology: Topology) -> tuple[Fabric, float]:
+    """Link type and GB/s that the slowest GPU can send inside its node."""
+    direct = {LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C}
+    fabric_egress = {
+        gpu.name: sum(
+            link.bandwidth_gb_per_s
+            for link in topology.links
+            if link.src == gpu.name
+            and link.kind in direct
+            and topology.device[link.dst].kind in {DeviceKind.GPU, DeviceKind.NVSWITCH}
+        )
+        for gpu in topology.gpus
+    }
+    if min(fabric_egress.values()) > 0 and _fabric_connects(topology, direct):
+        return Fabric.NVLINK, min(fabric_egress.values())
+    return Fabric.PCI, min(_ring_step_gb_per_s(topology))
+
+
+def _fabric_connects(topology: Topology, kinds: set[LinkKind]) -> bool:
+    """Whether GPUs of a node reach each other over such links alone, other GPUs as relays."""
+    neighbours: dict[str, list[str]] = {}
+    for link in topology.links:
+        if link.kind in kinds:
+            neighbours.setdefault(link.src, []).append(link.dst)
+    first = {gpu.node: gpu.name for gpu in reversed(topology.gpus)}
+    reached: set[str] = set()
+    frontier = list(first.values())
+    while frontier:
+        name = frontier.pop()
+        if name not in reached:
+            reached.add(name)
+            frontier.extend(neighbours.get(name, ()))
+    return all(gpu.name in reached for gpu in topology.gpus)
+
+
+def _ring_step_gb_per_s(topology: Topology) -> list[float]:
+    """Bandwidth from each GPU to the next one of its node."""
+    speeds = []
+    for node in sorted({gpu.node for gpu in topology.gpus}):
+        names = [gpu.name for gpu in topology.gpus if gpu.node == node]
+        for name, after in zip(names, names[1:] + names[:1], strict=True):
+            path = local_path(topology, name, after) if name != after else None
+            if path is not None:
+                speeds.append(path.bandwidth_gb_per_s)
+    return speeds or [float("inf")]
+
+
+def _network(topology: Topology) -> tuple[int, float, float]:
+    """NICs of the node that has fewest, GB/s of the slowest of them, latency of the network."""
+    nodes = sorted({gpu.node for gpu in topology.gpus})
+    network = [link for link in topology.links if link.kind is LinkKind.NETWORK]
+    wire = {link.src: link.bandwidth_gb_per_s for link in network}
+    latency_us = 2.0 * max(link.latency_us for link in network)
+    usable = []
+    for nic in topology.nics:
+        if nic.name not in wire:
+            continue
+        gpus = [gpu.name for gpu in topology.gpus if gpu.node == nic.node]
+        ways = [path for gpu in gpus if (path := local_path(topology, gpu, nic.name)) is not None]
+        host = max((path.bandwidth_gb_per_s for path in ways), default=0.0)
+        usable.append((nic.node, min(wire[nic.name], host)))
+    counts = [sum(1 for node, _ in usable if node == wanted) for wanted in nodes]
+    return min(counts), min(speed for _, speed in usable), latency_us
+
+
+def _graph_channels(limit_gb_per_s: float, generation: Generation) -> tuple[int, float]:
+    """Channels and their speed as NCCL's graph search would settle on.
+
+    It takes the ladder's speed that fills most of the limit with at most 16 channels, and doubles
+    channels of 25 GB/s and more.
+    """
+    modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
+    best = (1, min(limit_gb_per_s, 3.0))
+    for speed in _SPEEDS_SM90 if modern else _SPEEDS:
+        channels = min(_MAX_CHANNELS, int(limit_gb_per_s // speed))
+        if channels * speed > best[0] * best[1] * 1.001:
+            best = (channels, speed)
+    channels, speed = best
+    return (2 * channels, speed / 2) if speed >= 25.0 else (channels, speed)

@@ -1,0 +1,142 @@
+"""The decision for one key: does the best configuration beat stock NCCL beyond the noise?
+
+The finalists of a search are measured again with fresh samples, in turn with stock NCCL and with
+NCCL's own choice under the table's profile, so that drift hits all alike and the luck that made a
+configuration a finalist does not count. An entry is written only if the lower confidence bound of
+the gain is above 1. The bound is distribution-free: an order statistic of the paired ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+from tuccl.search.config import STOCK, Config
+
+Measure = Callable[[Config, int], tuple[float, ...]]
+CONFIDENCE = 0.99
+PAIRS = 15
+_MIN_GAIN = 1.002
+"""Below 0.2 % a launch-to-launch difference is not a setting's merit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A configuration against a reference, in samples taken in turn."""
+
+    config: Config
+    time_us: float
+    reference_us: float
+    ratio: float
+    """Median of reference / config over the pairs: above 1 is faster."""
+    lower_bound: float
+    """One-sided lower confidence bound of that median."""
+    samples: int
+    spread: float
+    """Half the distance between the quartiles of the config's samples over their median."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether the configuration is faster beyond the noise."""
+        return self.lower_bound > 1.0 and self.ratio >= _MIN_GAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided for one key."""
+
+    builtin: Comparison | None
+    """Best built-in configuration against NCCL's own choice under the profile."""
+    schedule: Comparison | None
+    """Best schedule against the better of `builtin` and NCCL's own choice."""
+    stock_us: float
+    """Median of stock NCCL."""
+    profile_default_us: float
+    """Median of NCCL's own choice under the profile."""
+    rejected: tuple[Comparison, ...]
+    """Finalists that were not proved faster."""
+
+
+def decide(
+    builtins: Sequence[Config],
+    schedules: Sequence[Config],
+    profile_default: Config,
+    measure: Measure,
+    first: int,
+) -> Decision:
+    """Confirm the finalists of one key.
+
+    Args:
+        builtins: Built-in finalists under the profile, best first.
+        schedules: Schedule finalists, best first.
+        profile_default: NCCL's own choice under the profile.
+        measure: `measure(config, repeats)`: all samples of a configuration so far.
+        first: Number of the first fresh sample: what the search itself used comes before.
+    """
+    finalists = [STOCK, profile_default, *builtins, *schedules]
+    fresh = _in_turn(finalists, measure, first)
+    default = fresh[profile_default]
+    compared = [_compare(config, fresh[config], default) for config in builtins]
+    builtin = _best(compared)
+    reference = fresh[builtin.config] if builtin else default
+    schedules_compared = [_compare(config, fresh[config], reference) for config in schedules]
+    schedule = _best(schedules_compared)
+    return Decision(
+        builtin=builtin,
+        schedule=schedule,
+        stock_us=median(fresh[STOCK]),
+        profile_default_us=median(default),
+        rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
+    )
+
+
+def lower_bound_of_median(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+    """Largest order statistic that lies below the population's median with this confidence.
+
+    The k-th smallest of n values exceeds the median with the probability that fewer than k of n
+    fair coins fall below it. With n too small for the confidence the smallest value is returned.
+    """
+    ordered = sorted(values)
+    below = 0.0
+    rank = 0
+    for k in range(len(ordered)):
+        below += comb(len(ordered), k) / 2 ** len(ordered)
+        if below > 1.0 - confidence:
+            break
+        rank = k
+    return ordered[rank]
+
+
+def _in_turn(
+    configs: Sequence[Config], measure: Measure, first: int
+) -> dict[Config, tuple[float, ...]]:
+    for config in configs:
+        measure(config, first)
+    samples: dict[Config, tuple[float, ...]] = {}
+    for taken in range(first + 1, first + PAIRS + 1):
+        for config in configs:
+            samples[config] = measure(config, taken)
+    return {config: values[first : first + PAIRS] for config, values in samples.items()}
+
+
+def _compare(config: Config, samples: Sequence[float], reference: Sequence[float]) -> Comparison:
+    ratios = [slow / fast for fast, slow in zip(samples, reference, strict=True)]
+    ordered = sorted(samples)
+    quarter = len(ordered) // 4
+    middle = median(ordered)
+    return Comparison(
+        config=config,
+        time_us=middle,
+        reference_us=median(reference),
+        ratio=median(ratios),
+        lower_bound=lower_bound_of_median(ratios),
+        samples=len(samples),
+        spread=(ordered[-1 - quarter] - ordered[quarter]) / (2.0 * middle),
+    )
+
+
+def _best(compared: Sequence[Comparison]) -> Comparison | None:
+    proved = [comparison for comparison in compared if comparison.proved]
+    return min(proved, key=lambda c: (c.time_us, c.config), default=None)

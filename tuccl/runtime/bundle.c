@@ -1,0 +1,208 @@
+#include "bundle.h"
+#include "bundle_file.h"
+#include "crc32.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
+
+static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
+    [TUCCL_SECTION_TEXT] = 1,
+    [TUCCL_SECTION_IDENTITY] = sizeof(struct tuccl_identity_record),
+    [TUCCL_SECTION_GPU_MODELS] = sizeof(struct tuccl_gpu_model_record),
+    [TUCCL_SECTION_SHAPES] = sizeof(struct tuccl_shape_record),
+    [TUCCL_SECTION_ENTRIES] = sizeof(struct tuccl_entry_record),
+    [TUCCL_SECTION_PROFILE] = sizeof(struct tuccl_profile_record),
+    [TUCCL_SECTION_SCHEDULES] = sizeof(struct tuccl_schedule_record),
+};
+
+struct directory {
+    const struct tuccl_bundle_section *of_kind[TUCCL_SECTION_KINDS];
+};
+
+static uint32_t crc_of_file(const unsigned char *data, size_t bytes) {
+    size_t field = offsetof(struct tuccl_bundle_header, crc);
+    size_t behind = field + sizeof(uint32_t);
+    return tuccl_crc32(tuccl_crc32(0, data, field), data + behind, bytes - behind);
+}
+
+static enum tuccl_bundle_fault check_header(const struct tuccl_bundle *bundle, char *why,
+                                            size_t why_bytes) {
+    const struct tuccl_bundle_header *header = (const void *)bundle->data;
+    size_t magic = bundle->bytes < sizeof header->magic ? bundle->bytes : sizeof header->magic;
+    if (memcmp(bundle->data, TUCCL_BUNDLE_MAGIC, magic) != 0) {
+        snprintf(why, why_bytes, "is no TuCCL bundle");
+        return TUCCL_BUNDLE_DAMAGED;
+    }
+    if (bundle->bytes < sizeof *header) {
+        snprintf(why, why_bytes, "is truncated at %zu bytes", bundle->bytes);
+        return TUCCL_BUNDLE_DAMAGED;
+    }
+    if (header->version != TUCCL_BUNDLE_VERSION) {
+        snprintf(why, why_bytes, "has format %u, this plugin reads %d", header->version,
+                 TUCCL_BUNDLE_VERSION);
+        return TUCCL_BUNDLE_OTHER_VERSION;
+    }
+    if (header->total_bytes != bundle->bytes || header->header_bytes != sizeof *header) {
+        snprintf(why, why_bytes, "is damaged: %zu bytes instead of %llu", bundle->bytes,
+                 (unsigned long long)header->total_bytes);
+        return TUCCL_BUNDLE_DAMAGED;
+    }
+    uint32_t crc = crc_of_file(bundle->data, bundle->bytes);
+    if (crc != header->crc) {
+        snprintf(why, why_bytes, "is damaged: CRC %08x instead of %08x", crc, header->crc);
+        return TUCCL_BUNDLE_DAMAGED;
+    }
+    return TUCCL_BUNDLE_GOOD;
+}
+
+static bool section_fits(const struct tuccl_bundle *bundle,
+                         const struct tuccl_bundle_section *section) {
+    return section->offset % 8 == 0 && section->offset <= bundle->bytes &&
+           section->bytes <= bundle->bytes - section->offset;
+}
+
+static enum tuccl_bundle_fault read_directory(const struct tuccl_bundle *bundle,
+                                              struct directory *directory, char *why,
+                                              size_t why_bytes) {
+    const struct tuccl_bundle_header *header = (const void *)bundle->data;
+    const struct tuccl_bundle_section *sections = (const void *)(bundle->data + sizeof *header);
+    snprintf(why, why_bytes, "contradicts itself in its sections");
+    if (header->section_count > (bundle->bytes - sizeof *header) / sizeof *sections)
+        return TUCCL_BUNDLE_DAMAGED;
+    for (uint32_t i = 0; i < header->section_count; i++) {
+        const struct tuccl_bundle_section *section = &sections[i];
+        if (!section_fits(bundle, section))
+            return TUCCL_BUNDLE_DAMAGED;
+        bool known = section->kind < TUCCL_SECTION_KINDS && record_bytes_of[section->kind] > 0;
+        if (!known && (section->flags & TUCCL_SECTION_REQUIRED)) {
+            snprintf(why, why_bytes, "needs section %u, which a newer release introduced",
+                     section->kind);
+            return TUCCL_BUNDLE_OTHER_VERSION;
+        }
+        if (!known)
+            continue;
+        if (directory->of_kind[section->kind] != NULL ||
+            section->record_bytes != record_bytes_of[section->kind] ||
+            (uint64_t)section->record_count * section->record_bytes != section->bytes)
+            return TUCCL_BUNDLE_DAMAGED;
+        directory->of_kind[section->kind] = section;
+    }
+    for (uint32_t kind = 0; kind < TUCCL_SECTION_KINDS; kind++)
+        if (record_bytes_of[kind] > 0 && directory->of_kind[kind] == NULL)
+            return TUCCL_BUNDLE_DAMAGED;
+    return TUCCL_BUNDLE_GOOD;
+}
+
+static const void *records(const struct tuccl_bundle *bundle, const struct directory *directory,
+                           enum tuccl_section_kind kind, uint32_t *count) {
+    *count = directory->of_kind[kind]->record_count;
+    return bundle->data + directory->of_kind[kind]->offset;
+}
+
+static bool entry_is_sound(const struct tuccl_entry_record *entry) {
+    if (entry->min_bytes > entry->max_bytes || entry->nchannels > LARGEST_NCHANNELS)
+        return false;
+    return entry->algorithm == TUCCL_NO_CODE ||
+           (entry->algorithm < ALGORITHMS && entry->protocol < PROTOCOLS);
+}
+
+static bool range_is_sound(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
+    if (range.first > bundle->entry_count || range.count > bundle->entry_count - range.first)
+        return false;
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
+        if (!entry_is_sound(&bundle->entries[i]))
+            return false;
+        if (i > range.first && bundle->entries[i].min_bytes <= bundle->entries[i - 1].max_bytes)
+            return false;
+    }
+    return true;
+}
+
+static int compare_shape(const struct tuccl_shape_record *shape, uint64_t ranks, uint64_t nodes,
+                         uint64_t ranks_per_node) {
+    if (shape->ranks != ranks)
+        return shape->ranks < ranks ? -1 : 1;
+    if (shape->nodes != nodes)
+        return shape->nodes < nodes ? -1 : 1;
+    if (shape->ranks_per_node != ranks_per_node)
+        return shape->ranks_per_node < ranks_per_node ? -1 : 1;
+    return 0;
+}
+
+static bool shapes_are_sound(const struct tuccl_bundle *bundle) {
+    uint64_t covered = 0;
+    for (uint32_t i = 0; i < bundle->shape_count; i++) {
+        const struct tuccl_shape_record *shape = &bundle->shapes[i];
+        if (i > 0 &&
+            compare_shape(shape - 1, shape->ranks, shape->nodes, shape->ranks_per_node) >= 0)
+            return false;
+        for (int code = 0; code < TUCCL_OPERATION_SLOTS; code++) {
+            /* Each entry belongs to one range: also what keeps this check linear. */
+            covered += shape->of_operation[code].count;
+            if (covered > bundle->entry_count || !range_is_sound(bundle, shape->of_operation[code]))
+                return false;
+        }
+    }
+    return covered == bundle->entry_count;
+}
+
+static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,
+                                              size_t why_bytes) {
+    struct directory directory = {{NULL}};
+    enum tuccl_bundle_fault fault = read_directory(bundle, &directory, why, why_bytes);
+    if (fault != TUCCL_BUNDLE_GOOD)
+        return fault;
+    bundle->shapes = records(bundle, &directory, TUCCL_SECTION_SHAPES, &bundle->shape_count);
+    bundle->entries = records(bundle, &directory, TUCCL_SECTION_ENTRIES, &bundle->entry_count);
+    bundle->gpu_models =
+        records(bundle, &directory, TUCCL_SECTION_GPU_MODELS, &bundle->gpu_model_count);
+    if (!shapes_are_sound(bundle)) {
+        snprintf(why, why_bytes, "contradicts itself in its entries");
+        return TUCCL_BUNDLE_DAMAGED;
+    }
+    return TUCCL_BUNDLE_GOOD;
+}
+
+enum tuccl_bundle_fault tuccl_bundle_load(const char *path, struct tuccl_bundle *bundle, char *why,
+                                          size_t why_bytes) {
+    memset(bundle, 0, sizeof *bundle);
+    bundle->data = tuccl_read_file(path, &bundle->bytes, why, why_bytes);
+    if (bundle->data == NULL)
+        return TUCCL_BUNDLE_UNREADABLE;
+    enum tuccl_bundle_fault fault = check_header(bundle, why, why_bytes);
+    if (fault == TUCCL_BUNDLE_GOOD)
+        fault = check_contents(bundle, why, why_bytes);
+    if (fault != TUCCL_BUNDLE_GOOD) {
+        tuccl_bundle_free(bundle);
+        return fault;
+    }
+    bundle->crc = ((const struct tuccl_bundle_header *)(const void *)bundle->data)->crc;
+    return TUCCL_BUNDLE_GOOD;
+}
+
+void tuccl_bundle_free(struct tuccl_bundle *bundle) {
+    if (bundle->data != NULL)
+        munmap((void *)(uintptr_t)bundle->data, bundle->bytes);
+    memset(bundle, 0, sizeof *bundle);
+}
+
+const struct tuccl_shape_record *tuccl_bundle_shape(const struct tuccl_bundle *bundle,
+                                                    uint64_t ranks, uint64_t nodes,
+                                                    uint64_t ranks_per_node) {
+    uint32_t low = 0, high = bundle->shape_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = compare_shape(&bundle->shapes[middle], ranks, nodes, ranks_per_node);
+        if (order == 0)
+            return &bundle->shapes[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}

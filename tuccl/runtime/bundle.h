@@ -1,0 +1,42 @@
+/* A bundle in memory: read whole, checked whole, before anything looks into it. */
+#ifndef TUCCL_BUNDLE_H
+#define TUCCL_BUNDLE_H
+
+#include "bundle_layout.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum tuccl_bundle_fault {
+    TUCCL_BUNDLE_GOOD,
+    TUCCL_BUNDLE_UNREADABLE,
+    TUCCL_BUNDLE_DAMAGED,
+    TUCCL_BUNDLE_OTHER_VERSION,
+};
+
+struct tuccl_bundle {
+    const unsigned char *data;
+    size_t bytes;
+    uint32_t crc;
+    const struct tuccl_shape_record *shapes;
+    uint32_t shape_count;
+    const struct tuccl_entry_record *entries;
+    uint32_t entry_count;
+    const struct tuccl_gpu_model_record *gpu_models;
+    uint32_t gpu_model_count;
+};
+
+/* Reads and checks the file at `path`. When the result is not TUCCL_BUNDLE_GOOD, `why` says in a
+ * few words what is wrong and `bundle` holds nothing. After TUCCL_BUNDLE_GOOD every range, code and
+ * count of `bundle` is known to lie within bounds. */
+enum tuccl_bundle_fault tuccl_bundle_load(const char *path, struct tuccl_bundle *bundle, char *why,
+                                          size_t why_bytes);
+
+void tuccl_bundle_free(struct tuccl_bundle *bundle);
+
+/* The entries of one communicator shape, NULL when the bundle has none for it. */
+const struct tuccl_shape_record *tuccl_bundle_shape(const struct tuccl_bundle *bundle,
+                                                    uint64_t ranks, uint64_t nodes,
+                                                    uint64_t ranks_per_node);
+
+#endif

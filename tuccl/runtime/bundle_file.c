@@ -1,0 +1,74 @@
+#include "bundle_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Far above any table; keeps a wrong path (a checkpoint, a disk image) from filling the memory. */
+static const size_t largest_file = (size_t)1 << 30;
+
+static const unsigned char *fail(char *why, size_t why_bytes, const char *step, int error) {
+    char text[128] = "";
+    /* strerror is not safe between threads, and communicators start from several. */
+    if (strerror_r(error, text, sizeof text) != 0)
+        snprintf(text, sizeof text, "error %d", error);
+    snprintf(why, why_bytes, "%s: %s", step, text);
+    return NULL;
+}
+
+static int fill(int file, unsigned char *data, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got = read(file, data + done, bytes - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return errno;
+        if (got == 0) /* Truncated while being read. */
+            return EIO;
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+static const unsigned char *read_open_file(int file, size_t *bytes, char *why, size_t why_bytes) {
+    struct stat status;
+    if (fstat(file, &status) != 0)
+        return fail(why, why_bytes, "cannot be examined", errno);
+    if (!S_ISREG(status.st_mode))
+        return fail(why, why_bytes, "is no regular file", EINVAL);
+    if (status.st_size <= 0)
+        return fail(why, why_bytes, "is empty", ENODATA);
+    if ((uint64_t)status.st_size > largest_file)
+        return fail(why, why_bytes, "is larger than any bundle", EFBIG);
+    size_t size = (size_t)status.st_size;
+    /* Not a mapping of the file: truncating a mapped file kills its readers with SIGBUS, and
+     * writing to it in place would change the table of a running job on some of its ranks. */
+    unsigned char *data =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+        return fail(why, why_bytes, "does not fit in memory", errno);
+    int error = fill(file, data, size);
+    if (error == 0 && mprotect(data, size, PROT_READ) != 0)
+        error = errno;
+    if (error != 0) {
+        munmap(data, size);
+        return fail(why, why_bytes, "cannot be read", error);
+    }
+    *bytes = size;
+    return data;
+}
+
+const unsigned char *tuccl_read_file(const char *path, size_t *bytes, char *why, size_t why_bytes) {
+    /* O_NONBLOCK: opening a FIFO without a writer would hang the job. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        return fail(why, why_bytes, "cannot be opened", errno);
+    const unsigned char *data = read_open_file(file, bytes, why, why_bytes);
+    close(file);
+    return data;
+}

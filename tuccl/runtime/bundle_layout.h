@@ -1,0 +1,114 @@
+/* The bundle's records, byte by byte. lookup_tables/bundle_layout.py is the same page for Python,
+ * docs/bundle-format.md describes the format. All integers are little-endian. */
+#ifndef TUCCL_BUNDLE_LAYOUT_H
+#define TUCCL_BUNDLE_LAYOUT_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bundle records are read in place, which needs a little-endian machine"
+#endif
+
+#define TUCCL_BUNDLE_MAGIC "TUCCLBDL"
+
+enum {
+    TUCCL_BUNDLE_VERSION = 1,
+    TUCCL_SECTION_REQUIRED = 1,
+    TUCCL_OPERATION_SLOTS = 8,
+    TUCCL_NO_CODE = 0xFF,
+};
+
+enum tuccl_section_kind {
+    TUCCL_SECTION_TEXT = 1,
+    TUCCL_SECTION_IDENTITY = 2,
+    TUCCL_SECTION_GPU_MODELS = 3,
+    TUCCL_SECTION_SHAPES = 4,
+    TUCCL_SECTION_ENTRIES = 5,
+    TUCCL_SECTION_PROFILE = 6,
+    TUCCL_SECTION_SCHEDULES = 7,
+    TUCCL_SECTION_KINDS = 8,
+};
+
+struct tuccl_bundle_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t crc;
+    uint32_t header_bytes;
+    uint32_t section_count;
+    uint64_t total_bytes;
+};
+
+struct tuccl_bundle_section {
+    uint32_t kind;
+    uint32_t flags;
+    uint64_t offset;
+    uint64_t bytes;
+    uint32_t record_count;
+    uint32_t record_bytes;
+};
+
+struct tuccl_text_record {
+    uint32_t offset;
+    uint32_t bytes;
+};
+
+struct tuccl_identity_record {
+    struct tuccl_text_record fingerprint;
+    struct tuccl_text_record topology_name;
+};
+
+struct tuccl_gpu_model_record {
+    uint16_t vendor;
+    uint16_t device;
+    uint32_t zero;
+};
+
+struct tuccl_range_record {
+    uint32_t first;
+    uint32_t count;
+};
+
+struct tuccl_shape_record {
+    uint32_t ranks;
+    uint32_t nodes;
+    uint32_t ranks_per_node;
+    uint32_t zero;
+    /* By operation code: 0 to 4 are NCCL's ncclFunc_t, 5 is alltoall. */
+    struct tuccl_range_record of_operation[TUCCL_OPERATION_SLOTS];
+};
+
+struct tuccl_entry_record {
+    uint64_t min_bytes;
+    uint64_t max_bytes;
+    uint8_t algorithm;
+    uint8_t protocol;
+    uint16_t nchannels;
+    uint32_t schedule;
+    uint8_t schedule_protocol;
+    uint8_t zero;
+    uint16_t schedule_nchannels;
+    uint32_t schedule_nthreads;
+    uint64_t schedule_buffer_bytes;
+    float builtin_time_us;
+    float default_time_us;
+};
+
+struct tuccl_profile_record {
+    struct tuccl_text_record name;
+    struct tuccl_text_record value;
+};
+
+struct tuccl_schedule_record {
+    struct tuccl_text_record content_hash;
+    struct tuccl_text_record name;
+    struct tuccl_text_record msccl_xml;
+};
+
+static_assert(sizeof(struct tuccl_bundle_header) == 32, "header");
+static_assert(sizeof(struct tuccl_bundle_section) == 32, "section");
+static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
+static_assert(sizeof(struct tuccl_shape_record) == 80, "shape");
+static_assert(sizeof(struct tuccl_entry_record) == 48, "entry");
+
+#endif

@@ -1,0 +1,11 @@
+/* CRC-32 with zlib's polynomial, so that Python's zlib.crc32 gives the same sums. */
+#ifndef TUCCL_CRC32_H
+#define TUCCL_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Sum of `bytes` at `data`, continuing from `crc` (0 to begin). */
+uint32_t tuccl_crc32(uint32_t crc, const void *data, size_t bytes);
+
+#endif

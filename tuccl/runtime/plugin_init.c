@@ -1,0 +1,168 @@
+#include "plugin_init.h"
+#include "machine.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WARN(logger, ...)                                                                          \
+    do {                                                                                           \
+        if ((logger) != NULL)                                                                      \
+            (logger)(NCCL_LOG_WARN, NCCL_TUNING, "tuccl", __LINE__, __VA_ARGS__);                  \
+    } while (0)
+
+#define INFO(logger, ...)                                                                          \
+    do {                                                                                           \
+        if ((logger) != NULL)                                                                      \
+            (logger)(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__, __VA_ARGS__);                  \
+    } while (0)
+
+enum cause {
+    CAUSE_UNREADABLE = TUCCL_BUNDLE_UNREADABLE,
+    CAUSE_DAMAGED = TUCCL_BUNDLE_DAMAGED,
+    CAUSE_OTHER_VERSION = TUCCL_BUNDLE_OTHER_VERSION,
+    CAUSE_OTHER_MACHINE,
+    CAUSE_NO_MEMORY,
+    CAUSES,
+};
+
+/* Jobs create many communicators; each cause is told once per process. */
+static atomic_bool warned[CAUSES];
+
+static bool first_time(enum cause cause) {
+    return !atomic_exchange_explicit(&warned[cause], true, memory_order_relaxed);
+}
+
+/* A variable that is set and not empty: `export NAME=` is how people unset one. */
+static const char *setting(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+struct startup {
+    const char *path;
+    bool crc_demanded;
+    uint32_t crc;
+    tuccl_nccl_logger logger;
+};
+
+static bool parse_crc(const char *text, uint32_t *crc) {
+    if (strlen(text) != 8 || strspn(text, "0123456789abcdefABCDEF") != 8)
+        return false;
+    *crc = (uint32_t)strtoul(text, NULL, 16);
+    return true;
+}
+
+static int read_settings(struct startup *startup) {
+    const char *crc = setting("TUCCL_BUNDLE_CRC");
+    startup->path = setting("TUCCL_BUNDLE");
+    startup->crc_demanded = crc != NULL;
+    if (crc != NULL && !parse_crc(crc, &startup->crc)) {
+        WARN(startup->logger,
+             "TuCCL: TUCCL_BUNDLE_CRC=%s is not 8 hexadecimal digits; take it from tuccl.env", crc);
+        return NCCL_INVALID_USAGE;
+    }
+    if (crc != NULL && startup->path == NULL) {
+        WARN(startup->logger,
+             "TuCCL: TUCCL_BUNDLE_CRC=%08x but TUCCL_BUNDLE names no file; source the same "
+             "tuccl.env on every rank",
+             startup->crc);
+        return NCCL_INVALID_USAGE;
+    }
+    return NCCL_SUCCESS;
+}
+
+/* NCCL stays as it is, unless a sum is demanded: then the other ranks have the table, and a rank
+ * without it would choose differently and hang them. */
+static int refuse_bundle(const struct startup *startup, enum cause cause, const char *why) {
+    if (startup->crc_demanded) {
+        WARN(startup->logger,
+             "TuCCL: %s %s, and TUCCL_BUNDLE_CRC=%08x is demanded; this rank "
+             "would decide differently from others: restore the file",
+             startup->path, why, startup->crc);
+        return NCCL_INVALID_USAGE;
+    }
+    if (first_time(cause))
+        WARN(startup->logger, "TuCCL: %s %s; NCCL stays as it is: ship the bundle again",
+             startup->path, why);
+    return NCCL_SUCCESS;
+}
+
+/* Ranks of one host see the same GPUs and fall back together; hosts may differ from each other. */
+static int refuse_machine(const struct startup *startup, size_t nodes, const char *why) {
+    if (startup->crc_demanded && nodes > 1) {
+        WARN(startup->logger,
+             "TuCCL: %s %s; on a communicator of %zu nodes this host would decide differently "
+             "from others: tune this machine, or unset TUCCL_BUNDLE and TUCCL_BUNDLE_CRC on all",
+             startup->path, why, nodes);
+        return NCCL_INVALID_USAGE;
+    }
+    if (first_time(CAUSE_OTHER_MACHINE))
+        WARN(startup->logger, "TuCCL: %s %s; NCCL stays as it is: tune this machine", startup->path,
+             why);
+    return NCCL_SUCCESS;
+}
+
+static int select_shape(struct tuccl_selection **context, const struct startup *startup,
+                        const struct tuccl_bundle *bundle, size_t ranks, size_t nodes,
+                        size_t ranks_per_node) {
+    const struct tuccl_shape_record *shape =
+        tuccl_bundle_shape(bundle, ranks, nodes, ranks_per_node);
+    if (shape == NULL) {
+        INFO(startup->logger,
+             "TuCCL: %s (CRC %08x) has no entries for %zu ranks on %zu nodes, %zu per node; NCCL "
+             "stays as it is",
+             startup->path, bundle->crc, ranks, nodes, ranks_per_node);
+        return NCCL_SUCCESS;
+    }
+    const char *explain = setting("TUCCL_EXPLAIN");
+    bool explained = explain != NULL && strcmp(explain, "0") != 0;
+    *context = tuccl_selection_create(bundle, shape, explained ? startup->logger : NULL);
+    if (*context == NULL)
+        return refuse_bundle(startup, CAUSE_NO_MEMORY, "does not fit in memory");
+    INFO(startup->logger,
+         "TuCCL: %s (CRC %08x): %u entries for %zu ranks on %zu nodes, %zu per node", startup->path,
+         bundle->crc, (*context)->entry_count, ranks, nodes, ranks_per_node);
+    return NCCL_SUCCESS;
+}
+
+static int use_bundle(struct tuccl_selection **context, const struct startup *startup,
+                      const struct tuccl_bundle *bundle, size_t ranks, size_t nodes,
+                      size_t ranks_per_node) {
+    char why[200];
+    if (startup->crc_demanded && startup->crc != bundle->crc) {
+        WARN(startup->logger,
+             "TuCCL: %s has CRC %08x but TUCCL_BUNDLE_CRC=%08x; ranks with different tables must "
+             "not start together: copy the bundle and tuccl.env to every host again",
+             startup->path, bundle->crc, startup->crc);
+        return NCCL_INVALID_USAGE;
+    }
+    const char *sysfs = setting("TUCCL_SYSFS");
+    if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle->gpu_models,
+                               bundle->gpu_model_count, why, sizeof why))
+        return refuse_machine(startup, nodes, why);
+    return select_shape(context, startup, bundle, ranks, nodes, ranks_per_node);
+}
+
+int tuccl_plugin_init(struct tuccl_selection **context, size_t ranks, size_t nodes,
+                      size_t ranks_per_node, tuccl_nccl_logger logger) {
+    struct startup startup = {.logger = logger};
+    *context = NULL;
+    int result = read_settings(&startup);
+    if (result != NCCL_SUCCESS)
+        return result;
+    if (startup.path == NULL) {
+        INFO(logger, "TuCCL: TUCCL_BUNDLE names no file; NCCL stays as it is");
+        return NCCL_SUCCESS;
+    }
+    struct tuccl_bundle bundle;
+    char why[200];
+    enum tuccl_bundle_fault fault = tuccl_bundle_load(startup.path, &bundle, why, sizeof why);
+    if (fault != TUCCL_BUNDLE_GOOD)
+        return refuse_bundle(&startup, (enum cause)fault, why);
+    result = use_bundle(context, &startup, &bundle, ranks, nodes, ranks_per_node);
+    tuccl_bundle_free(&bundle);
+    return result;
+}

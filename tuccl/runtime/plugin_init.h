@@ -1,0 +1,13 @@
+/* Start of a communicator: from the environment and the bundle to a selection. */
+#ifndef TUCCL_PLUGIN_INIT_H
+#define TUCCL_PLUGIN_INIT_H
+
+#include "selection.h"
+#include "tuner_abi.h"
+
+/* Sets `*context` to the communicator's selection, or to NULL where NCCL is to stay as it is.
+ * Fails only where starting would let ranks decide differently: see docs/runtime.md. */
+int tuccl_plugin_init(struct tuccl_selection **context, size_t ranks, size_t nodes,
+                      size_t ranks_per_node, tuccl_nccl_logger logger);
+
+#endif

@@ -1,0 +1,117 @@
+/* NCCL's tuner plugin ABI, versions 2 to 6, as far as this plugin needs it.
+ *
+ * No NCCL package ships these declarations. They state binary facts: order and types of members as
+ * NCCL 2.21 to 2.32 load them (src/plugin/tuner and include/plugin/tuner there). Enumerations of
+ * NCCL are plain ints here, because their values differ between releases and RCCL.
+ *
+ *   v2 2.21+   v3 2.22+   v4 2.24+   v5 2.28+   v6 2.30+   (NCCL takes the newest it knows) */
+#ifndef TUCCL_TUNER_ABI_H
+#define TUCCL_TUNER_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum tuccl_nccl_result {
+    NCCL_SUCCESS = 0,
+    NCCL_INVALID_USAGE = 5,
+};
+
+enum tuccl_nccl_log_level {
+    NCCL_LOG_WARN = 2,
+    NCCL_LOG_INFO = 3,
+};
+
+enum tuccl_nccl_log_flag {
+    NCCL_TUNING = 0x40,
+};
+
+/* Rows and columns of the cost table. */
+enum tuccl_nccl_algorithm {
+    NCCL_ALGO_TREE = 0,
+    NCCL_ALGO_RING = 1,
+    NCCL_ALGO_COLLNET_DIRECT = 2,
+    NCCL_ALGO_COLLNET_CHAIN = 3,
+    NCCL_ALGO_NVLS = 4,
+    NCCL_ALGO_NVLS_TREE = 5,
+    NCCL_ALGO_PAT = 6,
+    NCCL_ALGORITHMS = 7,
+};
+
+enum tuccl_nccl_protocol {
+    NCCL_PROTO_LL = 0,
+    NCCL_PROTO_LL128 = 1,
+    NCCL_PROTO_SIMPLE = 2,
+    NCCL_PROTOCOLS = 3,
+};
+
+enum tuccl_nccl_function {
+    NCCL_FUNC_BROADCAST = 0,
+    NCCL_FUNC_REDUCE = 1,
+    NCCL_FUNC_ALL_GATHER = 2,
+    NCCL_FUNC_REDUCE_SCATTER = 3,
+    NCCL_FUNC_ALL_REDUCE = 4,
+};
+
+typedef void (*tuccl_nccl_logger)(int level, unsigned long flags, const char *file, int line,
+                                  const char *format, ...);
+
+struct tuccl_tuner_v2 {
+    const char *name;
+    int (*init)(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int collnet_support,
+                         int nvls_support, int pipelined_operations, int *algorithm, int *protocol,
+                         int *nchannels);
+    int (*destroy)(void *context);
+};
+
+/* `cost` is NCCL's contiguous float[algorithms][protocols] in microseconds, cast to float**; an
+ * entry of -1 cannot run, the lowest of the others wins. */
+struct tuccl_tuner_v3 {
+    const char *name;
+    int (*init)(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int pipelined_operations,
+                         float **cost, int algorithms, int protocols, int *nchannels);
+    int (*destroy)(void *context);
+};
+
+struct tuccl_tuner_v4 {
+    const char *name;
+    int (*init)(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int pipelined_operations,
+                         float **cost, int algorithms, int protocols, int registered_buffers,
+                         int *nchannels);
+    int (*destroy)(void *context);
+};
+
+/* NCCL calls it an NVLink domain and fills it by node. */
+struct tuccl_nvl_domains_v5 {
+    int domains;
+    int min_ranks_per_domain;
+    int max_ranks_per_domain;
+};
+
+struct tuccl_tuner_v5 {
+    const char *name;
+    int (*init)(void **context, uint64_t communicator, size_t ranks, size_t nodes,
+                tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
+                void *constants);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int pipelined_operations,
+                         float **cost, int algorithms, int protocols, int registered_buffers,
+                         int *nchannels);
+    int (*finalize)(void *context);
+};
+
+struct tuccl_tuner_v6 {
+    const char *name;
+    int (*init)(void **context, uint64_t communicator, size_t ranks, size_t nodes,
+                tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
+                void *constants);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int pipelined_operations,
+                         float **cost, int algorithms, int protocols, int registered_buffers,
+                         int *nchannels);
+    int (*finalize)(void *context);
+    int (*get_chunk_size)(void *context, int function, size_t bytes, int algorithm, int protocol,
+                          int nchannels, size_t *chunk_bytes);
+};
+
+#endif

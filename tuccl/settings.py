@@ -1,0 +1,85 @@
+"""`RunSettings`: what a run was asked to do, and the identity that follows from it.
+
+Two runs with the same identity give the same table; a workspace belongs to one identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+from lookup_tables.table import Operation
+from tuccl import __version__
+from tuccl.errors import UsageError
+from tuccl.sizes import format_size, size_ladder
+
+TUNABLE_OPERATIONS = (
+    Operation.ALL_REDUCE,
+    Operation.ALL_GATHER,
+    Operation.REDUCE_SCATTER,
+    Operation.BROADCAST,
+    Operation.REDUCE,
+)
+"""What NCCL's tuner interface covers."""
+BACKENDS = ("simulated",)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything beside the machine that decides the table."""
+
+    operations: tuple[Operation, ...]
+    sizes_bytes: tuple[int, ...]
+    backend: str = "simulated"
+    seed: int = 0
+    spread: float = 0.01
+    """Relative noise of the simulated backend."""
+    solver_seconds: float = 10.0
+    """Limit of one call of the solver."""
+    cycles: int = 2
+    """Most passes of a search over its brackets."""
+
+    def identity(self, fingerprint: str) -> str:
+        """16 hex digits over the settings, the machine and this release's formats."""
+        values = asdict(self) | {"fingerprint": fingerprint, "tuccl": __version__}
+        text = json.dumps(values, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def make_settings(
+    operations: str, min_bytes: int, max_bytes: int, step: int, *, backend: str, seed: int
+) -> RunSettings:
+    """Settings from the command line's words.
+
+    Raises:
+        UsageError: for an unknown operation or backend, or an empty range of sizes.
+    """
+    if backend not in BACKENDS:
+        raise UsageError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
+    names = [name.strip() for name in operations.split(",") if name.strip()]
+    chosen = tuple(sorted({parse_operation(name) for name in names}))
+    if not chosen:
+        raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
+    sizes = size_ladder(min_bytes, max_bytes, step)
+    return RunSettings(operations=chosen, sizes_bytes=sizes, backend=backend, seed=seed)
+
+
+def parse_operation(name: str) -> Operation:
+    """An operation by its nccl-tests name; `AllReduce` and `allreduce` are understood too.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    wanted = name.lower().replace("_", "").replace("-", "")
+    for operation in TUNABLE_OPERATIONS:
+        if operation.value.replace("_", "") == wanted:
+            return operation
+    known = ", ".join(operation.value for operation in TUNABLE_OPERATIONS)
+    raise UsageError(f"operation {name!r} is unknown: use one of {known}")
+
+
+def describe_sizes(sizes_bytes: tuple[int, ...]) -> str:
+    """For people: `11 sizes, 1K to 1G`."""
+    first, last = format_size(sizes_bytes[0]), format_size(sizes_bytes[-1])
+    return f"{len(sizes_bytes)} sizes, {first} to {last}"
