@@ -2,15 +2,21 @@
 
 A chunk's content is described symbolically as a multiset of contributions: `(rank, chunk)` says
 "chunk `chunk` of the input buffer of rank `rank`, added once". A schedule is right when every chunk
-of every rank's result holds exactly the contributions that `postcondition` names, each once.
+of every rank's result holds exactly the contributions that `postcondition` names, each once. Every
+right content adds one and the same chunk index of different ranks, hence the compact form `Sum`.
 
 Chunk counts follow MSCCL: `chunks_per_loop` C counts chunks of the larger buffer, with
 `C = ranks * k` for all_gather, reduce_scatter and alltoall, and `C = k` for the others.
+
+In place (as in NCCL): all_reduce, alltoall, broadcast and reduce use one buffer as input and
+output; the input of all_gather is the rank's slice of its output; the output of reduce_scatter is
+the rank's slice of its input.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Collective(StrEnum):
@@ -24,3 +30,92 @@ class Collective(StrEnum):
     ALLTOALL = "alltoall"
     CUSTOM = "custom"
     """Read from a file whose operation has no known post-condition."""
+
+    @property
+    def divides_by_ranks(self) -> bool:
+        """Whether the larger buffer holds one part per rank, so that `ranks` divides C."""
+        return self in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
+
+    @property
+    def has_root(self) -> bool:
+        """Whether one rank plays a special part."""
+        return self in {Collective.BROADCAST, Collective.REDUCE}
+
+
+class Sum(NamedTuple):
+    """Input chunk `chunk` of every rank whose bit is set in `ranks`, each added exactly once."""
+
+    chunk: int
+    ranks: int
+
+    def contributions(self) -> tuple[tuple[int, int], ...]:
+        """The same as pairs `(rank, chunk)`, by rank."""
+        return tuple(
+            (rank, self.chunk) for rank in range(self.ranks.bit_length()) if self.ranks >> rank & 1
+        )
+
+
+def input_chunks(
+    collective: Collective, ranks: int, chunks_per_loop: int, rank: int = 0, root: int = 0
+) -> int:
+    """Chunks of the input buffer that the caller fills on `rank`.
+
+    Only the root of a broadcast has one: NCCL lets the others pass a null pointer.
+    """
+    if collective is Collective.ALL_GATHER:
+        return chunks_per_loop // ranks
+    if collective is Collective.BROADCAST and rank != root:
+        return 0
+    return chunks_per_loop
+
+
+def output_chunks(
+    collective: Collective, ranks: int, chunks_per_loop: int, rank: int = 0, root: int = 0
+) -> int:
+    """Chunks of the output buffer of `rank`.
+
+    Only the root of a reduce has one: NCCL lets the others pass a null pointer.
+    """
+    if collective is Collective.REDUCE_SCATTER:
+        return chunks_per_loop // ranks
+    if collective is Collective.REDUCE and rank != root:
+        return 0
+    return chunks_per_loop
+
+
+def initial_contents(
+    collective: Collective, ranks: int, chunks_per_loop: int, rank: int, root: int = 0
+) -> tuple[Sum, ...]:
+    """What the input buffer of `rank` holds at the start, chunk by chunk."""
+    mine = 1 << rank
+    return tuple(
+        Sum(chunk, mine)
+        for chunk in range(input_chunks(collective, ranks, chunks_per_loop, rank, root))
+    )
+
+
+def postcondition(
+    collective: Collective, ranks: int, chunks_per_loop: int, rank: int, root: int = 0
+) -> tuple[Sum, ...]:
+    """What the output buffer of `rank` must hold at the end, chunk by chunk.
+
+    Raises:
+        ValueError: the operation is `custom`, which has no known post-condition.
+    """
+    everyone = (1 << ranks) - 1
+    part = chunks_per_loop // ranks
+    chunks = range(output_chunks(collective, ranks, chunks_per_loop, rank, root))
+    match collective:
+        case Collective.ALL_REDUCE | Collective.REDUCE:
+            return tuple(Sum(chunk, everyone) for chunk in chunks)
+        case Collective.REDUCE_SCATTER:
+            return tuple(Sum(rank * part + chunk, everyone) for chunk in chunks)
+        case Collective.ALL_GATHER:
+            return tuple(Sum(chunk % part, 1 << chunk // part) for chunk in chunks)
+        case Collective.ALLTOALL:
+            return tuple(Sum(rank * part + chunk % part, 1 << chunk // part) for chunk in chunks)
+        case Collective.BROADCAST:
+            return tuple(Sum(chunk, 1 << root) for chunk in chunks)
+        case Collective.CUSTOM:
+            msg = "custom: no post-condition is known for this operation"
+            raise ValueError(msg)
