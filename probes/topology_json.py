@@ -3,8 +3,8 @@
     {"schema_version": 1, "name": ..., "devices": [...], "links": [...], "notes": [...]}
 
 Keys appear in the order of the dataclasses, devices and links in the order of the topology, so
-equal topologies give equal text. Reading is strict: an unknown key or version is an error, because a
-figure that is silently ignored is a wrong figure.
+equal topologies give equal text. Reading is strict: an unknown key or version is an error, because
+a figure that is silently ignored is a wrong figure.
 """
 
 from __future__ import annotations

@@ -1,0 +1,228 @@
+"""An NCCL or RCCL topology file as records: what the file says, nothing added.
+
+    <system> <cpu> <pci> ... <gpu> <nvlink|xgmi|c2c>
+                             <nic> <net>
+                             <pcilink>
+                   <nic> <net>
+
+Written by NCCL_TOPO_DUMP_FILE, or by hand by vendors for NCCL_TOPO_FILE; attributes as in NCCL 2.30
+src/graph/xml.cc. What the records mean is decided in `probes.nccl_xml` and its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from probes.errors import TopologyFileError
+from probes.xml_tree import XmlElement, read_xml
+
+KNOWN_VERSIONS = ("1", "2")
+"""NCCL writes 1, RCCL 2; they differ in the attributes of AMD GPUs only."""
+
+_MAX_NUMBER = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLinkRecord:
+    """`<nvlink>`, `<xgmi>` or `<c2c>` below a `<gpu>`."""
+
+    tag: str
+    target: str
+    """Bus id of the other end in lower case; empty for c2c."""
+    target_class: str
+    count: int
+    mb_per_s: int
+    """c2c only: bandwidth of one link."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRecord:
+    """`<gpu>`."""
+
+    dev: int | None
+    rank: int | None
+    compute_capability: int
+    """The gcn number where the file gives one (AMD), else `sm`."""
+    links: tuple[GpuLinkRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NetRecord:
+    """`<net>`: one port of a NIC, or a network interface of the host."""
+
+    name: str
+    dev: int | None
+    speed_mbps: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PciRecord:
+    """`<pci>`: a bridge or an endpoint."""
+
+    bus_id: str
+    pci_class: str
+    """Lower-case hex without 0x, six digits; empty when the file does not say."""
+    vendor: str
+    device: str
+    """Vendor and device: lower-case hex without 0x; empty when the file does not say."""
+    link_speed: str
+    link_width: int
+    children: tuple[PciRecord, ...]
+    gpu: GpuRecord | None
+    nets: tuple[NetRecord, ...]
+    pci_links: tuple[str, ...]
+    """Bus ids of switches with a direct link to this one (`<pcilink>`)."""
+
+    @property
+    def model(self) -> str:
+        """`vendor:device`, empty when the file does not say or holds the filler `ffff`."""
+        known = self.vendor and self.device and self.vendor != "ffff"
+        return f"{self.vendor}:{self.device}" if known else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRecord:
+    """`<cpu>`: one NUMA node."""
+
+    host: str
+    arch: str
+    vendor: str
+    family: int
+    model: int
+    pcis: tuple[PciRecord, ...]
+    nets: tuple[NetRecord, ...]
+    """Interfaces that sit at no PCI device."""
+
+
+def read_records(text: str, source: str) -> tuple[CpuRecord, ...]:
+    """Read the file.
+
+    Raises:
+        TopologyFileError: not XML, another kind of file, or an attribute is no number.
+    """
+    root = read_xml(text, source)
+    _check_root(root, source)
+    return tuple(_cpu(element, source) for element in root.children_of("cpu"))
+
+
+def _check_root(root: XmlElement, source: str) -> None:
+    if root.tag == "system":
+        version = root.attributes.get("version", "1")
+        if version not in KNOWN_VERSIONS:
+            raise TopologyFileError(
+                f"{source}:{root.line}: NCCL topology of version {version!a:.40}; "
+                f"known are {' and '.join(KNOWN_VERSIONS)}"
+            )
+        return
+    what = {
+        "graphs": "an NCCL graph file (rings and trees that a search found)",
+        "graph": "an NCCL graph file (rings and trees that a search found)",
+        "algo": "an MSCCL schedule",
+    }.get(root.tag, f"an XML file with root <{root.tag:.40}>")
+    raise TopologyFileError(
+        f"{source}: this is {what}, not a topology; run any NCCL job with NCCL_TOPO_DUMP_FILE=FILE "
+        "and give that file"
+    )
+
+
+def _cpu(element: XmlElement, source: str) -> CpuRecord:
+    return CpuRecord(
+        host=element.attributes.get("host_hash", ""),
+        arch=element.attributes.get("arch", ""),
+        vendor=element.attributes.get("vendor", ""),
+        family=_number(element, "familyid", source) or 0,
+        model=_number(element, "modelid", source) or 0,
+        pcis=tuple(_pci(child, source) for child in element.children_of("pci")),
+        nets=_nets(element, source),
+    )
+
+
+def _pci(element: XmlElement, source: str) -> PciRecord:
+    gpus = element.children_of("gpu")
+    bus_id = element.attributes.get("busid", "").strip().lower()
+    if len(gpus) > 1:
+        raise TopologyFileError(
+            f"{source}:{gpus[1].line}: a second <gpu> in <pci busid={bus_id!a}>; one is allowed"
+        )
+    return PciRecord(
+        bus_id=bus_id,
+        pci_class=_hex(element, "class"),
+        vendor=_hex(element, "vendor"),
+        device=_hex(element, "device"),
+        link_speed=element.attributes.get("link_speed", ""),
+        link_width=max(0, _number(element, "link_width", source) or 0),
+        children=tuple(_pci(child, source) for child in element.children_of("pci")),
+        gpu=_gpu(gpus[0], source) if gpus else None,
+        nets=_nets(element, source),
+        pci_links=tuple(
+            child.attributes.get("target", "").strip().lower()
+            for child in element.children_of("pcilink")
+        ),
+    )
+
+
+def _gpu(element: XmlElement, source: str) -> GpuRecord:
+    capability = _number(element, "gcn", source) or _number(element, "sm", source) or 0
+    if capability < 0:
+        raise TopologyFileError(f"{source}:{element.line}: <gpu> with sm or gcn below zero")
+    return GpuRecord(
+        dev=_number(element, "dev", source),
+        rank=_number(element, "rank", source),
+        compute_capability=capability,
+        links=tuple(
+            _gpu_link(child, source)
+            for child in element.children
+            if child.tag in ("nvlink", "xgmi", "c2c")
+        ),
+    )
+
+
+def _gpu_link(element: XmlElement, source: str) -> GpuLinkRecord:
+    count = _number(element, "count", source)
+    if count is None:
+        count = 1
+    if not 0 <= count <= 1024:
+        raise TopologyFileError(
+            f"{source}:{element.line}: <{element.tag} count='{count}'>; expected 0 to 1024"
+        )
+    return GpuLinkRecord(
+        tag=element.tag,
+        target=element.attributes.get("target", "").strip().lower(),
+        target_class=_hex(element, "tclass"),
+        count=count,
+        mb_per_s=_number(element, "bw", source) or 0,
+    )
+
+
+def _nets(element: XmlElement, source: str) -> tuple[NetRecord, ...]:
+    return tuple(
+        NetRecord(
+            name=net.attributes.get("name", "").strip(),
+            dev=_number(net, "dev", source),
+            speed_mbps=_number(net, "speed", source),
+        )
+        for nic in element.children_of("nic")
+        for net in nic.children_of("net")
+    )
+
+
+def _number(element: XmlElement, attribute: str, source: str) -> int | None:
+    """The attribute as a number (decimal, or hex with 0x); None when missing or empty."""
+    text = element.attributes.get(attribute, "").strip()
+    if not text:
+        return None
+    try:
+        number = int(text, 0) if text.lower().startswith("0x") else int(text)
+    except ValueError:
+        number = _MAX_NUMBER + 1
+    if abs(number) > _MAX_NUMBER:
+        raise TopologyFileError(
+            f"{source}:{element.line}: <{element.tag} {attribute}={text!a:.40}>: "
+            "expected a whole number"
+        )
+    return number
+
+
+def _hex(element: XmlElement, attribute: str) -> str:
+    text = element.attributes.get(attribute, "").strip().lower()
+    return text.removeprefix("0x")

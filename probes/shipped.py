@@ -1,0 +1,11 @@
+"""The machine descriptions that come with TuCCL, in `probes/machines`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def shipped_machines() -> dict[str, Path]:
+    """Files by name without ending (`a100-8gpu-8nic`), sorted by name."""
+    folder = Path(__file__).with_name("machines")
+    return {path.stem: path for path in sorted(folder.glob("*.xml"))}

@@ -1,0 +1,87 @@
+"""XML from outside, read into plain immutable elements, with limits.
+
+A document type or an entity, a file beyond 64 MiB and nesting beyond 64 levels are refused: no
+topology needs them, and each is a known way to make a reader run out of memory or stack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from probes.errors import TopologyFileError
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class XmlElement:
+    """An element with its attributes and children; text between elements is dropped."""
+
+    tag: str
+    line: int
+    attributes: dict[str, str]
+    children: list[XmlElement] = field(default_factory=list)
+
+    def children_of(self, tag: str) -> list[XmlElement]:
+        """Children with this tag, in document order."""
+        return [child for child in self.children if child.tag == tag]
+
+
+def read_xml(text: str, source: str) -> XmlElement:
+    """Read a document and return its root.
+
+    Args:
+        text: the whole document.
+        source: what to call it in an error, usually the path.
+
+    Raises:
+        TopologyFileError: not well formed, or beyond the limits above.
+    """
+    content = text.encode("utf-8", "surrogatepass")
+    if len(content) > MAX_BYTES:
+        raise TopologyFileError(
+            f"{source}: {len(content):,} bytes of XML, at most {MAX_BYTES:,} are read"
+        )
+    collector = _Collector(source)
+    try:
+        collector.parser.Parse(content, True)
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise TopologyFileError(
+            f"{source}:{error.lineno}: not well-formed XML: {reason}"
+        ) from error
+    return collector.roots[0]
+
+
+class _Collector:
+    """Expat's callbacks; builds the tree below `roots`."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.roots: list[XmlElement] = []
+        self.open: list[XmlElement] = []
+        # The text is already decoded, so an encoding that the document declares no longer holds.
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.StartDoctypeDeclHandler = self.doctype
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        element = XmlElement(tag, self.parser.CurrentLineNumber, attributes)
+        if len(self.open) >= MAX_DEPTH:
+            raise TopologyFileError(
+                f"{self.source}:{element.line}: elements nested deeper than {MAX_DEPTH} levels"
+            )
+        (self.open[-1].children if self.open else self.roots).append(element)
+        self.open.append(element)
+
+    def end(self, tag: str) -> None:  # noqa: ARG002 - expat checks that tags match
+        self.open.pop()
+
+    def doctype(self, *_: object) -> None:
+        raise TopologyFileError(
+            f"{self.source}:{self.parser.CurrentLineNumber}: a document type (<!DOCTYPE>) is not "
+            "accepted; remove it"
+        )
