@@ -1,0 +1,120 @@
+"""Stage 1 of TuCCL's pruning: every GPU is bound to the nearest NIC of its host (section III-B).
+
+Near means near in the PCIe tree. NICs that are equally near to several GPUs are shared out among
+them in order, so that each gets as many GPUs as the others. Where the tree tells no NIC from
+another (virtual machines that show every device on one root bus), the same sharing out decides by
+index alone, and the binding says so.
+
+NICs much slower than the host's fastest (management ports, bridges of containers) are left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from probes.paths import Proximity, pcie_distance
+from probes.topology import Device, LinkKind, Topology
+from sketches.sketch import Binding, DroppedEdge, PruningStage
+
+SLOW_NIC_SHARE = 0.5
+"""A NIC with less than this share of the bandwidth of its host's fastest is not used."""
+
+_NEARNESS = {
+    Proximity.SWITCH: "under the same PCIe switch",
+    Proximity.HOST_BRIDGE: "under the same CPU",
+    Proximity.SOCKETS: "across sockets, for want of a nearer one",
+}
+
+
+def bind_gpus(topology: Topology) -> tuple[tuple[Binding, ...], tuple[DroppedEdge, ...]]:
+    """Binds every rank to one NIC of its host; ranks of a host without a NIC get no binding.
+
+    Returns:
+        The bindings in rank order, and the connections from GPUs to NICs that are not used.
+    """
+    bindings: list[Binding] = []
+    dropped: list[DroppedEdge] = []
+    ranks_of: dict[int, list[int]] = defaultdict(list)
+    for rank, gpu in enumerate(topology.gpus):
+        ranks_of[gpu.node].append(rank)
+    for node, ranks in sorted(ranks_of.items()):
+        nics = [nic for nic in topology.nics if nic.node == node]
+        if nics:
+            fast = _fast_nics(topology, nics)
+            bound = _bind_host(topology, ranks, fast)
+            bindings += bound
+            dropped += _unused(topology, bound, nics, fast)
+    return tuple(bindings), tuple(dropped)
+
+
+def nic_gb_per_s(topology: Topology, nic: str) -> float:
+    """Bandwidth of a NIC's way into the network; its line rate when it has no link; 0: unknown."""
+    links = [link for link in topology.links_from[nic] if link.kind is LinkKind.NETWORK]
+    widest = max((link.bandwidth_gb_per_s for link in links), default=0.0)
+    return widest or topology.device[nic].line_rate_gb_per_s
+
+
+def _fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
+    nics = [nic for nic in nics if _is_linked(topology, nic)] or nics
+    bandwidth = {nic.name: nic_gb_per_s(topology, nic.name) for nic in nics}
+    least = SLOW_NIC_SHARE * max(bandwidth.values())
+    return [nic for nic in nics if bandwidth[nic.name] >= least]
+
+
+def _is_linked(topology: Topology, nic: Device) -> bool:
+    return any(link.kind is LinkKind.NETWORK for link in topology.links_from[nic.name])
+
+
+def _bind_host(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
+    distance = {
+        rank: [pcie_distance(topology, topology.gpus[rank].name, nic.name) for nic in nics]
+        for rank in ranks
+    }
+    told = {away for row in distance.values() for away in row}
+    silent = len(nics) > 1 and len(told) == 1 and told != {Proximity.SWITCH}
+    sharers: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, row in distance.items():
+        nearest = min(row)
+        sharers[
+            tuple(nic.name for nic, away in zip(nics, row, strict=True) if away == nearest)
+        ].append(rank)
+    bindings = []
+    for names, group in sharers.items():
+        for position, rank in enumerate(group):
+            if silent or min(distance[rank]) is Proximity.UNKNOWN:
+                reason = (
+                    f"by index, because the PCIe tree does not tell the NICs apart: GPU {position} "
+                    f"of {len(group)} takes NIC {position} * {len(names)} // {len(group)}"
+                )
+            else:
+                reason = _NEARNESS[min(distance[rank])]
+                if len(names) > 1:
+                    reason += (
+                        f"; {len(names)} NICs are equally near and shared out among "
+                        f"{len(group)} GPUs in order"
+                    )
+            nic = names[position * len(names) // len(group)]
+            bindings.append(Binding(rank, nic, reason))
+    return sorted(bindings, key=lambda binding: binding.rank)
+
+
+def _unused(
+    topology: Topology, bound: Sequence[Binding], nics: Sequence[Device], fast: Sequence[Device]
+) -> list[DroppedEdge]:
+    usable = {nic.name for nic in fast}
+    unused = []
+    for binding in bound:
+        gpu = topology.gpus[binding.rank].name
+        for nic in nics:
+            if nic.name == binding.nic:
+                continue
+            if nic.name not in usable:
+                reason = (
+                    f"the NIC has no link into the network, or less than {SLOW_NIC_SHARE:.0%} of "
+                    f"the bandwidth of the fastest"
+                )
+            else:
+                reason = f"the GPU is bound to another NIC: {binding.reason}"
+            unused.append(DroppedEdge(gpu, nic.name, PruningStage.BINDING, reason))
+    return unused

@@ -1,0 +1,249 @@
+"""Sketches of a machine, made without a hand-written word.
+
+Inside one host there is little to choose. Across hosts TuCCL's three stages give the pruned sketch;
+beside it stand sketches with fewer connections (relays) and the full mesh, because which of them
+lets the synthesizer find the best schedule depends on the operation and the size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from probes.topology import Topology
+from sketches.binding import bind_gpus
+from sketches.errors import SketchError
+from sketches.grouping import NicGroup, group_nics
+from sketches.intra_node import intra_node_wires
+from sketches.sketch import Binding, DroppedEdge, Sketch
+from sketches.symmetry import find_symmetries
+from sketches.transformation import (
+    dropped_pairs,
+    every_connection,
+    group_connections,
+    network_wires,
+)
+from sketches.wires import Wire, assemble
+
+MOST_FULL_MESH_EDGES = 20_000
+"""Above it a full mesh is left out: no synthesizer would take it and it fills the memory."""
+
+
+def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
+    """Every sketch worth synthesizing for, the default first.
+
+    One host: `direct`, and `direct+pcie` where NVLink does not connect every pair. Several hosts:
+    `pruned`, and where they differ from it `relay`, `one_nic` and `full_mesh`.
+
+    Raises:
+        SketchError: Fewer than two GPUs, or two ranks between which there is no way.
+    """
+    _require_two_gpus(topology)
+    found = _one_host(topology) if topology.node_count == 1 else _several_hosts(topology)
+    distinct: dict[tuple[object, ...], Sketch] = {}
+    for sketch in _connected(topology, found):
+        distinct.setdefault(sketch.edges, sketch)
+    return tuple(
+        replace(sketch, symmetries=find_symmetries(sketch)) for sketch in distinct.values()
+    )
+
+
+def whole_machine(topology: Topology) -> Sketch:
+    """All that the machine can do, nothing pruned: what lower bounds on time are computed on.
+
+    Machines with more than `MOST_FULL_MESH_EDGES` connections between hosts keep the pruned
+    network part, and a note says so.
+
+    Raises:
+        SketchError: As `sketch_candidates`.
+    """
+    _require_two_gpus(topology)
+    local, dropped = intra_node_wires(topology, every_pcie_pair=True)
+    bindings, unused = bind_gpus(topology)
+    nics = [binding.nic for binding in bindings]
+    notes: tuple[str, ...] = ()
+    if _mesh_size(topology) > MOST_FULL_MESH_EDGES:
+        connections = group_connections(group_nics(topology, nics))
+        notes = ("the network part is pruned: the full mesh would have too many edges",)
+    else:
+        connections = every_connection(topology, nics)
+    wires = (*local, *network_wires(topology, bindings, connections))
+    why = "everything that the machine offers, for lower bounds"
+    whole = _sketch(topology, "whole_machine", why, wires, (*unused, *dropped), bindings, notes)
+    return _connected(topology, [whole])[0]
+
+
+def _require_two_gpus(topology: Topology) -> None:
+    if len(topology.gpus) < 2:
+        raise SketchError(
+            f"topology {topology.name} has {len(topology.gpus)} GPU(s): collectives need two or "
+            f"more; describe a machine with several GPUs, or replicate it to several nodes"
+        )
+
+
+def _one_host(topology: Topology) -> list[Sketch]:
+    bindings, unused = bind_gpus(topology)
+    wires, dropped = intra_node_wires(topology)
+    pcie, pcie_dropped = intra_node_wires(topology, every_pcie_pair=True)
+    return [
+        _sketch(
+            topology,
+            "direct",
+            "the links between the GPUs of the host, without PCIe where NVLink relays",
+            wires,
+            (*unused, *dropped),
+            bindings,
+        ),
+        _sketch(
+            topology,
+            "direct+pcie",
+            "as direct, with PCIe between GPUs that have no link of their own: fewer hops",
+            pcie,
+            (*unused, *pcie_dropped),
+            bindings,
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which NIC pairs and which of their ranks a candidate uses across hosts."""
+
+    name: str
+    why: str
+    connections: tuple[tuple[str, str], ...]
+    bindings: tuple[Binding, ...]
+    reason: str
+    """Why the other GPU pairs are left out."""
+
+
+def _several_hosts(topology: Topology) -> list[Sketch]:
+    bindings, unused = bind_gpus(topology)
+    local, local_dropped = intra_node_wires(topology)
+    sketches = []
+    for choice in _selections(topology, bindings):
+        across = network_wires(topology, choice.bindings, choice.connections)
+        dropped = (*unused, *local_dropped, *dropped_pairs(topology, across, choice.reason))
+        sketches.append(
+            _sketch(topology, choice.name, choice.why, (*local, *across), dropped, bindings)
+        )
+    return sketches
+
+
+def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Selection]:
+    nics = [binding.nic for binding in bindings]
+    groups = group_nics(topology, nics)
+    pruned = group_connections(groups)
+    first_of = _first_ranks(bindings)
+    selections = [
+        _Selection(
+            "pruned",
+            "TuCCL's three stages: each GPU through its NIC to the matching NICs of other hosts",
+            pruned,
+            bindings,
+            "their NICs are in different bandwidth groups",
+        ),
+        _Selection(
+            "relay",
+            "one GPU per NIC carries all traffic between hosts: all bandwidth, few connections",
+            pruned,
+            first_of,
+            "only the first GPU of each NIC of a group relays between hosts",
+        ),
+        _Selection(
+            "one_nic",
+            "one GPU and NIC per host carries all traffic between hosts: fewest connections",
+            group_connections(_spanning(topology, groups)),
+            first_of,
+            "only one NIC per host is used",
+        ),
+    ]
+    if _mesh_size(topology) <= MOST_FULL_MESH_EDGES:
+        selections.append(
+            _Selection(
+                "full_mesh",
+                "every GPU to every GPU of other hosts through their NICs, nothing pruned",
+                every_connection(topology, nics),
+                bindings,
+                "the network does not connect their NICs",
+            )
+        )
+    return selections
+
+
+def _first_ranks(bindings: Iterable[Binding]) -> tuple[Binding, ...]:
+    first: dict[str, Binding] = {}
+    for binding in bindings:
+        first.setdefault(binding.nic, binding)
+    return tuple(first.values())
+
+
+def _spanning(topology: Topology, groups: Sequence[NicGroup]) -> tuple[NicGroup, ...]:
+    """The first group that reaches every host; all groups when none does."""
+    for group in groups:
+        if len(group.nics) == topology.node_count:
+            return (group,)
+    return tuple(groups)
+
+
+def _mesh_size(topology: Topology) -> int:
+    ranks = len(topology.gpus)
+    same_host = sum(topology.node_of_rank.count(node) ** 2 for node in range(topology.node_count))
+    return ranks * ranks - same_host
+
+
+def _sketch(
+    topology: Topology,
+    name: str,
+    why: str,
+    wires: Iterable[Wire],
+    dropped: Iterable[DroppedEdge],
+    bindings: tuple[Binding, ...],
+    notes: tuple[str, ...] = (),
+) -> Sketch:
+    edges, ports = assemble(wires)
+    return Sketch(
+        name=name,
+        why=why,
+        node_of_rank=topology.node_of_rank,
+        edges=edges,
+        ports=ports,
+        bindings=bindings,
+        dropped=tuple(dropped),
+        notes=notes,
+    )
+
+
+def _gap(sketch: Sketch) -> tuple[int, int] | None:
+    """Two ranks without a way from the first to the second; None when every rank is reached."""
+    for outward in (True, False):
+        following: dict[int, list[int]] = {}
+        for edge in sketch.edges:
+            src, dst = (edge.src, edge.dst) if outward else (edge.dst, edge.src)
+            following.setdefault(src, []).append(dst)
+        reached, waiting = {0}, [0]
+        while waiting:
+            new = [rank for rank in following.get(waiting.pop(), ()) if rank not in reached]
+            reached.update(new)
+            waiting += new
+        if len(reached) < sketch.ranks:
+            other = min(set(range(sketch.ranks)) - reached)
+            return (0, other) if outward else (other, 0)
+    return None
+
+
+def _connected(topology: Topology, sketches: Iterable[Sketch]) -> list[Sketch]:
+    """Those in which every rank reaches every other.
+
+    Raises:
+        SketchError: There is none.
+    """
+    gaps = [(sketch, _gap(sketch)) for sketch in sketches]
+    connected = [sketch for sketch, gap in gaps if gap is None]
+    if not connected:
+        src, dst = gaps[-1][1] or (0, 0)
+        raise SketchError(
+            f"topology {topology.name}: no way from rank {src} ({topology.gpus[src].name}) to "
+            f"rank {dst} ({topology.gpus[dst].name}): describe the missing link, NIC or network"
+        )
+    return connected

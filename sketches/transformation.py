@@ -1,0 +1,98 @@
+"""Stage 3 of TuCCL's pruning: connections of NICs become connections of GPUs (section III-B).
+
+Where two NICs may talk, every GPU bound to the one gets an edge to every GPU bound to the other.
+All of them pass the same NIC ports, so a NIC's time is divided among the edges as they use it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+
+from probes.paths import Path, local_path, network_path
+from probes.topology import Link, Topology
+from sketches.grouping import NicGroup
+from sketches.sketch import Binding, DroppedEdge, PruningStage
+from sketches.wires import Wire, wire
+
+MOST_SINGLE_ENTRIES = 2048
+"""Beyond this many dropped GPU pairs there is one entry per host instead of one per pair."""
+
+
+def group_connections(groups: Iterable[NicGroup]) -> tuple[tuple[str, str], ...]:
+    """Ordered NIC pairs that talk: within each group, all to all."""
+    return tuple(dict.fromkeys(pair for group in groups for pair in permutations(group.nics, 2)))
+
+
+def every_connection(topology: Topology, nics: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Ordered pairs of NICs on different hosts: no pruning at all."""
+    node = {nic: topology.device[nic].node for nic in nics}
+    return tuple((a, b) for a, b in permutations(node, 2) if node[a] != node[b])
+
+
+def network_wires(
+    topology: Topology, bindings: Sequence[Binding], connections: Iterable[tuple[str, str]]
+) -> tuple[Wire, ...]:
+    """Edges between GPUs of different hosts, for the NIC pairs in `connections`."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for binding in bindings:
+        ranks[binding.nic].append(binding.rank)
+    out: dict[int, Path | None] = {}
+    back: dict[int, Path | None] = {}
+    for binding in bindings:
+        gpu = topology.gpus[binding.rank].name
+        out[binding.rank] = local_path(topology, gpu, binding.nic)
+        back[binding.rank] = local_path(topology, binding.nic, gpu)
+    wires: dict[tuple[int, int], Wire] = {}
+    for a, b in connections:
+        between = network_path(topology, a, b)
+        if between is None:
+            continue
+        for src in ranks[a]:
+            for dst in ranks[b]:
+                links = (*_links(out[src]), *between.links, *_links(back[dst]))
+                wires.setdefault((src, dst), wire(topology, src, dst, links))
+    return tuple(wires.values())
+
+
+def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> list[DroppedEdge]:
+    """GPU pairs of different hosts without a wire; counted per host when they are many."""
+    kept = {(one.edge.src, one.edge.dst) for one in wires}
+    node_of_rank = topology.node_of_rank
+    ranks = len(node_of_rank)
+    counts = [node_of_rank.count(node) for node in range(topology.node_count)]
+    possible = [ranks - counts[node] for node in node_of_rank]
+    if sum(possible) - len(kept) <= MOST_SINGLE_ENTRIES:
+        return [
+            DroppedEdge(
+                topology.gpus[src].name,
+                topology.gpus[dst].name,
+                PruningStage.TRANSFORMATION,
+                reason,
+            )
+            for src in range(ranks)
+            for dst in range(ranks)
+            if node_of_rank[src] != node_of_rank[dst] and (src, dst) not in kept
+        ]
+    missing = [0] * topology.node_count
+    for src, node in enumerate(node_of_rank):
+        missing[node] += possible[src]
+    for src, _ in kept:
+        missing[node_of_rank[src]] -= 1
+    hosts = sorted({gpu.node for gpu in topology.gpus})
+    return [
+        DroppedEdge(
+            f"GPUs of host {host}",
+            "GPUs of other hosts",
+            PruningStage.TRANSFORMATION,
+            f"{count} pairs: {reason}",
+        )
+        for host, count in zip(hosts, missing, strict=True)
+        if count
+    ]
+
+
+def _links(path: Path | None) -> tuple[Link, ...]:
+    """A binding without a known way (every device on one root bus): the NIC alone counts."""
+    return () if path is None else path.links
