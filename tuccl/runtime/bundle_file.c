@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,10 @@ static const size_t largest_file = (size_t)1 << 30;
 
 static const unsigned char *fail(char *why, size_t why_bytes, const char *step, int error) {
     char text[128] = "";
+    if (error == 0) {
+        snprintf(why, why_bytes, "%s", step);
+        return NULL;
+    }
     /* strerror is not safe between threads, and communicators start from several. */
     if (strerror_r(error, text, sizeof text) != 0)
         snprintf(text, sizeof text, "error %d", error);
@@ -40,11 +45,11 @@ static const unsigned char *read_open_file(int file, size_t *bytes, char *why, s
     if (fstat(file, &status) != 0)
         return fail(why, why_bytes, "cannot be examined", errno);
     if (!S_ISREG(status.st_mode))
-        return fail(why, why_bytes, "is no regular file", EINVAL);
+        return fail(why, why_bytes, "is no regular file", 0);
     if (status.st_size <= 0)
-        return fail(why, why_bytes, "is empty", ENODATA);
+        return fail(why, why_bytes, "is empty", 0);
     if ((uint64_t)status.st_size > largest_file)
-        return fail(why, why_bytes, "is larger than any bundle", EFBIG);
+        return fail(why, why_bytes, "is larger than any bundle", 0);
     size_t size = (size_t)status.st_size;
     /* Not a mapping of the file: truncating a mapped file kills its readers with SIGBUS, and
      * writing to it in place would change the table of a running job on some of its ranks. */
