@@ -4,6 +4,7 @@ SynthesisError
 ├── AlgorithmFileError   a schedule file cannot be read
 ├── DefectError          the verifier found a defect
 ├── InfeasibleError      no schedule exists under the given sketch
+├── ProgramError         an algorithm written in the builder breaks its rules
 └── SolverError          the solver is missing or gave nothing usable
 """
 
@@ -22,6 +23,10 @@ class DefectError(SynthesisError):
 
 class InfeasibleError(SynthesisError):
     """No schedule exists for this collective on this sketch."""
+
+
+class ProgramError(SynthesisError):
+    """An algorithm written in the builder breaks one of its rules."""
 
 
 class SolverError(SynthesisError):

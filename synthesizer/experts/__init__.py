@@ -1,0 +1,103 @@
+"""Expert algorithms: known-good schedules, laid over the edges that a sketch allows.
+
+`expert_algorithms` gives every one that fits a collective and a sketch; the modules beside give
+them one by one, as programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sketches.sketch import Sketch
+from synthesizer.algorithm import Algorithm
+from synthesizer.collectives import Collective
+from synthesizer.errors import ProgramError
+from synthesizer.experts import all_pairs, hierarchical, ring, tree
+from synthesizer.experts.ring_orders import ring_orders
+from synthesizer.lowering import lower
+from synthesizer.program import Program
+
+PIPELINE_CHUNKS = (1, 8)
+"""Chunks in flight of trees and of rooted rings: one for latency, several for bandwidth."""
+
+HIERARCHICAL_CHUNKS = (1, 4)
+"""Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
+
+_Named = tuple[str, Program]
+
+
+def expert_algorithms(
+    collective: Collective, sketch: Sketch, root: int = 0
+) -> tuple[Algorithm, ...]:
+    """Expert algorithms that this sketch's edges allow, in a fixed order with fixed names.
+
+    Raises:
+        ProgramError: `root` is not a rank.
+    """
+    if not 0 <= root < sketch.ranks:
+        raise ProgramError(f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}")
+    families = (
+        _rings(collective, sketch, root),
+        _all_pairs(collective, sketch),
+        _trees(collective, sketch, root),
+        _hierarchical(collective, sketch),
+    )
+    return tuple(lower(program, name) for family in families for name, program in family)
+
+
+def _rings(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    rings = ring_orders(sketch)
+    if not rings:
+        return
+    name = f"{collective}_ring_{len(rings)}x"
+    if collective is Collective.ALL_GATHER:
+        yield name, ring.ring_all_gather(rings)
+    elif collective is Collective.REDUCE_SCATTER:
+        yield name, ring.ring_reduce_scatter(rings)
+    elif collective is Collective.ALL_REDUCE:
+        yield name, ring.ring_all_reduce(rings)
+    elif collective is Collective.BROADCAST:
+        for chunks in PIPELINE_CHUNKS:
+            yield f"{name}_{chunks}c", ring.ring_broadcast(rings, root, chunks)
+    elif collective is Collective.REDUCE:
+        for chunks in PIPELINE_CHUNKS:
+            yield f"{name}_{chunks}c", ring.ring_reduce(rings, root, chunks)
+
+
+def _all_pairs(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    if len(sketch.edge) < sketch.ranks * (sketch.ranks - 1):
+        return
+    name = f"{collective}_all_pairs"
+    if collective is Collective.ALL_GATHER:
+        yield name, all_pairs.all_pairs_all_gather(sketch.ranks)
+    elif collective is Collective.REDUCE_SCATTER:
+        yield name, all_pairs.all_pairs_reduce_scatter(sketch.ranks)
+    elif collective is Collective.ALL_REDUCE:
+        yield f"{name}_one_phase", all_pairs.all_pairs_all_reduce_one_phase(sketch.ranks)
+        yield f"{name}_two_phase", all_pairs.all_pairs_all_reduce_two_phase(sketch.ranks)
+    elif collective is Collective.ALLTOALL:
+        yield name, all_pairs.all_pairs_alltoall(sketch.ranks)
+
+
+def _trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    builders = {
+        Collective.ALL_REDUCE: tree.tree_all_reduce,
+        Collective.BROADCAST: tree.tree_broadcast,
+        Collective.REDUCE: tree.tree_reduce,
+    }
+    spanning = tree.binary_tree(sketch, root) if collective in builders else None
+    if spanning:
+        for chunks in PIPELINE_CHUNKS:
+            yield f"{collective}_tree_{chunks}c", builders[collective](spanning, chunks)
+
+
+def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    builders = {
+        Collective.ALL_REDUCE: hierarchical.hierarchical_all_reduce,
+        Collective.ALL_GATHER: hierarchical.hierarchical_all_gather,
+        Collective.REDUCE_SCATTER: hierarchical.hierarchical_reduce_scatter,
+    }
+    grid = hierarchical.rail_grid(sketch) if collective in builders else None
+    if grid:
+        for chunks in HIERARCHICAL_CHUNKS:
+            yield f"{collective}_hierarchical_{chunks}c", builders[collective](grid, chunks)
