@@ -70,7 +70,8 @@ def whole_machine(topology: Topology) -> Sketch:
     wires = (*local, *network_wires(topology, bindings, connections))
     why = "everything that the machine offers, for lower bounds"
     whole = _sketch(topology, "whole_machine", why, wires, (*unused, *dropped), bindings, notes)
-    return _connected(topology, [whole])[0]
+    _connected(topology, [whole])
+    return replace(whole, symmetries=find_symmetries(whole))
 
 
 def _require_two_gpus(topology: Topology) -> None:

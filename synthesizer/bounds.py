@@ -1,0 +1,220 @@
+"""Lower bounds on the time of a collective over a sketch, whatever the schedule.
+
+Bandwidth: let every edge carry a flow within its own bandwidth and that of its ports. For each set
+S of ranks the flow out of S must carry what the others need from S: |S| chunks for all_gather, one
+per outside rank for reduce_scatter, |S| times as many for alltoall, the whole buffer for
+all_reduce and, with the root on the right side, for broadcast and reduce. On top, a collective
+needs a total of transfers: 2(N-1) buffers for all_reduce (N-1 to collect, N-1 to spread: messages
+of gossiping), N-1 for broadcast and reduce, the hop distances for alltoall. The largest rate that a
+linear program finds under these rules bounds the algorithm bandwidth. Sets start with single ranks,
+hosts and runs of ranks; violated ones are then added by minimum cuts until none is left (up to
+`MOST_SEPARATED_RANKS`), which makes all_gather and reduce_scatter exact (Edmonds' theorem on
+packing arborescences; compare ForestColl, section 4).
+
+Assumed: ranks alone store, copy and reduce. No switch multicasts or reduces (NVLS, SHARP), and a
+NIC makes no copies. Any subset of the rules gives a valid bound, so stopping early is safe.
+
+Latency: the dearest of the cheapest ways between ranks that must talk, by the sum of alphas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import highspy
+import networkx as nx
+import numpy as np
+
+from sketches.sketch import Sketch
+from synthesizer.collectives import Collective
+from synthesizer.edge_orbits import EdgeOrbits, edge_orbits
+from synthesizer.errors import SolverError
+
+MOST_SEPARATED_RANKS = 64
+"""Above it only the initial sets of ranks count; the bound stays valid."""
+
+_ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE})
+_MOST_ROUNDS = 40
+_VIOLATED = 1e-6
+_CHUNKED = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL})
+
+
+def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) -> float:
+    """No schedule on this sketch has a higher algorithm bandwidth (size / time, nccl-tests sizes).
+
+    Infinite for a custom collective, whose needs are unknown.
+
+    Raises:
+        SolverError: HiGHS fails on the linear program.
+    """
+    if collective is Collective.CUSTOM:
+        return math.inf
+    orbits = edge_orbits(sketch, symmetric=collective not in _ROOTED)
+    program = _FlowProgram(orbits)
+    program.require(_volume(collective, sketch), dict(enumerate(orbits.sizes)))
+    seen: set[frozenset[int]] = set()
+    new = list(dict.fromkeys(_initial_sets(collective, orbits, root)))
+    rate = math.inf
+    for _ in range(_MOST_ROUNDS):
+        for members in new:
+            demand = _demand(collective, members, sketch.ranks, root)
+            program.require(demand, orbits.crossing(members))
+        seen.update(new)
+        rate, flow = program.solve()
+        violated = _violated_sets(collective, orbits, flow, rate, root)
+        new = [members for members in dict.fromkeys(violated) if members not in seen]
+        if not new:
+            break
+    return rate * (sketch.ranks if collective in _CHUNKED else 1)
+
+
+def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> float:
+    """Alphas on the cheapest way between the two ranks that have it worst."""
+    if collective is Collective.CUSTOM:
+        return 0.0
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for edge in sketch.edges:
+        src, dst = edge.src, edge.dst
+        if collective is Collective.REDUCE:
+            src, dst = dst, src
+        graph.add_edge(src, dst, alpha_us=edge.alpha_us)
+    leaders = edge_orbits(sketch).rank_leaders
+    sources = (root,) if collective in _ROOTED else leaders
+    return float(
+        max(
+            max(nx.single_source_dijkstra_path_length(graph, source, weight="alpha_us").values())
+            for source in sources
+        )
+    )
+
+
+def time_bound_us(collective: Collective, sketch: Sketch, size_bytes: int, root: int = 0) -> float:
+    """The larger of the latency bound and of the time at the bandwidth bound."""
+    bandwidth = algbw_bound_gb_per_s(collective, sketch, root)
+    return max(latency_bound_us(collective, sketch, root), size_bytes * 1e-3 / bandwidth)
+
+
+class _FlowProgram:
+    """Maximises a rate over flows on edge orbits; rows are added as they turn out to matter."""
+
+    def __init__(self, orbits: EdgeOrbits) -> None:
+        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._solver.silent()
+        self._solver.setOptionValue("threads", 1)
+        for capacity in orbits.capacity_gb_per_s:
+            self._solver.addVar(0.0, capacity)
+        self._rate = len(orbits.capacity_gb_per_s)
+        self._solver.addVar(0.0, highspy.kHighsInf)
+        self._solver.changeColCost(self._rate, -1.0)
+        for users, bandwidth in orbits.port_rows:
+            self._add_row(-highspy.kHighsInf, bandwidth, users)
+
+    def require(self, demand: float, carriers: dict[int, int]) -> None:
+        """Flow on `carriers` must be at least `demand` times the rate."""
+        if demand > 0:
+            self._add_row(0.0, highspy.kHighsInf, {**carriers, self._rate: -demand})
+
+    def solve(self) -> tuple[float, list[float]]:
+        """The largest rate, and the flow of every orbit's edges."""
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(
+                f"bandwidth bound: HiGHS ended with "
+                f"{self._solver.modelStatusToString(status)} instead of an optimum"
+            )
+        values = list(self._solver.getSolution().col_value)
+        return values[self._rate], values[: self._rate]
+
+    def _add_row(self, least: float, most: float, coefficients: Mapping[int, float]) -> None:
+        columns = np.array(list(coefficients), dtype=np.int32)
+        values = np.array(list(coefficients.values()), dtype=np.float64)
+        self._solver.addRow(least, most, len(columns), columns, values)
+
+
+def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:
+    """Rates that must leave a set of ranks: chunks, or whole buffers."""
+    inside, outside = len(members), ranks - len(members)
+    match collective:
+        case Collective.ALL_GATHER:
+            return inside
+        case Collective.REDUCE_SCATTER:
+            return outside
+        case Collective.ALLTOALL:
+            return inside * outside
+        case Collective.BROADCAST:
+            return int(root in members)
+        case Collective.REDUCE:
+            return int(root not in members)
+        case _:
+            return 1
+
+
+def _volume(collective: Collective, sketch: Sketch) -> int:
+    """Transfers over single edges that the collective takes at least, in rates."""
+    ranks = sketch.ranks
+    match collective:
+        case Collective.ALL_REDUCE:
+            return 2 * (ranks - 1)
+        case Collective.BROADCAST | Collective.REDUCE:
+            return ranks - 1
+        case Collective.ALLTOALL:
+            graph = nx.DiGraph((edge.src, edge.dst) for edge in sketch.edges)
+            return sum(sum(hops.values()) for _, hops in nx.all_pairs_shortest_path_length(graph))
+        case _:
+            return ranks * (ranks - 1)
+
+
+def _initial_sets(
+    collective: Collective, orbits: EdgeOrbits, root: int
+) -> Iterator[frozenset[int]]:
+    """Single ranks, hosts, for alltoall runs of ranks; and the complements of all of them."""
+    sketch = orbits.sketch
+    everyone = frozenset(range(sketch.ranks))
+    hosts = sorted(set(sketch.node_of_rank))
+    sets = [frozenset({rank}) for rank in {*orbits.rank_leaders, root}]
+    sets += [
+        frozenset(rank for rank in everyone if sketch.node_of_rank[rank] == host) for host in hosts
+    ]
+    if collective is Collective.ALLTOALL and sketch.ranks <= MOST_SEPARATED_RANKS:
+        sets += [
+            frozenset(range(first, last))
+            for first in range(sketch.ranks)
+            for last in range(first + 2, sketch.ranks + 1)
+        ]
+    for members in sets:
+        if members != everyone:
+            yield members
+            yield everyone - members
+
+
+def _violated_sets(
+    collective: Collective, orbits: EdgeOrbits, flow: list[float], rate: float, root: int
+) -> Iterator[frozenset[int]]:
+    """Sets of ranks that the flow does not serve, by minimum cuts."""
+    sketch = orbits.sketch
+    if collective is Collective.ALLTOALL or sketch.ranks > MOST_SEPARATED_RANKS:
+        return
+    backwards = collective in {Collective.REDUCE_SCATTER, Collective.REDUCE}
+    graph = _capacities(orbits, flow, backwards=backwards)
+    many = collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
+    everyone = frozenset(range(sketch.ranks))
+    needed = rate * (sketch.ranks if many else 1)
+    if many:
+        for rank in everyone:
+            graph.add_edge("source", rank, capacity=rate)
+    targets = orbits.rank_leaders if many else sorted(everyone - {root})
+    for target in targets:
+        value, (reached, _) = nx.minimum_cut(graph, "source" if many else root, target)
+        if value < needed * (1 - _VIOLATED):
+            members = frozenset(reached) & everyone
+            yield everyone - members if backwards else members
+
+
+def _capacities(orbits: EdgeOrbits, flow: list[float], *, backwards: bool) -> nx.DiGraph[int | str]:
+    graph: nx.DiGraph[int | str] = nx.DiGraph()
+    for edge, orbit in zip(orbits.sketch.edges, orbits.orbit, strict=True):
+        src, dst = (edge.dst, edge.src) if backwards else (edge.src, edge.dst)
+        graph.add_edge(src, dst, capacity=flow[orbit])
+    return graph
