@@ -1,8 +1,8 @@
 """Schedule candidates for an operation: expert and synthesized, on every sketch, all verified.
 
 More candidates than a search can try are made; kept are those that are fastest somewhere in the
-model (for some size, protocol and channel count). What is kept is written as MSCCL XML with an index,
-so a run that continues reads its schedules instead of synthesizing them again.
+model (for some size, protocol and channel count). What is kept is written as MSCCL XML with an
+index, so a run that continues reads its schedules instead of synthesizing them again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.synthesize import SynthesisOptions, synthesize
 
 from sketches.sketch import Sketch
@@ -20,6 +19,7 @@ from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
+from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from synthesizer.verifier import verify
 from tuccl.atomic_file import write_atomically

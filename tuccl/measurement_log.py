@@ -79,7 +79,7 @@ class MeasurementLog:
         return sum(len(samples) for samples in self._samples.values())
 
     def samples(self, task: Task, config: Config, repeats: int) -> tuple[float, ...]:
-        """At least `repeats` samples in us: those recorded, and new ones for the rest.
+        """The first `repeats` samples in us: those recorded, and new ones for the rest.
 
         Raises:
             MeasurementError: from the backend.
@@ -96,7 +96,7 @@ class MeasurementLog:
                 raise cannot_write(self._path, error) from error
             known += fresh
             self._samples[key] = known
-        return known
+        return known[:repeats]
 
     def _append(self, record: dict[str, object]) -> None:
         self._file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")

@@ -1,9 +1,10 @@
 """Tuning: the searches for all keys, the common process profile, and the decision for each key.
 
-Three passes over the keys. The first searches NCCL's built-in settings freely, as if every key could
-have its own process profile; from its winners one profile is chosen for all. The second searches
-again under that profile, with the schedules beside the built-ins, starting from what the first found
-and from the winners of the size before. The third confirms the finalists against stock NCCL.
+Three passes over the keys. The first searches NCCL's built-in settings freely, as if every key
+could have its own process profile; from its winners one profile is chosen for all. The second
+searches again under that profile, with the schedules beside the built-ins, starting from what the
+first found and from the winners of the size before. The third confirms the finalists against stock
+NCCL.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _decide(
 
 def _measure_of(log: MeasurementLog, task: Task) -> Callable[[Config, int], tuple[float, ...]]:
     def measure(config: Config, repeats: int) -> tuple[float, ...]:
-        return log.samples(task, config, repeats)[:repeats]
+        return log.samples(task, config, repeats)
 
     return measure
 

@@ -37,12 +37,12 @@ class RunRecord:
 
     identity: str
     """Of settings and machine."""
-    topology_file: str
-    """Where the machine was read from, absolute."""
     options: dict[str, Any]
     """The command line's options, so that `retune` can repeat them."""
     complete: bool
     """Whether the table is written."""
+    tuned_at: str
+    """When the run began: ISO 8601, UTC."""
 
 
 class Workspace:
@@ -111,9 +111,9 @@ class Workspace:
                 )
             return RunRecord(
                 identity=str(values["identity"]),
-                topology_file=str(values["topology_file"]),
                 options=dict(values["options"]),
                 complete=bool(values["complete"]),
+                tuned_at=str(values["tuned_at"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise WorkspaceError(f"{path} is damaged ({error}); move it away") from error
@@ -123,9 +123,9 @@ class Workspace:
         values = {
             "version": _VERSION,
             "identity": record.identity,
-            "topology_file": record.topology_file,
             "options": record.options,
             "complete": record.complete,
+            "tuned_at": record.tuned_at,
         }
         write_atomically(self.root / "run.json", json.dumps(values, indent=2) + "\n")
 

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The tests that take minutes, in the environment of scripts/test.sh.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/python_environment.sh
+
+make_environment .venv-test ".[test]"
+export PATH="$PWD/.venv-test/bin:$PATH"
+pytest -m slow "$@"

@@ -1,0 +1,55 @@
+"""The machine that a command works on: a description from a file, replicated to nodes, validated.
+
+Nothing is written here, so a file that cannot serve leaves no trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.read import read_topology
+from probes.replicate import Layout, Network, replicate
+from probes.topology import Topology
+from probes.validation import validate
+from tuccl.errors import UsageError
+
+MAX_NODES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """How a machine is described on the command line."""
+
+    topology_file: Path
+    nodes: int = 1
+    network_gbit_per_s: float | None = None
+    """Speed of every NIC's network link; None: the NIC's own."""
+    network_latency_us: float = 2.0
+    """From NIC to NIC through the fabric."""
+    network_layout: str = Layout.RAILS.value
+
+
+def load_machine(options: MachineOptions) -> Topology:
+    """The machine, valid and ready to be tuned.
+
+    Raises:
+        UsageError: for impossible options.
+        ProbeError: for a file that cannot serve.
+    """
+    if not 1 <= options.nodes <= MAX_NODES:
+        raise UsageError(f"--nodes {options.nodes} is out of range: use 1 to {MAX_NODES}")
+    gbit = options.network_gbit_per_s
+    if gbit is not None and not gbit > 0:
+        raise UsageError(f"--network-gbps {gbit} is not a speed: use for example 200")
+    if not options.network_latency_us >= 0:
+        raise UsageError(f"--network-latency-us {options.network_latency_us} is not a latency")
+    machine = read_topology(options.topology_file)
+    network = Network(
+        bandwidth_gb_per_s=None if gbit is None else gbit / 8.0,
+        latency_us=options.network_latency_us,
+        layout=Layout(options.network_layout),
+    )
+    topology = replicate(machine, options.nodes, network)
+    validate(topology)
+    return topology

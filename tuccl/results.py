@@ -1,0 +1,205 @@
+"""From a tuning's outcome to the table, and to the report that says why.
+
+An entry covers the sizes nearest to the one that was measured, on a logarithmic scale: ranges meet
+halfway between neighbours, and the first and last reach half a step beyond what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isqrt
+from typing import Any
+
+from lookup_tables.lookup import check_table, key_order
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    Operation,
+    ScheduleConfig,
+    StoredSchedule,
+    Table,
+)
+from probes.topology import Topology
+from synthesizer.msccl_xml import write_msccl_xml
+from tuccl.candidates import Candidate
+from tuccl.decision import Comparison, Decision
+from tuccl.search.config import Config
+from tuccl.tuning import KeyResult, TuningResult
+
+REPORT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When and by what a table was made."""
+
+    tuned_at: str
+    """ISO 8601, UTC."""
+    versions: str
+
+
+def size_ranges(sizes_bytes: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Inclusive byte range of each size of an ascending ladder."""
+    middles = [isqrt(a * b) for a, b in pairwise(sizes_bytes)]
+    first, last = sizes_bytes[0], sizes_bytes[-1]
+    low = first * first // middles[0] if middles else first
+    high = last * last // middles[-1] if middles else last
+    starts = [low, *(middle + 1 for middle in middles)]
+    ends = [*middles, high]
+    return {size: (start, end) for size, start, end in zip(sizes_bytes, starts, ends, strict=True)}
+
+
+def build_table(
+    topology: Topology,
+    fingerprint: str,
+    tuning: TuningResult,
+    candidates: Mapping[Operation, Sequence[Candidate]],
+    origin: Origin,
+) -> Table:
+    """The table of a run.
+
+    Raises:
+        InvalidTableError: when the outcome breaks a rule of the format.
+    """
+    sizes = sorted({key.task.size_bytes for key in tuning.keys})
+    ranges = size_ranges(sizes)
+    entries = [
+        entry
+        for key in tuning.keys
+        if (entry := _entry(key, ranges[key.task.size_bytes], fingerprint, origin)) is not None
+    ]
+    used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
+    schedules = {
+        candidate.content_hash: StoredSchedule(
+            candidate.content_hash,
+            candidate.algorithm.name,
+            write_msccl_xml(candidate.algorithm),
+        )
+        for found in candidates.values()
+        for candidate in found
+        if candidate.content_hash in used
+    }
+    table = Table(
+        topology_name=topology.name,
+        fingerprint=fingerprint,
+        gpu_models=tuple(sorted({gpu.model for gpu in topology.gpus if gpu.model})),
+        entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+        profile=tuning.profile.environment,
+        schedules=tuple(schedules[name] for name in sorted(schedules)),
+    )
+    check_table(table)
+    return table
+
+
+def _entry(
+    result: KeyResult, size_range: tuple[int, int], fingerprint: str, origin: Origin
+) -> Entry | None:
+    decision = result.decision
+    winner = decision.schedule or decision.builtin
+    if winner is None:
+        return None
+    task = result.task
+    builtin = decision.builtin
+    return Entry(
+        key=Key(task.operation, *size_range, task.shape, fingerprint),
+        tuned_bytes=task.size_bytes,
+        builtin=_builtin_config(builtin.config) if builtin else None,
+        schedule=_schedule_config(winner.config) if winner.config.is_schedule else None,
+        time_us=winner.time_us,
+        builtin_time_us=builtin.time_us if builtin else None,
+        default_time_us=decision.stock_us,
+        samples=winner.samples,
+        spread=winner.spread,
+        tuned_at=origin.tuned_at,
+        versions=origin.versions,
+    )
+
+
+def _builtin_config(config: Config) -> BuiltinConfig:
+    return BuiltinConfig(config.builtin, config.nccl_protocol, config.nchannels)
+
+
+def _schedule_config(config: Config) -> ScheduleConfig:
+    return ScheduleConfig(
+        config.schedule,
+        config.nccl_protocol,
+        config.nchannels,
+        config.nthreads,
+        config.buffer_bytes,
+    )
+
+
+def report_json(
+    tuning: TuningResult, candidates: Mapping[Operation, Sequence[Candidate]], backend: str
+) -> str:
+    """What was decided for every key, and why, for `tuccl explain`."""
+    names = {c.content_hash: c for found in candidates.values() for c in found}
+    document = {
+        "version": REPORT_VERSION,
+        "backend": backend,
+        "profile": tuning.profile.environment,
+        "schedules": {
+            content_hash: {
+                "name": candidate.algorithm.name,
+                "sketch": candidate.sketch.name,
+                "sketch_why": candidate.sketch.why,
+                "origin": candidate.origin,
+            }
+            for content_hash, candidate in sorted(names.items())
+        },
+        "keys": [_key_report(key) for key in tuning.keys],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _key_report(key: KeyResult) -> dict[str, Any]:
+    decision = key.decision
+    return {
+        "operation": key.task.operation.value,
+        "size_bytes": key.task.size_bytes,
+        "stock_us": decision.stock_us,
+        "profile_default_us": decision.profile_default_us,
+        "builtin": _comparison_report(decision.builtin),
+        "schedule": _comparison_report(decision.schedule),
+        "rejected": [_comparison_report(comparison) for comparison in decision.rejected],
+        "configs_tried": key.search.configs_tried,
+        "repeats_measured": key.search.repeats_measured,
+        "cycles": key.search.cycles,
+        "converged": key.search.converged,
+        "why": explain_decision(decision),
+    }
+
+
+def _comparison_report(comparison: Comparison | None) -> dict[str, Any] | None:
+    if comparison is None:
+        return None
+    return {
+        "config": comparison.config.describe(),
+        "time_us": comparison.time_us,
+        "reference_us": comparison.reference_us,
+        "ratio": comparison.ratio,
+        "lower_bound": comparison.lower_bound,
+        "samples": comparison.samples,
+        "spread": comparison.spread,
+    }
+
+
+def explain_decision(decision: Decision) -> str:
+    """One sentence for people."""
+    winner = decision.schedule or decision.builtin
+    if winner is None:
+        closest = max(decision.rejected, key=lambda c: c.ratio, default=None)
+        if closest is None:
+            return "nothing was left to compare with NCCL's own choice"
+        return (
+            f"NCCL's own choice stays: the best alternative, {closest.config.describe()}, is "
+            f"{closest.ratio:.3f}x with a lower bound of {closest.lower_bound:.3f}"
+        )
+    return (
+        f"{winner.config.describe()} takes {winner.time_us:.2f} us where its reference takes "
+        f"{winner.reference_us:.2f} us: {winner.ratio:.3f}x, lower bound {winner.lower_bound:.3f}"
+    )
