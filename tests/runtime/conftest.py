@@ -1,0 +1,67 @@
+"""The plugin of this checkout, compiled once for all tests of a run."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.plugin_abi import Plugin
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNTIME = ROOT / "tuccl" / "runtime"
+CC = os.environ.get("CC", "cc")
+FLAGS = [
+    "-std=c11",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-D_POSIX_C_SOURCE=200809L",
+    "-D_DEFAULT_SOURCE",
+    f"-I{RUNTIME}",
+]
+
+
+def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:
+    """Runs the system compiler; its messages are the failure's text."""
+    if shutil.which(CC) is None:
+        pytest.skip(f"no C compiler: {CC}")
+    command = [CC, *FLAGS, *flags, "-o", str(output), *map(str, sources), "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.fixture(scope="session")
+def plugin_sources() -> list[Path]:
+    return sorted(RUNTIME.glob("*.c"))
+
+
+@pytest.fixture(scope="session")
+def plugin_file(tmp_path_factory: pytest.TempPathFactory, plugin_sources: list[Path]) -> Path:
+    output = tmp_path_factory.mktemp("plugin") / "libnccl-tuner-tuccl.so"
+    return compile_c(output, plugin_sources, "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+
+
+@pytest.fixture(scope="session")
+def logger_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("logger") / "liblogger.so"
+    source = ROOT / "tests" / "runtime" / "native" / "log_to_callback.c"
+    return compile_c(output, [source], "-fPIC", "-shared")
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing from outside, and a host without GPUs: the tests say the same on every machine."""
+    for variable in ("TUCCL_BUNDLE", "TUCCL_BUNDLE_CRC", "TUCCL_EXPLAIN"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TUCCL_SYSFS", str(tmp_path / "no-sysfs"))
+
+
+@pytest.fixture
+def plugin(plugin_file: Path, logger_library: Path, tmp_path: Path) -> Plugin:
+    """A copy, which the loader takes for another library: with warnings not yet given."""
+    copy = tmp_path / plugin_file.name
+    shutil.copyfile(plugin_file, copy)
+    return Plugin(copy, logger_library)

@@ -1,0 +1,50 @@
+/* What the native tests share: checks, seeded random numbers, files, and calls of any ABI. */
+#ifndef TUCCL_TEST_HARNESS_H
+#define TUCCL_TEST_HARNESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            check_failed(__FILE__, __LINE__, #condition);                                          \
+    } while (0)
+
+enum { OLDEST_ABI = 2, NEWEST_ABI = 6, ALGORITHM_ROWS = 7, PROTOCOL_COLUMNS = 3 };
+
+/* One call of get_coll_info: what NCCL hands in and what comes back. */
+struct call {
+    int function;
+    size_t bytes;
+    float cost[ALGORITHM_ROWS * PROTOCOL_COLUMNS];
+    int algorithm, protocol; /* v2 */
+    int nchannels;
+};
+
+_Noreturn void check_failed(const char *file, int line, const char *condition);
+
+uint64_t random_number(uint64_t *state);
+uint64_t random_below(uint64_t *state, uint64_t end);
+
+/* The file at `path` in allocated memory. */
+unsigned char *read_whole(const char *path, size_t *bytes);
+
+/* Warnings that test_logger received so far, from all threads. */
+int warning_count(void);
+void test_logger(int level, unsigned long flags, const char *file, int line, const char *format,
+                 ...) __attribute__((format(printf, 5, 6)));
+
+int plugin_init(int abi, size_t ranks, size_t nodes, void **context);
+void plugin_call(int abi, void *context, struct call *call);
+void plugin_end(int abi, void *context);
+
+/* A call with a cost table as NCCL makes it: positive times, and -1 where something cannot run. */
+struct call random_call(uint64_t *state);
+
+/* Whether a tuner was allowed to turn `before` into `after`: at most one entry that can run became
+ * 0, nothing else moved, and the channel count only along with it. */
+bool is_lawful(int abi, const struct call *before, const struct call *after);
+
+#endif

@@ -1,0 +1,70 @@
+"""The native tests, compiled with sanitizers: mutated bundles, and starts from several threads."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import compile_c
+from tests.runtime.write_bundles import write_bundles
+
+NATIVE = Path(__file__).resolve().parent / "native"
+MEMORY = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+THREADS = ("-O1", "-g", "-fsanitize=thread")
+
+
+def build(
+    tmp_path_factory: pytest.TempPathFactory, name: str, sources: list[Path], *flags: str
+) -> Path:
+    folder = tmp_path_factory.mktemp(name)
+    probe = folder / "probe.c"
+    probe.write_text("int main(void) { return 0; }\n")
+    try:
+        compile_c(folder / "probe", [probe], *flags)
+    except AssertionError:
+        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    files = [NATIVE / f"{name}.c", NATIVE / "harness.c", *sources]
+    return compile_c(folder / name, files, "-D_GNU_SOURCE", *flags)
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_bundles(tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory, plugin_sources: list[Path]) -> Path:
+    return build(tmp_path_factory, "fuzz_bundle", plugin_sources, *MEMORY)
+
+
+def run(*command: object) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_100000_damaged_bundles_change_nothing(fuzzer: Path, bundles: tuple[Path, Path]) -> None:
+    out = run(fuzzer, bundles[0], 100_000, 1, "damaged")
+    assert out.startswith("100000 bundles, 0 usable, 0 changed a call")
+
+
+def test_100000_wrong_bundles_with_a_right_sum_do_no_harm(
+    fuzzer: Path, bundles: tuple[Path, Path]
+) -> None:
+    out = run(fuzzer, bundles[0], 100_000, 2, "sealed")
+    # Some mutations leave a bundle that is usable; otherwise nothing behind the CRC was tested.
+    usable = int(out.split(" bundles, ")[1].split(" usable")[0])
+    assert 10_000 < usable < 90_000
+
+
+@pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
+def test_concurrent_starts(
+    flags: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+    plugin_sources: list[Path],
+    bundles: tuple[Path, Path],
+) -> None:
+    program = build(tmp_path_factory, "concurrent_init", plugin_sources, *flags)
+    assert "threads x 40 rounds agree" in run(program, *bundles)

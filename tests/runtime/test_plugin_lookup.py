@@ -1,0 +1,238 @@
+"""The plugin's answers against the Python lookup, for every version of the tuner ABI."""
+
+import ctypes
+import random
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.bundle import bundle_bytes
+from lookup_tables.lookup import lookup
+from lookup_tables.table import (
+    BuiltinConfig,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    Table,
+)
+from tests.lookup_tables.tables import make_entry, make_table, random_table
+from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Call, Plugin
+
+ALGORITHM_ROWS = list(NcclAlgorithm)
+PROTOCOL_COLUMNS = list(NcclProtocol)
+NCCL_FUNCTIONS = list(Operation)[:5]
+GUARD = [123.5, IGNORED, 7.0]
+SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8), Shape(12, 3, 4))
+LOOKUPS = 10_000
+
+
+def random_cost(rng: random.Random) -> list[float]:
+    """Infinities and NaN do not come from NCCL, but must not hurt either."""
+    values = [IGNORED, 0.0, 1.5, 99.0, float("inf")]
+    return [rng.choice(values) for _ in range(ALGORITHMS * PROTOCOLS)] + GUARD
+
+
+def expected_table_call(
+    choice: BuiltinConfig | None, cost: list[float], nchannels: int, rows: int
+) -> Call:
+    """The rules of the tuner ABI from v3 on, written down a second time."""
+    unchanged = Call(list(cost), nchannels)
+    if choice is None or ALGORITHM_ROWS.index(choice.algorithm) >= rows:
+        return unchanged
+    row, column = (
+        ALGORITHM_ROWS.index(choice.algorithm),
+        PROTOCOL_COLUMNS.index(choice.protocol),
+    )
+    if cost[row * PROTOCOLS + column] == IGNORED:
+        return unchanged
+    forced = list(cost)
+    forced[row * PROTOCOLS + column] = 0.0
+    return Call(forced, choice.nchannels or nchannels)
+
+
+def runs_in_v2(
+    choice: BuiltinConfig, operation: Operation, nodes: int, collnet: int, nvls: int
+) -> bool:
+    simple = choice.protocol is NcclProtocol.SIMPLE
+    several = nodes > 1
+    all_reduce = operation is Operation.ALL_REDUCE
+    rooted = operation in (Operation.BROADCAST, Operation.REDUCE)
+    return {
+        NcclAlgorithm.RING: True,
+        NcclAlgorithm.TREE: all_reduce,
+        NcclAlgorithm.COLLNET_DIRECT: simple and several and bool(collnet) and not rooted,
+        NcclAlgorithm.COLLNET_CHAIN: simple and several and bool(collnet) and all_reduce,
+        NcclAlgorithm.NVLS: simple and bool(nvls) and (not several or bool(collnet)) and not rooted,
+        NcclAlgorithm.NVLS_TREE: simple and bool(nvls) and several and all_reduce,
+        NcclAlgorithm.PAT: False,
+    }[choice.algorithm]
+
+
+def random_size(rng: random.Random, table: Table) -> int:
+    """Mostly at the borders of ranges, where mistakes live."""
+    if rng.random() < 0.1:
+        return rng.choice([0, 2**40, 2**63, 2**64 - 1])
+    key = rng.choice(table.entries).key
+    return max(0, rng.choice([key.min_bytes, key.max_bytes]) + rng.randint(-1, 1))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ten_thousand_lookups_equal_the_python_lookup(
+    version: int, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(version)
+    hits = 0
+    for round_ in range(10):
+        table = random_table(100 * version + round_, 12, SHAPES)
+        bundle = tmp_path / f"{round_}.tuccl"
+        bundle.write_bytes(bundle_bytes(table))
+        monkeypatch.setenv("TUCCL_BUNDLE", str(bundle))
+        shape = rng.choice([*SHAPES, Shape(4, 1, 4)])
+        result, communicator = plugin.init(version, shape.ranks, shape.nodes)
+        assert result == 0
+        for _ in range(LOOKUPS // 10):
+            function = rng.choice([0, 1, 2, 3, 4, 4, 3, 2, -1, 5, 8, 1000])
+            size, cost = random_size(rng, table), random_cost(rng)
+            nchannels, rows = rng.choice([0, 0, 17]), rng.choice([7, 6])
+            collnet, nvls = rng.randint(0, 1), rng.randint(0, 1)
+            got = communicator.call(
+                function,
+                size,
+                cost,
+                nchannels=nchannels,
+                algorithms=rows,
+                collnet=collnet,
+                nvls=nvls,
+            )
+            choice = None
+            if 0 <= function < 5:
+                operation = NCCL_FUNCTIONS[function]
+                entry = lookup(table, operation, size, shape)
+                choice = entry.builtin if entry else None
+            if version > 2:
+                assert got == expected_table_call(choice, cost, nchannels, rows)
+                hits += got.cost != cost
+            elif choice and runs_in_v2(choice, operation, shape.nodes, collnet, nvls):
+                assert got.algorithm == ALGORITHM_ROWS.index(choice.algorithm)
+                assert got.protocol == PROTOCOL_COLUMNS.index(choice.protocol)
+                assert got.nchannels == (choice.nchannels or nchannels)
+                hits += 1
+            else:
+                assert (got.algorithm, got.protocol, got.nchannels) == (-1, -1, nchannels)
+        communicator.end()
+    assert hits > LOOKUPS // 50
+    assert plugin.warnings() == []
+
+
+@pytest.fixture
+def ring_ll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All_reduce of 1 KB to 8 KB: Ring/LL, 3 channels up to 4 KB, then NCCL's own count."""
+    low = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
+    high = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 0)
+    schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)
+    table = make_table(
+        [
+            make_entry(Operation.ALL_REDUCE, 1024, 4095, low),
+            make_entry(Operation.ALL_REDUCE, 4096, 8191, high),
+            make_entry(Operation.ALL_REDUCE, 8192, 16383, None, schedule=schedule),
+            make_entry(Operation.ALL_REDUCE, 64, 64, low, shape=Shape(12, 2, 0)),
+            make_entry(Operation.ALL_REDUCE, 64, 64, high, shape=Shape(12, 2, 6)),
+        ]
+    )
+    (tmp_path / "b.tuccl").write_bytes(bundle_bytes(table))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(tmp_path / "b.tuccl"))
+
+
+COST = [float(10 + i) for i in range(ALGORITHMS * PROTOCOLS)]
+RING_LL = 1 * PROTOCOLS + 0
+
+
+@pytest.mark.usefixtures("ring_ll")
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_the_rules_one_by_one(version: int, plugin: Plugin) -> None:
+    _, communicator = plugin.init(version, 8, 1)
+    forced = [*COST[:RING_LL], 0.0, *COST[RING_LL + 1 :]]
+    assert communicator.call(4, 1024, COST, nchannels=9) == Call(forced, 3)
+    # No count in the entry: NCCL's stays.
+    assert communicator.call(4, 4096, COST, nchannels=9) == Call(forced, 9)
+    # Won by a schedule without a better built-in configuration: NCCL is left alone.
+    assert communicator.call(4, 8192, COST, nchannels=9) == Call(COST, 9)
+    # Another operation, a smaller and a larger size.
+    for function, size in [(2, 1024), (4, 1023), (4, 16384)]:
+        assert communicator.call(function, size, COST, nchannels=9) == Call(COST, 9)
+    # NCCL says that it cannot run: nothing moves, the channel count neither.
+    barred = [*COST[:RING_LL], IGNORED, *COST[RING_LL + 1 :]]
+    assert communicator.call(4, 1024, barred, nchannels=9) == Call(barred, 9)
+    # A table without that row.
+    assert communicator.call(4, 1024, COST, nchannels=9, algorithms=1) == Call(COST, 9)
+    communicator.end()
+
+
+@pytest.mark.usefixtures("ring_ll")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_uneven_nodes_are_a_shape_of_their_own(version: int, plugin: Plugin) -> None:
+    domain_ranks = (5, 7) if version >= 5 else None
+    _, communicator = plugin.init(version, 12, 2, domain_ranks=domain_ranks)
+    got = communicator.call(4, 64, COST)
+    # Without domain information 12 ranks on 2 nodes can only be taken for 6 on each.
+    assert got.nchannels == (3 if version >= 5 else 0)
+    assert got.cost != COST or version == 2
+    communicator.end()
+
+
+@pytest.mark.usefixtures("ring_ll")
+def test_null_pointers_are_tolerated(plugin: Plugin) -> None:
+    for version in VERSIONS:
+        result, communicator = plugin.init(version, 8, 1, with_logger=False)
+        assert result == 0
+        info = communicator.tuner.get_coll_info
+        table = (ctypes.c_float * len(COST))(*COST)
+        context = communicator.context
+        if version == 2:
+            assert info(context, 4, 1024, 1, 1, 1, None, None, None) == 0
+            assert info(None, 4, 1024, 1, 1, 1, None, None, None) == 0
+        else:
+            tail = (None,) if version == 3 else (0, None)
+            assert info(context, 4, 1024, 1, None, 7, 3, *tail) == 0
+            assert info(None, 4, 1024, 1, table, 7, 3, *tail) == 0
+            assert list(table) == COST
+            assert info(context, 4, 1024, 1, table, 7, 3, *tail) == 0
+            assert table[RING_LL] == 0.0
+        assert communicator.tuner.end(None) == 0
+        communicator.end()
+        null_context = (0, 8, 1, None) if version > 4 else (8, 1, None)
+        arguments = (None, *null_context, None, None) if version > 4 else (*null_context, None)
+        assert communicator.tuner.init(*arguments) == 0
+
+
+def test_v6_does_not_choose_chunk_sizes(plugin: Plugin) -> None:
+    assert plugin.tuner(6).get_chunk_size is None
+    assert {plugin.tuner(version).name for version in VERSIONS} == {b"TuCCL"}
+
+
+@pytest.mark.usefixtures("ring_ll")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_explain_says_which_entry_applied(
+    version: int, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_EXPLAIN", "1")
+    _, communicator = plugin.init(version, 8, 1)
+    del plugin.messages[:]
+    communicator.call(4, 2048, COST)
+    communicator.call(3, 2048, COST)
+    communicator.call(77, 2048, COST)
+    texts = [text for _, text in plugin.messages]
+    assert "all_reduce of 2048 bytes: entry 1024..4095 wants Ring/LL on 3 channels" in texts[0]
+    assert "tuned 8.5 us, default 10.0 us" in texts[0]
+    assert "applied" in texts[0]
+    if version > 2:
+        assert "Ring/LL 13.0" in texts[0]
+        assert "Ring/LL 0.0" in texts[0]
+    assert texts[1].endswith("reduce_scatter of 2048 bytes: no entry, NCCL decides")
+    assert "function 77 of 2048 bytes: no entry" in texts[2]
+    if version > 2:
+        communicator.call(4, 2048, [IGNORED] * len(COST))
+        assert "cannot run here, NCCL decides; costs before [] after []" in plugin.messages[-1][1]
+    communicator.end()

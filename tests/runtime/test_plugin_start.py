@@ -1,0 +1,240 @@
+"""What the plugin does at the start of a communicator: bundle, checksum, machine, messages."""
+
+import os
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from tests.lookup_tables.tables import make_entry, make_table
+from tests.runtime.plugin_abi import VERSIONS, Plugin
+
+SUCCESS, INVALID_USAGE = 0, 5
+RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
+TABLE = make_table(
+    [
+        make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL),
+        make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL, shape=Shape(16, 2, 8)),
+    ]
+)
+COST = [10.0] * 21
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "table.tuccl"
+    path.write_bytes(bundle_bytes(TABLE))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+    return path
+
+
+def add_device(root: Path, name: str, class_: str, vendor: str, device: str) -> None:
+    folder = root / "bus" / "pci" / "devices" / name
+    folder.mkdir(parents=True)
+    for file, value in (("class", class_), ("vendor", vendor), ("device", device)):
+        (folder / file).write_text(value + "\n")
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host with a NIC, a bridge and a board's display chip, which are nobody's GPU."""
+    root = tmp_path / "sys"
+    add_device(root, "0000:00:01.0", "0x020700", "0x15b3", "0x1021")
+    add_device(root, "0000:00:02.0", "0x068000", "0x10de", "0x22a3")
+    add_device(root, "0000:00:03.0", "0x030000", "0x1a03", "0x2000")
+    monkeypatch.setenv("TUCCL_SYSFS", str(root))
+    return root
+
+
+def is_active(plugin: Plugin, *, nodes: int = 1, version: int = 5) -> bool:
+    """Starts a communicator that must start, and sees whether the table is in force."""
+    result, communicator = plugin.init(version, 8 * nodes, nodes)
+    assert result == SUCCESS
+    got = communicator.call(4, 2048, COST)
+    communicator.end()
+    if version == 2:
+        return got.algorithm == 1
+    return got.cost != COST
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_a_bundle_nccl_stays_as_it_is(version: int, plugin: Plugin) -> None:
+    assert not is_active(plugin, version=version)
+    assert plugin.messages == [(3, "TuCCL: TUCCL_BUNDLE names no file; NCCL stays as it is")]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_line_says_what_was_loaded(version: int, plugin: Plugin, bundle: Path) -> None:
+    assert is_active(plugin, version=version)
+    crc = bundle_crc(bundle.read_bytes())
+    assert plugin.messages == [
+        (3, f"TuCCL: {bundle} (CRC {crc:08x}): 1 entries for 8 ranks on 1 nodes, 8 per node")
+    ]
+
+
+def test_another_shape_is_normal(plugin: Plugin, bundle: Path) -> None:
+    result, communicator = plugin.init(5, 4, 1)
+    assert result == SUCCESS
+    assert communicator.context.value is None
+    assert plugin.warnings() == []
+    assert "has no entries for 4 ranks on 1 nodes, 4 per node" in plugin.messages[0][1]
+    assert str(bundle) in plugin.messages[0][1]
+
+
+def sealed(data: bytes) -> bytes:
+    return data[:12] + struct.pack("<I", bundle_crc(data)) + data[16:]
+
+
+GOOD = bundle_bytes(TABLE)
+BAD_FILES = [
+    (GOOD[:-1], "is damaged"),
+    (GOOD + b"\0", "is damaged"),
+    (GOOD[:300] + bytes([GOOD[300] ^ 1]) + GOOD[301:], "is damaged: CRC"),
+    (GOOD[:20], "is truncated at 20 bytes"),
+    (b"", "is empty"),
+    (b"PAR1" * 20, "is no TuCCL bundle"),
+    (sealed(GOOD[:8] + b"\x02" + GOOD[9:]), "has format 2, this plugin reads 1"),
+    (sealed(GOOD[:32] + b"\x63" + GOOD[33:]), "needs section 99"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), BAD_FILES, ids=[why for _, why in BAD_FILES])
+def test_a_bad_bundle_gives_one_warning_and_leaves_nccl_alone(
+    data: bytes, why: str, plugin: Plugin, bundle: Path
+) -> None:
+    bundle.write_bytes(data)
+    for version in VERSIONS:
+        assert not is_active(plugin, version=version)
+    (warning,) = plugin.warnings()
+    assert warning.startswith(f"TuCCL: {bundle} {why}")
+    assert "NCCL stays as it is" in warning
+
+
+def test_unreadable_files(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (tmp_path / "missing", tmp_path, fifo):
+        monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+        assert not is_active(plugin)
+    (warning,) = plugin.warnings()
+    assert warning.startswith(f"TuCCL: {tmp_path / 'missing'} cannot be opened: No such file")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_demanded_sum_must_match(
+    version: int, plugin: Plugin, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crc = bundle_crc(bundle.read_bytes())
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{crc:08x}")
+    assert is_active(plugin, version=version)
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{crc:08X}")
+    assert is_active(plugin, version=version)
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{crc ^ 1:08x}")
+    result, communicator = plugin.init(version, 8, 1)
+    assert result == INVALID_USAGE
+    assert communicator.context.value is None
+    (warning,) = plugin.warnings()
+    assert warning.startswith(
+        f"TuCCL: {bundle} has CRC {crc:08x} but TUCCL_BUNDLE_CRC={crc ^ 1:08x}"
+    )
+    assert "must not start together" in warning
+
+
+@pytest.mark.parametrize("text", ["123", "123456789", "0x123456", "12345xyz", "-1234567"])
+def test_a_malformed_sum_is_refused(
+    text: str, plugin: Plugin, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", text)
+    assert plugin.init(5, 8, 1)[0] == INVALID_USAGE
+    assert f"TUCCL_BUNDLE_CRC={text} is not 8 hexadecimal digits" in plugin.warnings()[0]
+
+
+def test_a_demanded_sum_needs_a_readable_bundle(
+    plugin: Plugin, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", "00000000")
+    bundle.write_bytes(GOOD[:-1])
+    assert plugin.init(5, 8, 1)[0] == INVALID_USAGE
+    bundle.unlink()
+    assert plugin.init(5, 8, 1)[0] == INVALID_USAGE
+    monkeypatch.setenv("TUCCL_BUNDLE", "")
+    assert plugin.init(5, 8, 1)[0] == INVALID_USAGE
+    assert len(plugin.warnings()) == 3
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", "")
+    assert not is_active(plugin)
+
+
+def test_known_gpus_and_silent_hosts_pass(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
+    assert is_active(plugin)
+    add_device(sysfs, "0000:10:00.0", "0x030200", "0x10de", "0x2335")
+    add_device(sysfs, "0000:11:00.0", "0x120000", "0x10de", "0x20b2")
+    assert is_active(plugin)
+    # A processor's display unit beside them: of a vendor the table does not name.
+    add_device(sysfs, "0000:12:00.0", "0x030000", "0x1002", "0x164e")
+    assert is_active(plugin)
+    assert plugin.warnings() == []
+
+
+@pytest.mark.parametrize("crc_demanded", [False, True])
+def test_another_machine(
+    plugin: Plugin,
+    bundle: Path,
+    sysfs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    crc_demanded: bool,
+) -> None:
+    add_device(sysfs, "0000:10:00.0", "0x030200", "0x10de", "0x2335")
+    add_device(sysfs, "0000:11:00.0", "0x030200", "0x10de", "0x2330")
+    if crc_demanded:
+        monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{bundle_crc(GOOD):08x}")
+    for version in VERSIONS:
+        assert not is_active(plugin, version=version)
+    (warning,) = plugin.warnings()
+    assert f"{bundle} is for another machine: GPU 10de:2330 here, not among its 2" in warning
+    # With several nodes, a host that falls back alone would hang the others.
+    if crc_demanded:
+        assert plugin.init(5, 16, 2)[0] == INVALID_USAGE
+        assert "would decide differently" in plugin.warnings()[-1]
+    else:
+        assert not is_active(plugin, nodes=2)
+        assert len(plugin.warnings()) == 1
+
+
+def test_a_host_of_another_vendor(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
+    add_device(sysfs, "0000:10:00.0", "0x120000", "0x1002", "0x74a1")
+    assert not is_active(plugin)
+    assert "GPU 1002:74a1 here" in plugin.warnings()[0]
+
+
+def test_a_table_without_models_fits_every_machine(
+    plugin: Plugin, bundle: Path, sysfs: Path
+) -> None:
+    add_device(sysfs, "0000:11:00.0", "0x030200", "0x10de", "0x2330")
+    bundle.write_bytes(bundle_bytes(make_table(list(TABLE.entries), gpu_models=())))
+    assert is_active(plugin)
+
+
+def test_replacing_the_file_does_not_touch_running_communicators(
+    plugin: Plugin, bundle: Path
+) -> None:
+    _, communicator = plugin.init(5, 8, 1)
+    bundle.write_bytes(b"")  # In place: the worst way.
+    for _ in range(3):
+        assert communicator.call(4, 2048, COST).nchannels == 3
+    communicator.end()
+
+
+def test_communicators_start_from_several_threads(plugin: Plugin, bundle: Path) -> None:
+    def start(number: int) -> bool:
+        return is_active(plugin, version=VERSIONS[number % len(VERSIONS)])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(start, range(200)))
+    assert plugin.warnings() == []
+    bundle.write_bytes(GOOD[:-1])
+    with ThreadPoolExecutor(8) as threads:
+        assert not any(threads.map(start, range(200)))
+    assert len(plugin.warnings()) == 1

@@ -1,0 +1,49 @@
+"""Writes the bundles that the native tests start from: `write_bundles.py FOLDER`."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from lookup_tables.bundle import bundle_bytes
+from lookup_tables.lookup import MAX_SIZE_BYTES
+from lookup_tables.table import Entry, Shape, Table
+from tests.lookup_tables.tables import make_table, random_table
+
+NATIVE_SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8))
+
+
+def native_table(seed: int) -> Table:
+    """Small, so that mutations hit something that matters; no GPU models, so that every host fits.
+
+    The last range of each group goes on without end, so that large sizes find something too.
+    """
+    entries = random_table(seed, 4, NATIVE_SHAPES).entries
+    following = (*entries[1:], None)
+    return make_table(
+        [
+            entry if after and same_group(entry, after) else endless(entry)
+            for entry, after in zip(entries, following, strict=True)
+        ],
+        gpu_models=(),
+    )
+
+
+def same_group(entry: Entry, other: Entry) -> bool:
+    return (entry.key.shape, entry.key.operation) == (other.key.shape, other.key.operation)
+
+
+def endless(entry: Entry) -> Entry:
+    return replace(entry, key=replace(entry.key, max_bytes=MAX_SIZE_BYTES))
+
+
+def write_bundles(folder: Path) -> tuple[Path, Path]:
+    """A good bundle and a damaged one."""
+    data = bundle_bytes(native_table(1))
+    good, damaged = folder / "good.tuccl", folder / "damaged.tuccl"
+    good.write_bytes(data)
+    damaged.write_bytes(data[:-1])
+    return good, damaged
+
+
+if __name__ == "__main__":
+    write_bundles(Path(sys.argv[1]))
