@@ -1,0 +1,54 @@
+from lookup_tables.table import Operation, Shape
+from tuccl.profile import ProcessProfile, choose_profile
+from tuccl.search.config import Config, Task
+
+SHAPE = Shape(8, 1, 8)
+SMALL = Task(Operation.ALL_REDUCE, 1 << 14, SHAPE)
+LARGE = Task(Operation.ALL_REDUCE, 1 << 28, SHAPE)
+
+
+def measure(small_by_threads: dict[int, float], large_by_threads: dict[int, float]):  # type: ignore[no-untyped-def]
+    def samples(task: Task, config: Config, repeats: int) -> tuple[float, ...]:
+        times = small_by_threads if task is SMALL else large_by_threads
+        own_choice = 1.1 if config.is_default else 1.0
+        return (times[config.nthreads] * own_choice,) * repeats
+
+    return samples
+
+
+RANKINGS = {
+    SMALL: [Config("ring", "LL", 8, 128, 0)],
+    LARGE: [Config("ring", "Simple", 8, 0, 0)],
+}
+
+
+def test_a_value_that_helps_one_key_and_costs_none_is_taken() -> None:
+    timing = measure({0: 10.0, 128: 9.0}, {0: 100.0, 128: 100.0})
+    assert choose_profile(RANKINGS, timing) == ProcessProfile(nthreads=128)
+
+
+def test_a_value_that_costs_another_key_more_than_stock_is_refused() -> None:
+    timing = measure({0: 10.0, 128: 5.0}, {0: 100.0, 128: 130.0})
+    assert choose_profile(RANKINGS, timing) == ProcessProfile()
+
+
+def test_a_gain_within_the_noise_leaves_the_variable_alone() -> None:
+    timing = measure({0: 10.0, 128: 9.99}, {0: 100.0, 128: 100.0})
+    assert choose_profile(RANKINGS, timing) == ProcessProfile()
+
+
+def test_environment_names_only_what_is_set() -> None:
+    assert ProcessProfile().environment == {}
+    assert ProcessProfile(256, 1 << 20).environment == {
+        "NCCL_BUFFSIZE": "1048576",
+        "NCCL_NTHREADS": "256",
+    }
+
+
+def test_a_profile_reaches_only_the_protocols_that_read_its_variables() -> None:
+    profile = ProcessProfile(256, 1 << 20)
+    assert profile.applied_to(Config("ring", "Simple", 4)) == Config(
+        "ring", "Simple", 4, 256, 1 << 20
+    )
+    assert profile.applied_to(Config("ring", "LL", 4)) == Config("ring", "LL", 4, 256, 0)
+    assert profile.applied_to(Config("ring", "LL128", 4)) == Config("ring", "LL128", 4, 0, 0)
