@@ -1,0 +1,22 @@
+#!/bin/sh
+# The native tests at length: a million mutated bundles under AddressSanitizer and UBSan from a seed
+# of one's choice, then starts from several threads under ThreadSanitizer. Needs cmake, cc, python3.
+#   scripts/test_native.sh [SEED]
+set -eu
+cd "$(dirname "$0")/.."
+seed=${1:-1}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+build() {
+    cmake -S . -B "$work/$1" -DTUCCL_BUILD_TESTS=ON -DTUCCL_SANITIZE="$2" >"$work/log" \
+        && cmake --build "$work/$1" -j2 >>"$work/log" || { cat "$work/log"; exit 1; }
+}
+
+PYTHONPATH=. "${PYTHON:-python3}" tests/runtime/write_bundles.py "$work"
+build memory address,undefined
+build threads thread
+"$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" damaged
+"$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" sealed
+"$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
+"$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
