@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,19 +7,28 @@ import tuccl.runtime
 from tuccl.runtime import PLUGIN_NAME, PluginMissingError, plugin_path
 
 
-def test_the_installed_plugin_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "site").mkdir()
-    installed = tmp_path / "site" / PLUGIN_NAME
+def test_the_plugin_beside_the_sources_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / PLUGIN_NAME).write_bytes(b"")
+    monkeypatch.setattr(tuccl.runtime, "__path__", [str(tmp_path)])
+    assert plugin_path() == tmp_path / PLUGIN_NAME
+
+
+def test_the_plugin_of_an_editable_install_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages" / "tuccl" / "runtime" / PLUGIN_NAME
+    installed.parent.mkdir(parents=True)
     installed.write_bytes(b"")
-    # An editable install has two folders: the sources, and where the build put the library.
-    monkeypatch.setattr(
-        tuccl.runtime, "__path__", [str(tmp_path / "source"), str(tmp_path / "site")]
-    )
+    monkeypatch.setattr(tuccl.runtime, "__path__", [str(tmp_path / "sources")])
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages")])
     assert plugin_path() == installed
 
 
 def test_a_source_tree_says_how_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuccl.runtime, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [])
     with pytest.raises(PluginMissingError, match=r"pip install \.") as caught:
         plugin_path()
     assert "\n" not in str(caught.value)

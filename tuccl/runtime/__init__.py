@@ -6,6 +6,7 @@ NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See docs/
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
@@ -21,7 +22,9 @@ def plugin_path() -> Path:
     Raises:
         PluginMissingError: The package runs from a source tree that was never built.
     """
-    for folder in map(Path, __path__):
+    # An editable install leaves the sources where they are and compiles into site-packages.
+    installed = (Path(entry) / "tuccl" / "runtime" for entry in sys.path)
+    for folder in (*map(Path, __path__), *installed):
         candidate = folder / PLUGIN_NAME
         if candidate.is_file():
             return candidate
