@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes.read import read_topology
-from probes.replicate import Layout, Network, replicate
+from probes.replicate import Network, NetworkLayout, replicate
 from probes.topology import Topology
 from probes.validation import validate
 from tuccl.errors import UsageError
@@ -27,7 +27,7 @@ class MachineOptions:
     """Speed of every NIC's network link; None: the NIC's own."""
     network_latency_us: float = 2.0
     """From NIC to NIC through the fabric."""
-    network_layout: str = Layout.RAILS.value
+    network_layout: str = NetworkLayout.RAILS.value
 
 
 def load_machine(options: MachineOptions) -> Topology:
@@ -48,8 +48,16 @@ def load_machine(options: MachineOptions) -> Topology:
     network = Network(
         bandwidth_gb_per_s=None if gbit is None else gbit / 8.0,
         latency_us=options.network_latency_us,
-        layout=Layout(options.network_layout),
+        layout=_layout(options.network_layout),
     )
     topology = replicate(machine, options.nodes, network)
     validate(topology)
     return topology
+
+
+def _layout(name: str) -> NetworkLayout:
+    try:
+        return NetworkLayout(name)
+    except ValueError:
+        known = " or ".join(layout.value for layout in NetworkLayout)
+        raise UsageError(f"--network-layout {name!r} is unknown: use {known}") from None
