@@ -1,0 +1,54 @@
+"""Small machines for the tests of `probes`, with figures that are easy to work by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from probes.nccl_xml import parse_nccl_xml
+from probes.shipped import shipped_machines
+from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+
+
+def gpu(index: int, node: int = 0, **fields: object) -> Device:
+    return Device(f"n{node}/gpu{index}", DeviceKind.GPU, node, index, **fields)
+
+
+def both_ways(
+    a: str,
+    b: str,
+    kind: LinkKind = LinkKind.NVLINK,
+    gb_per_s: float = 25.0,
+    *,
+    latency_us: float = 0.7,
+    lanes: int = 1,
+) -> list[Link]:
+    return [
+        Link(src, dst, kind, gb_per_s, latency_us, Provenance.SPEC, lanes)
+        for src, dst in ((a, b), (b, a))
+    ]
+
+
+def ring(members: Iterable[int], *, name: str = "ring") -> Topology:
+    """GPUs in a ring of NVLinks."""
+    return rings([list(members)], name=name)
+
+
+def rings(groups: list[list[int]], *, name: str = "rings") -> Topology:
+    """One host with a ring of NVLinks through each group; one CPU connects all."""
+    gpus = [gpu(index) for group in groups for index in group]
+    links = []
+    for group in groups:
+        for here, there in zip(group, group[1:] + group[:1], strict=True):
+            links += both_ways(f"n0/gpu{here}", f"n0/gpu{there}")
+    for device in gpus:
+        links += both_ways(device.name, "n0/cpu0", LinkKind.PCIE, 12.0, latency_us=0.1, lanes=16)
+    cpu = Device("n0/cpu0", DeviceKind.CPU, 0)
+    return Topology(name, (*gpus, cpu), tuple(links))
+
+
+def shipped_text(name: str = "a100-8gpu-8nic") -> str:
+    return shipped_machines()[name].read_text(encoding="utf-8")
+
+
+def shipped(name: str = "a100-8gpu-8nic") -> Topology:
+    return parse_nccl_xml(shipped_text(name), name)

@@ -1,0 +1,105 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes.errors import TopologyFileError
+from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology_json import topology_from_json, topology_to_json
+from tests.probes.machines import ring, shipped
+
+_names = st.text(min_size=1, max_size=12)
+_figures = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+_small = st.integers(0, 1000)
+_devices = st.builds(
+    Device,
+    name=_names,
+    kind=st.sampled_from(DeviceKind),
+    node=st.integers(-1, 100),
+    index=_small,
+    model=st.text(max_size=9),
+    bus_id=st.text(max_size=12),
+    compute_capability=_small,
+    line_rate_gb_per_s=_figures,
+    os_name=st.text(max_size=9),
+)
+_links = st.builds(
+    Link,
+    src=_names,
+    dst=_names,
+    kind=st.sampled_from(LinkKind),
+    bandwidth_gb_per_s=_figures,
+    latency_us=_figures,
+    provenance=st.sampled_from(Provenance),
+    lanes=_small,
+)
+_topologies = st.builds(
+    Topology,
+    name=st.text(max_size=20),
+    devices=st.lists(_devices, max_size=5).map(tuple),
+    links=st.lists(_links, max_size=5).map(tuple),
+    notes=st.lists(st.text(max_size=30), max_size=3).map(tuple),
+)
+
+
+@given(_topologies)
+def test_what_is_written_is_read_back(topology: Topology) -> None:
+    text = topology_to_json(topology)
+    again = topology_from_json(text, "here")
+    assert again == topology
+    assert again.notes == topology.notes
+    assert topology_to_json(again) == text
+
+
+def test_the_form_is_stable() -> None:
+    content = json.loads(topology_to_json(ring([0, 1])))
+    assert list(content) == ["schema_version", "name", "devices", "links", "notes"]
+    assert content["schema_version"] == 1
+    assert content["links"][0] == {
+        "src": "n0/gpu0",
+        "dst": "n0/gpu1",
+        "kind": "nvlink",
+        "bandwidth_gb_per_s": 25.0,
+        "latency_us": 0.7,
+        "provenance": "spec",
+        "lanes": 1,
+    }
+
+
+def test_a_real_machine_survives() -> None:
+    assert topology_from_json(topology_to_json(shipped()), "here") == shipped()
+
+
+def _changed(**changes: object) -> str:
+    return json.dumps(json.loads(topology_to_json(ring([0, 1]))) | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not valid JSON"),
+        ("[1]", "holds no object"),
+        ("[" * 100_000, "not valid JSON"),
+        ("{}", "no schema_version; this release reads topologies of schema_version 1"),
+        (_changed(schema_version=2), "schema_version 2; this release reads"),
+        (_changed(schema_version=True), "schema_version True"),
+        (_changed(colour="red"), "colour: Extra inputs are not permitted"),
+        (_changed(devices=[{"name": "x", "kind": "toaster", "node": 0}]), "devices[0].kind: "),
+        (_changed(devices=[{"kind": "gpu", "node": 0}]), "devices[0].name: Field required"),
+        (_changed(devices=[{"name": "x", "kind": "gpu", "node": "0"}]), "devices[0].node: "),
+        (_changed(links=[{}]), "(and 5 more)"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(TopologyFileError) as caught:
+        topology_from_json(text, "m.json")
+    assert str(caught.value).startswith("m.json: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_figure_that_json_cannot_hold_is_not_written() -> None:
+    link = Link("a", "b", LinkKind.PCIE, float("inf"), 0.0, Provenance.SPEC)
+    with pytest.raises(ValueError, match="JSON"):
+        topology_to_json(Topology("t", (), (link,)))
