@@ -7,7 +7,7 @@ link by its own ends (`pcie:a>b`). A direct GPU-to-GPU link belongs to one edge 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probes.topology import DeviceKind, Link, LinkKind, Topology
@@ -61,34 +61,37 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
     port that is not wider.
     """
     ordered = sorted(wires, key=lambda one: (one.edge.src, one.edge.dst))
-    ports = {port.name: port for one in ordered for port in one.ports}
-    users: dict[str, set[int]] = {name: set() for name in ports}
+    users: dict[Port, set[int]] = {}
     for number, one in enumerate(ordered):
         for port in one.ports:
-            users[port.name].add(number)
-    for name in sorted(ports, key=lambda name: (len(users[name]), name)):
-        if not name.startswith(_ALWAYS_KEPT) and _never_limits(name, ordered, ports, users):
-            del ports[name]
+            users.setdefault(port, set()).add(number)
+    kept = {
+        port.name: port
+        for port, edges in users.items()
+        if port.name.startswith(_ALWAYS_KEPT)
+        or (len(edges) > 1 and not _hides(port, ordered[min(edges)].ports, users))
+    }
     edges = tuple(
-        replace(one.edge, ports=tuple(name for name in one.edge.ports if name in ports))
+        replace(one.edge, ports=tuple(name for name in one.edge.ports if name in kept))
         for one in ordered
     )
-    return edges, tuple(ports[name] for name in sorted(ports))
+    return edges, tuple(kept[name] for name in sorted(kept))
 
 
-def _never_limits(
-    name: str, wires: Sequence[Wire], ports: dict[str, Port], users: dict[str, set[int]]
-) -> bool:
-    if len(users[name]) < 2:
-        return True
-    others = wires[min(users[name])].ports
-    return any(
-        other.name != name
-        and other.name in ports
-        and users[name] <= users[other.name]
-        and other.bandwidth_gb_per_s <= ports[name].bandwidth_gb_per_s
-        for other in others
-    )
+def _hides(port: Port, way: Sequence[Port], users: Mapping[Port, set[int]]) -> bool:
+    """Whether another port on the way is always at least as busy; of two alike the first stays."""
+    for other in way:
+        if other == port or not users[port] <= users[other]:
+            continue
+        if other.bandwidth_gb_per_s < port.bandwidth_gb_per_s:
+            return True
+        if other.bandwidth_gb_per_s == port.bandwidth_gb_per_s and (
+            len(users[other]) > len(users[port])
+            or other.name.startswith(_ALWAYS_KEPT)
+            or way.index(other) < way.index(port)
+        ):
+            return True
+    return False
 
 
 def _ports(topology: Topology, link: Link) -> list[Port]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import highspy
 import networkx as nx
@@ -50,11 +51,13 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
     """
     if collective is Collective.CUSTOM:
         return math.inf
+    if collective in _ROOTED and sketch.ranks > MOST_SEPARATED_RANKS:
+        return _rooted_bound_of_many(collective, sketch, root)
     orbits = edge_orbits(sketch, symmetric=collective not in _ROOTED)
     program = _FlowProgram(orbits)
     program.require(_volume(collective, sketch), dict(enumerate(orbits.sizes)))
     seen: set[frozenset[int]] = set()
-    new = list(dict.fromkeys(_initial_sets(collective, orbits, root)))
+    new = list(dict.fromkeys(_initial_sets(collective, sketch, {*orbits.rank_leaders, root})))
     rate = math.inf
     for _ in range(_MOST_ROUNDS):
         for members in new:
@@ -167,15 +170,14 @@ def _volume(collective: Collective, sketch: Sketch) -> int:
 
 
 def _initial_sets(
-    collective: Collective, orbits: EdgeOrbits, root: int
+    collective: Collective, sketch: Sketch, ranks: set[int]
 ) -> Iterator[frozenset[int]]:
-    """Single ranks, hosts, for alltoall runs of ranks; and the complements of all of them."""
-    sketch = orbits.sketch
+    """The given ranks, their hosts, for alltoall runs of ranks; and the complements of all."""
     everyone = frozenset(range(sketch.ranks))
-    hosts = sorted(set(sketch.node_of_rank))
-    sets = [frozenset({rank}) for rank in {*orbits.rank_leaders, root}]
+    sets = [frozenset({rank}) for rank in sorted(ranks)]
     sets += [
-        frozenset(rank for rank in everyone if sketch.node_of_rank[rank] == host) for host in hosts
+        frozenset(rank for rank in everyone if sketch.node_of_rank[rank] == host)
+        for host in sorted({sketch.node_of_rank[rank] for rank in ranks})
     ]
     if collective is Collective.ALLTOALL and sketch.ranks <= MOST_SEPARATED_RANKS:
         sets += [
@@ -187,6 +189,23 @@ def _initial_sets(
         if members != everyone:
             yield members
             yield everyone - members
+
+
+def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> float:
+    """What the root's and one other host can send and take: a program over all edges is too big."""
+    other = next(rank for rank in (sketch.ranks - 1, 0) if rank != root)
+    hosts = {sketch.node_of_rank[root], sketch.node_of_rank[other]}
+    near = tuple(
+        edge
+        for edge in sketch.edges
+        if not hosts.isdisjoint((sketch.node_of_rank[edge.src], sketch.node_of_rank[edge.dst]))
+    )
+    orbits = edge_orbits(replace(sketch, edges=near), symmetric=False)
+    program = _FlowProgram(orbits)
+    for members in _initial_sets(collective, sketch, {root, other}):
+        demand = _demand(collective, members, sketch.ranks, root)
+        program.require(demand, orbits.crossing(members))
+    return program.solve()[0]
 
 
 def _violated_sets(
