@@ -75,7 +75,10 @@ def run(
         turn = [workers[i] for i in np.argsort(rng.random(speeds.size)) if awake[i]]
         if not machine.round(turn) and not machine.round(workers):
             raise DefectError(machine.blocked())
-    return [buffers[Buffer.OUTPUT].reshape(-1).copy() for buffers in memory]
+    return [
+        buffers[Buffer.OUTPUT][: _sizes(algorithm, rank)[1]].reshape(-1).copy()
+        for rank, buffers in enumerate(memory)
+    ]
 
 
 def expected_outputs(collective: Collective, inputs: Sequence[Array], root: int = 0) -> list[Array]:
@@ -87,12 +90,12 @@ def expected_outputs(collective: Collective, inputs: Sequence[Array], root: int 
     ranks = len(inputs)
     match collective:
         case Collective.ALL_REDUCE:
-            return [np.sum(inputs, axis=0, dtype=inputs[0].dtype)] * ranks
+            return [_total(inputs)] * ranks
         case Collective.REDUCE:
-            total = np.sum(inputs, axis=0, dtype=inputs[0].dtype)
+            total = _total(inputs)
             return [total if rank == root else total[:0] for rank in range(ranks)]
         case Collective.REDUCE_SCATTER:
-            return list(np.split(np.sum(inputs, axis=0, dtype=inputs[0].dtype), ranks))
+            return list(np.split(_total(inputs), ranks))
         case Collective.ALL_GATHER:
             return [np.concatenate(inputs)] * ranks
         case Collective.BROADCAST:
@@ -103,6 +106,10 @@ def expected_outputs(collective: Collective, inputs: Sequence[Array], root: int 
         case Collective.CUSTOM:
             msg = "custom: nothing says what this operation computes"
             raise ValueError(msg)
+
+
+def _total(inputs: Sequence[Array]) -> Array:
+    return np.asarray(np.sum(np.stack(inputs), axis=0), dtype=inputs[0].dtype)
 
 
 class _Machine:

@@ -170,7 +170,7 @@ def _short(value: str) -> str:
 
 
 def _parse(text: str, source: str) -> _Element:
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8")
     # A document type can define entities that grow without bound; no schedule file needs one.
     top: list[_Element] = []
     open_elements: list[_Element] = []

@@ -1,0 +1,207 @@
+"""Random damage to a right schedule, most of it such that the structure stays sound."""
+
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+
+from synthesizer.algorithm import (
+    Algorithm,
+    Buffer,
+    ChunkRef,
+    GpuProgram,
+    Step,
+    StepRef,
+    StepType,
+    Threadblock,
+)
+
+Place = tuple[int, int, int]
+
+
+def places(a: Algorithm) -> list[Place]:
+    return [
+        (gpu.rank, block.id, number)
+        for gpu in a.programs
+        for block in gpu.threadblocks
+        for number in range(len(block.steps))
+    ]
+
+
+def step_at(a: Algorithm, place: Place) -> Step:
+    return a.programs[place[0]].threadblocks[place[1]].steps[place[2]]
+
+
+def with_steps(a: Algorithm, rank: int, block: int, steps: tuple[Step, ...]) -> Algorithm:
+    gpu: GpuProgram = a.programs[rank]
+    changed: Threadblock = replace(gpu.threadblocks[block], steps=steps)
+    blocks = (*gpu.threadblocks[:block], changed, *gpu.threadblocks[block + 1 :])
+    programs = (*a.programs[:rank], replace(gpu, threadblocks=blocks), *a.programs[rank + 1 :])
+    return replace(a, programs=programs)
+
+
+def with_step(a: Algorithm, place: Place, step: Step) -> Algorithm:
+    rank, block, number = place
+    steps = a.programs[rank].threadblocks[block].steps
+    return with_steps(a, rank, block, (*steps[:number], step, *steps[number + 1 :]))
+
+
+def without_step(a: Algorithm, place: Place) -> Algorithm:
+    """Drop a step; dependences on later steps of the threadblock move along, on it to before it."""
+    rank, block, number = place
+    for other in places(a):
+        depends = step_at(a, other).depends
+        if other[0] == rank and depends and depends.threadblock == block:
+            later = depends.step - (depends.step >= number)
+            moved = StepRef(block, later) if later >= 0 else None
+            a = with_step(a, other, replace(step_at(a, other), depends=moved))
+    steps = a.programs[rank].threadblocks[block].steps
+    return with_steps(a, rank, block, steps[:number] + steps[number + 1 :])
+
+
+def partner(a: Algorithm, place: Place) -> Place:
+    """The receive of a pure send."""
+    rank, number, at = place
+    block = a.programs[rank].threadblocks[number]
+    position = sum(step.type.sends for step in block.steps[:at])
+    for other in a.programs[block.send_peer].threadblocks:
+        if other.recv_peer == rank and other.channel == block.channel:
+            takers = [n for n, step in enumerate(other.steps) if step.type.receives]
+            return block.send_peer, other.id, takers[position]
+    raise AssertionError(place)
+
+
+def drop_step(a: Algorithm, rng: Random) -> Algorithm:
+    return without_step(a, rng.choice(places(a)))
+
+
+def drop_local_step(a: Algorithm, rng: Random) -> Algorithm:
+    kinds = {StepType.COPY, StepType.REDUCE, StepType.NOP}
+    local = [p for p in places(a) if step_at(a, p).type in kinds]
+    return without_step(a, rng.choice(local)) if local else a
+
+
+def drop_message(a: Algorithm, rng: Random) -> Algorithm:
+    """A missing contribution: a send and its receive are both gone."""
+    sends = [p for p in places(a) if step_at(a, p).type is StepType.SEND]
+    send = rng.choice(sends)
+    receive = partner(a, send)
+    kept = {
+        StepType.RECV_COPY_SEND: StepType.SEND,
+        StepType.RECV_REDUCE_SEND: StepType.SEND,
+        StepType.RECV_REDUCE_COPY_SEND: StepType.SEND,
+    }
+    taken = step_at(a, receive)
+    a = without_step(a, send)
+    if receive[:2] == send[:2] and receive[2] > send[2]:
+        receive = (*receive[:2], receive[2] - 1)
+    if taken.type in kept:
+        return with_step(a, receive, replace(taken, type=kept[taken.type]))
+    return without_step(a, receive)
+
+
+def swap_steps(a: Algorithm, rng: Random) -> Algorithm:
+    rank, block, number = rng.choice(places(a))
+    steps = list(a.programs[rank].threadblocks[block].steps)
+    other = rng.randrange(len(steps))
+    steps[number], steps[other] = steps[other], steps[number]
+    return with_steps(a, rank, block, tuple(steps))
+
+
+def change_dependence(a: Algorithm, rng: Random) -> Algorithm:
+    """Removed, or turned to any step of the rank."""
+    tied = [p for p in places(a) if step_at(a, p).depends]
+    place = rng.choice(tied) if tied and rng.random() < 0.7 else rng.choice(places(a))
+    rank = place[0]
+    _, block, number = rng.choice([p for p in places(a) if p[0] == rank])
+    depends = None if rng.random() < 0.4 else StepRef(block, number)
+    return with_step(a, place, replace(step_at(a, place), depends=depends))
+
+
+def swap_dependences(a: Algorithm, rng: Random) -> Algorithm:
+    rank = rng.randrange(a.ranks)
+    tied = [p for p in places(a) if p[0] == rank and step_at(a, p).depends]
+    if len(tied) < 2:
+        return change_dependence(a, rng)
+    one, two = rng.sample(tied, 2)
+    first, second = step_at(a, one), step_at(a, two)
+    a = with_step(a, one, replace(first, depends=second.depends))
+    return with_step(a, two, replace(second, depends=first.depends))
+
+
+def change_reference(a: Algorithm, rng: Random) -> Algorithm:
+    """Another offset or another buffer of an operand."""
+    place = rng.choice(places(a))
+    step = step_at(a, place)
+    gpu = a.programs[place[0]]
+    sizes = {
+        Buffer.INPUT: gpu.input_chunks,
+        Buffer.OUTPUT: gpu.output_chunks,
+        Buffer.SCRATCH: gpu.scratch_chunks,
+    }
+    source = rng.random() < 0.5
+    ref = step.src if source else step.dst
+    buffer = rng.choice(list(Buffer)) if rng.random() < 0.3 else ref.buffer
+    changed = ChunkRef(buffer, rng.randrange(max(1, sizes[buffer])))
+    return with_step(a, place, replace(step, **{"src" if source else "dst": changed}))
+
+
+def change_count(a: Algorithm, rng: Random) -> Algorithm:
+    """Of a local step, or of both sides of a message."""
+    place = rng.choice(places(a))
+    step = step_at(a, place)
+    count = max(1, step.count + rng.choice((-1, 1)))
+    if step.type is StepType.SEND and rng.random() < 0.8:
+        other = partner(a, place)
+        a = with_step(a, other, replace(step_at(a, other), count=count))
+    return with_step(a, place, replace(step, count=count))
+
+
+def change_type(a: Algorithm, rng: Random) -> Algorithm:
+    """Another step with the same messages."""
+    place = rng.choice(places(a))
+    step = step_at(a, place)
+    like = [
+        kind
+        for kind in StepType
+        if (kind.receives, kind.sends) == (step.type.receives, step.type.sends)
+    ]
+    return with_step(a, place, replace(step, type=rng.choice(like)))
+
+
+def add_message(a: Algorithm, rng: Random) -> Algorithm:
+    """A send and its receive happen twice."""
+    send = rng.choice([p for p in places(a) if step_at(a, p).type is StepType.SEND])
+    receive = partner(a, send)
+    if not step_at(a, receive).type.sends and receive[:2] != send[:2]:
+        for rank, block, number in (send, receive):
+            steps = a.programs[rank].threadblocks[block].steps
+            doubled = (*steps[: number + 1], steps[number], *steps[number + 1 :])
+            a = with_steps(a, rank, block, doubled)
+    return a
+
+
+MUTATIONS = (
+    drop_step,
+    drop_local_step,
+    drop_message,
+    swap_steps,
+    change_dependence,
+    swap_dependences,
+    change_reference,
+    change_reference,
+    change_count,
+    change_type,
+    add_message,
+)
+
+
+def mutate(a: Algorithm, rng: Random) -> Algorithm:
+    """One mutation that changes something, at times a second one."""
+    right = a
+    while a == right:
+        a = rng.choice(MUTATIONS)(a, rng)
+    if rng.random() < 0.25:
+        # The first one may leave nothing for the second to work on.
+        with suppress(AssertionError, IndexError):
+            a = rng.choice(MUTATIONS)(a, rng)
+    return a

@@ -1,0 +1,272 @@
+"""Every class of defect on a schedule small enough to see it."""
+
+from dataclasses import replace
+
+import pytest
+
+from synthesizer.algorithm import Algorithm, Step, StepRef, StepType, Threadblock
+from synthesizer.collectives import Collective
+from synthesizer.defects import DefectKind
+from synthesizer.structure import MAX_CHUNKS
+from synthesizer.verifier import MAX_DEFECTS_PER_KIND, Verdict, verdict_as_dict, verify
+from tests.synthesizer.hand_schedules import (
+    algorithm,
+    all_pairs_all_gather,
+    all_pairs_all_reduce,
+    all_schedules,
+    block,
+    chain_broadcast,
+    direct_alltoall,
+    i,
+    o,
+    ring_all_gather,
+    ring_all_reduce,
+    s,
+    step,
+)
+from tests.synthesizer.mutations import step_at, with_step, with_steps
+
+
+def only(verdict: Verdict, kind: DefectKind) -> str:
+    """The first message, when all defects are of this kind."""
+    assert not verdict.proved
+    assert {defect.kind for defect in verdict.defects} == {kind}, verdict.describe()
+    return verdict.defects[0].describe()
+
+
+def custom(*ranks: list[Threadblock], scratch: int = 4) -> Algorithm:
+    return algorithm(Collective.CUSTOM, 4, list(ranks), scratch=scratch)
+
+
+@pytest.mark.parametrize("a", all_schedules(), ids=lambda a: f"{a.collective}-{a.ranks}")
+def test_right_schedules_are_proved(a: Algorithm) -> None:
+    assert verify(a) == Verdict(True, ())
+    assert verify(a).describe() == "proved"
+
+
+def test_a_missing_message_is_a_connection_defect() -> None:
+    a = ring_all_gather(3)
+    steps = a.programs[1].threadblocks[1].steps
+    text = only(verify(with_steps(a, 1, 1, steps[:-1])), DefectKind.CONNECTION)
+    assert text == (
+        "connection: rank 0 threadblock 0 step 1: "
+        "connection 0->1 channel 0 has 2 sends and 1 receives"
+    )
+
+
+def test_messages_must_have_the_size_that_the_receiver_expects() -> None:
+    a = all_pairs_all_gather(2, k=2)
+    small = replace(step_at(a, (1, 0, 1)), count=1)
+    text = only(verify(with_step(a, (1, 0, 1), small)), DefectKind.CONNECTION)
+    assert text == (
+        "connection: rank 1 threadblock 0 step 1: "
+        "r takes 1 chunks where rank 0 threadblock 0 step 0 gives 2"
+    )
+
+
+def test_a_connection_belongs_to_one_threadblock() -> None:
+    a = custom(
+        [block(0, 1, -1, step("s", i(0))), block(1, 1, -1, step("s", i(1)))],
+        [block(0, -1, 0, step("r", o(0)), step("r", o(1)))],
+    )
+    text = only(verify(a), DefectKind.CONNECTION)
+    assert "rank 0 threadblock 1: shares connection 0->1 channel 0 with threadblock 0" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (step("s", i(-1)), "s of i[-1] outside the 1 chunks"),
+        (step("s", i(0), count=2), "s of i[0..1] outside the 1 chunks"),
+        (step("s", i(10**15)), "s of i[1000000000000000] outside the 1 chunks"),
+        (step("s", i(0), count=0), "count 0 must be at least 1"),
+        (step("s", i(0), count=-5), "count -5 must be at least 1"),
+        (step("s", i(0), dep=(7, 0)), "waits for threadblock 7 step 0, which does not exist"),
+        (step("s", i(0), dep=(1, 9)), "waits for threadblock 1 step 9, which does not exist"),
+    ],
+)
+def test_a_step_must_make_sense(changed: Step, message: str) -> None:
+    a = with_step(all_pairs_all_gather(2), (0, 0, 0), changed)
+    assert f"structure: rank 0 threadblock 0 step 0: {message}" in verify(a).describe()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"programs": ()}, "no ranks"),
+        ({"chunks_per_loop": 0}, "0 chunks per loop"),
+        ({"chunks_per_loop": 10**12}, f"must be 1 to {MAX_CHUNKS}"),
+        ({"chunks_per_loop": 3}, "3 chunks per loop cannot be divided among the 2 ranks"),
+        ({"channels": 0}, "channel 0 is not one of 0"),
+        ({"in_place": False, "out_of_place": False}, "neither in place nor out of place"),
+    ],
+)
+def test_the_header_must_make_sense(damage: dict[str, object], message: str) -> None:
+    assert message in only(verify(replace(all_pairs_all_gather(2), **damage)), DefectKind.STRUCTURE)
+
+
+def test_the_root_must_be_a_rank() -> None:
+    assert "root 5 is not one of" in verify(replace(chain_broadcast(2, 0), root=5)).describe()
+
+
+def test_peers_and_ids_must_make_sense() -> None:
+    me = custom([block(0, 0, -1)], [])
+    assert "send peer 0 is not another rank" in only(verify(me), DefectKind.STRUCTURE)
+    far = custom([block(0, -1, 9)], [])
+    assert "receive peer 9 is not another rank" in only(verify(far), DefectKind.STRUCTURE)
+    gap = custom([block(1, -1, -1)], [])
+    assert "threadblock ids must run from 0" in only(verify(gap), DefectKind.STRUCTURE)
+    alone = custom([block(0, -1, -1, step("s", i(0)))], [])
+    assert "s in a threadblock without send peer" in only(verify(alone), DefectKind.STRUCTURE)
+
+
+def test_two_ranks_that_both_receive_first_wait_for_ever() -> None:
+    a = all_pairs_all_gather(2)
+    for rank in (0, 1):
+        a = with_steps(a, rank, 0, a.programs[rank].threadblocks[0].steps[::-1])
+    assert only(verify(a), DefectKind.DEADLOCK) == (
+        "deadlock: rank 0 threadblock 0 step 0: cycle of 2 with 2 FIFO slots: "
+        "rank 0 threadblock 0 step 0 (r) waits for a message from rank 1 threadblock 0; "
+        "rank 1 threadblock 0 step 0 (r) waits for a message from rank 0 threadblock 0"
+    )
+
+
+def test_dependences_in_a_circle_wait_for_ever() -> None:
+    a = custom([block(0, -1, -1, step("nop", i(0), dep=(1, 0))), block(1, -1, -1)], [])
+    a = with_steps(a, 0, 1, (step("nop", i(0), dep=(0, 0)),))
+    assert "waits for threadblock 1 step 0" in only(verify(a), DefectKind.DEADLOCK)
+
+
+def test_a_ring_of_fused_steps_needs_two_slots() -> None:
+    """With one, every rank holds a full slot and none can pass on what it takes."""
+    assert "waits for a free slot" in only(verify(ring_all_reduce(4), slots=1), DefectKind.DEADLOCK)
+    assert verify(ring_all_reduce(4), slots=2).proved
+
+
+def test_slots_fill_up_when_messages_come_in_pieces() -> None:
+    """Both ranks send 3 chunks before they receive: 3 slots of one chunk are enough, 2 are not."""
+    a = all_pairs_all_gather(2, k=3)
+    assert verify(a, slots=1).proved
+    assert verify(a, slots=3, chunks_per_slot=1).proved
+    assert verify(a, slots=2, chunks_per_slot=2).proved
+    only(verify(a, slots=2, chunks_per_slot=1), DefectKind.DEADLOCK)
+
+
+@pytest.mark.parametrize("options", [{"slots": 0}, {"chunks_per_slot": 0}])
+def test_slots_must_be_positive(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        verify(ring_all_reduce(2), **options)
+
+
+def test_a_missing_dependence_is_a_race() -> None:
+    a = ring_all_gather(3)
+    free = replace(step_at(a, (0, 0, 1)), depends=None)
+    text = only(verify(with_step(a, (0, 0, 1), free)), DefectKind.RACE)
+    assert "threadblock 1 step 0 (r) writes o[2]" in text
+    assert "threadblock 0 step 1 (s) reads o[2]" in text
+
+
+def test_messages_through_another_rank_order_two_threadblocks() -> None:
+    """Rank 0 sends a chunk away and overwrites it with the answer to that very message."""
+    there = [block(0, 1, -1, step("s", s(0))), block(1, -1, 1, step("r", s(0)))]
+    start = step("cpy", i(0), s(0))
+    there[0] = block(0, 1, -1, start, *there[0].steps)
+    back = [block(0, 0, 0, step("r", s(0)), step("s", s(0)))]
+    assert {d.kind for d in verify(custom(there, back)).defects} == {DefectKind.NO_POSTCONDITION}
+    unasked = [block(0, 0, 0, step("s", i(0)), step("r", s(0)))]
+    assert "race" in verify(custom(there, unasked)).describe()
+
+
+def test_a_fused_step_passes_on_data_before_the_message_has_ended() -> None:
+    """Chunk 0 comes back as chunk 1 while chunk 1 is perhaps still to be sent."""
+    first = block(0, 1, -1, step("s", i(0), count=2))
+    there = [first, block(1, -1, 1, step("r", i(1), count=2))]
+    back = [block(0, 0, 0, step("rcs", s(0), count=2))]
+    assert "race: rank 0 threadblock 1 step 0" in verify(custom(there, back)).describe()
+
+
+def test_operands_of_one_step_must_not_half_overlap() -> None:
+    a = custom([block(0, -1, -1, step("cpy", i(0), i(1), count=2))], [])
+    assert "source i[0..1] and destination i[1..2] of one cpy overlap" in verify(a).describe()
+
+
+def test_in_place_input_and_output_are_one_buffer() -> None:
+    """The exchange is right out of place; in place a part is overwritten before it is sent."""
+    a = direct_alltoall(2)
+    assert verify(a).proved
+    swapped = with_steps(
+        with_steps(a, 0, 0, a.programs[0].threadblocks[0].steps[::-1]),
+        0,
+        1,
+        a.programs[0].threadblocks[1].steps,
+    )
+    assert verify(swapped).proved
+    in_place = replace(swapped, in_place=True, out_of_place=False)
+    only(verify(in_place), DefectKind.WRONG_RESULT)
+
+
+def test_out_of_place_the_send_buffer_stays_as_it_is() -> None:
+    a = all_pairs_all_reduce(2)
+    last = replace(step_at(a, (0, 0, 3)), dst=i(1))
+    inside = with_step(a, (0, 0, 3), last)
+    assert verify(replace(inside, out_of_place=False)).proved
+    verdict = verify(inside)
+    assert verdict.defects[0].kind is DefectKind.INPUT_OVERWRITTEN
+    assert "r writes i[1] of the caller's send buffer" in verdict.describe()
+
+
+def test_reading_what_nothing_wrote() -> None:
+    a = custom([block(0, 1, -1, step("s", s(2)))], [block(0, -1, 0, step("r", o(0)))])
+    assert "uninitialised: rank 0 threadblock 0 step 0: s reads s[2]" in verify(a).describe()
+
+
+def test_a_contribution_counted_twice() -> None:
+    a = all_pairs_all_reduce(3)
+    twice = replace(step_at(a, (0, 2, 2)), src=s(0), depends=StepRef(0, 1))
+    text = only(verify(with_step(a, (0, 2, 2), twice)), DefectKind.WRONG_RESULT)
+    assert text == (
+        "wrong_result: rank 0: result chunk 0 holds chunk 0 of rank 1 more than once: "
+        "chunk 0 of rank 0-1 plus chunk 0 of rank 1, must hold chunk 0 of rank 0-2"
+    )
+
+
+def test_a_contribution_left_out() -> None:
+    a = all_pairs_all_reduce(3)
+    left_out = replace(step_at(a, (0, 2, 2)), type=StepType.NOP)
+    text = only(verify(with_step(a, (0, 2, 2), left_out)), DefectKind.WRONG_RESULT)
+    assert "result chunk 0 holds chunk 0 of rank 0-1, must hold chunk 0 of rank 0-2" in text
+
+
+def test_chunks_that_do_not_belong_together() -> None:
+    a = all_pairs_all_reduce(2)
+    a = with_step(a, (1, 0, 0), replace(step_at(a, (1, 0, 0)), src=i(1)))
+    text = only(verify(a), DefectKind.WRONG_RESULT)
+    assert "a sum of input chunks 0 and 1" in text
+
+
+def test_custom_operations_are_never_proved() -> None:
+    a = custom([block(0, 1, -1, step("s", i(0)))], [block(0, -1, 0, step("r", o(0)))])
+    only(verify(a), DefectKind.NO_POSTCONDITION)
+
+
+def test_at_most_ten_defects_of_a_kind_are_told() -> None:
+    a = replace(ring_all_gather(4), collective=Collective.ALLTOALL, chunks_per_loop=4)
+    counts = [d.kind for d in verify(a).defects]
+    assert max(counts.count(kind) for kind in counts) <= MAX_DEFECTS_PER_KIND
+
+
+def test_the_verdict_as_a_dictionary() -> None:
+    a = custom([block(0, 1, -1, step("s", i(0)))], [block(0, -1, 0)])
+    assert verdict_as_dict(verify(a)) == {
+        "proved": False,
+        "defects": [
+            {
+                "kind": "connection",
+                "rank": 0,
+                "threadblock": 0,
+                "step": 0,
+                "message": "connection 0->1 channel 0 has 1 sends and 0 receives",
+            }
+        ],
+    }
+    assert verdict_as_dict(verify(ring_all_reduce(2))) == {"proved": True, "defects": []}
