@@ -91,21 +91,19 @@ def _why_no_gpu(cpus: tuple[CpuRecord, ...]) -> str:
 
 def _check_bus_ids(slots: Sequence[Slot], source: str, notes: list[str]) -> None:
     """GPUs and NICs are told apart by bus id; of two bridges with one id both are believed."""
-    endpoints: set[tuple[int, str]] = set()
+    endpoints: dict[tuple[int, str], PciRecord] = {}
     bridges = Counter[tuple[int, str]]()
     for slot in slots:
-        if slot.pci is None or not slot.pci.bus_id:
+        if slot.pci is None:
             continue
         key = (slot.host, slot.pci.bus_id)
         if slot.kind is DeviceKind.PCIE_SWITCH:
             bridges[key] += 1
-        elif slot.kind is DeviceKind.GPU or len(slot.pci.nets) <= 1:
-            if key in endpoints:
-                raise InvalidTopologyError(
-                    f"{source}: two devices with bus id {slot.pci.bus_id!a:.40}; a bus id names "
-                    "one GPU or NIC, remove or renumber one"
-                )
-            endpoints.add(key)
+        elif endpoints.setdefault(key, slot.pci) is not slot.pci:
+            raise InvalidTopologyError(
+                f"{source}: two devices with bus id {slot.pci.bus_id!a:.40}; a bus id names "
+                "one GPU or NIC, remove or renumber one"
+            )
     repeated = [bus_id for (_, bus_id), count in bridges.items() if count > 1]
     if repeated:
         notes.append(f"PCIe switches that share a bus id were kept apart: {shortened(repeated)}.")

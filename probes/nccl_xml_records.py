@@ -140,6 +140,8 @@ def _cpu(element: XmlElement, source: str) -> CpuRecord:
 def _pci(element: XmlElement, source: str) -> PciRecord:
     gpus = element.children_of("gpu")
     bus_id = element.attributes.get("busid", "").strip().lower()
+    if not bus_id:
+        raise TopologyFileError(f"{source}:{element.line}: a <pci> without busid; give each one")
     if len(gpus) > 1:
         raise TopologyFileError(
             f"{source}:{gpus[1].line}: a second <gpu> in <pci busid={bus_id!a}>; one is allowed"

@@ -1,0 +1,124 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from probes.changes import describe_changes
+from probes.nccl_xml import parse_nccl_xml
+from probes.topology import Topology
+from tests.probes.machines import ring, shipped, shipped_text
+
+TEXT = shipped_text()
+OLD = shipped()
+
+
+def _element(bus: int) -> str:
+    found = re.search(rf' *<pci busid="0000:{bus:02x}.*?</pci>\n', TEXT, re.DOTALL)
+    assert found is not None
+    return found.group()
+
+
+def _after(old: str, new: str) -> tuple[str, ...]:
+    assert old in TEXT
+    return describe_changes(OLD, parse_nccl_xml(TEXT.replace(old, new), "new"))
+
+
+OTHER_MODEL = (
+    "GPU n0/gpu3 (0000:33:00.0) is another model: 10de:20b0 with compute capability 80, "
+    "it was 10de:20b2 with compute capability 80."
+)
+NIC2, GPU3, FIRST_SLOT = _element(0x32), _element(0x33), '      <pci busid="0000:11'
+
+
+def test_nothing_changed() -> None:
+    assert describe_changes(OLD, OLD) == ()
+    assert _after("0000:", "0001:") == ()
+    noisy = tuple(
+        replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s * 0.98) for link in OLD.links
+    )
+    assert describe_changes(OLD, replace(OLD, links=noisy)) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (NIC2, "", "NIC n0/nic2 (mlx5_2, 0000:32:00.0) is missing."),
+        (GPU3, "", "GPU n0/gpu3 (0000:33:00.0) is missing."),
+        (
+            GPU3,
+            GPU3.replace('"12"', '"11"'),
+            "NVLink n0/gpu3 <-> n0/nvswitch0 has 11 lanes, it had 12: 275 GB/s, it did 300 (92%).",
+        ),
+        (
+            NIC2,
+            NIC2.replace("200000", "100000"),
+            "NIC n0/nic2 (mlx5_2, 0000:32:00.0) runs at 100 Gb/s, it ran at 200 Gb/s.",
+        ),
+        (
+            NIC2,
+            NIC2.replace("16.0 GT", "8.0 GT"),
+            "PCIe link n0/nic2 <-> n0/pcie1 is slower: 12 GB/s, it did 24 (50%).",
+        ),
+        (
+            GPU3,
+            GPU3.replace("20b2", "20b0"),
+            OTHER_MODEL,
+        ),
+    ],
+)
+def test_one_change_is_one_sentence(old: str, new: str, said: str) -> None:
+    assert _after(old, new) == (said,)
+
+
+def test_a_new_nic_is_the_missing_one_backwards() -> None:
+    without = parse_nccl_xml(TEXT.replace(NIC2, ""), "without")
+    (said,) = describe_changes(without, OLD)
+    assert said == "NIC n0/nic2 (new) (mlx5_2, 0000:32:00.0) is new."
+
+
+def test_a_moved_nic() -> None:
+    moved = TEXT.replace(NIC2, "").replace(FIRST_SLOT, NIC2 + FIRST_SLOT)
+    (said,) = describe_changes(OLD, parse_nccl_xml(moved, "moved"))
+    assert said == (
+        "NIC n0/nic2 (mlx5_2, 0000:32:00.0) moved from PCIe switch n0/pcie1 (0000:30:00.0) "
+        "to PCIe switch n0/pcie0 (0000:10:00.0)."
+    )
+
+
+def test_with_buses_renumbered_names_match() -> None:
+    slower = TEXT.replace(NIC2, NIC2.replace("200000", "100000")).replace("0000:", "0007:")
+    (said,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
+    assert said.startswith("NIC n0/nic2 ")
+    assert "runs at 100 Gb/s" in said
+
+
+def _with_links(topology: Topology, keep: range) -> Topology:
+    return replace(topology, links=tuple(topology.links[i] for i in keep))
+
+
+def test_a_missing_link_one_way_and_both_ways() -> None:
+    machine = ring([0, 1, 2, 3])
+    count = len(machine.links)
+    assert describe_changes(machine, _with_links(machine, range(2, count))) == (
+        "NVLink n0/gpu0 <-> n0/gpu1 is missing.",
+    )
+    assert describe_changes(machine, _with_links(machine, range(1, count))) == (
+        "NVLink n0/gpu0 -> n0/gpu1 is missing.",
+    )
+    assert describe_changes(_with_links(machine, range(2, count)), machine) == (
+        "NVLink n0/gpu0 <-> n0/gpu1 is new (25 GB/s).",
+    )
+
+
+def test_ranks_that_changed_places() -> None:
+    swap = {1: 2, 2: 1}
+    devices = tuple(
+        replace(device, index=swap.get(device.index, device.index))
+        if "gpu" in device.name
+        else device
+        for device in OLD.devices
+    )
+    assert describe_changes(OLD, replace(OLD, devices=devices)) == (
+        "GPU n0/gpu1 (0000:13:00.0) has local rank 2, it had 1.",
+        "GPU n0/gpu2 (0000:31:00.0) has local rank 1, it had 2.",
+    )

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from probes.errors import TopologyFileError
+from probes.read import read_topology
+from probes.shipped import shipped_machines
+from probes.topology_json import topology_to_json
+from tests.probes.machines import shipped
+
+
+def test_both_forms_are_told_apart_by_content(tmp_path: Path) -> None:
+    xml = shipped_machines()["a100-8gpu-8nic"]
+    assert read_topology(xml) == shipped()
+    other = tmp_path / "machine.txt"
+    other.write_text("\n  " + topology_to_json(shipped()), encoding="utf-8")
+    assert read_topology(other) == shipped()
+    other.write_bytes(b"\xef\xbb\xbf" + xml.read_bytes())
+    assert read_topology(other).devices == shipped().devices
+
+
+def test_machines_that_come_with_the_package() -> None:
+    assert list(shipped_machines()) == ["a100-8gpu-8nic", "h200-4gpu"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"hello", "neither JSON nor XML"),
+        (b"<system>\xff</system>", "byte 8 is not UTF-8"),
+        (b"{", "not valid JSON"),
+        (b"<", "not well-formed XML"),
+    ],
+)
+def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "machine"
+    path.write_bytes(content)
+    with pytest.raises(TopologyFileError) as caught:
+        read_topology(path)
+    assert str(caught.value).startswith(str(path))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(TopologyFileError, match="cannot be read: No such file"):
+        read_topology(tmp_path / "none.xml")
+    with pytest.raises(TopologyFileError, match="cannot be read: Is a directory"):
+        read_topology(tmp_path)
+
+
+def test_a_huge_file_is_not_even_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.xml"
+    with path.open("wb") as file:
+        file.truncate(65 * 1024 * 1024)
+    with pytest.raises(TopologyFileError, match="68,157,440 bytes; a topology has at most"):
+        read_topology(path)
