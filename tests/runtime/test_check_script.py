@@ -30,7 +30,7 @@ def log(check: ModuleType) -> ModuleType:
     ("line", "expected"),
     [
         (
-            "h:1:1 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}",
+            "h:1 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}",
             ("all_reduce", 1024, "ring", "ll", 2),
         ),
         (
