@@ -68,13 +68,7 @@ def run(
         for rank in range(algorithm.ranks)
     ]
     workers = [_Worker(gpu.rank, block) for gpu in algorithm.programs for block in gpu.threadblocks]
-    machine = _Machine(memory, workers, slots, chunks_per_slot)
-    speeds = rng.choice(_SPEEDS, size=len(workers))
-    while any(worker.running for worker in workers):
-        awake = rng.random(speeds.size) < speeds
-        turn = [workers[i] for i in np.argsort(rng.random(speeds.size)) if awake[i]]
-        if not machine.round(turn) and not machine.round(workers):
-            raise DefectError(machine.blocked())
+    _Machine(memory, workers, slots, chunks_per_slot).run(rng)
     return [
         buffers[Buffer.OUTPUT][: _sizes(algorithm, rank)[1]].reshape(-1).copy()
         for rank, buffers in enumerate(memory)
@@ -129,7 +123,16 @@ class _Machine:
         self.chunks_per_slot = chunks_per_slot
         self.fifos: dict[tuple[int, int, int], deque[Array]] = {}
 
-    def round(self, turn: Sequence[_Worker]) -> bool:
+    def run(self, rng: np.random.Generator) -> None:
+        """Let threadblocks act in random order, each at its own speed, until all are done."""
+        speeds = rng.choice(_SPEEDS, size=len(self.workers))
+        while any(worker.running for worker in self.workers):
+            awake = rng.random(speeds.size) < speeds
+            turn = [self.workers[n] for n in np.argsort(rng.random(speeds.size)) if awake[n]]
+            if not self._round(turn) and not self._round(self.workers):
+                raise DefectError(self._blocked())
+
+    def _round(self, turn: Sequence[_Worker]) -> bool:
         """Let each worker act once; whether any could."""
         moved = False
         for worker in turn:
@@ -188,7 +191,7 @@ class _Machine:
             )
         return buffer[first : first + count]
 
-    def blocked(self) -> str:
+    def _blocked(self) -> str:
         """Where everything stands."""
         names = [_name(worker) for worker in self.workers if worker.running]
         return f"deadlock: {len(names)} threadblocks wait, first {names[0]}"
