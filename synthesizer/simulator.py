@@ -9,9 +9,10 @@ its ports overlap. It arrives alpha after its last byte has passed.
 
 Three simplifications keep a search fast. Instances run in lockstep, so one of them is simulated
 with the port times of all. Data that fills more than one FIFO slot runs in tiles of one slot: one,
-two and three tiles are simulated exactly, each further one costs what the third did (and never less
-than the busiest port, threadblock or FIFO needs), and a last tile that is not full counts in
-proportion. Inside one tile a message is stored and forwarded; tiles overlap, bytes do not.
+two and three tiles (small schedules also 12 and 24, for FIFOs to fill) are simulated exactly, each
+further one costs what the last of them did (and never less than the busiest port, threadblock or
+FIFO needs), and counts in between are interpolated. Inside one tile a message is stored and
+forwarded; tiles overlap, bytes do not.
 
 The cost model is the usual alpha-beta one (TACCL section 3); tiles and FIFO slots follow MSCCL's
 interpreter (microsoft/msccl, src/collectives/device/msccl_interpreter.h).
@@ -21,12 +22,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.schedule_graph import ScheduleGraph, TiledGraph, schedule_graph, tiled_graph
+
+_EXACT_TILES = (1, 2, 3)
+_MORE_EXACT_TILES = (12, 24)
+_SMALL_SCHEDULE_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +66,9 @@ class _Costs(NamedTuple):
 
 
 class _SteadyState(NamedTuple):
-    one: float
-    two: float
-    three: float
-    each_further: float
+    exact: tuple[tuple[int, float], ...]
+    """Tile counts that were simulated, and their times."""
+    each_further_us: float
 
 
 class CompiledSchedule:
@@ -72,7 +77,10 @@ class CompiledSchedule:
     def __init__(self, graph: ScheduleGraph, chunks_per_loop: int) -> None:
         self._graph = graph
         self._chunks_per_loop = chunks_per_loop
-        self._largest_message = max(graph.chunks, default=0)
+        self._largest_message = max(
+            (chunks for chunks, hops in zip(graph.chunks, graph.hops, strict=True) if hops),
+            default=0,
+        )
         self._tiled: dict[tuple[int, int], TiledGraph] = {}
         self._steady: dict[ExecutionModel, _SteadyState] = {}
 
@@ -90,24 +98,26 @@ class CompiledSchedule:
         tiles = chunk_bytes * self._largest_message / model.instances / model.slot_bytes
         if tiles <= 1:
             return model.launch_us + self._run(1, chunk_bytes, model)
-        steady = self._steady_state(model)
-        if tiles <= 2:
-            busy = steady.one + (tiles - 1) * (steady.two - steady.one)
-        elif tiles <= 3:
-            busy = steady.two + (tiles - 2) * (steady.three - steady.two)
-        else:
-            busy = steady.three + (tiles - 3) * steady.each_further
-        return model.launch_us + busy
+        exact, each_further_us = self._steady_state(model)
+        for (fewer, below), (more, above) in pairwise(exact):
+            if tiles <= more:
+                share = (tiles - fewer) / (more - fewer)
+                return model.launch_us + below + share * (above - below)
+        most, longest = exact[-1]
+        return model.launch_us + longest + (tiles - most) * each_further_us
 
     def _steady_state(self, model: ExecutionModel) -> _SteadyState:
         """Times of full tiles; kept, because every size above one slot needs the same."""
         if model not in self._steady:
             chunk_bytes = model.slot_bytes * model.instances / self._largest_message
-            one = self._run(1, chunk_bytes, model)
-            two = max(one, self._run(2, chunk_bytes, model))
-            three = max(two, self._run(3, chunk_bytes, model))
+            small = len(self._graph.names) <= _SMALL_SCHEDULE_STEPS
+            counts = (*_EXACT_TILES, *(_MORE_EXACT_TILES if small else ()))
+            times = accumulate((self._run(tiles, chunk_bytes, model) for tiles in counts), max)
+            exact = tuple(zip(counts, times, strict=True))
+            (fewer, below), (more, above) = exact[-2:]
             least = _least_tile_us(self._graph, _costs(chunk_bytes, model), model.fifo_slots)
-            self._steady[model] = _SteadyState(one, two, three, max(three - two, least))
+            further = max(least, (above - below) / (more - fewer))
+            self._steady[model] = _SteadyState(exact, further)
         return self._steady[model]
 
     def _run(self, tiles: int, chunk_bytes: float, model: ExecutionModel) -> float:
