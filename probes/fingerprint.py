@@ -129,17 +129,14 @@ def _refine_cluster(topology: Topology, start: dict[str, int]) -> list[int]:
     for place, device in enumerate(topology.devices):
         if device.name in start:
             graph.colours[place] = start[device.name]
-    switches = [
-        [place] for place, device in enumerate(topology.devices) if device.node == NETWORK_NODE
-    ]
-    if not switches:
-        by_host: dict[int, list[int]] = {}
-        for place, device in enumerate(topology.devices):
-            by_host.setdefault(device.node, []).append(place)
-        switches = list(by_host.values())
+    by_host: dict[int, list[int]] = {}
+    for place, device in enumerate(topology.devices):
+        by_host.setdefault(device.node, []).append(place)
+    switches = by_host.pop(NETWORK_NODE, [])
+    marks = [[place] for place in switches] or list(by_host.values())
     rows: list[int] = []
-    for first in range(0, len(switches), _ROWS_AT_ONCE):
-        marked = np.sort(_refine(graph, switches[first : first + _ROWS_AT_ONCE]), axis=1)
+    for first in range(0, len(marks), _ROWS_AT_ONCE):
+        marked = np.sort(_refine(graph, marks[first : first + _ROWS_AT_ONCE]), axis=1)
         rows += [_hash64("view", row.tobytes().hex()) for row in marked.astype(">u8")]
     return sorted(rows)
 

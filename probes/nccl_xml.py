@@ -162,7 +162,8 @@ def _in_rank_order(
         ranks = [record.rank if record else None for record in records]
         distinct = None not in ranks and len(set(ranks)) == len(ranks)
         return _by_distinct(places, ranks if distinct else devs)
-    ordered = sorted(places, key=lambda place: slots[place].pci.bus_id)  # type: ignore[union-attr]
+    bus_ids = {place: pci.bus_id for place in places if (pci := slots[place].pci) is not None}
+    ordered = sorted(places, key=bus_ids.__getitem__)
     if ordered != places:
         notes.append("The file gives the GPUs no ranks: they are numbered by bus id, as CUDA does.")
     return ordered
@@ -221,6 +222,7 @@ def _switch_to_switch_links(
         for place, slot in enumerate(slots)
         if slot.kind is DeviceKind.PCIE_SWITCH and slot.pci is not None
     }
+    latency = LATENCY_US[LinkKind.PCIE]
     links: dict[tuple[str, str], Link] = {}
     for (host, _), place in switches.items():
         pci, uplink = slots[place].pci, slots[place].uplink
@@ -230,18 +232,9 @@ def _switch_to_switch_links(
                 continue
             for a, b in ((place, other), (other, place)):
                 src, dst = devices[a].name, devices[b].name
-                links.setdefault(
-                    (src, dst),
-                    Link(
-                        src,
-                        dst,
-                        LinkKind.PCIE,
-                        uplink.gb_per_s,
-                        LATENCY_US[LinkKind.PCIE],
-                        Provenance.ASSUMED,
-                        uplink.lanes,
-                    ),
-                )
+                bandwidth, lanes = uplink.gb_per_s, uplink.lanes
+                link = Link(src, dst, LinkKind.PCIE, bandwidth, latency, Provenance.ASSUMED, lanes)
+                links.setdefault((src, dst), link)
     if links:
         notes.append("Direct links between PCIe switches are assumed as fast as their uplinks.")
     return list(links.values())
@@ -250,25 +243,18 @@ def _switch_to_switch_links(
 def _cpu_links(slots: Sequence[Slot], devices: Sequence[Device]) -> list[Link]:
     """Every pair of CPUs of a host, as NCCL connects them."""
     cpus = [
-        (slot, device) for slot, device in zip(slots, devices, strict=True) if slot.cpu is not None
+        (slot.cpu, device)
+        for slot, device in zip(slots, devices, strict=True)
+        if slot.cpu is not None
     ]
+    latency = LATENCY_US[LinkKind.UPI]
     links = []
-    for slot, device in cpus:
-        record = slot.cpu
-        if record is None:
-            continue
+    for record, device in cpus:
         bandwidth = cpu_link_gb_per_s(record.arch, record.vendor, record.family, record.model)
         provenance = Provenance.SPEC if record.arch else Provenance.ASSUMED
         links += [
-            Link(
-                device.name,
-                other.name,
-                LinkKind.UPI,
-                bandwidth,
-                LATENCY_US[LinkKind.UPI],
-                provenance,
-            )
-            for other_slot, other in cpus
-            if other_slot.host == slot.host and other.name != device.name
+            Link(device.name, other.name, LinkKind.UPI, bandwidth, latency, provenance)
+            for _, other in cpus
+            if other.node == device.node and other.name != device.name
         ]
     return links

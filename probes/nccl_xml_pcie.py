@@ -98,43 +98,42 @@ class _Placing:
 
     def place(self, pci: PciRecord, parent: int) -> None:
         """Add the device and what is below it, if anything there is of interest."""
-        kinds = self.endpoints(pci)
+        is_gpu, nets = self.is_gpu(pci), self.ports(pci)
         children = [child for child in pci.children if self.matters(child)]
-        if not kinds and not children:
+        if not (is_gpu or nets or children):
             if not pci.pci_class and not pci.children:
                 self.unknown.append(pci.bus_id)
             return
         uplink = self.uplink(pci)
         switch = Slot(DeviceKind.PCIE_SWITCH, self.slots[parent].host, parent, uplink, pci=pci)
-        shared = len(kinds) > 1 or bool(children)
-        if shared:
+        if is_gpu + len(nets) + len(children) > 1 or children:
             parent = self.add(switch)
-            uplink = replace(uplink, provenance=Provenance.ASSUMED) if kinds else uplink
-        for net in kinds:
-            if net is None:
-                gpu_slot = replace(switch, kind=DeviceKind.GPU, parent=parent, gpu=pci.gpu)
-                self.add(replace(gpu_slot, uplink=uplink))
-                continue
+            # Inside the device nothing is known but that the way is no wider than its uplink.
+            uplink = replace(uplink, provenance=Provenance.ASSUMED)
+        if is_gpu:
+            self.add(
+                replace(switch, kind=DeviceKind.GPU, parent=parent, uplink=uplink, gpu=pci.gpu)
+            )
+        for net in nets:
             rate = net_gb_per_s(net) if self.nets_told else 0.0
             self.add(replace(self.port(net, parent, uplink, rate), pci=pci))
         for child in pci.children:
             self.place(child, parent)
 
-    def endpoints(self, pci: PciRecord) -> list[NetRecord | None]:
-        """Its GPU as None, and its NIC ports."""
-        found: list[NetRecord | None] = []
-        if pci.gpu is not None or (
-            not self.gpus_told and pci.pci_class[:2] in ("03", "12") and pci.vendor in _GPU_VENDORS
-        ):
-            found.append(None)
-        if pci.nets:
-            found += pci.nets
-        elif not self.nets_told and pci.pci_class.startswith("02"):
-            found.append(NetRecord(name="", dev=None, speed_mbps=None))
-        return found
+    def is_gpu(self, pci: PciRecord) -> bool:
+        """By its `<gpu>`, or by class in files that have none at all."""
+        if self.gpus_told:
+            return pci.gpu is not None
+        return pci.pci_class[:2] in ("03", "12") and pci.vendor in _GPU_VENDORS
+
+    def ports(self, pci: PciRecord) -> tuple[NetRecord, ...]:
+        """By its `<net>`, or one by class in files that have none at all."""
+        if self.nets_told or not pci.pci_class.startswith("02"):
+            return pci.nets
+        return (NetRecord(name="", dev=None, speed_mbps=None),)
 
     def matters(self, pci: PciRecord) -> bool:
-        return any(self.endpoints(record) for record in _below(pci))
+        return any(self.is_gpu(record) or self.ports(record) for record in _below(pci))
 
     def uplink(self, pci: PciRecord) -> Uplink:
         """What the device says of its link; what it leaves open as NCCL assumes it."""

@@ -126,6 +126,16 @@ def pcie_distance(topology: Topology, gpu: str, nic: str) -> Proximity:
     return Proximity.UNKNOWN if path is None else _proximity(topology, path)
 
 
+def pcie_hops(topology: Topology, gpu: str, nic: str) -> int | None:
+    """Links between a GPU and a NIC: tells NICs of equal proximity apart under nested switches.
+
+    Raises:
+        KeyError: no device of that name.
+    """
+    path = local_path(topology, gpu, nic)
+    return None if path is None else len(path.links)
+
+
 def _proximity(topology: Topology, path: Path) -> Proximity:
     kinds = [topology.device[name].kind for name in path.devices[1:-1]]
     cpus = kinds.count(DeviceKind.CPU)

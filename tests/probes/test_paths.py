@@ -2,7 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from probes.paths import Path, Proximity, gpu_path, local_path, network_path, pcie_distance
+from probes.paths import (
+    Path,
+    Proximity,
+    gpu_path,
+    local_path,
+    network_path,
+    pcie_distance,
+    pcie_hops,
+)
 from probes.replicate import Network, NetworkLayout, replicate
 from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
 from tests.probes.machines import both_ways, gpu, ring, shipped
@@ -71,6 +79,20 @@ def test_proximity_of_the_shipped_machine() -> None:
     assert across is not None
     assert across.kinds == (LinkKind.PCIE, LinkKind.PCIE, LinkKind.UPI, *[LinkKind.PCIE] * 2)
     assert across.bandwidth_gb_per_s == 16.0
+
+
+def test_hops_tell_nested_switches_apart() -> None:
+    nics = [Device(f"n0/nic{i}", DeviceKind.NIC, 0, i) for i in range(2)]
+    switches = [Device(f"n0/pcie{i}", DeviceKind.PCIE_SWITCH, 0, i) for i in range(3)]
+    links = [*_pcie("n0/pcie1", "n0/pcie0"), *_pcie("n0/pcie2", "n0/pcie0")]
+    for i in range(2):
+        links += [*_pcie(f"n0/gpu{i}", f"n0/pcie{i + 1}"), *_pcie(f"n0/nic{i}", f"n0/pcie{i + 1}")]
+    nested = Topology("nested", (gpu(0), gpu(1), *nics, *switches), tuple(links))
+    assert pcie_distance(nested, "n0/gpu0", "n0/nic0") is Proximity.SWITCH
+    assert pcie_distance(nested, "n0/gpu0", "n0/nic1") is Proximity.SWITCH
+    assert pcie_hops(nested, "n0/gpu0", "n0/nic0") == 2
+    assert pcie_hops(nested, "n0/gpu0", "n0/nic1") == 4
+    assert pcie_hops(ring([0, 1]), "n0/gpu0", "n0/gpu0") is None
 
 
 def test_a_nic_without_a_way_is_of_unknown_proximity() -> None:
