@@ -32,7 +32,7 @@ _NVSWITCH_BOARDS = {
     "10de:2335": (90, 18, "H200 SXM5"),
 }
 """Compute capability and links per GPU of parts that come in eights on boards with NVSwitch (PCI ID
-database; NVIDIA HGX A100, H100 and H200 data sheets). On boards of four the GPUs connect directly."""
+database; NVIDIA HGX A100, H100 and H200 data sheets). Boards of four have direct links."""
 _GPUS_PER_NVSWITCH_BOARD = 8
 
 

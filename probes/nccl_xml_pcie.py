@@ -136,33 +136,34 @@ class _Placing:
         return any(self.is_gpu(record) or self.ports(record) for record in _below(pci))
 
     def uplink(self, pci: PciRecord) -> Uplink:
-        """What the device says of its link; what it leaves open as NCCL assumes it."""
-        below = [self.uplink_said(child) for child in pci.children if self.matters(child)]
-        said = self.uplink_said(pci)
-        rate = pcie_generation_mbps(pci.link_speed)
-        # Emulated bridges of virtual machines and management ports of switches state gen 1 or 2;
-        # with devices of gen 3 or later working below, that is not what passes through them.
-        if below and rate is not None and rate < DEFAULT_PCIE_MBPS_PER_LANE:
-            fastest = max(below, key=lambda uplink: uplink.gb_per_s)
-            if fastest.gb_per_s > said.gb_per_s:
-                self.slow_bridges.append(pci.bus_id)
-                return replace(fastest, provenance=Provenance.ASSUMED)
-        if rate is None:
+        """What the device's link does, keeping account of what was assumed."""
+        uplink = self.effective(pci)
+        if uplink.gb_per_s > _stated(pci).gb_per_s:
+            self.slow_bridges.append(pci.bus_id)
+            return uplink
+        if pcie_generation_mbps(pci.link_speed) is None:
             self.speed_assumed.append(pci.bus_id)
         if not pci.link_width:
             self.width_assumed.append(pci.bus_id)
-        return said
+        return uplink
 
-    @staticmethod
-    def uplink_said(pci: PciRecord) -> Uplink:
-        rate = pcie_generation_mbps(pci.link_speed)
-        width = min(pci.link_width, 32) or DEFAULT_PCIE_WIDTH
-        told = rate is not None and pci.link_width > 0
-        return Uplink(
-            gb_per_s=pcie_gb_per_s(rate or DEFAULT_PCIE_MBPS_PER_LANE, width),
-            lanes=width,
-            provenance=Provenance.SYSFS if told else Provenance.ASSUMED,
-        )
+    def effective(self, pci: PciRecord) -> Uplink:
+        """What is stated, except by bridges that cannot mean it.
+
+        Emulated bridges of virtual machines and management ports of switches state gen 1 or 2; with
+        a device of gen 3 or later working below, that is not what passes through them.
+        """
+        stated = _stated(pci)
+        if _mbps_per_lane(pci) >= DEFAULT_PCIE_MBPS_PER_LANE:
+            return stated
+        below = [self.effective(child) for child in pci.children if self.matters(child)]
+        fast = [
+            replace(uplink, provenance=Provenance.ASSUMED)
+            for uplink in below
+            if uplink.gb_per_s > stated.gb_per_s
+            and uplink.gb_per_s >= pcie_gb_per_s(DEFAULT_PCIE_MBPS_PER_LANE, uplink.lanes)
+        ]
+        return max([stated, *fast], key=lambda uplink: uplink.gb_per_s)
 
     def write_notes(self) -> None:
         """Say what was assumed, one note for all devices alike."""
@@ -179,3 +180,18 @@ class _Placing:
         ):
             if bus_ids:
                 self.notes.append(f"PCI devices that {what}: {shortened(bus_ids)}.")
+
+
+def _mbps_per_lane(pci: PciRecord) -> int:
+    return pcie_generation_mbps(pci.link_speed) or DEFAULT_PCIE_MBPS_PER_LANE
+
+
+def _stated(pci: PciRecord) -> Uplink:
+    """What the device says of its link; what it leaves open as NCCL assumes it."""
+    width = min(pci.link_width, 32) or DEFAULT_PCIE_WIDTH
+    told = pcie_generation_mbps(pci.link_speed) is not None and pci.link_width > 0
+    return Uplink(
+        gb_per_s=pcie_gb_per_s(_mbps_per_lane(pci), width),
+        lanes=width,
+        provenance=Provenance.SYSFS if told else Provenance.ASSUMED,
+    )

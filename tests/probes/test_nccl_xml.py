@@ -253,7 +253,14 @@ def test_an_emulated_bridge_is_as_fast_as_what_works_below_it() -> None:
     link = _link(machine, "pcie0", "cpu0")
     assert (link.bandwidth_gb_per_s, link.provenance) == (24.0, Provenance.ASSUMED)
     assert "'0000:05:00.0'" in machine.notes[0]
-    # An endpoint that says so itself is believed.
+    nested = _parse(_cpu(_pci(5, BRIDGE, _pci(6, BRIDGE, _gpu(1, 0), slow), slow)))
+    assert _link(nested, "pcie0", "cpu0").bandwidth_gb_per_s == 24.0
+    # An old bridge above old devices is believed, and so is an endpoint.
+    gen2 = 'link_speed="5.0 GT/s PCIe" link_width="1"'
+    old = _parse(
+        _cpu(_gpu(1, 0), _pci(5, BRIDGE, _pci(3, NIC_CLASS, _nic(_net("a", 0)), gen2), slow))
+    )
+    assert _link(old, "pcie0", "cpu0").bandwidth_gb_per_s == 0.1875
     believed = _parse(_cpu(_gpu(1, 0), _pci(3, NIC_CLASS, _nic(_net("a", 0)), slow)))
     assert _link(believed, "nic0", "cpu0").bandwidth_gb_per_s == 0.1875
 
