@@ -8,6 +8,7 @@ topology's notes.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -26,6 +27,8 @@ from probes.nccl_xml_pcie import Slot, place_slots
 from probes.nccl_xml_records import CpuRecord, PciRecord, read_records
 from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.validation import check_structure
+
+MAX_CPUS_PER_HOST = 256
 
 _NAMES = {
     DeviceKind.GPU: "gpu",
@@ -48,6 +51,7 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
     """
     notes: list[str] = []
     cpus = read_records(text, source)
+    _check_cpus(cpus, source)
     slots = place_slots(cpus, notes)
     if not any(slot.kind is DeviceKind.GPU for slot in slots):
         raise TopologyFileError(f"{source}: {_why_no_gpu(cpus)}")
@@ -58,10 +62,11 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
         fast = gpu_links(gpus, notes)
     else:
         fast = assumed_nvswitch_links(gpus, notes)
+    reached = {link.dst for link in fast}
     switches = [
         Device(nvswitch_name(host), DeviceKind.NVSWITCH, host)
         for host in sorted({gpu.host for gpu in gpus})
-        if any(link.dst == nvswitch_name(host) for link in fast)
+        if nvswitch_name(host) in reached
     ]
     links = [*fast, *_pcie_links(slots, devices, notes), *_cpu_links(slots, devices)]
     order = {kind: place for place, kind in enumerate(DeviceKind)}
@@ -89,6 +94,15 @@ def _why_no_gpu(cpus: tuple[CpuRecord, ...]) -> str:
     return "there is no GPU in this topology; give one with two or more"
 
 
+def _check_cpus(cpus: tuple[CpuRecord, ...], source: str) -> None:
+    """All CPUs of a host are linked to each other, so their number must stay within reason."""
+    most = max(Counter(cpu.host for cpu in cpus).values(), default=0)
+    if most > MAX_CPUS_PER_HOST:
+        raise InvalidTopologyError(
+            f"{source}: {most:,} <cpu> elements on one host, at most {MAX_CPUS_PER_HOST} are read"
+        )
+
+
 def _check_bus_ids(slots: Sequence[Slot], source: str, notes: list[str]) -> None:
     """GPUs and NICs are told apart by bus id; of two bridges with one id both are believed."""
     endpoints: dict[tuple[int, str], PciRecord] = {}
@@ -111,18 +125,18 @@ def _check_bus_ids(slots: Sequence[Slot], source: str, notes: list[str]) -> None
 
 def _devices(slots: Sequence[Slot], source: str, notes: list[str]) -> list[Device]:
     """A device for every slot, in the order of the slots."""
+    groups: dict[tuple[int, DeviceKind], list[int]] = {}
+    for place, slot in enumerate(slots):
+        groups.setdefault((slot.host, slot.kind), []).append(place)
     numbers: dict[int, int] = {}
-    for host in {slot.host: None for slot in slots}:
-        for kind in _NAMES:
-            mine = [
-                place for place, slot in enumerate(slots) if slot.host == host and slot.kind is kind
-            ]
-            if kind is DeviceKind.GPU:
-                mine = _in_rank_order(mine, slots, source, notes)
-            elif kind is DeviceKind.NIC:
-                nets = [slots[place].net for place in mine]
-                mine = _by_distinct(mine, [net.dev if net else None for net in nets])
-            numbers.update({place: number for number, place in enumerate(mine)})
+    for (_, kind), group in groups.items():
+        mine = group
+        if kind is DeviceKind.GPU:
+            mine = _in_rank_order(group, slots, source, notes)
+        elif kind is DeviceKind.NIC:
+            nets = [slots[place].net for place in group]
+            mine = _by_distinct(group, [net.dev if net else None for net in nets])
+        numbers.update({place: number for number, place in enumerate(mine)})
     return [_device(slot, numbers[place]) for place, slot in enumerate(slots)]
 
 
@@ -242,19 +256,18 @@ def _switch_to_switch_links(
 
 def _cpu_links(slots: Sequence[Slot], devices: Sequence[Device]) -> list[Link]:
     """Every pair of CPUs of a host, as NCCL connects them."""
-    cpus = [
-        (slot.cpu, device)
-        for slot, device in zip(slots, devices, strict=True)
-        if slot.cpu is not None
-    ]
+    cpus: dict[int, list[tuple[CpuRecord, Device]]] = {}
+    for slot, device in zip(slots, devices, strict=True):
+        if slot.cpu is not None:
+            cpus.setdefault(slot.host, []).append((slot.cpu, device))
     latency = LATENCY_US[LinkKind.UPI]
     links = []
-    for record, device in cpus:
+    for record, device in itertools.chain.from_iterable(cpus.values()):
         bandwidth = cpu_link_gb_per_s(record.arch, record.vendor, record.family, record.model)
         provenance = Provenance.SPEC if record.arch else Provenance.ASSUMED
         links += [
             Link(device.name, other.name, LinkKind.UPI, bandwidth, latency, provenance)
-            for _, other in cpus
-            if other.node == device.node and other.name != device.name
+            for _, other in cpus[device.node]
+            if other.name != device.name
         ]
     return links

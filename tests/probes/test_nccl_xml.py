@@ -363,6 +363,13 @@ def test_a_gpu_and_a_port_on_one_pci_device_share_its_uplink() -> None:
     assert [device.name for device in machine.devices[:3]] == ["n0/gpu0", "n0/nic0", "n0/pcie0"]
 
 
+def test_size_is_limited_before_it_hurts() -> None:
+    with pytest.raises(InvalidTopologyError, match="257 <cpu> elements on one host"):
+        _parse(*[_cpu(_gpu(1, 0))] * 257)
+    hosts = [_cpu(_gpu(1, 0), said=f'host_hash="{i}"') for i in range(3000)]
+    assert len(_parse(*hosts).gpus) == 3000
+
+
 def test_two_bridges_of_one_bus_id_are_kept_apart() -> None:
     machine = _parse(_cpu(_pci(5, BRIDGE, _gpu(1, 0)), _pci(5, BRIDGE, _gpu(2, 1))))
     assert len(_names(machine, DeviceKind.PCIE_SWITCH)) == 2
