@@ -179,10 +179,7 @@ def find_plugin(given: str | None, folder: Path) -> Path:
     except PluginMissingError:
         pass
     output = folder / "libnccl-tuner-tuccl.so"
-    sources = sorted(str(path) for path in (ROOT / "tuccl" / "runtime").glob("*.c"))
-    flags = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
-    defines = ["-D_POSIX_C_SOURCE=200809L", "-D_DEFAULT_SOURCE"]
-    command = [os.environ.get("CC", "cc"), *flags, *defines, "-o", str(output), *sources]
+    command = [str(ROOT / "scripts" / "build_plugin.sh"), str(output)]
     try:
         subprocess.run(command, check=True)
     except (OSError, subprocess.CalledProcessError) as error:

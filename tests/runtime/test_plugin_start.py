@@ -1,5 +1,6 @@
 """What the plugin does at the start of a communicator: bundle, checksum, machine, messages."""
 
+import _ctypes
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,18 @@ def test_a_bad_bundle_gives_one_warning_and_leaves_nccl_alone(
     (warning,) = plugin.warnings()
     assert warning.startswith(f"TuCCL: {bundle} {why}")
     assert "NCCL stays as it is" in warning
+
+
+def test_the_warning_is_not_repeated_after_nccl_unloads_the_plugin(
+    plugin: Plugin, bundle: Path
+) -> None:
+    bundle.write_bytes(GOOD[:-1])
+    assert not is_active(plugin)
+    _ctypes.dlclose(plugin.library._handle)
+    again = Plugin(plugin.path, plugin.logger_library)
+    assert not is_active(again)
+    assert len(plugin.warnings()) == 1
+    assert again.warnings() == []
 
 
 def test_unreadable_files(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
