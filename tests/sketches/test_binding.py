@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes.topology import LinkKind, Topology
+from sketches.binding import bind_gpus
+from sketches.sketch import PruningStage
+from tests.sketches.machines import cluster, machine, pcie_box, virtual_machine
+
+
+def _nics(topology: Topology) -> list[str]:
+    return [binding.nic for binding in bind_gpus(topology)[0]]
+
+
+def test_a_gpu_takes_the_nic_under_its_own_switch() -> None:
+    bindings, dropped = bind_gpus(cluster(2, 4, 2))
+    assert [binding.nic for binding in bindings] == [
+        *("n0/nic0", "n0/nic0", "n0/nic1", "n0/nic1"),
+        *("n1/nic0", "n1/nic0", "n1/nic1", "n1/nic1"),
+    ]
+    assert {binding.reason for binding in bindings} == {"under the same PCIe switch"}
+    assert len(dropped) == 8
+    assert {edge.stage for edge in dropped} == {PruningStage.BINDING}
+
+
+def test_without_nics_nothing_is_bound() -> None:
+    assert bind_gpus(pcie_box(4)) == ((), ())
+
+
+def test_where_the_tree_is_silent_the_index_decides_and_the_reason_says_so() -> None:
+    bindings, _ = bind_gpus(virtual_machine(4, 2))
+    assert [binding.nic for binding in bindings] == ["n0/nic0", "n0/nic0", "n0/nic1", "n0/nic1"]
+    assert bindings[3].reason == (
+        "by index, because the PCIe tree does not tell the NICs apart: GPU 3 of 4 takes "
+        "NIC 3 * 2 // 4"
+    )
+
+
+@given(gpus=st.integers(2, 16), nics=st.integers(1, 8))
+def test_ties_are_shared_out_evenly(gpus: int, nics: int) -> None:
+    shares = Counter(_nics(virtual_machine(gpus, nics)))
+    assert sum(shares.values()) == gpus
+    if gpus >= nics:
+        assert len(shares) == nics
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_a_slow_nic_is_left_out_even_when_it_is_nearest() -> None:
+    topology = cluster(2, 2, 2, nic_gb_per_s={(0, 1): 1.25, (1, 1): 1.25})
+    bindings, dropped = bind_gpus(topology)
+    assert [binding.nic for binding in bindings] == ["n0/nic0"] * 2 + ["n1/nic0"] * 2
+    slow = [edge for edge in dropped if edge.dst == "n0/nic1"]
+    assert len(slow) == 2
+    assert "50%" in slow[0].reason
+
+
+def test_a_nic_without_a_network_link_is_left_out_when_others_have_one() -> None:
+    whole = cluster(2, 2, 2)
+    links = [
+        (link.src, link.dst, link.kind, link.bandwidth_gb_per_s, link.latency_us)
+        for link in whole.links
+        if not (link.kind is LinkKind.NETWORK and "n0/nic1" in (link.src, link.dst))
+    ]
+    topology = machine("unplugged", whole.devices, links[::2])
+    assert _nics(topology)[:2] == ["n0/nic0", "n0/nic0"]
