@@ -35,17 +35,24 @@ def bind_gpus(topology: Topology) -> tuple[tuple[Binding, ...], tuple[DroppedEdg
     """
     bindings: list[Binding] = []
     dropped: list[DroppedEdge] = []
-    ranks_of: dict[int, list[int]] = defaultdict(list)
-    for rank, gpu in enumerate(topology.gpus):
-        ranks_of[gpu.node].append(rank)
-    for node, ranks in sorted(ranks_of.items()):
-        nics = [nic for nic in topology.nics if nic.node == node]
+    for ranks, nics in hosts(topology):
         if nics:
-            fast = _fast_nics(topology, nics)
+            fast = fast_nics(topology, nics)
             bound = _bind_host(topology, ranks, fast)
             bindings += bound
             dropped += _unused(topology, bound, nics, fast)
     return tuple(bindings), tuple(dropped)
+
+
+def hosts(topology: Topology) -> list[tuple[list[int], list[Device]]]:
+    """Ranks and NICs of every host that has GPUs."""
+    ranks: dict[int, list[int]] = defaultdict(list)
+    nics: dict[int, list[Device]] = defaultdict(list)
+    for rank, gpu in enumerate(topology.gpus):
+        ranks[gpu.node].append(rank)
+    for nic in topology.nics:
+        nics[nic.node].append(nic)
+    return [(ranks[node], nics[node]) for node in sorted(ranks)]
 
 
 def nic_gb_per_s(topology: Topology, nic: str) -> float:
@@ -55,7 +62,8 @@ def nic_gb_per_s(topology: Topology, nic: str) -> float:
     return widest or topology.device[nic].line_rate_gb_per_s
 
 
-def _fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
+def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
+    """Those of a host's NICs that are in the network and not much slower than the fastest."""
     nics = [nic for nic in nics if _is_linked(topology, nic)] or nics
     bandwidth = {nic.name: nic_gb_per_s(topology, nic.name) for nic in nics}
     least = SLOW_NIC_SHARE * max(bandwidth.values())
@@ -66,19 +74,31 @@ def _is_linked(topology: Topology, nic: Device) -> bool:
     return any(link.kind is LinkKind.NETWORK for link in topology.links_from[nic.name])
 
 
-def _bind_host(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
-    distance = {
+def nearest_nics(
+    topology: Topology, ranks: Sequence[int], nics: Sequence[Device]
+) -> dict[tuple[str, ...], list[int]]:
+    """Ranks of one host by the NICs that are nearest to them."""
+    sharers: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, row in _distances(topology, ranks, nics).items():
+        pairs = zip(nics, row, strict=True)
+        sharers[tuple(nic.name for nic, away in pairs if away == min(row))].append(rank)
+    return sharers
+
+
+def _distances(
+    topology: Topology, ranks: Sequence[int], nics: Sequence[Device]
+) -> dict[int, list[Proximity]]:
+    return {
         rank: [pcie_distance(topology, topology.gpus[rank].name, nic.name) for nic in nics]
         for rank in ranks
     }
+
+
+def _bind_host(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
+    distance = _distances(topology, ranks, nics)
     told = {away for row in distance.values() for away in row}
     silent = len(nics) > 1 and len(told) == 1 and told != {Proximity.SWITCH}
-    sharers: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, row in distance.items():
-        nearest = min(row)
-        sharers[
-            tuple(nic.name for nic, away in zip(nics, row, strict=True) if away == nearest)
-        ].append(rank)
+    sharers = nearest_nics(topology, ranks, nics)
     bindings = []
     for names, group in sharers.items():
         for position, rank in enumerate(group):

@@ -15,6 +15,7 @@ from sketches.binding import bind_gpus
 from sketches.errors import SketchError
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
+from sketches.nic_bundles import bundle_nics
 from sketches.sketch import Binding, DroppedEdge, Sketch
 from sketches.symmetry import find_symmetries
 from sketches.transformation import (
@@ -39,12 +40,14 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
         SketchError: Fewer than two GPUs, or two ranks between which there is no way.
     """
     _require_two_gpus(topology)
+    topology, notes = bundle_nics(topology)
     found = _one_host(topology) if topology.node_count == 1 else _several_hosts(topology)
     distinct: dict[tuple[object, ...], Sketch] = {}
     for sketch in _connected(topology, found):
         distinct.setdefault(sketch.edges, sketch)
     return tuple(
-        replace(sketch, symmetries=find_symmetries(sketch)) for sketch in distinct.values()
+        replace(sketch, symmetries=find_symmetries(sketch), notes=notes)
+        for sketch in distinct.values()
     )
 
 
@@ -58,20 +61,20 @@ def whole_machine(topology: Topology) -> Sketch:
         SketchError: As `sketch_candidates`.
     """
     _require_two_gpus(topology)
+    topology, notes = bundle_nics(topology)
     local, dropped = intra_node_wires(topology, every_pcie_pair=True)
     bindings, unused = bind_gpus(topology)
     nics = [binding.nic for binding in bindings]
-    notes: tuple[str, ...] = ()
     if _mesh_size(topology) > MOST_FULL_MESH_EDGES:
         connections = group_connections(group_nics(topology, nics))
-        notes = ("the network part is pruned: the full mesh would have too many edges",)
+        notes += ("the network part is pruned: the full mesh would have too many edges",)
     else:
         connections = every_connection(topology, nics)
     wires = (*local, *network_wires(topology, bindings, connections))
     why = "everything that the machine offers, for lower bounds"
-    whole = _sketch(topology, "whole_machine", why, wires, (*unused, *dropped), bindings, notes)
+    whole = _sketch(topology, "whole_machine", why, wires, (*unused, *dropped), bindings)
     _connected(topology, [whole])
-    return replace(whole, symmetries=find_symmetries(whole))
+    return replace(whole, symmetries=find_symmetries(whole), notes=notes)
 
 
 def _require_two_gpus(topology: Topology) -> None:
@@ -200,7 +203,6 @@ def _sketch(
     wires: Iterable[Wire],
     dropped: Iterable[DroppedEdge],
     bindings: tuple[Binding, ...],
-    notes: tuple[str, ...] = (),
 ) -> Sketch:
     edges, ports = assemble(wires)
     return Sketch(
@@ -211,7 +213,6 @@ def _sketch(
         ports=ports,
         bindings=bindings,
         dropped=tuple(dropped),
-        notes=notes,
     )
 
 

@@ -1,0 +1,74 @@
+"""NICs that serve one GPU together become one NIC.
+
+Machines with two or more NICs per GPU (dual-rail hosts, AWS p5 with four) spread a GPU's traffic
+over its NICs, as NCCL does with its channels. For a sketch such a bundle is one NIC under the name
+of its first, with the bandwidth of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from probes.topology import Link, LinkKind, Topology
+from sketches.binding import fast_nics, hosts, nearest_nics
+
+
+def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
+    """The same machine with every bundle as one NIC, and notes on which stands for which."""
+    bundles = _bundles(topology)
+    if not bundles:
+        return topology, ()
+    first = {nic: bundle[0] for bundle in bundles for nic in bundle}
+    untouched = [link for link in topology.links if not {link.src, link.dst} & first.keys()]
+    merged = _merged(
+        (link for link in topology.links if {link.src, link.dst} & first.keys()), first
+    )
+    devices = tuple(
+        device for device in topology.devices if first.get(device.name, device.name) == device.name
+    )
+    notes = tuple(f"{bundle[0]} stands for {', '.join(bundle)} together" for bundle in bundles)
+    return replace(topology, devices=devices, links=(*untouched, *merged)), notes
+
+
+def _bundles(topology: Topology) -> list[tuple[str, ...]]:
+    """NICs of one GPU, where each of the GPUs that share NICs can have two or more for itself."""
+    bundles: list[tuple[str, ...]] = []
+    for ranks, nics in hosts(topology):
+        sharers = nearest_nics(topology, ranks, fast_nics(topology, nics)) if nics else {}
+        wanted = Counter(nic for names in sharers for nic in names)
+        for names, group in sharers.items():
+            if len(names) < 2 * len(group) or any(wanted[nic] > 1 for nic in names):
+                continue
+            cuts = [position * len(names) // len(group) for position in range(len(group) + 1)]
+            bundles += [names[start:end] for start, end in pairwise(cuts)]
+    return bundles
+
+
+def _merged(links: Iterable[Link], first: Mapping[str, str]) -> tuple[Link, ...]:
+    """Links of bundles. Parallel ones add up; on each rail the bundle has the sum of its rails."""
+    merged: dict[tuple[str, str, LinkKind], Link] = {}
+    network: dict[tuple[str, bool], float] = {}
+    for link in links:
+        src, dst = first.get(link.src, link.src), first.get(link.dst, link.dst)
+        key = (src, dst, link.kind)
+        total = link.bandwidth_gb_per_s
+        if key in merged:
+            total += merged[key].bandwidth_gb_per_s
+        merged[key] = replace(link, src=src, dst=dst, bandwidth_gb_per_s=total)
+        if link.kind is LinkKind.NETWORK:
+            side = _network_side(merged[key], first)
+            network[side] = network.get(side, 0.0) + link.bandwidth_gb_per_s
+    return tuple(
+        replace(link, bandwidth_gb_per_s=network[_network_side(link, first)])
+        if link.kind is LinkKind.NETWORK
+        else link
+        for link in merged.values()
+    )
+
+
+def _network_side(link: Link, first: Mapping[str, str]) -> tuple[str, bool]:
+    """The bundle that a network link belongs to, and whether it leads out of it."""
+    return (link.src, True) if link.src in first else (link.dst, False)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from probes.replicate import Network, NetworkLayout, replicate
+from sketches.candidates import sketch_candidates
+from sketches.nic_bundles import bundle_nics
+from tests.sketches.machines import cluster, virtual_machine
+
+
+def test_one_nic_per_gpu_or_fewer_stay_as_they_are() -> None:
+    for topology in (cluster(2, 4, 4), cluster(2, 4, 2), virtual_machine(2, 3)):
+        assert bundle_nics(topology) == (topology, ())
+
+
+def test_two_nics_per_gpu_become_one_with_the_bandwidth_of_both() -> None:
+    bundled, notes = bundle_nics(virtual_machine(2, 4))
+    assert [nic.name for nic in bundled.nics] == ["n0/nic0", "n0/nic2"]
+    assert [link.bandwidth_gb_per_s for link in bundled.links_from["n0/nic2"]] == [24.0]
+    assert notes == (
+        "n0/nic0 stands for n0/nic0, n0/nic1 together",
+        "n0/nic2 stands for n0/nic2, n0/nic3 together",
+    )
+
+
+@pytest.mark.parametrize("layout", NetworkLayout)
+def test_a_bundle_sends_at_the_rate_of_all_its_nics(layout: NetworkLayout) -> None:
+    topology = replicate(virtual_machine(2, 6), 2, Network(1.7, layout, 3.0))
+    pruned = sketch_candidates(topology)[0]
+    assert [binding.nic for binding in pruned.bindings] == [
+        *("n0/nic0", "n0/nic3", "n1/nic0", "n1/nic3"),
+    ]
+    assert pruned.port["tx:n0/nic3"].bandwidth_gb_per_s == 9.0
+    assert pruned.port["rx:n1/nic3"].bandwidth_gb_per_s == 9.0
+    assert pruned.edge[1, 3].bandwidth_gb_per_s == 9.0
+    assert "n1/nic3 stands for n1/nic3, n1/nic4, n1/nic5 together" in pruned.notes
