@@ -36,8 +36,9 @@ class _Emitter:
     """Steps per threadblock, and where each instruction went.
 
     Happens-before is kept as vector clocks: how many steps of each threadblock are over before an
-    instruction begins, and when it is done. Messages stream, so a receive may begin as soon as its
-    send has begun, but it is done only after the send is.
+    instruction begins, and when it is done. Messages stream, so a receive may write as soon as its
+    send has begun, but it is done only after the send is; and a receiving reduction may read its
+    operand before there is a message at all.
     """
 
     column: Mapping[ThreadblockKey, int]
@@ -57,8 +58,14 @@ class _Emitter:
         instructions: tuple[int, ...],
     ) -> None:
         """Appends a step, with nops before it where it waits for more than one other."""
-        begin = self._begin(key, message)
+        begin = self.over.get(key)
+        begin = np.zeros(len(self.column), np.int32) if begin is None else begin.copy()
+        copies = step.type in {StepType.RECV, StepType.RECV_COPY_SEND}
+        if message is not None and copies:
+            np.maximum(begin, self.began[message], out=begin)
         needed = self._needed(waits, begin)
+        if message is not None and not copies:
+            np.maximum(begin, self.began[message], out=begin)
         steps = self.steps[key]
         nowhere = ChunkRef(Buffer.INPUT, 0)
         steps += [Step(StepType.NOP, nowhere, nowhere, 0, wait) for wait in needed[:-1]]
@@ -72,13 +79,6 @@ class _Emitter:
             self.place[instruction] = (key, len(steps) - 1)
             self.began[instruction] = begin
             self.done[instruction] = done
-
-    def _begin(self, key: ThreadblockKey, message: int | None) -> Clock:
-        begin = self.over.get(key)
-        begin = np.zeros(len(self.column), np.int32) if begin is None else begin.copy()
-        if message is not None:
-            np.maximum(begin, self.began[message], out=begin)
-        return begin
 
     def _needed(self, waits: Iterable[int], begin: Clock) -> list[StepRef]:
         """Dependences that nothing else implies; adds what they bring to `begin`."""
@@ -99,7 +99,8 @@ def emit_programs(
     keys: Mapping[int, ThreadblockKey],
 ) -> tuple[GpuProgram, ...]:
     """Programs of all ranks for steps in a given global order and given threadblocks."""
-    present = sorted(set(keys.values()))
+    # Numbered by their first step: whoever starts equals in this order follows the schedule's.
+    present = list(dict.fromkeys(keys[slot.instruction] for slot in order))
     column = {key: i for i, key in enumerate(present)}
     number: dict[ThreadblockKey, int] = {}
     per_rank: dict[int, list[ThreadblockKey]] = {rank: [] for rank in range(program.ranks)}

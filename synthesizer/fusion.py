@@ -77,8 +77,8 @@ def _pair_connections(
 ) -> dict[Connection, Connection]:
     """Receiving connection -> sending connection that shares its threadblock.
 
-    A pair is worth it when at least half of what the shorter of the two carries fuses: otherwise
-    one threadblock would serialise two connections for little.
+    A pair is worth it when what does not fuse is one message (the first or last of a ring) or a
+    tenth: more would wait behind each other in one threadblock that ran side by side in two.
     """
     weight: Counter[tuple[Connection, Connection]] = Counter()
     length: Counter[Connection] = Counter()
@@ -92,8 +92,9 @@ def _pair_connections(
     paired: dict[Connection, Connection] = {}
     taken: set[Connection] = set()
     for (source, onward), count in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
-        if source in paired or onward in taken or 2 * count < min(length[source], length[onward]):
-            continue
-        paired[source] = onward
-        taken.add(onward)
+        longer = max(length[source], length[onward])
+        worth_it = longer - count <= max(1, longer // 10)
+        if worth_it and source not in paired and onward not in taken:
+            paired[source] = onward
+            taken.add(onward)
     return paired

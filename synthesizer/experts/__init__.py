@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
-from synthesizer.errors import ProgramError
+from synthesizer.errors import InfeasibleError
 from synthesizer.experts import all_pairs, hierarchical, ring, tree
 from synthesizer.experts.ring_orders import ring_orders
 from synthesizer.lowering import lower
@@ -32,10 +32,12 @@ def expert_algorithms(
     """Expert algorithms that this sketch's edges allow, in a fixed order with fixed names.
 
     Raises:
-        ProgramError: `root` is not a rank.
+        InfeasibleError: `root` is not a rank.
     """
     if not 0 <= root < sketch.ranks:
-        raise ProgramError(f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}")
+        raise InfeasibleError(
+            f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
+        )
     families = (
         _rings(collective, sketch, root),
         _all_pairs(collective, sketch),

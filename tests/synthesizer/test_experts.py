@@ -7,7 +7,7 @@ import pytest
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
-from synthesizer.errors import ProgramError
+from synthesizer.errors import InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.ring_orders import ring_orders
 from synthesizer.experts.tree import binary_tree
@@ -140,5 +140,5 @@ def test_disconnected_ranks_have_no_expert_algorithm() -> None:
 
 
 def test_a_root_that_is_no_rank_is_named() -> None:
-    with pytest.raises(ProgramError, match="root 9 is not one of ranks 0 to 3"):
+    with pytest.raises(InfeasibleError, match="root 9 is not one of ranks 0 to 3"):
         expert_algorithms(Collective.BROADCAST, switched(1, 4), root=9)

@@ -21,7 +21,7 @@ def _types(algorithm: Algorithm, rank: int) -> list[list[str]]:
 
 def test_a_chain_fuses_into_receive_copy_send() -> None:
     algorithm = lower(ring_broadcast([(0, 1, 2)], 0, 1), "chain")
-    assert [_types(algorithm, rank) for rank in range(3)] == [[["cpy"], ["s"]], [["rcs"]], [["r"]]]
+    assert [_types(algorithm, rank) for rank in range(3)] == [[["s"], ["cpy"]], [["rcs"]], [["r"]]]
     assert (algorithm.programs[1].threadblocks[0].recv_peer,) == (0,)
     assert (algorithm.programs[1].threadblocks[0].send_peer,) == (2,)
 

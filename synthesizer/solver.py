@@ -1,0 +1,158 @@
+"""The one place where a mixed-integer program meets a solver: HiGHS through PuLP, CBC without it.
+
+PuLP reports a solve that hit its time limit as optimal, and leaves arbitrary numbers in the
+variables when nothing was found, so the outcome is read from the solver itself where possible.
+One thread and a fixed seed: the same model gives the same solution, as long as it ends by its gap
+or node limit; a run that ends by the time limit depends on the machine, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pulp
+
+from synthesizer.errors import SolverError
+
+_SEED = 1
+
+
+class SolveStatus(StrEnum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"
+    """Within the gap that was asked for."""
+    FEASIBLE = "feasible"
+    """A solution, but a limit was hit before the gap was closed."""
+    INFEASIBLE = "infeasible"
+    NO_SOLUTION = "no_solution"
+    """A limit was hit before any solution was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class SolveOutcome:
+    """What came of a solve; the variables hold values only if `solved`."""
+
+    status: SolveStatus
+    objective: float
+    """Of the solution; NaN without one."""
+    bound: float
+    """Proved: no solution is better; NaN when the solver does not say."""
+    seconds: float
+
+    @property
+    def solved(self) -> bool:
+        """Whether there is a solution."""
+        return self.status in {SolveStatus.OPTIMAL, SolveStatus.FEASIBLE}
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between solution and bound; infinite without them."""
+        if not self.solved or self.bound != self.bound:
+            return float("inf")
+        return max(0.0, (self.objective - self.bound) / max(abs(self.objective), 1e-12))
+
+
+def add_variable(
+    problem: pulp.LpProblem, name: str, low: float = 0.0, high: float | None = None
+) -> pulp.LpVariable:
+    """A continuous variable."""
+    return _variable(problem, name, low, high, pulp.LpContinuous)
+
+
+def add_binary(problem: pulp.LpProblem, name: str) -> pulp.LpVariable:
+    """A variable that is 0 or 1."""
+    return _variable(problem, name, 0, 1, pulp.LpInteger)
+
+
+def _variable(
+    problem: pulp.LpProblem, name: str, low: float, high: float | None, category: str
+) -> pulp.LpVariable:
+    # PuLP 3.3 deprecates variables made outside a problem; before it there is no other way.
+    if hasattr(problem, "add_variable"):
+        return problem.add_variable(name, low, high, category)
+    return pulp.LpVariable(name, low, high, category)
+
+
+def solve(
+    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int = 20_000
+) -> SolveOutcome:
+    """Minimises a problem; on success its variables hold the solution.
+
+    Raises:
+        SolverError: No solver is installed, or it failed.
+    """
+    started = time.perf_counter()
+    try:
+        if pulp.HiGHS(msg=False).available():
+            outcome = _solve_with_highs(problem, time_limit_s, gap, max_nodes)
+        else:
+            outcome = _solve_with_cbc(problem, time_limit_s, gap, max_nodes)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"the MILP solver failed on {problem.name}: {error}") from error
+    status, objective, bound = outcome
+    return SolveOutcome(status, objective, bound, time.perf_counter() - started)
+
+
+def _solve_with_highs(
+    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int
+) -> tuple[SolveStatus, float, float]:
+    solver = pulp.HiGHS(
+        msg=False,
+        timeLimit=time_limit_s,
+        gapRel=gap,
+        threads=1,
+        random_seed=_SEED,
+        mip_max_nodes=max_nodes,
+    )
+    problem.solve(solver)
+    info = problem.solverModel.getInfo()
+    if problem.sol_status == pulp.LpSolutionInfeasible:
+        return SolveStatus.INFEASIBLE, float("nan"), float("nan")
+    # 2 is kSolutionStatusFeasible (HiGHS, SolutionStatus).
+    if info.primal_solution_status != 2:
+        return SolveStatus.NO_SOLUTION, float("nan"), info.mip_dual_bound
+    done = problem.sol_status == pulp.LpSolutionOptimal
+    status = SolveStatus.OPTIMAL if done else SolveStatus.FEASIBLE
+    return status, info.objective_function_value, info.mip_dual_bound
+
+
+def _solve_with_cbc(
+    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int
+) -> tuple[SolveStatus, float, float]:
+    solver = _cbc(time_limit_s, gap, max_nodes)
+    if solver is None:
+        raise SolverError(
+            "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
+        )
+    problem.solve(solver)
+    nan = float("nan")
+    if problem.sol_status == pulp.LpSolutionOptimal:
+        objective = float(pulp.value(problem.objective))
+        return SolveStatus.OPTIMAL, objective, objective * (1 - gap)
+    if problem.sol_status == pulp.LpSolutionIntegerFeasible:
+        return SolveStatus.FEASIBLE, float(pulp.value(problem.objective)), nan
+    infeasible = problem.sol_status == pulp.LpSolutionInfeasible
+    return (SolveStatus.INFEASIBLE if infeasible else SolveStatus.NO_SOLUTION), nan, nan
+
+
+def _cbc(time_limit_s: float, gap: float, max_nodes: int) -> pulp.LpSolver | None:
+    """CBC from the path, else the one that comes with PuLP, else None."""
+    for kind in (pulp.COIN_CMD, pulp.PULP_CBC_CMD):
+        with warnings.catch_warnings():
+            # PuLP 3.3 announces that it will no longer bring CBC along; until then it is there.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            solver = kind(
+                msg=False,
+                timeLimit=time_limit_s,
+                gapRel=gap,
+                threads=1,
+                maxNodes=max_nodes,
+                options=[f"randomCbcSeed {_SEED}"],
+            )
+        if solver.available():
+            return solver
+    return None

@@ -1,0 +1,233 @@
+"""`synthesize`: a proved schedule for one collective, sketch and size.
+
+Routes come from the integer program (`routing`, `path_routing`), the order from list scheduling,
+the steps from lowering; the verifier has the last word. Reduce_scatter and reduce are found on the
+reversed sketch and run backwards; all_reduce is reduce_scatter and all_gather composed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sketches.sketch import Sketch
+from synthesizer.algorithm import Algorithm, Protocol
+from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
+from synthesizer.collectives import Collective
+from synthesizer.composition import (
+    TimedTrees,
+    all_reduce_program,
+    alltoall_program,
+    broadcast_program,
+    gather_program,
+    reduce_program,
+    scatter_program,
+)
+from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.list_schedule import list_schedule
+from synthesizer.lowering import lower
+from synthesizer.orbits import rank_orbits, single
+from synthesizer.path_routing import route_pairs
+from synthesizer.planning import Plan, PlanRequest, make_plan
+from synthesizer.program import Program
+from synthesizer.resources import require_connected, resources, reversed_sketch
+from synthesizer.solver import SolveStatus
+from synthesizer.verifier import verify
+
+TREES = {
+    Collective.BROADCAST: (1, 2, 4, 8),
+    Collective.REDUCE: (1, 2, 4, 8),
+}
+"""Trees per source that are tried, where it is not the usual (1, 2, 3)."""
+
+_CLOSE_ENOUGH = 1.02
+"""Loads this near to the bound are not worth more trees."""
+
+_LATENCY_BOUND = 0.5
+"""Nor are loads that take less than this part of the time."""
+
+_ROOTED = {Collective.BROADCAST, Collective.REDUCE}
+_REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisOptions:
+    """What a synthesis may cost and how fine its chunks are."""
+
+    time_limit_s: float = 5.0
+    """For the solver, all its runs together."""
+    gap: float = 0.01
+    """Relative gap at which the solver stops."""
+    trees_per_rank: int = 0
+    """Trees of each source; 0: chosen."""
+    pieces_per_tree: int = 0
+    """Pieces that follow each other along a tree; 0: chosen."""
+    protocol: Protocol = Protocol.SIMPLE
+
+
+@dataclass(frozen=True)
+class SynthesisResult:
+    """A schedule that the verifier has proved, and how good it can be said to be."""
+
+    algorithm: Algorithm
+    solver_gap: float
+    """(least time of the chosen routes - bound) / least time."""
+    routing_bound_us: float
+    """No routes of this kind end sooner; for all_reduce the sum of both halves, run in turn."""
+    timetable_us: float
+    """End of the list schedule under the sketch's alphas and bandwidths."""
+    fallback: str | None
+    """Why the routes are not the integer program's proved best; None when they are."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By stage: greedy, routing, ordering, lowering, verifying."""
+
+
+def synthesize(
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions | None = None,
+    root: int = 0,
+) -> SynthesisResult:
+    """Finds a schedule for one size; see the module for how.
+
+    Args:
+        collective: Any but `custom`.
+        sketch: What may be used.
+        size_bytes: As in nccl-tests.
+        options: Limits and granularity.
+        root: Of broadcast and reduce.
+
+    Raises:
+        InfeasibleError: The sketch leaves ranks apart, the root is no rank, or the size is less
+            than a byte per chunk.
+        SolverError: No solver works.
+        DefectError: The verifier disproved the schedule: a defect of the synthesizer.
+    """
+    options = options or SynthesisOptions()
+    _check(collective, sketch, size_bytes, options, root)
+    if collective is Collective.ALLTOALL:
+        return _synthesize_alltoall(sketch, size_bytes, options)
+    if collective is Collective.ALL_REDUCE:
+        gather = _best_plan(Collective.ALL_GATHER, sketch, size_bytes, options, root)
+        same = SynthesisOptions(
+            options.time_limit_s,
+            options.gap,
+            gather.timed.per_source,
+            gather.timed.pieces,
+        )
+        scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same, root)
+        program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
+        return _finish(program, size_bytes, options, (scatter, gather))
+    plan = _best_plan(collective, sketch, size_bytes, options, root)
+    builders: dict[Collective, Callable[[], Program]] = {
+        Collective.ALL_GATHER: lambda: gather_program(sketch.ranks, plan.timed),
+        Collective.REDUCE_SCATTER: lambda: scatter_program(sketch.ranks, plan.timed),
+        Collective.BROADCAST: lambda: broadcast_program(sketch.ranks, root, plan.timed),
+        Collective.REDUCE: lambda: reduce_program(sketch.ranks, root, plan.timed),
+    }
+    return _finish(builders[collective](), size_bytes, options, (plan,))
+
+
+def _check(
+    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
+) -> None:
+    if collective is Collective.CUSTOM:
+        raise InfeasibleError("a custom collective has no post-condition to synthesize for")
+    if not 0 <= root < sketch.ranks:
+        raise InfeasibleError(
+            f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
+        )
+    if collective is Collective.BROADCAST:
+        require_connected(sketch, [root])
+    elif collective is Collective.REDUCE:
+        require_connected(sketch, [root], towards=True)
+    else:
+        require_connected(sketch, range(sketch.ranks))
+    chunks = max(1, options.trees_per_rank) * max(1, options.pieces_per_tree)
+    least = chunks * (1 if collective in _ROOTED else sketch.ranks)
+    if size_bytes < least:
+        raise InfeasibleError(
+            f"{collective}: {size_bytes} bytes are less than one byte for each of {least} chunks;"
+            f" ask for a size of {least} bytes or more"
+        )
+
+
+def _best_plan(
+    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
+) -> Plan:
+    """The plan with the fewest trees per source that more trees don't beat."""
+    rooted = collective in _ROOTED
+    used = reversed_sketch(sketch) if collective in _REDUCING else sketch
+    orbits = (single(root, sketch.ranks),) if rooted else rank_orbits(sketch)
+    block = size_bytes if rooted else size_bytes / sketch.ranks
+    counts: tuple[int, ...] = (options.trees_per_rank,)
+    if not options.trees_per_rank:
+        counts = tuple(count for count in TREES.get(collective, (1, 2, 3)) if count <= block)
+    bound = size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root)
+    best: Plan | None = None
+    for count in counts:
+        limit = options.time_limit_s / len(counts)
+        plan = make_plan(
+            PlanRequest(used, orbits, block, limit, options.gap, count, options.pieces_per_tree)
+        )
+        if best is None or plan.end_us < best.end_us:
+            best = plan
+        if plan.load_us <= max(bound * _CLOSE_ENOUGH, _LATENCY_BOUND * plan.end_us):
+            break
+    if best is None:
+        raise InfeasibleError(f"{collective}: {size_bytes} bytes can't be cut into chunks")
+    # The bound of any schedule holds for these routes too, and may say more than the solver did.
+    proved = max(best.routing.bound_us, bound, latency_bound_us(collective, sketch, root))
+    return replace(best, routing=replace(best.routing, bound_us=proved))
+
+
+def _synthesize_alltoall(
+    sketch: Sketch, size_bytes: int, options: SynthesisOptions
+) -> SynthesisResult:
+    started = time.perf_counter()
+    block = size_bytes / sketch.ranks
+    costs = resources(sketch, block)
+    pairs = route_pairs(sketch, costs, options.time_limit_s, options.gap)
+    routed = time.perf_counter()
+    pieces = max(1, options.pieces_per_tree)
+    timetable = list_schedule(pairs.routing.trees, pieces, resources(sketch, block / pieces))
+    timed = TimedTrees(pairs.routing.trees, sketch.ranks - 1, pieces, timetable)
+    ordered = time.perf_counter()
+    fallback = None
+    if pairs.routing.status is not SolveStatus.OPTIMAL:
+        fallback = "the solver stopped at its limit"
+    seconds = {"greedy": 0.0, "routing": routed - started, "ordering": ordered - routed}
+    plan = Plan(timed, pairs.routing, fallback, seconds, 0.0)
+    program = alltoall_program(sketch.ranks, timed, pairs.targets)
+    return _finish(program, size_bytes, options, (plan,))
+
+
+def _finish(
+    program: Program, size_bytes: int, options: SynthesisOptions, plans: tuple[Plan, ...]
+) -> SynthesisResult:
+    """Lowers and proves a program."""
+    started = time.perf_counter()
+    name = f"{program.collective}_routed_{size_bytes}"
+    algorithm = lower(program, name, options.protocol)
+    lowered = time.perf_counter()
+    verdict = verify(algorithm, slots=1)
+    if not verdict.proved:
+        raise DefectError(f"{name}: {verdict.defects[0].describe()}; please report this sketch")
+    seconds = {
+        stage: sum(plan.seconds[stage] for plan in plans)
+        for stage in ("greedy", "routing", "ordering")
+    }
+    seconds |= {"lowering": lowered - started, "verifying": time.perf_counter() - lowered}
+    least = sum(plan.routing.least_time_us for plan in plans)
+    bound = sum(plan.routing.bound_us for plan in plans)
+    reasons = [plan.fallback for plan in plans if plan.fallback]
+    return SynthesisResult(
+        algorithm=algorithm,
+        solver_gap=max(0.0, (least - bound) / least),
+        routing_bound_us=bound,
+        timetable_us=sum(plan.end_us for plan in plans),
+        fallback="; ".join(dict.fromkeys(reasons)) or None,
+        seconds=seconds,
+    )

@@ -1,0 +1,137 @@
+"""Synthesis end to end: proof, quality against the bounds, and clear refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sketches.sketch import Sketch
+from sketches.symmetry import find_symmetries
+from synthesizer.bounds import time_bound_us
+from synthesizer.collectives import Collective
+from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.lowering import lower
+from synthesizer.program import Program
+from synthesizer.simulator import ExecutionModel, compile_schedule
+from synthesizer.synthesize import SynthesisOptions, synthesize
+from synthesizer.verifier import verify
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+
+COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
+QUICK = SynthesisOptions(time_limit_s=1.0, gap=0.05)
+
+
+def _alike(sketch: Sketch) -> Sketch:
+    return replace(sketch, symmetries=find_symmetries(sketch))
+
+
+SKETCHES = {
+    "1x4": switched(1, 4),
+    "2x3": switched(2, 3),
+    "3x2_uneven": switched(3, 2, rotations=False),
+    "cube_mesh": _alike(hybrid_cube_mesh()),
+    "line": direct(4, {(0, 1): 25.0, (1, 2): 25.0, (2, 3): 50.0}),
+}
+
+
+@pytest.mark.parametrize("name", SKETCHES)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("size_bytes", [1 << 10, 64 << 20])
+def test_every_collective_is_proved_on_every_sketch(
+    name: str, collective: Collective, size_bytes: int
+) -> None:
+    sketch = SKETCHES[name]
+    result = synthesize(collective, sketch, size_bytes, QUICK, root=1)
+    assert verify(result.algorithm, slots=1).proved
+    assert result.algorithm.collective is collective
+    assert 0.0 <= result.solver_gap <= 1.0
+    assert 0.0 < result.routing_bound_us <= result.timetable_us * (1 + 1e-9)
+    simulated = compile_schedule(result.algorithm, sketch).time_us(size_bytes, ExecutionModel())
+    assert simulated >= time_bound_us(collective, sketch, size_bytes, 1) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("collective", "share"),
+    [
+        (Collective.ALL_GATHER, 0.98),
+        (Collective.REDUCE_SCATTER, 0.98),
+        (Collective.ALL_REDUCE, 0.98),
+        (Collective.ALLTOALL, 0.97),
+    ],
+)
+def test_a_gigabyte_on_two_nodes_of_eight_comes_near_the_bound(
+    collective: Collective, share: float
+) -> None:
+    sketch = switched(2, 8)
+    result = synthesize(collective, sketch, 10**9)
+    simulated = compile_schedule(result.algorithm, sketch).time_us(10**9, ExecutionModel())
+    assert time_bound_us(collective, sketch, 10**9) / simulated >= share
+    assert result.fallback is None
+
+
+def test_a_kilobyte_on_two_nodes_takes_the_latency_of_one_hop_each_way() -> None:
+    sketch = switched(2, 8)
+    result = synthesize(Collective.ALL_GATHER, sketch, 1024)
+    simulated = compile_schedule(result.algorithm, sketch).time_us(1024, ExecutionModel())
+    assert simulated == pytest.approx(1.7 + 0.7, rel=0.01)
+
+
+def test_more_trees_are_taken_where_one_cannot_use_all_links() -> None:
+    result = synthesize(Collective.ALL_GATHER, _alike(hybrid_cube_mesh()), 10**9)
+    bound = time_bound_us(Collective.ALL_GATHER, hybrid_cube_mesh(), 10**9)
+    assert bound / result.timetable_us >= 0.9
+    assert result.algorithm.chunks_per_loop >= 16
+
+
+def test_same_request_same_schedule() -> None:
+    once, again = (synthesize(Collective.ALL_REDUCE, switched(2, 4), 1 << 20) for _ in range(2))
+    assert once.algorithm == again.algorithm
+    assert once.algorithm.name == "all_reduce_routed_1048576"
+
+
+def test_time_goes_by_stage() -> None:
+    result = synthesize(Collective.ALL_GATHER, torus(3), 1 << 20, QUICK)
+    assert list(result.seconds) == ["greedy", "routing", "ordering", "lowering", "verifying"]
+    assert all(value >= 0 for value in result.seconds.values())
+
+
+def test_what_is_not_the_solvers_proved_best_says_so() -> None:
+    uneven = synthesize(Collective.ALL_GATHER, switched(2, 6, rotations=False), 1 << 20, QUICK)
+    assert uneven.fallback is not None
+    even = synthesize(Collective.ALL_GATHER, switched(2, 6), 1 << 20, QUICK)
+    assert even.fallback is None
+
+
+def test_granularity_can_be_asked_for() -> None:
+    options = SynthesisOptions(trees_per_rank=2, pieces_per_tree=3)
+    result = synthesize(Collective.ALL_GATHER, switched(1, 4), 1 << 20, options)
+    assert result.algorithm.chunks_per_loop == 4 * 2 * 3
+
+
+def test_disconnected_ranks_are_named() -> None:
+    apart = direct(4, {(0, 1): 25.0, (2, 3): 25.0})
+    with pytest.raises(InfeasibleError, match="no way from rank 0 to rank 2"):
+        synthesize(Collective.ALL_REDUCE, apart, 1 << 20)
+    with pytest.raises(InfeasibleError, match="no way from rank 0 to rank 3"):
+        synthesize(Collective.REDUCE, apart, 1 << 20, root=3)
+
+
+def test_impossible_requests_are_refused() -> None:
+    sketch = switched(1, 4)
+    with pytest.raises(InfeasibleError, match="root 4 is not one of ranks 0 to 3"):
+        synthesize(Collective.BROADCAST, sketch, 1 << 20, root=4)
+    with pytest.raises(InfeasibleError, match="less than one byte for each of 4 chunks"):
+        synthesize(Collective.ALL_GATHER, sketch, 3)
+    with pytest.raises(InfeasibleError, match="custom"):
+        synthesize(Collective.CUSTOM, sketch, 1 << 20)
+
+
+def test_nothing_leaves_unproved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_the_last_statement(program: Program, *rest: object) -> object:
+        shorter = replace(program, statements=program.statements[:-1])
+        return lower(shorter, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("synthesizer.synthesize.lower", lose_the_last_statement)
+    with pytest.raises(DefectError, match="all_gather_routed_4096"):
+        synthesize(Collective.ALL_GATHER, switched(1, 4), 4096)
