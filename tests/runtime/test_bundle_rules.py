@@ -1,0 +1,155 @@
+"""Bundles with a right CRC that break one rule each: plugin and Python reader refuse alike."""
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundle import bundle_bytes, bundle_crc, read_bundle
+from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.errors import TableFileError
+from tests.runtime.plugin_abi import Plugin
+from tests.runtime.write_bundles import native_table
+
+GOOD = bundle_bytes(native_table(1))
+ENTRIES = len(native_table(1).entries)
+
+
+def sealed(data: bytearray) -> bytes:
+    data[12:16] = struct.pack("<I", bundle_crc(bytes(data)))
+    return bytes(data)
+
+
+def record_of(data: bytes, kind: SectionKind) -> int:
+    """Where the directory describes a section."""
+    for index in range(len(SectionKind)):
+        place = layout.HEADER.size + index * layout.SECTION.size
+        if struct.unpack_from("<I", data, place)[0] == kind:
+            return place
+    raise LookupError(kind)
+
+
+def start_of(data: bytes, kind: SectionKind) -> int:
+    return int(struct.unpack_from("<Q", data, record_of(data, kind) + 8)[0])
+
+
+def section(kind: SectionKind, at: int, form: str, *values: int) -> Callable[[bytearray], None]:
+    """Writes into the directory record of a section."""
+    return lambda data: struct.pack_into(form, data, record_of(data, kind) + at, *values)
+
+
+def content(kind: SectionKind, at: int, form: str, *values: int) -> Callable[[bytearray], None]:
+    """Writes into the contents of a section."""
+    return lambda data: struct.pack_into(form, data, start_of(data, kind) + at, *values)
+
+
+def swap_shapes(data: bytearray) -> None:
+    start, size = start_of(data, SectionKind.SHAPES), layout.SHAPE.size
+    first, second = data[start : start + size], data[start + size : start + 2 * size]
+    data[start : start + 2 * size] = second + first
+
+
+def drop_entry_but_keep_ranges(data: bytearray) -> None:
+    """The section ends one entry early, with a sound entry behind its end that a range names."""
+    section(SectionKind.ENTRIES, 16, "<QI", layout.ENTRY.size * (ENTRIES - 1), ENTRIES - 1)(data)
+    all_reduce = start_of(data, SectionKind.SHAPES) + 16 + 8 * 4
+    first, count = struct.unpack_from("<II", data, all_reduce)
+    assert count > 1
+    struct.pack_into("<II", data, all_reduce, first, count - 1)
+
+
+def only_optional_sections(data: bytearray) -> None:
+    """A file that ends where its directory should go on; behind it the page is zero."""
+    del data[64:]
+    struct.pack_into("<IQ", data, 20, 1000, len(data))
+    struct.pack_into("<IIQQII", data, 32, 99, 0, 0, 0, 0, 0)
+
+
+def second_text_section(data: bytearray) -> None:
+    """One more record in the directory; everything behind it moves."""
+    end = layout.HEADER.size + len(SectionKind) * layout.SECTION.size
+    text = record_of(data, SectionKind.TEXT)
+    data[end:end] = data[text : text + layout.SECTION.size]
+    for place in range(layout.HEADER.size, end + layout.SECTION.size, layout.SECTION.size):
+        (offset,) = struct.unpack_from("<Q", data, place + 8)
+        struct.pack_into("<Q", data, place + 8, offset + layout.SECTION.size)
+    struct.pack_into("<IQ", data, 20, len(SectionKind) + 1, len(data))
+
+
+ENTRY = SectionKind.ENTRIES
+DEFECTS: dict[str, Callable[[bytearray], None]] = {
+    "more sections than the file can hold": lambda data: struct.pack_into(
+        "<I", data, 20, 2**32 - 1
+    ),
+    "a section missing": lambda data: struct.pack_into("<I", data, 20, 6),
+    "a directory behind the end": only_optional_sections,
+    "a section twice": second_text_section,
+    "a section behind the end": section(ENTRY, 8, "<Q", 2**63),
+    "a section whose offset and size wrap around": section(
+        SectionKind.TEXT, 8, "<QQII", 2**64 - 8, 8, 8, 1
+    ),
+    "a section longer than the file": section(
+        SectionKind.TEXT, 16, "<QII", len(GOOD), len(GOOD), 1
+    ),
+    "entries that reach behind the end": section(
+        ENTRY, 16, "<QI", 48 * (ENTRIES + 1000), ENTRIES + 1000
+    ),
+    "a section that is not aligned": section(SectionKind.TEXT, 8, "<Q", 9),
+    "records of another size": section(ENTRY, 24, "<II", ENTRIES * 2, 24),
+    "a record count that contradicts the size": section(ENTRY, 24, "<I", ENTRIES + 1),
+    "an empty range of bytes": content(ENTRY, 0, "<QQ", 5, 4),
+    "ranges that overlap": content(ENTRY, 8, "<Q", 2**64 - 1),
+    "65 channels": content(ENTRY, 18, "<H", 65),
+    "algorithm 7": content(ENTRY, 16, "<B", 7),
+    "protocol 3": content(ENTRY, 16, "<BB", 1, 3),
+    "shapes out of order": swap_shapes,
+    "one shape twice": content(SectionKind.SHAPES, layout.SHAPE.size, "<III", 8, 1, 8),
+    "a range of entries behind the end": drop_entry_but_keep_ranges,
+    "a range of entries far behind the end": content(
+        SectionKind.SHAPES, 16 + 8 * 4, "<I", 2**32 - 1
+    ),
+    "more entries in ranges than there are": content(SectionKind.SHAPES, 16, "<II", 0, 2**32 - 1),
+    "entries of no shape": content(SectionKind.SHAPES, 16 + 8 * 4, "<II", 0, 0),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_each_broken_rule_is_found(
+    defect: str, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytearray(GOOD)
+    DEFECTS[defect](data)
+    path = tmp_path / "b.tuccl"
+    path.write_bytes(sealed(data))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+    result, communicator = plugin.init(5, 8, 1)
+    assert result == 0
+    assert communicator.context.value is None
+    assert f"{path} contradicts itself in its" in plugin.warnings()[0]
+    with pytest.raises(TableFileError, match="contradicts itself"):
+        read_bundle(path.read_bytes(), "b")
+
+
+def test_what_the_reader_accepts_the_plugin_accepts(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(1)
+    path = tmp_path / "b.tuccl"
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+    accepted = 0
+    for _ in range(2000):
+        data = bytearray(GOOD)
+        data[rng.randrange(len(data))] = rng.choice([0, 1, 2, 127, 255])
+        path.write_bytes(sealed(data))
+        try:
+            bundle = read_bundle(path.read_bytes(), "b")
+        except TableFileError:
+            continue
+        accepted += 1
+        assert plugin.init(5, 8, 1)[0] == 0
+        assert plugin.warnings() == []
+        assert f"CRC {bundle.crc:08x}" in plugin.messages[-1][1]
+    assert accepted > 200
