@@ -1,11 +1,11 @@
-"""Stage 1 of TuCCL's pruning: every GPU is bound to the nearest NIC of its host (section III-B).
+"""Stage 1 of TuCCL's pruning: every GPU is bound to the nearest NIC of its node (section III-B).
 
 Near means near in the PCIe tree. NICs that are equally near to several GPUs are shared out among
 them in order, so that each gets as many GPUs as the others. Where the tree tells no NIC from
 another (virtual machines that show every device on one root bus), the same sharing out decides by
 index alone, and the binding says so.
 
-NICs much slower than the host's fastest (management ports, bridges of containers) are left out.
+NICs much slower than the node's fastest (management ports, bridges of containers) are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from probes.topology import Device, LinkKind, Topology
 from sketches.sketch import Binding, DroppedEdge, PruningStage
 
 SLOW_NIC_SHARE = 0.5
-"""A NIC with less than this share of the bandwidth of its host's fastest is not used."""
+"""A NIC with less than this share of the bandwidth of its node's fastest is not used."""
 
 _NEARNESS = {
     Proximity.SWITCH: "under the same PCIe switch",
@@ -28,24 +28,24 @@ _NEARNESS = {
 
 
 def bind_gpus(topology: Topology) -> tuple[tuple[Binding, ...], tuple[DroppedEdge, ...]]:
-    """Binds every rank to one NIC of its host; ranks of a host without a NIC get no binding.
+    """Binds every rank to one NIC of its node; ranks of a node without a NIC get no binding.
 
     Returns:
         The bindings in rank order, and the connections from GPUs to NICs that are not used.
     """
     bindings: list[Binding] = []
     dropped: list[DroppedEdge] = []
-    for ranks, nics in hosts(topology):
+    for ranks, nics in ranks_and_nics_by_node(topology):
         if nics:
             fast = fast_nics(topology, nics)
-            bound = _bind_host(topology, ranks, fast)
+            bound = _bind_node(topology, ranks, fast)
             bindings += bound
             dropped += _unused(topology, bound, nics, fast)
     return tuple(bindings), tuple(dropped)
 
 
-def hosts(topology: Topology) -> list[tuple[list[int], list[Device]]]:
-    """Ranks and NICs of every host that has GPUs."""
+def ranks_and_nics_by_node(topology: Topology) -> list[tuple[list[int], list[Device]]]:
+    """Ranks and NICs of every node that has GPUs."""
     ranks: dict[int, list[int]] = defaultdict(list)
     nics: dict[int, list[Device]] = defaultdict(list)
     for rank, gpu in enumerate(topology.gpus):
@@ -63,7 +63,7 @@ def nic_gb_per_s(topology: Topology, nic: str) -> float:
 
 
 def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
-    """Those of a host's NICs that are in the network and not much slower than the fastest."""
+    """Those of a node's NICs that are in the network and not much slower than the fastest."""
     nics = [nic for nic in nics if _is_linked(topology, nic)] or nics
     bandwidth = {nic.name: nic_gb_per_s(topology, nic.name) for nic in nics}
     least = SLOW_NIC_SHARE * max(bandwidth.values())
@@ -77,7 +77,7 @@ def _is_linked(topology: Topology, nic: Device) -> bool:
 def nearest_nics(
     topology: Topology, ranks: Sequence[int], nics: Sequence[Device]
 ) -> dict[tuple[str, ...], list[int]]:
-    """Ranks of one host by the NICs that are nearest to them."""
+    """Ranks of one node by the NICs that are nearest to them."""
     sharers: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank, row in _distances(topology, ranks, nics).items():
         pairs = zip(nics, row, strict=True)
@@ -94,7 +94,7 @@ def _distances(
     }
 
 
-def _bind_host(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
+def _bind_node(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
     distance = _distances(topology, ranks, nics)
     told = {away for row in distance.values() for away in row}
     silent = len(nics) > 1 and len(told) == 1 and told != {Proximity.SWITCH}

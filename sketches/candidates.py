@@ -1,6 +1,6 @@
 """Sketches of a machine, made without a hand-written word.
 
-Inside one host there is little to choose. Across hosts TuCCL's three stages give the pruned sketch;
+Inside one node there is little to choose. Across nodes TuCCL's three stages give the pruned sketch;
 beside it stand sketches with fewer connections (relays) and the full mesh, because which of them
 lets the synthesizer find the best schedule depends on the operation and the size.
 """
@@ -33,7 +33,7 @@ MOST_FULL_MESH_EDGES = 20_000
 def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
     """Every sketch worth synthesizing for, the default first.
 
-    One host: `direct`, and `direct+pcie` where NVLink does not connect every pair. Several hosts:
+    One node: `direct`, and `direct+pcie` where NVLink does not connect every pair. Several nodes:
     `pruned`, and where they differ from it `relay`, `one_nic` and `full_mesh`.
 
     Raises:
@@ -41,7 +41,7 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
     """
     _require_two_gpus(topology)
     topology, notes = bundle_nics(topology)
-    found = _one_host(topology) if topology.node_count == 1 else _several_hosts(topology)
+    found = _one_node(topology) if topology.node_count == 1 else _several_nodes(topology)
     distinct: dict[tuple[object, ...], Sketch] = {}
     for sketch in _connected(topology, found):
         distinct.setdefault(sketch.edges, sketch)
@@ -54,7 +54,7 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
 def whole_machine(topology: Topology) -> Sketch:
     """All that the machine can do, nothing pruned: what lower bounds on time are computed on.
 
-    Machines with more than `MOST_FULL_MESH_EDGES` connections between hosts keep the pruned
+    Machines with more than `MOST_FULL_MESH_EDGES` connections between nodes keep the pruned
     network part, and a note says so.
 
     Raises:
@@ -85,7 +85,7 @@ def _require_two_gpus(topology: Topology) -> None:
         )
 
 
-def _one_host(topology: Topology) -> list[Sketch]:
+def _one_node(topology: Topology) -> list[Sketch]:
     bindings, unused = bind_gpus(topology)
     wires, dropped = intra_node_wires(topology)
     pcie, pcie_dropped = intra_node_wires(topology, every_pcie_pair=True)
@@ -93,7 +93,7 @@ def _one_host(topology: Topology) -> list[Sketch]:
         _sketch(
             topology,
             "direct",
-            "the links between the GPUs of the host, without PCIe where NVLink relays",
+            "the links between the GPUs of the node, without PCIe where NVLink relays",
             wires,
             (*unused, *dropped),
             bindings,
@@ -111,7 +111,7 @@ def _one_host(topology: Topology) -> list[Sketch]:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Which NIC pairs and which of their ranks a candidate uses across hosts."""
+    """Which NIC pairs and which of their ranks a candidate uses across nodes."""
 
     name: str
     why: str
@@ -121,7 +121,7 @@ class _Selection:
     """Why the other GPU pairs are left out."""
 
 
-def _several_hosts(topology: Topology) -> list[Sketch]:
+def _several_nodes(topology: Topology) -> list[Sketch]:
     bindings, unused = bind_gpus(topology)
     local, local_dropped = intra_node_wires(topology)
     sketches = []
@@ -142,31 +142,31 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
     selections = [
         _Selection(
             "pruned",
-            "TuCCL's three stages: each GPU through its NIC to the matching NICs of other hosts",
+            "TuCCL's three stages: each GPU through its NIC to the matching NICs of other nodes",
             pruned,
             bindings,
             "their NICs are in different bandwidth groups",
         ),
         _Selection(
             "relay",
-            "one GPU per NIC carries all traffic between hosts: all bandwidth, few connections",
+            "one GPU per NIC carries all traffic between nodes: all bandwidth, few connections",
             pruned,
             first_of,
-            "only the first GPU of each NIC of a group relays between hosts",
+            "only the first GPU of each NIC of a group relays between nodes",
         ),
         _Selection(
             "one_nic",
-            "one GPU and NIC per host carries all traffic between hosts: fewest connections",
+            "one GPU and NIC per node carries all traffic between nodes: fewest connections",
             group_connections(_spanning(topology, groups)),
             first_of,
-            "only one NIC per host is used",
+            "only one NIC per node is used",
         ),
     ]
     if _mesh_size(topology) <= MOST_FULL_MESH_EDGES:
         selections.append(
             _Selection(
                 "full_mesh",
-                "every GPU to every GPU of other hosts through their NICs, nothing pruned",
+                "every GPU to every GPU of other nodes through their NICs, nothing pruned",
                 every_connection(topology, nics),
                 bindings,
                 "the network does not connect their NICs",
@@ -183,7 +183,7 @@ def _first_ranks(bindings: Iterable[Binding]) -> tuple[Binding, ...]:
 
 
 def _spanning(topology: Topology, groups: Sequence[NicGroup]) -> tuple[NicGroup, ...]:
-    """The first group that reaches every host; all groups when none does."""
+    """The first group that reaches every node; all groups when none does."""
     for group in groups:
         if len(group.nics) == topology.node_count:
             return (group,)
@@ -192,8 +192,8 @@ def _spanning(topology: Topology, groups: Sequence[NicGroup]) -> tuple[NicGroup,
 
 def _mesh_size(topology: Topology) -> int:
     ranks = len(topology.gpus)
-    same_host = sum(topology.node_of_rank.count(node) ** 2 for node in range(topology.node_count))
-    return ranks * ranks - same_host
+    same_node = sum(topology.node_of_rank.count(node) ** 2 for node in range(topology.node_count))
+    return ranks * ranks - same_node
 
 
 def _sketch(

@@ -1,8 +1,8 @@
-"""Stage 2 of TuCCL's pruning: NICs of matched bandwidth form groups across hosts (section III-B).
+"""Stage 2 of TuCCL's pruning: NICs of matched bandwidth form groups across nodes (section III-B).
 
-A group holds at most one NIC per host. NICs with the same index (one rail) whose bandwidths match
+A group holds at most one NIC per node. NICs with the same index (one rail) whose bandwidths match
 come together first; what is left over is paired greedily, the pair of groups with the least
-variance of bandwidth first. Hosts that end up in no common group (no matching NIC left) are joined
+variance of bandwidth first. Nodes that end up in no common group (no matching NIC left) are joined
 by a fallback group of their best matching NICs, which says so.
 """
 
@@ -23,15 +23,15 @@ slot differences stay below it, the next speed class (x2) above."""
 
 @dataclass(frozen=True, slots=True)
 class NicGroup:
-    """NICs of different hosts that talk to each other."""
+    """NICs of different nodes that talk to each other."""
 
     nics: tuple[str, ...]
-    """By host."""
+    """By node."""
     reason: str
 
 
 def group_nics(topology: Topology, nics: Iterable[str]) -> tuple[NicGroup, ...]:
-    """Groups the given NICs across hosts; groups of one NIC connect nothing and are kept.
+    """Groups the given NICs across nodes; groups of one NIC connect nothing and are kept.
 
     Args:
         topology: The machine.
@@ -89,7 +89,7 @@ def _mismatch(topology: Topology, one: Sequence[str], other: Sequence[str]) -> t
 
 
 def _fits(topology: Topology, one: Sequence[str], other: Sequence[str]) -> bool:
-    """Different hosts, matched bandwidth, and a way through the network."""
+    """Different nodes, matched bandwidth, and a way through the network."""
     if {topology.device[nic].node for nic in one} & {topology.device[nic].node for nic in other}:
         return False
     bandwidths = [nic_gb_per_s(topology, nic) for nic in (*one, *other)]
@@ -118,7 +118,7 @@ def _reason(topology: Topology, group: Sequence[str]) -> str:
 
 
 def _fallbacks(topology: Topology, groups: Sequence[Sequence[str]]) -> list[NicGroup]:
-    """Joins hosts that no group joins, by the NICs whose bandwidths differ least."""
+    """Joins nodes that no group joins, by the NICs whose bandwidths differ least."""
     islands: list[list[str]] = []
     for group in groups:
         nodes = {topology.device[nic].node for nic in group}
@@ -144,7 +144,7 @@ def _fallbacks(topology: Topology, groups: Sequence[Sequence[str]]) -> list[NicG
         found.append(
             NicGroup(
                 (near, far),
-                "fallback: their hosts share no group of matched bandwidth, so the closest "
+                "fallback: their nodes share no group of matched bandwidth, so the closest "
                 "match joins them",
             )
         )

@@ -1,4 +1,4 @@
-"""Edges inside a host: NVLink, xGMI and NVSwitch where they are, PCIe where it is needed.
+"""Edges inside a node: NVLink, xGMI and NVSwitch where they are, PCIe where it is needed.
 
 GPU pairs with a direct link or an NVSwitch between them use it. Of the other pairs, those that
 NVLink (or xGMI) connects through other GPUs are dropped: a relay over two NVLinks is several times
@@ -25,7 +25,7 @@ _FABRIC = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C})
 def intra_node_wires(
     topology: Topology, *, every_pcie_pair: bool = False
 ) -> tuple[tuple[Wire, ...], tuple[DroppedEdge, ...]]:
-    """Edges between GPUs of one host.
+    """Edges between GPUs of one node.
 
     Args:
         topology: The machine.
@@ -36,7 +36,7 @@ def intra_node_wires(
     """
     wires: list[Wire] = []
     dropped: list[DroppedEdge] = []
-    for ranks in _ranks_by_host(topology):
+    for ranks in _ranks_by_node(topology):
         fabric = {
             (src, dst): links
             for src in ranks
@@ -50,7 +50,7 @@ def intra_node_wires(
             if links is None:
                 path = local_path(topology, a, b)
                 if path is None:
-                    reason = "no way between them inside the host"
+                    reason = "no way between them inside the node"
                 elif island[src] == island[dst] and not every_pcie_pair:
                     reason = "PCIe only: GPUs linked to both relay faster than PCIe carries"
                 else:
@@ -62,11 +62,11 @@ def intra_node_wires(
     return tuple(wires), tuple(dropped)
 
 
-def _ranks_by_host(topology: Topology) -> Iterator[list[int]]:
-    hosts: dict[int, list[int]] = defaultdict(list)
+def _ranks_by_node(topology: Topology) -> Iterator[list[int]]:
+    nodes: dict[int, list[int]] = defaultdict(list)
     for rank, node in enumerate(topology.node_of_rank):
-        hosts[node].append(rank)
-    return iter(hosts.values())
+        nodes[node].append(rank)
+    return iter(nodes.values())
 
 
 def _fabric_links(topology: Topology, src: int, dst: int) -> tuple[Link, ...] | None:
@@ -75,17 +75,17 @@ def _fabric_links(topology: Topology, src: int, dst: int) -> tuple[Link, ...] | 
     direct = [link for link in topology.links_between.get((a, b), ()) if link.kind in _FABRIC]
     if direct:
         return (_bundle(direct),)
-    switches = {
-        link.dst
-        for link in topology.links_from[a]
-        if topology.device[link.dst].kind is DeviceKind.NVSWITCH
-    }
-    common = sorted(switch for switch in switches if (switch, b) in topology.links_between)
-    if not common:
-        return None
-    up = [link for switch in common for link in topology.links_between[a, switch]]
-    down = [link for switch in common for link in topology.links_between[switch, b]]
-    return (_bundle(up), _bundle(down))
+    up = [link for link in topology.links_from[a] if _is_nvswitch(topology, link.dst)]
+    down = [
+        link
+        for switch in dict.fromkeys(link.dst for link in up)
+        for link in topology.links_between.get((switch, b), ())
+    ]
+    return (_bundle(up), _bundle(down)) if down else None
+
+
+def _is_nvswitch(topology: Topology, name: str) -> bool:
+    return topology.device[name].kind is DeviceKind.NVSWITCH
 
 
 def _bundle(links: list[Link]) -> Link:

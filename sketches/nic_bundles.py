@@ -1,6 +1,6 @@
 """NICs that serve one GPU together become one NIC.
 
-Machines with two or more NICs per GPU (dual-rail hosts, AWS p5 with four) spread a GPU's traffic
+Machines with two or more NICs per GPU (dual-rail nodes, AWS p5 with four) spread a GPU's traffic
 over its NICs, as NCCL does with its channels. For a sketch such a bundle is one NIC under the name
 of its first, with the bandwidth of all.
 """
@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from probes.topology import Link, LinkKind, Topology
-from sketches.binding import fast_nics, hosts, nearest_nics
+from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 
 
 def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
@@ -36,7 +36,7 @@ def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
 def _bundles(topology: Topology) -> list[tuple[str, ...]]:
     """NICs of one GPU, where each of the GPUs that share NICs can have two or more for itself."""
     bundles: list[tuple[str, ...]] = []
-    for ranks, nics in hosts(topology):
+    for ranks, nics in ranks_and_nics_by_node(topology):
         sharers = nearest_nics(topology, ranks, fast_nics(topology, nics)) if nics else {}
         wanted = Counter(nic for names in sharers for nic in names)
         for names, group in sharers.items():

@@ -132,9 +132,9 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
 
 def _defects(sketch: Sketch) -> Iterator[str]:
     ranks = sketch.ranks
-    hosts = set(sketch.node_of_rank)
-    if hosts != set(range(len(hosts))):
-        yield "node_of_rank must number the hosts 0, 1, ... without a gap"
+    nodes = set(sketch.node_of_rank)
+    if nodes != set(range(len(nodes))):
+        yield "node_of_rank must number the nodes 0, 1, ... without a gap"
     if len(sketch.port) != len(sketch.ports):
         yield "two ports have the same name"
     if len(sketch.edge) != len(sketch.edges):

@@ -1,6 +1,6 @@
 """Symmetries of a sketch: rank permutations under which nothing changes.
 
-A permutation counts when it maps hosts onto hosts, every edge onto an edge of the same kind, alpha
+A permutation counts when it maps nodes onto nodes, every edge onto an edge of the same kind, alpha
 and bandwidth, and the ports of every edge, in travel order, onto the ports of its image, by one
 mapping of ports that is one to one and keeps bandwidths. Then the image of a schedule is a schedule
 that takes equally long, and a synthesizer may solve for one representative (TACCL section 4.1 has
@@ -44,15 +44,15 @@ def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
 
 
 def is_symmetry(sketch: Sketch, permutation: Permutation) -> bool:
-    """Whether a rank permutation maps the sketch, its hosts and its ports onto themselves."""
+    """Whether a rank permutation maps the sketch, its nodes and its ports onto themselves."""
     if sorted(permutation) != list(range(sketch.ranks)):
         return False
-    hosts: dict[int, int] = {}
+    nodes: dict[int, int] = {}
     for rank, image in enumerate(permutation):
-        host = sketch.node_of_rank[image]
-        if hosts.setdefault(sketch.node_of_rank[rank], host) != host:
+        node = sketch.node_of_rank[image]
+        if nodes.setdefault(sketch.node_of_rank[rank], node) != node:
             return False
-    if len(set(hosts.values())) != len(hosts):
+    if len(set(nodes.values())) != len(nodes):
         return False
     port_image: dict[str, str] = {}
     for edge in sketch.edges:
@@ -82,20 +82,20 @@ def _equal(one: float, other: float) -> bool:
 
 
 def _candidates(sketch: Sketch) -> Iterator[Permutation]:
-    """Rotation of hosts; in all hosts at once: rotations, largest blocks first, exclusive or."""
+    """Rotation of nodes; in all nodes at once: rotations, largest blocks first, exclusive or."""
     ranks = sketch.ranks
-    hosts = max(sketch.node_of_rank) + 1
-    per_host = ranks // hosts
-    if any(node != rank // per_host for rank, node in enumerate(sketch.node_of_rank)):
+    nodes = max(sketch.node_of_rank) + 1
+    per_node = ranks // nodes
+    if any(node != rank // per_node for rank, node in enumerate(sketch.node_of_rank)):
         return
-    if hosts > 1:
-        yield tuple((rank + per_host) % ranks for rank in range(ranks))
-    for block in reversed(_divisors(per_host)):
+    if nodes > 1:
+        yield tuple((rank + per_node) % ranks for rank in range(ranks))
+    for block in reversed(_divisors(per_node)):
         for offset in _divisors(block):
             if offset < block:
                 yield tuple(_rotate(rank, block, offset) for rank in range(ranks))
-    if per_host & (per_host - 1) == 0:
-        for mask in range(1, per_host):
+    if per_node & (per_node - 1) == 0:
+        for mask in range(1, per_node):
             yield tuple(rank ^ mask for rank in range(ranks))
 
 

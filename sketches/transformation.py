@@ -17,7 +17,7 @@ from sketches.sketch import Binding, DroppedEdge, PruningStage
 from sketches.wires import Wire, wire
 
 MOST_SINGLE_ENTRIES = 2048
-"""Beyond this many dropped GPU pairs there is one entry per host instead of one per pair."""
+"""Beyond this many dropped GPU pairs there is one entry per node instead of one per pair."""
 
 
 def group_connections(groups: Iterable[NicGroup]) -> tuple[tuple[str, str], ...]:
@@ -26,7 +26,7 @@ def group_connections(groups: Iterable[NicGroup]) -> tuple[tuple[str, str], ...]
 
 
 def every_connection(topology: Topology, nics: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Ordered pairs of NICs on different hosts: no pruning at all."""
+    """Ordered pairs of NICs on different nodes: no pruning at all."""
     node = {nic: topology.device[nic].node for nic in nics}
     return tuple((a, b) for a, b in permutations(node, 2) if node[a] != node[b])
 
@@ -34,7 +34,7 @@ def every_connection(topology: Topology, nics: Iterable[str]) -> tuple[tuple[str
 def network_wires(
     topology: Topology, bindings: Sequence[Binding], connections: Iterable[tuple[str, str]]
 ) -> tuple[Wire, ...]:
-    """Edges between GPUs of different hosts, for the NIC pairs in `connections`."""
+    """Edges between GPUs of different nodes, for the NIC pairs in `connections`."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for binding in bindings:
         ranks[binding.nic].append(binding.rank)
@@ -57,7 +57,7 @@ def network_wires(
 
 
 def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> list[DroppedEdge]:
-    """GPU pairs of different hosts without a wire; counted per host when they are many."""
+    """GPU pairs of different nodes without a wire; counted per node when they are many."""
     kept = {(one.edge.src, one.edge.dst) for one in wires}
     node_of_rank = topology.node_of_rank
     ranks = len(node_of_rank)
@@ -80,15 +80,15 @@ def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> lis
         missing[node] += possible[src]
     for src, _ in kept:
         missing[node_of_rank[src]] -= 1
-    hosts = sorted({gpu.node for gpu in topology.gpus})
+    nodes = sorted({gpu.node for gpu in topology.gpus})
     return [
         DroppedEdge(
-            f"GPUs of host {host}",
-            "GPUs of other hosts",
+            f"GPUs of node {node}",
+            "GPUs of other nodes",
             PruningStage.TRANSFORMATION,
             f"{count} pairs: {reason}",
         )
-        for host, count in zip(hosts, missing, strict=True)
+        for node, count in zip(nodes, missing, strict=True)
         if count
     ]
 

@@ -57,7 +57,7 @@ def wire(topology: Topology, src: int, dst: int, links: Sequence[Link]) -> Wire:
 def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]:
     """Edges by (src, dst) and ports by name, without ports that can never be what limits.
 
-    Those are host and network links that one edge alone passes, or whose edges all pass another
+    Those are PCIe, socket and network links that one edge alone passes, or whose edges all pass another
     port that is not wider.
     """
     ordered = sorted(wires, key=lambda one: (one.edge.src, one.edge.dst))

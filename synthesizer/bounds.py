@@ -7,7 +7,7 @@ all_reduce and, with the root on the right side, for broadcast and reduce. On to
 needs a total of transfers: 2(N-1) buffers for all_reduce (N-1 to collect, N-1 to spread: messages
 of gossiping), N-1 for broadcast and reduce, the hop distances for alltoall. The largest rate that a
 linear program finds under these rules bounds the algorithm bandwidth. Sets start with single ranks,
-hosts and runs of ranks; violated ones are then added by minimum cuts until none is left (up to
+nodes and runs of ranks; violated ones are then added by minimum cuts until none is left (up to
 `MOST_SEPARATED_RANKS`), which makes all_gather and reduce_scatter exact (Edmonds' theorem on
 packing arborescences; compare ForestColl, section 4).
 
@@ -172,12 +172,12 @@ def _volume(collective: Collective, sketch: Sketch) -> int:
 def _initial_sets(
     collective: Collective, sketch: Sketch, ranks: set[int]
 ) -> Iterator[frozenset[int]]:
-    """The given ranks, their hosts, for alltoall runs of ranks; and the complements of all."""
+    """The given ranks, their nodes, for alltoall runs of ranks; and the complements of all."""
     everyone = frozenset(range(sketch.ranks))
     sets = [frozenset({rank}) for rank in sorted(ranks)]
     sets += [
-        frozenset(rank for rank in everyone if sketch.node_of_rank[rank] == host)
-        for host in sorted({sketch.node_of_rank[rank] for rank in ranks})
+        frozenset(rank for rank in everyone if sketch.node_of_rank[rank] == node)
+        for node in sorted({sketch.node_of_rank[rank] for rank in ranks})
     ]
     if collective is Collective.ALLTOALL and sketch.ranks <= MOST_SEPARATED_RANKS:
         sets += [
@@ -192,13 +192,13 @@ def _initial_sets(
 
 
 def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> float:
-    """What the root's and one other host can send and take: a program over all edges is too big."""
+    """What the root's and one other node can send and take: a program over all edges is too big."""
     other = next(rank for rank in (sketch.ranks - 1, 0) if rank != root)
-    hosts = {sketch.node_of_rank[root], sketch.node_of_rank[other]}
+    nodes = {sketch.node_of_rank[root], sketch.node_of_rank[other]}
     near = tuple(
         edge
         for edge in sketch.edges
-        if not hosts.isdisjoint((sketch.node_of_rank[edge.src], sketch.node_of_rank[edge.dst]))
+        if not nodes.isdisjoint((sketch.node_of_rank[edge.src], sketch.node_of_rank[edge.dst]))
     )
     orbits = edge_orbits(replace(sketch, edges=near), symmetric=False)
     program = _FlowProgram(orbits)

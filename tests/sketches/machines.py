@@ -36,7 +36,7 @@ def cluster(
     absent: frozenset[str] = frozenset(),
     rails_only: bool = False,
 ) -> Topology:
-    """Hosts of GPUs behind an NVSwitch; GPU i shares a PCIe switch with NIC i * nics // gpus."""
+    """Nodes of GPUs behind an NVSwitch; GPU i shares a PCIe switch with NIC i * nics // gpus."""
     parts: list[Device] = []
     cables: list[Cable] = []
     for node in range(nodes):
@@ -119,13 +119,13 @@ def _bench(name: str, entry: dict) -> tuple[Topology, float]:  # type: ignore[ty
         return LinkKind.PCIE if DeviceKind.NIC in ends else LinkKind.NVLINK
 
     def device(label: str) -> Device:
-        host = re.match(r"n(\d+)", label)
+        prefix = re.match(r"n(\d+)", label)
         number = re.search(r"(\d+)$", label)
-        node = NETWORK_NODE if kind(label) is DeviceKind.NETWORK_SWITCH else 0
+        unnamed = NETWORK_NODE if kind(label) is DeviceKind.NETWORK_SWITCH else 0
         return Device(
             label,
             kind(label),
-            int(host[1]) if host else node,
+            int(prefix[1]) if prefix else unnamed,
             int(number[1]) if number else 0,
         )
 

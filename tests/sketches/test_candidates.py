@@ -77,7 +77,7 @@ def test_a_nic_down_leaves_its_rail_and_the_gpus_share_what_is_left() -> None:
     assert [edge.dst for edge in pruned.edges if edge.src == 1] == [0]
 
 
-def test_many_dropped_pairs_are_counted_per_host() -> None:
+def test_many_dropped_pairs_are_counted_per_node() -> None:
     pruned = _by_name(cluster(8, 8, 8))["pruned"]
     counted = [edge for edge in pruned.dropped if edge.stage is PruningStage.TRANSFORMATION]
     assert len(counted) == 8
@@ -102,7 +102,7 @@ def test_pcie_boxes_use_all_pairs_over_shared_uplinks() -> None:
     assert sketch.symmetries == ((1, 2, 3, 0),)
 
 
-def test_one_gpu_and_separated_hosts_are_refused_by_name() -> None:
+def test_one_gpu_and_separated_nodes_are_refused_by_name() -> None:
     with pytest.raises(SketchError, match=r"has 1 GPU\(s\)"):
         sketch_candidates(pcie_box(1))
     apart = cluster(2, 2, 1, absent=frozenset({"n1/nic0"}))

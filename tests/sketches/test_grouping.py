@@ -33,7 +33,7 @@ def test_a_missing_nic_leaves_the_other_rails_alone() -> None:
     ]
 
 
-def test_hosts_without_matching_nics_get_a_fallback_that_says_so() -> None:
+def test_nodes_without_matching_nics_get_a_fallback_that_says_so() -> None:
     topology = cluster(2, 1, 1, nic_gb_per_s={(0, 0): 25.0, (1, 0): 100.0})
     *own, last = group_nics(topology, ("n0/nic0", "n1/nic0"))
     assert [group.nics for group in own] == [("n0/nic0",), ("n1/nic0",)]
@@ -53,7 +53,7 @@ def test_nics_that_do_not_reach_each_other_are_no_group() -> None:
     ),
     missing=st.sets(st.sampled_from([f"n{i}/nic{j}" for i in range(1, 4) for j in range(3)])),
 )
-def test_groups_partition_the_nics_match_in_bandwidth_and_join_all_hosts(
+def test_groups_partition_the_nics_match_in_bandwidth_and_join_all_nodes(
     speeds: dict[tuple[int, int], float], missing: set[str]
 ) -> None:
     topology = cluster(4, 3, 3, nic_gb_per_s=speeds, absent=frozenset(missing))
@@ -65,10 +65,10 @@ def test_groups_partition_the_nics_match_in_bandwidth_and_join_all_hosts(
     joined = {0}
     for _ in range(4):
         for group in groups:
-            hosts = {topology.device[nic].node for nic in group.nics}
-            assert len(hosts) == len(group.nics)
-            if hosts & joined:
-                joined |= hosts
+            nodes = {topology.device[nic].node for nic in group.nics}
+            assert len(nodes) == len(group.nics)
+            if nodes & joined:
+                joined |= nodes
     assert joined == {nic.node for nic in topology.nics}
     for group in own:
         bandwidths = [nic_gb_per_s(topology, nic) for nic in group.nics]

@@ -24,7 +24,7 @@ def test_what_is_written_is_read_back() -> None:
         ({"schema_version": 2}, "schema_version: Input should be 1"),
         ({"colour": 1}, "colour: Extra inputs are not permitted"),
         ({"node_of_rank": [0]}, "node_of_rank: List should have at least 2 items"),
-        ({"node_of_rank": [0, 0, 2]}, "number the hosts 0, 1, ... without a gap"),
+        ({"node_of_rank": [0, 0, 2]}, "number the nodes 0, 1, ... without a gap"),
         ({"node_of_rank": [0, 0]}, "must connect two different ranks below 2"),
         ({"ports": []}, "names port pcie:n0/gpu0>n0/pcie_switch0, which is not listed"),
         ({"symmetries": [[0, 0, 1]]}, "symmetries.0 does not map edges"),

@@ -36,7 +36,7 @@ def test_a_slower_link_breaks_the_symmetry_and_noise_does_not() -> None:
     assert find_symmetries(noisy) == ((1, 2, 3, 0),)
 
 
-def test_hosts_turn_and_ranks_turn_inside_all_hosts_at_once() -> None:
+def test_nodes_turn_and_ranks_turn_inside_all_nodes_at_once() -> None:
     pruned = sketch_candidates(cluster(3, 4, 4))[0]
     assert pruned.symmetries == (
         (4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3),
@@ -57,7 +57,7 @@ def test_ports_must_map_one_to_one() -> None:
     assert not is_symmetry(replace(sketch, ports=wider), (1, 0))
 
 
-def test_a_map_that_mixes_hosts_is_none() -> None:
+def test_a_map_that_mixes_nodes_is_none() -> None:
     four = _direct(4, {(a, b): 1.0 for a in range(4) for b in range(4) if a != b})
     split = replace(four, node_of_rank=(0, 0, 1, 1))
     assert is_symmetry(four, (0, 2, 1, 3))

@@ -38,7 +38,7 @@ def test_a_switch_gives_every_rank_its_port_and_no_more() -> None:
         assert latency_bound_us(collective, sketch) == pytest.approx(0.7)
 
 
-def test_two_hosts_are_bound_by_the_nics_between_them() -> None:
+def test_two_nodes_are_bound_by_the_nics_between_them() -> None:
     sketch = switched(2, 8)
     # 64 pairs each way over 8 NICs of 25 GB/s; a broadcast can use all 8 NICs.
     assert algbw_bound_gb_per_s(Collective.ALLTOALL, sketch) == pytest.approx(16 * 200 / 64)
@@ -95,19 +95,19 @@ def test_symmetries_change_no_bound(collective: Collective) -> None:
 
 
 @pytest.mark.parametrize("collective", KNOWN)
-def test_many_hosts_are_bounded_by_their_nics(collective: Collective) -> None:
+def test_many_nodes_are_bounded_by_their_nics(collective: Collective) -> None:
     sketch = switched(12, 8)
-    per_host = 8 * 25.0
+    per_node = 8 * 25.0
     expected = {
-        Collective.ALL_GATHER: per_host * 96 / 88,
-        Collective.REDUCE_SCATTER: per_host * 96 / 88,
-        Collective.ALLTOALL: per_host * 96 / (8 * 88),
-        Collective.BROADCAST: per_host,
-        Collective.REDUCE: per_host,
+        Collective.ALL_GATHER: per_node * 96 / 88,
+        Collective.REDUCE_SCATTER: per_node * 96 / 88,
+        Collective.ALLTOALL: per_node * 96 / (8 * 88),
+        Collective.BROADCAST: per_node,
+        Collective.REDUCE: per_node,
     }
     bound = algbw_bound_gb_per_s(collective, sketch, root=5)
     if collective is Collective.ALL_REDUCE:
-        assert per_host / 2 <= bound <= per_host
+        assert per_node / 2 <= bound <= per_node
     else:
         assert bound == pytest.approx(expected[collective])
 
@@ -119,7 +119,7 @@ MODELS = (
 )
 SKETCHES: dict[str, Sketch] = {
     "switch": switched(1, 4),
-    "hosts": switched(2, 4),
+    "nodes": switched(2, 4),
     "mesh": hybrid_cube_mesh(),
     "torus": torus(3),
     "shared_nic": whole_machine(cluster(2, 4, 2)),
