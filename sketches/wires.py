@@ -57,8 +57,8 @@ def wire(topology: Topology, src: int, dst: int, links: Sequence[Link]) -> Wire:
 def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]:
     """Edges by (src, dst) and ports by name, without ports that can never be what limits.
 
-    Those are PCIe, socket and network links that one edge alone passes, or whose edges all pass another
-    port that is not wider.
+    Those are PCIe, socket and network links that one edge alone passes, or whose edges all pass
+    another port that is not wider.
     """
     ordered = sorted(wires, key=lambda one: (one.edge.src, one.edge.dst))
     users: dict[Port, set[int]] = {}
