@@ -95,7 +95,7 @@ class CompiledSchedule:
             DefectError: The schedule deadlocks with `model.fifo_slots`.
         """
         chunk_bytes = size_bytes / self._chunks_per_loop
-        tiles = chunk_bytes * self._largest_message / model.instances / model.slot_bytes
+        tiles = self.largest_message_bytes(size_bytes, model.instances) / model.slot_bytes
         if tiles <= 1:
             return model.launch_us + self._run(1, chunk_bytes, model)
         exact, each_further_us = self._steady_state(model)
@@ -105,6 +105,10 @@ class CompiledSchedule:
                 return model.launch_us + below + share * (above - below)
         most, longest = exact[-1]
         return model.launch_us + longest + (tiles - most) * each_further_us
+
+    def largest_message_bytes(self, size_bytes: int, instances: int) -> float:
+        """Payload of the largest message of one instance; slots beyond it change nothing."""
+        return size_bytes / self._chunks_per_loop * self._largest_message / instances
 
     def _steady_state(self, model: ExecutionModel) -> _SteadyState:
         """Times of full tiles; kept, because every size above one slot needs the same."""

@@ -1,8 +1,8 @@
 """Schedule candidates for an operation: expert and synthesized, on every sketch, all verified.
 
-More candidates than a search can try are made; kept are those that are fastest somewhere in the
-model (for some size, protocol and channel count). What is kept is written as MSCCL XML with an
-index, so a run that continues reads its schedules instead of synthesizing them again.
+More candidates than a search can try are made. For each size those stay that are near the fastest
+in the model; the search for that size looks at no others. What stays is written as MSCCL XML with
+an index, so a run that continues reads its schedules instead of synthesizing them again.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
-
-from synthesizer.synthesize import SynthesisOptions, synthesize
 
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
@@ -21,26 +20,29 @@ from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.simulator import CompiledSchedule, ExecutionModel, compile_schedule
+from synthesizer.synthesize import SynthesisOptions, synthesize
 from synthesizer.verifier import verify
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import WorkspaceError
 from tuccl.workspace import read_text_if_present
 
 _INDEX_VERSION = 1
-_MAX_KEPT = 6
-_MODELS = tuple(
-    ExecutionModel(
-        launch_us=2.5,
-        step_overhead_us=overhead_us,
-        threadblock_gb_per_s=rate,
-        wire_efficiency=efficiency,
-        slot_bytes=512 << 10,
-        instances=instances,
-    )
-    for overhead_us, rate, efficiency in ((0.45, 9.0, 0.40), (1.1, 22.0, 0.77))
-    for instances in (1, 8)
+_NEAR = 1.25
+"""A candidate up to that many times slower than the best in the model may win in truth."""
+_MOST_PER_SIZE = 3
+_LOW_LATENCY = ExecutionModel(
+    launch_us=2.5, step_overhead_us=0.45, threadblock_gb_per_s=9.0, wire_efficiency=0.40
 )
-"""A low-latency and a bandwidth protocol, with few channels and with many."""
+_BANDWIDTH = ExecutionModel(
+    launch_us=2.5,
+    step_overhead_us=1.1,
+    threadblock_gb_per_s=22.0,
+    wire_efficiency=0.77,
+    slot_bytes=512 << 10,
+    instances=8,
+)
+_SMALL_BYTES = 256 << 10
+_LARGE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Candidate:
     algorithm: Algorithm
     sketch: Sketch
     origin: str
-    """`expert`, or `synthesized for SIZE` with the solver's gap."""
+    """Expert or synthesized, on which sketch, with the solver's gap."""
+    promising_bytes: tuple[int, ...] = ()
+    """Sizes that it is worth trying for."""
 
     @property
     def content_hash(self) -> str:
@@ -64,7 +68,7 @@ def make_candidates(
     sizes_bytes: Sequence[int],
     options: SynthesisOptions,
 ) -> tuple[Candidate, ...]:
-    """Verified candidates that are fastest somewhere, in a fixed order.
+    """Verified candidates that promise something for some size, in a fixed order.
 
     Raises:
         DefectError: when an expert algorithm of ours fails its proof.
@@ -77,7 +81,7 @@ def make_candidates(
             if not verdict.proved:
                 raise DefectError(f"{candidate.algorithm.name}: {verdict.describe()}")
             found.setdefault(candidate.content_hash, candidate)
-    return _fastest_somewhere(list(found.values()), sizes_bytes)
+    return _promising(list(found.values()), sizes_bytes)
 
 
 def _on_sketch(
@@ -99,20 +103,39 @@ def _on_sketch(
         yield Candidate(result.algorithm, sketch, origin)
 
 
-def _fastest_somewhere(
+def _promising(
     candidates: Sequence[Candidate], sizes_bytes: Sequence[int]
 ) -> tuple[Candidate, ...]:
-    """Those that win most often in the model, among those that win at all."""
-    compiled: list[CompiledSchedule] = [compile_schedule(c.algorithm, c.sketch) for c in candidates]
-    wins = [0] * len(candidates)
+    """The few that are near the fastest for a size, each with those sizes."""
+    compiled = [compile_schedule(c.algorithm, c.sketch) for c in candidates]
+    sizes: list[list[int]] = [[] for _ in candidates]
     for size_bytes in sizes_bytes:
-        for model in _MODELS:
-            times = [schedule.time_us(size_bytes, model) for schedule in compiled]
-            if times:
-                wins[times.index(min(times))] += 1
-    order = sorted(range(len(candidates)), key=lambda i: (-wins[i], i))
-    kept = sorted(i for i in order[:_MAX_KEPT] if wins[i])
-    return tuple(candidates[i] for i in kept)
+        slowdowns = _slowdowns(compiled, size_bytes)
+        order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
+        for i in order[:_MOST_PER_SIZE]:
+            if slowdowns[i] <= _NEAR:
+                sizes[i].append(size_bytes)
+    return tuple(
+        replace(candidate, promising_bytes=tuple(found))
+        for candidate, found in zip(candidates, sizes, strict=True)
+        if found
+    )
+
+
+def _slowdowns(compiled: Sequence[CompiledSchedule], size_bytes: int) -> list[float]:
+    """Each schedule's time over the fastest's, under the model that favours it most.
+
+    Small sizes are judged by a low-latency protocol, large ones by a bandwidth protocol with many
+    channels, those between by both.
+    """
+    models = [_LOW_LATENCY] if size_bytes < _LARGE_BYTES else []
+    models += [_BANDWIDTH] if size_bytes > _SMALL_BYTES else []
+    slowdowns = [inf] * len(compiled)
+    for model in models:
+        times = [schedule.time_us(size_bytes, model) for schedule in compiled]
+        best = min(times, default=inf)
+        slowdowns = [min(s, time / best) for s, time in zip(slowdowns, times, strict=True)]
+    return slowdowns
 
 
 def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
@@ -132,6 +155,7 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
                 "file": file,
                 "sketch": candidate.sketch.name,
                 "origin": candidate.origin,
+                "promising_bytes": list(candidate.promising_bytes),
             }
         )
     index = {"version": _INDEX_VERSION, "schedules": rows}
@@ -164,7 +188,8 @@ def _load_candidate(directory: Path, row: dict[str, str], sketches: dict[str, Sk
     if text is None:
         raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
     algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
-    candidate = Candidate(algorithm, sketches[row["sketch"]], row["origin"])
+    promising = tuple(map(int, row["promising_bytes"]))
+    candidate = Candidate(algorithm, sketches[row["sketch"]], row["origin"], promising)
     if candidate.content_hash != row["schedule"]:
         raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
     return candidate

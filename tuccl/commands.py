@@ -207,7 +207,7 @@ def _explanation_lines(found: Explanation, table: Table) -> list[str]:
     lines += [
         f"  measured at {format_size(found.tuned_bytes)}: stock NCCL {evidence['stock_us']:.2f} us",
         f"  {evidence['why']}",
-        f"  searched: {effort}, {evidence['cycles']} cycles",
+        f"  searched: {effort}",
     ]
     lines += [
         f"  rejected: {other['config']}, {other['time_us']:.2f} us, {other['ratio']:.3f}x"

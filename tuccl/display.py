@@ -52,7 +52,7 @@ def print_table(table: Table, report: dict[str, Any]) -> None:
     backend = report["backend"]
     title = f"{table.topology_name}: tuned against stock NCCL ({backend} backend)"
     shown = RichTable(title=title, title_justify="left", header_style="bold")
-    shown.add_column("operation")
+    shown.add_column("operation", no_wrap=True)
     for heading in ("size", "default us", "tuned us", "speedup", "NCCL alone us"):
         shown.add_column(heading, justify="right")
     shown.add_column("what runs", no_wrap=True)

@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sketches.sketch_json import sketch_to_json
-from synthesizer.synthesize import SynthesisOptions
-
 from lookup_tables.bundle import bundle_bytes
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import Operation, Table
@@ -21,7 +18,9 @@ from probes.topology import Topology
 from probes.topology_json import topology_to_json
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
+from sketches.sketch_json import sketch_to_json
 from synthesizer.collectives import Collective
+from synthesizer.synthesize import SynthesisOptions
 from tuccl.atomic_file import write_atomically
 from tuccl.backends.figures import communicator_shape
 from tuccl.backends.simulated import SimulatedBackend
@@ -29,6 +28,7 @@ from tuccl.candidates import Candidate, load_candidates, make_candidates, save_c
 from tuccl.errors import WorkspaceError
 from tuccl.measurement_log import MeasurementLog
 from tuccl.results import Origin, build_table, report_json
+from tuccl.search.config import Task
 from tuccl.settings import RunSettings
 from tuccl.tuning import tune
 from tuccl.workspace import RunRecord, Workspace
@@ -152,12 +152,13 @@ def _tune(
         seed=settings.seed,
         spread=settings.spread,
     )
-    hashes = {
-        operation: [candidate.content_hash for candidate in found]
-        for operation, found in candidates.items()
-    }
+
+    def schedules_for(task: Task) -> list[str]:
+        found = candidates.get(task.operation, ())
+        return [c.content_hash for c in found if task.size_bytes in c.promising_bytes]
+
     with MeasurementLog(workspace.measurements, backend, record.identity) as log:
-        tuning = tune(settings, communicator_shape(topology), hashes, log, progress)
+        tuning = tune(settings, communicator_shape(topology), schedules_for, log, progress)
     origin = Origin(record.tuned_at, backend.versions)
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
     write_atomically(workspace.report, report_json(tuning, candidates, backend.name))

@@ -166,10 +166,9 @@ def _key_report(key: KeyResult) -> dict[str, Any]:
         "builtin": _comparison_report(decision.builtin),
         "schedule": _comparison_report(decision.schedule),
         "rejected": [_comparison_report(comparison) for comparison in decision.rejected],
-        "configs_tried": key.search.configs_tried,
-        "repeats_measured": key.search.repeats_measured,
-        "cycles": key.search.cycles,
-        "converged": key.search.converged,
+        "configs_tried": sum(found.configs_tried for found in key.searches),
+        "repeats_measured": sum(found.repeats_measured for found in key.searches),
+        "converged": all(found.converged for found in key.searches),
         "why": explain_decision(decision),
     }
 

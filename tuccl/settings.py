@@ -37,7 +37,7 @@ class RunSettings:
     """Relative noise of the simulated backend."""
     solver_seconds: float = 10.0
     """Limit of one call of the solver."""
-    cycles: int = 2
+    cycles: int = 1
     """Most passes of a search over its brackets."""
 
     def identity(self, fingerprint: str) -> str:

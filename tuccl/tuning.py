@@ -1,10 +1,10 @@
 """Tuning: the searches for all keys, the common process profile, and the decision for each key.
 
-Three passes over the keys. The first searches NCCL's built-in settings freely, as if every key
-could have its own process profile; from its winners one profile is chosen for all. The second
-searches again under that profile, with the schedules beside the built-ins, starting from what the
-first found and from the winners of the size before. The third confirms the finalists against stock
-NCCL.
+First NCCL's built-in settings are searched freely, as if every key could have its own process
+profile, and from the winners one profile is chosen for all keys. Then the built-ins are searched
+again under that profile, and the schedules beside them: apart, because a job without the executor
+needs the best built-in even where a schedule is faster. Last the finalists of both are confirmed
+against stock NCCL. Every search starts from the winners of the size before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.decision import Decision, decide
 from tuccl.measurement_log import MeasurementLog
 from tuccl.profile import ProcessProfile, choose_profile
@@ -34,7 +34,8 @@ class KeyResult:
     """Everything that is known about one key."""
 
     task: Task
-    search: SearchResult
+    searches: tuple[SearchResult, ...]
+    """Of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
 
 
@@ -49,7 +50,7 @@ class TuningResult:
 def tune(
     settings: RunSettings,
     shape: Shape,
-    schedules: Mapping[Operation, Sequence[str]],
+    schedules: Callable[[Task], Sequence[str]],
     log: MeasurementLog,
     progress: Progress,
 ) -> TuningResult:
@@ -58,7 +59,7 @@ def tune(
     Args:
         settings: Operations, sizes, seed, budget.
         shape: Of the communicator.
-        schedules: Content hashes of the candidates by operation.
+        schedules: Content hashes of the candidates for a task.
         log: Measures and remembers.
         progress: Told after each key.
     """
@@ -67,71 +68,75 @@ def tune(
         for operation in settings.operations
         for size_bytes in settings.sizes_bytes
     ]
-    free = _free_search(tasks, settings, log, progress)
-    progress("process profile", 0, 1)
-    profile = choose_profile(free, log.samples)
-    progress("process profile", 1, 1)
-    found = _search_under_profile(tasks, free, profile, schedules, settings, log, progress)
+
+    def searched(stage: str, space_of: Callable[[Task], Space], warm: _Rankings) -> _Results:
+        return _search_all(stage, tasks, space_of, warm, settings, log, progress)
+
+    free = searched("any profile", lambda task: Space("nccl", nccl_families(task.operation)), {})
+    rankings = _rankings(free)
+    profile = choose_profile(rankings, log.samples)
+    applied = {
+        task: [profile.applied_to(config) for config in configs]
+        for task, configs in rankings.items()
+    }
+    builtins = searched("one profile", lambda task: _under(profile, task), applied)
+    executor = searched(
+        "schedules' parameters",
+        lambda task: Space("executor", executor_families(schedules(task))),
+        {},
+    )
     keys = []
     for done, task in enumerate(tasks):
         progress("confirmation", done, len(tasks))
-        keys.append(KeyResult(task, found[task], _decide(task, found[task], profile, log)))
+        found = [results[task] for results in (builtins, executor) if task in results]
+        keys.append(KeyResult(task, tuple(found), _decide(task, found, profile, log)))
     progress("confirmation", len(tasks), len(tasks))
     return TuningResult(profile, tuple(keys))
 
 
-def _free_search(
-    tasks: Sequence[Task], settings: RunSettings, log: MeasurementLog, progress: Progress
-) -> dict[Task, list[Config]]:
-    """Built-in configurations of each key, best first, every key free in its profile."""
-    rankings: dict[Task, list[Config]] = {}
-    for done, task in enumerate(tasks):
-        progress("search, any profile", done, len(tasks))
-        space = Space("nccl", nccl_families(task.operation))
-        warm = _of_smaller_size(task, rankings)
-        options = _options(settings, "free", task)
-        result = search(space, _measure_of(log, task), options, warm)
-        rankings[task] = [ranked.config for ranked in result.ranking]
-    progress("search, any profile", len(tasks), len(tasks))
-    return rankings
+_Results = dict[Task, SearchResult]
+_Rankings = Mapping[Task, Sequence[Config]]
 
 
-def _search_under_profile(
+def _search_all(
+    stage: str,
     tasks: Sequence[Task],
-    free: Mapping[Task, Sequence[Config]],
-    profile: ProcessProfile,
-    schedules: Mapping[Operation, Sequence[str]],
+    space_of: Callable[[Task], Space],
+    warm: _Rankings,
     settings: RunSettings,
     log: MeasurementLog,
     progress: Progress,
-) -> dict[Task, SearchResult]:
-    results: dict[Task, SearchResult] = {}
-    rankings: dict[Task, list[Config]] = {}
+) -> _Results:
+    """Search every key that has a space, starting from `warm` and from the next smaller size."""
+    results: _Results = {}
     for done, task in enumerate(tasks):
-        progress("search, one profile", done, len(tasks))
-        families = (
-            *nccl_families(task.operation),
-            *executor_families(schedules.get(task.operation, ())),
-        )
-        space = with_profile(
-            Space("nccl+executor", families), profile.nthreads, profile.buffer_bytes
-        )
-        warm = [profile.applied_to(config) for config in free[task][:_WARM]]
-        warm += _of_smaller_size(task, rankings)
-        options = _options(settings, "profile", task)
-        results[task] = search(space, _measure_of(log, task), options, warm)
-        rankings[task] = [ranked.config for ranked in results[task].ranking]
-    progress("search, one profile", len(tasks), len(tasks))
+        progress(stage, done, len(tasks))
+        space = space_of(task)
+        if not space.families:
+            continue
+        known = [*warm.get(task, ())[:_WARM], *_of_smaller_size(task, results)]
+        options = _options(settings, stage, task)
+        results[task] = search(space, _measure_of(log, task), options, known)
+    progress(stage, len(tasks), len(tasks))
     return results
 
 
+def _under(profile: ProcessProfile, task: Task) -> Space:
+    free = Space("nccl", nccl_families(task.operation))
+    return with_profile(free, profile.nthreads, profile.buffer_bytes)
+
+
+def _rankings(results: _Results) -> dict[Task, list[Config]]:
+    return {task: [ranked.config for ranked in result.ranking] for task, result in results.items()}
+
+
 def _decide(
-    task: Task, found: SearchResult, profile: ProcessProfile, log: MeasurementLog
+    task: Task, found: Sequence[SearchResult], profile: ProcessProfile, log: MeasurementLog
 ) -> Decision:
-    configs = [ranked.config for ranked in found.ranking]
+    finalists = [ranked.config for result in found for ranked in result.ranking[:_FINALISTS]]
     return decide(
-        builtins=[config for config in configs if not config.is_schedule][:_FINALISTS],
-        schedules=[config for config in configs if config.is_schedule][:_FINALISTS],
+        builtins=[config for config in finalists if not config.is_schedule],
+        schedules=[config for config in finalists if config.is_schedule],
         profile_default=profile.default,
         measure=_measure_of(log, task),
         first=MracoOptions().max_repeats,
@@ -145,17 +150,17 @@ def _measure_of(log: MeasurementLog, task: Task) -> Callable[[Config, int], tupl
     return measure
 
 
-def _of_smaller_size(task: Task, rankings: Mapping[Task, Sequence[Config]]) -> list[Config]:
+def _of_smaller_size(task: Task, results: _Results) -> list[Config]:
     """Elites of the next smaller size of the same operation."""
     smaller = [
         other
-        for other in rankings
+        for other in results
         if other.operation is task.operation and other.size_bytes < task.size_bytes
     ]
     if not smaller:
         return []
     nearest = max(smaller, key=lambda other: other.size_bytes)
-    return list(rankings[nearest][:_WARM])
+    return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
 
 
 def _options(settings: RunSettings, stage: str, task: Task) -> MracoOptions:
