@@ -18,7 +18,7 @@ from synthesizer.orbits import rank_orbits
 from synthesizer.resources import Hop, Resources
 from synthesizer.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.routing import Routing
-from synthesizer.solver import add_binary, add_variable, solve
+from synthesizer.solver import SolveStatus, add_binary, add_variable, solve
 
 MAX_PATHS = 12
 """Paths considered per pair, fastest first."""
@@ -77,7 +77,8 @@ def route_pairs(sketch: Sketch, costs: Resources, time_limit_s: float, gap: floa
         trees[family] = RouteTree(family.orbit.representative, paths[family][best])
     found = expand(trees)
     bound = outcome.bound if outcome.bound == outcome.bound else 0.0
-    routing = Routing(found, least_time_us(found, costs), bound, outcome.status)
+    limit_hit = outcome.status is not SolveStatus.OPTIMAL
+    routing = Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
     return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found))
 
 

@@ -107,7 +107,8 @@ def make_plan(request: PlanRequest) -> Plan:
 
 def _fallback(routing: Routing) -> str | None:
     if routing.status is None:
-        return "routed one source after another: too many variables to solve together"
+        until = ", until the time limit" if routing.limit_hit else ""
+        return f"routed one tree after another{until}: too many variables to solve together"
     if routing.status is SolveStatus.OPTIMAL:
         return None
     if routing.status is SolveStatus.FEASIBLE:

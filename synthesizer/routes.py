@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from synthesizer.orbits import Orbit, Permutation
@@ -56,7 +56,7 @@ class Family:
         return tuple((image[hop[0]], image[hop[1]]) for image in self.orbit.images)
 
 
-def expand(trees: dict[Family, RouteTree]) -> tuple[RouteTree, ...]:
+def expand(trees: Mapping[Family, RouteTree]) -> tuple[RouteTree, ...]:
     """All trees of all sources, ordered by source, then by index."""
     images = [
         (image[family.orbit.representative], family.index, tree.image(image))

@@ -32,6 +32,12 @@ _SHALLOW = 0.01
 
 _HORIZON_SLACK = 1 + 1e-6
 
+_MAX_SWEEPS = 8
+
+_PRICE_EXPONENT = 8
+"""Time on a resource is charged by what its load becomes relative to the busiest, to this power: a
+tree that can't shorten T alone still leaves the places where T is made."""
+
 
 @dataclass(frozen=True)
 class Routing:
@@ -44,6 +50,8 @@ class Routing:
     """No choice of as many trees under these symmetries ends sooner; 0 when nothing is proved."""
     status: SolveStatus | None
     """None when the solver was asked for less than the whole problem."""
+    limit_hit: bool
+    """Whether a limit of time or nodes ended the search; then the result may vary with speed."""
 
 
 def route_trees(
@@ -66,16 +74,17 @@ def route_trees(
         SolverError: No solver works.
     """
     if len(start) * len(costs.of_edge) > MAX_BINARIES:
-        trees = _one_by_one(sketch, costs, start, time_limit_s, gap)
+        trees, limit_hit = _one_by_one(sketch, costs, start, time_limit_s, gap)
         found = expand(trees)
-        return Routing(found, least_time_us(found, costs), 0.0, None)
+        return Routing(found, least_time_us(found, costs), 0.0, None, limit_hit)
     outcome, trees = _solve_families(sketch, costs, start, {}, time_limit_s, gap)
     bound = 0.0
     if outcome.bound == outcome.bound:
         # Arrivals are at most T, so T alone is at least this.
         bound = max(0.0, outcome.bound / (1 + _SHALLOW))
     found = expand(trees)
-    return Routing(found, least_time_us(found, costs), bound, outcome.status)
+    limit_hit = outcome.status in {SolveStatus.FEASIBLE, SolveStatus.NO_SOLUTION}
+    return Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
 
 
 def _one_by_one(
@@ -84,20 +93,31 @@ def _one_by_one(
     start: Mapping[Family, RouteTree],
     time_limit_s: float,
     gap: float,
-) -> dict[Family, RouteTree]:
-    """Lays one family's tree after another beside those laid before, as long as time lasts."""
+) -> tuple[dict[Family, RouteTree], bool]:
+    """Chooses each family's tree anew beside all others, in turn, until none changes any more.
+
+    Gives the best trees met and whether the time limit cut the search short.
+    """
     left = time_limit_s
-    laid: dict[Family, RouteTree] = {}
-    for family, tree in start.items():
-        if left <= 0:
-            laid[family] = tree
-            continue
-        share = min(left, 2 * time_limit_s / len(start))
-        outcome, better = _solve_families(sketch, costs, {family: tree}, laid, share, gap)
-        left -= outcome.seconds
-        laid |= better
-    before, after = (least_time_us(expand(trees), costs) for trees in (dict(start), laid))
-    return laid if after < before else dict(start)
+    laid = dict(start)
+    best, best_us = dict(start), least_time_us(expand(laid), costs)
+    for _ in range(_MAX_SWEEPS):
+        before = dict(laid)
+        for family in start:
+            if left <= 0:
+                return best, True
+            others = {other: tree for other, tree in laid.items() if other != family}
+            mine = {family: laid[family]}
+            share = min(left, 2 * time_limit_s / len(start))
+            outcome, mine = _solve_families(sketch, costs, mine, others, share, gap)
+            left -= outcome.seconds
+            laid |= mine
+        now_us = least_time_us(expand(laid), costs)
+        if now_us < best_us:
+            best, best_us = dict(laid), now_us
+        if laid == before:
+            break
+    return best, False
 
 
 def _solve_families(
@@ -141,7 +161,7 @@ class _Model:
             arrivals += self._add_tree(f, family)
         self._add_loads(base_us)
         mean = pulp.lpSum(arrivals) * (_SHALLOW / max(1, len(arrivals)))
-        self.problem.setObjective(self._end + mean)
+        self.problem.setObjective(self._end + mean + self._charges(base_us))
 
     def trees(self) -> dict[Family, RouteTree]:
         """The trees of the solution."""
@@ -153,6 +173,21 @@ class _Model:
             family: tree_from_hops(family.orbit.representative, hops[f])
             for f, family in enumerate(self.families)
         }
+
+    def _charges(self, base_us: Sequence[float]) -> pulp.LpAffineExpression:
+        """What the hops cost on resources that fixed trees load already; nothing without those."""
+        busiest = max(base_us)
+        if busiest <= 0:
+            return pulp.lpSum([])
+        busy = self._costs.busy_us
+        charge = [
+            busy[r] * min(1.0, (load + busy[r]) / busiest) ** _PRICE_EXPONENT
+            for r, load in enumerate(base_us)
+        ]
+        return pulp.lpSum(
+            sum(charge[r] for r in self._costs.of_edge[hop]) * taken
+            for (_, hop), taken in self._taken.items()
+        )
 
     def _add_tree(self, f: int, family: Family) -> list[pulp.LpVariable]:
         source, ranks = family.orbit.representative, range(self._sketch.ranks)

@@ -123,11 +123,25 @@ def test_too_large_a_problem_is_routed_tree_by_tree_and_never_worse_than_its_sta
     assert routing.least_time_us <= least_time_us(expand(start), costs)
 
 
+def test_sweeps_find_the_balance_that_symmetry_would_have_given() -> None:
+    # Twice the speed between nodes, so that the switches bind: ten blocks through every port.
+    sketch = switched(2, 6, nic_gb_per_s=50.0, rotations=False)
+    block = 1e9 / 12
+    costs = resources(sketch, block)
+    start = balanced_trees(costs, _families(sketch))
+    routing = route_trees(sketch, costs, start, 20.0, 0.01)
+    assert routing.status is None
+    assert not routing.limit_hit
+    assert routing.least_time_us <= 11 * block / 300e3 + 0.7 + 1e-6
+    assert routing.least_time_us < least_time_us(expand(start), costs)
+
+
 def test_no_time_gives_the_start_back() -> None:
     sketch = torus(3)
     costs = resources(sketch, 1e6)
     start = soonest_trees(costs, _families(sketch), sketch.ranks)
     routing = route_trees(sketch, costs, start, 0.0, 0.0)
+    assert routing.limit_hit
     assert routing.least_time_us <= least_time_us(expand(start), costs)
 
 
