@@ -17,6 +17,9 @@ from probes.topology import Device, DeviceKind, LinkKind, Topology
 _SPEEDS = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
 _SPEEDS_SM90 = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
 """Channel speeds that NCCL's graph search tries, GB/s (NCCL 2.30, src/graph/search.cc)."""
+_DOUBLED_GB_PER_S = 25.0
+_NVLINK_SHARE = 0.82
+"""NCCL counts 20 to 20.6 GB/s for an NVLink of nominally 25 (NCCL 2.30, src/graph/topo.h)."""
 _MAX_CHANNELS = 16
 """Of the search, before channels are doubled."""
 
@@ -67,7 +70,8 @@ def machine_figures(topology: Topology) -> MachineFigures:
     generation = _generation(topology.gpus[0])
     fabric, intra = _intra(topology)
     nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
-    limit = intra if shape.nodes == 1 else min(intra, nics * nic_gb_per_s)
+    usable = intra * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
+    limit = usable if shape.nodes == 1 else min(usable, nics * nic_gb_per_s)
     channels, speed = _graph_channels(limit, generation)
     return MachineFigures(
         shape=shape,
@@ -165,13 +169,14 @@ def _graph_channels(limit_gb_per_s: float, generation: Generation) -> tuple[int,
     """Channels and their speed as NCCL's graph search would settle on.
 
     It takes the ladder's speed that fills most of the limit with at most 16 channels, and doubles
-    channels of 25 GB/s and more.
+    channels of 25 GB/s and more; of equal speeds that are doubled, the one with most channels.
     """
     modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
     best = (1, min(limit_gb_per_s, 3.0))
     for speed in _SPEEDS_SM90 if modern else _SPEEDS:
         channels = min(_MAX_CHANNELS, int(limit_gb_per_s // speed))
-        if channels * speed > best[0] * best[1] * 1.001:
+        gain = channels * speed / (best[0] * best[1])
+        if gain > 1.001 or (gain > 0.999 and speed >= _DOUBLED_GB_PER_S):
             best = (channels, speed)
     channels, speed = best
-    return (2 * channels, speed / 2) if speed >= 25.0 else (channels, speed)
+    return (2 * channels, speed / 2) if speed >= _DOUBLED_GB_PER_S else (channels, speed)

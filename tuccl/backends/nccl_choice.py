@@ -56,7 +56,8 @@ _TREE_CORRECTION = (
 )
 """By protocol and log2(bytes / 64)."""
 _DEFAULT_THREADS = {NcclProtocol.LL: 512, NcclProtocol.LL128: 640, NcclProtocol.SIMPLE: 512}
-_BYTES_PER_THREAD = {NcclProtocol.LL: 8, NcclProtocol.LL128: 8, NcclProtocol.SIMPLE: 64}
+BYTES_PER_THREAD = {NcclProtocol.LL: 8, NcclProtocol.LL128: 8, NcclProtocol.SIMPLE: 64}
+"""What a thread moves in one pass: below that, fewer channels and threads are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def shrink(
     """
     channels = min(max_channels or machine.channels, max(machine.channels, 1))
     threads = max_threads or _DEFAULT_THREADS[protocol]
-    per_thread = _BYTES_PER_THREAD[protocol]
+    per_thread = BYTES_PER_THREAD[protocol]
     if protocol is NcclProtocol.LL and algorithm is _RING:
         per_thread *= machine.shape.ranks
     while channels > 1 and size_bytes < channels * threads * per_thread:

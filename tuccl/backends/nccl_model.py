@@ -1,10 +1,10 @@
 """How long a built-in algorithm takes: a model of what the kernel does, not of what NCCL expects.
 
-Per call: a launch, then the steps of the algorithm one after another (each a hop and the copying of
-one piece), then the rest of the data behind the first pieces. Copying runs at the lesser of two
-rates: what a channel's threads move, and what the wire carries under this protocol, shared by all
-channels; over the network a channel uses one NIC, so few channels leave NICs idle. Pieces are an
-eighth of the protocol's buffer; each costs a synchronisation, so small buffers waste time.
+Per call: a launch, then the hops of the algorithm one after another, each with what the threads
+copy in one pass, then the rest of the data. Copying runs at the lesser of two rates: what a
+channel's threads move, and what the wire carries under this protocol, shared by all channels; over
+the network a channel uses one NIC, so few channels leave NICs idle. Pieces are an eighth of the
+protocol's buffer; each costs a synchronisation, so small buffers waste time.
 
 The constants were read off our own measurements on four H200 (NVLink 4, NCCL 2.28.9) and scale with
 the link; `tuccl calibrate` is where they will come from.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.backends.figures import Fabric, MachineFigures
-from tuccl.backends.nccl_choice import Choice, ring_steps
+from tuccl.backends.nccl_choice import BYTES_PER_THREAD, Choice, ring_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,6 @@ def builtin_time_us(
         buffer_bytes: NCCL_BUFFSIZE and its kin, 0 for NCCL's own.
     """
     costs = COSTS[choice.protocol]
-    shape = machine.shape
     hops, network_hops, traffic = _work(operation, size_bytes, choice.algorithm, machine)
     hop_us = costs.nvlink_hop_us if machine.fabric is Fabric.NVLINK else costs.pci_hop_us
     network_us = costs.network_hop_us + machine.network_latency_us
@@ -84,9 +83,9 @@ def builtin_time_us(
         rate, wire = rate * _TREE_PENALTY, wire * _TREE_PENALTY
     piece_bytes = (buffer_bytes or costs.buffer_bytes) / _PIECES_PER_BUFFER
     channel_bytes = traffic / choice.nchannels
-    pieces = max(hops, math.ceil(channel_bytes / piece_bytes))
-    syncs = pieces - hops if shape.ranks > 1 else 0
-    channel_us = channel_bytes / (1e3 * rate) + syncs * _PIECE_SYNC_US
+    behind = max(0.0, channel_bytes - hops * choice.nthreads * BYTES_PER_THREAD[choice.protocol])
+    syncs = max(0, math.ceil(channel_bytes / piece_bytes) - hops)
+    channel_us = behind / (1e3 * rate) + syncs * _PIECE_SYNC_US
     return latency_us + max(channel_us, traffic / (1e3 * wire))
 
 

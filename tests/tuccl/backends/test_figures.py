@@ -1,0 +1,39 @@
+import pytest
+
+from lookup_tables.table import Shape
+from probes.read import read_topology
+from probes.replicate import Network, NetworkLayout, replicate
+from probes.shipped import shipped_machines
+from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.backends.figures import Fabric, Generation, machine_figures
+
+
+def test_four_h200_have_the_24_channels_that_nccl_finds_there() -> None:
+    figures = machine_figures(read_topology(shipped_machines()["h200-4gpu"]))
+    assert figures.shape == Shape(4, 1, 4)
+    assert (figures.fabric, figures.generation) == (Fabric.NVLINK, Generation.HOPPER)
+    assert figures.intra_gb_per_s == pytest.approx(450.0)
+    assert (figures.channels, figures.channel_gb_per_s) == (24, 15.0)
+
+
+@pytest.mark.parametrize("layout", list(NetworkLayout))
+def test_two_a100_machines_have_eight_nics_of_25_gb_per_s_a_node(layout: NetworkLayout) -> None:
+    machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
+    figures = machine_figures(replicate(machine, 2, Network(latency_us=3.0, layout=layout)))
+    assert figures.shape == Shape(16, 2, 8)
+    assert figures.nics_per_node == 8
+    assert figures.nic_gb_per_s == pytest.approx(24.0), "PCIe gen 4 x16 carries less than the NIC"
+    assert figures.network_latency_us == pytest.approx(3.0)
+
+
+@requires_shared_data
+@pytest.mark.parametrize(
+    ("file", "fabric"),
+    [("rtx3090x8-dump.xml", Fabric.PCI), ("h800x8-dump.xml", Fabric.NVLINK),
+     ("rccl/topo_4p1h.xml", Fabric.NVLINK), ("azure-ncv4-a100x4-pcie.xml", Fabric.PCI)],
+)  # fmt: skip
+def test_real_machines_are_told_apart_by_what_joins_their_gpus(file: str, fabric: Fabric) -> None:
+    figures = machine_figures(read_topology(SHARED_DATA / "nccl_topo" / file))
+    assert figures.fabric is fabric
+    assert figures.channels >= 1
+    assert figures.intra_gb_per_s > 0
