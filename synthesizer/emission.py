@@ -99,14 +99,8 @@ def emit_programs(
     keys: Mapping[int, ThreadblockKey],
 ) -> tuple[GpuProgram, ...]:
     """Programs of all ranks for steps in a given global order and given threadblocks."""
-    # Numbered by their first step: whoever starts equals in this order follows the schedule's.
-    present = list(dict.fromkeys(keys[slot.instruction] for slot in order))
-    column = {key: i for i, key in enumerate(present)}
-    number: dict[ThreadblockKey, int] = {}
-    per_rank: dict[int, list[ThreadblockKey]] = {rank: [] for rank in range(program.ranks)}
-    for key in present:
-        number[key] = len(per_rank[key.rank])
-        per_rank[key.rank].append(key)
+    per_rank, number = _numbered(program.ranks, order, keys)
+    column = {key: i for i, key in enumerate(number)}
     scratch = _ScratchMap(program, dag, order)
     emitter = _Emitter(column, number)
     for slot in order:
@@ -139,6 +133,24 @@ def emit_programs(
         )
         for rank in range(program.ranks)
     )
+
+
+def _numbered(
+    ranks: int, order: tuple[Slot, ...], keys: Mapping[int, ThreadblockKey]
+) -> tuple[list[list[ThreadblockKey]], dict[ThreadblockKey, int]]:
+    """Threadblocks of each rank, and their ids.
+
+    They are numbered by their first step, so that whoever starts threadblocks in the order of their
+    ids follows the schedule's order.
+    """
+    per_rank: list[list[ThreadblockKey]] = [[] for _ in range(ranks)]
+    number: dict[ThreadblockKey, int] = {}
+    for slot in order:
+        key = keys[slot.instruction]
+        if key not in number:
+            number[key] = len(per_rank[key.rank])
+            per_rank[key.rank].append(key)
+    return per_rank, number
 
 
 class _ScratchMap:

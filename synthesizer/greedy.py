@@ -19,62 +19,68 @@ def soonest_trees(
     costs: Resources, families: Sequence[Family], ranks: int
 ) -> dict[Family, RouteTree]:
     """A spanning tree for every family; every source must reach every rank."""
-    onward: dict[int, list[int]] = {}
-    for a, b in costs.of_edge:
-        onward.setdefault(a, []).append(b)
-    free = [0.0] * len(costs.names)
-    arrival: dict[Family, dict[int, float]] = {
-        family: {family.orbit.representative: 0.0} for family in families
-    }
-    hops: dict[Family, list[Hop]] = {family: [] for family in families}
-    # What all images of a hop occupy together, once per family and edge.
-    usage = {
-        (f, hop): _usage(costs, family, hop)
-        for f, family in enumerate(families)
-        for hop in costs.of_edge
-    }
-
-    def finish(f: int, hop: Hop) -> float:
-        start = arrival[families[f]][hop[0]]
-        start = max([start, *(free[resource] for resource, _ in usage[f, hop])])
-        return start + costs.latency_us[hop]
-
-    queue = [
-        (finish(f, (family.orbit.representative, b)), f, family.orbit.representative, b)
-        for f, family in enumerate(families)
-        for b in onward.get(family.orbit.representative, ())
-    ]
-    heapq.heapify(queue)
+    growth = _Growth(costs, families)
     missing = len(families) * (ranks - 1)
-    while missing and queue:
-        promised, f, a, b = heapq.heappop(queue)
-        reached = arrival[families[f]]
-        if b in reached:
+    while missing and growth.queue:
+        promised, f, a, b = heapq.heappop(growth.queue)
+        if b in growth.arrival[f]:
             continue
-        now = finish(f, (a, b))
+        now = growth.finish(f, (a, b))
         if now > promised:
-            heapq.heappush(queue, (now, f, a, b))
+            heapq.heappush(growth.queue, (now, f, a, b))
             continue
-        begin = now - costs.latency_us[a, b]
-        for resource, busy in usage[f, (a, b)]:
-            free[resource] = max(free[resource], begin) + busy
-        reached[b] = now
-        hops[families[f]].append((a, b))
+        growth.take(f, (a, b), now)
         missing -= 1
-        for c in onward.get(b, ()):
-            if c not in reached:
-                heapq.heappush(queue, (finish(f, (b, c)), f, b, c))
     return {
-        family: RouteTree(family.orbit.representative, tuple(hops[family])) for family in families
+        family: RouteTree(family.orbit.representative, tuple(growth.hops[f]))
+        for f, family in enumerate(families)
     }
+
+
+class _Growth:
+    """Trees as they grow, and until when each resource is taken."""
+
+    def __init__(self, costs: Resources, families: Sequence[Family]) -> None:
+        sources = [family.orbit.representative for family in families]
+        self.arrival: list[dict[int, float]] = [{source: 0.0} for source in sources]
+        self.hops: list[list[Hop]] = [[] for _ in families]
+        self.queue: list[tuple[float, int, int, int]] = []
+        """(promised end, family, sender, receiver); promises may have become too early."""
+        self._costs = costs
+        self._onward = _onward(costs)
+        self._free = [0.0] * len(costs.names)
+        self._usage = {
+            (f, hop): _usage(costs, family, hop)
+            for f, family in enumerate(families)
+            for hop in costs.of_edge
+        }
+        for f, source in enumerate(sources):
+            self._offer(f, source)
+
+    def finish(self, f: int, hop: Hop) -> float:
+        """When a hop would end if it were taken next."""
+        free = (self._free[resource] for resource, _ in self._usage[f, hop])
+        return max([self.arrival[f][hop[0]], *free]) + self._costs.latency_us[hop]
+
+    def take(self, f: int, hop: Hop, end_us: float) -> None:
+        """Adds a hop to a tree, together with its images."""
+        begin = end_us - self._costs.latency_us[hop]
+        for resource, busy in self._usage[f, hop]:
+            self._free[resource] = max(self._free[resource], begin) + busy
+        self.arrival[f][hop[1]] = end_us
+        self.hops[f].append(hop)
+        self._offer(f, hop[1])
+
+    def _offer(self, f: int, rank: int) -> None:
+        for other in self._onward.get(rank, ()):
+            if other not in self.arrival[f]:
+                heapq.heappush(self.queue, (self.finish(f, (rank, other)), f, rank, other))
 
 
 def balanced_trees(costs: Resources, families: Sequence[Family]) -> dict[Family, RouteTree]:
     """A spanning tree for every family; every source must reach every rank."""
-    onward: dict[int, list[int]] = {}
-    for a, b in costs.of_edge:
-        onward.setdefault(a, []).append(b)
     load = [0.0] * len(costs.names)
+    onward = _onward(costs)
     return {family: _balanced_tree(costs, family, onward, load) for family in families}
 
 
@@ -101,6 +107,13 @@ def _balanced_tree(
         frontier |= {(b, c) for c in onward.get(b, ())}
         frontier = {hop for hop in frontier if hop[1] not in arrival}
     return RouteTree(source, tuple(hops))
+
+
+def _onward(costs: Resources) -> dict[int, list[int]]:
+    onward: dict[int, list[int]] = {}
+    for a, b in costs.of_edge:
+        onward.setdefault(a, []).append(b)
+    return onward
 
 
 def _usage(costs: Resources, family: Family, hop: Hop) -> tuple[tuple[int, float], ...]:

@@ -49,37 +49,46 @@ def route_pairs(sketch: Sketch, costs: Resources, time_limit_s: float, gap: floa
     paths = {
         family: _paths(costs, family.orbit.representative, family.index) for family in families
     }
-    problem = pulp.LpProblem("pairs", pulp.LpMinimize)
-    end = add_variable(problem, "T")
-    problem.setObjective(end)
-    loads: dict[int, dict[pulp.LpVariable, float]] = defaultdict(lambda: defaultdict(float))
-    chosen: dict[Family, list[pulp.LpVariable]] = {}
-    for f, family in enumerate(families):
-        options = [add_binary(problem, f"y_{f}_{p}") for p in range(len(paths[family]))]
-        chosen[family] = options
-        problem += pulp.lpSum(options) == 1
-        latencies = [sum(costs.latency_us[hop] for hop in path) for path in paths[family]]
-        problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, options, strict=True))
-        for path, option in zip(paths[family], options, strict=True):
-            for hop in path:
-                for image in family.image_hops(hop):
-                    for resource in costs.of_edge[image]:
-                        loads[resource][option] += costs.busy_us[resource]
-    for resource, uses in sorted(loads.items()):
-        load = pulp.lpSum(busy * option for option, busy in uses.items())
-        problem += end >= load + costs.least_alpha_us[resource]
+    problem, chosen = _program(costs, paths)
     outcome = solve(problem, time_limit_s, gap)
     trees = {}
-    for family in families:
+    for family, options in chosen.items():
         best = 0
         if outcome.solved:
-            best = max(range(len(chosen[family])), key=lambda p: chosen[family][p].varValue)
+            values = [option.varValue for option in options]
+            best = values.index(max(values))
         trees[family] = RouteTree(family.orbit.representative, paths[family][best])
     found = expand(trees)
     bound = outcome.bound if outcome.bound == outcome.bound else 0.0
     limit_hit = outcome.status is not SolveStatus.OPTIMAL
     routing = Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
     return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found))
+
+
+def _program(
+    costs: Resources, paths: dict[Family, list[tuple[Hop, ...]]]
+) -> tuple[pulp.LpProblem, dict[Family, list[pulp.LpVariable]]]:
+    """The integer program, and per pair the variables that choose its path."""
+    problem = pulp.LpProblem("pairs", pulp.LpMinimize)
+    end = add_variable(problem, "T")
+    problem.setObjective(end + 0)
+    loads: dict[int, dict[pulp.LpVariable, float]] = defaultdict(lambda: defaultdict(float))
+    chosen: dict[Family, list[pulp.LpVariable]] = {}
+    for f, (family, ways) in enumerate(paths.items()):
+        options = [add_binary(problem, f"y_{f}_{p}") for p in range(len(ways))]
+        chosen[family] = options
+        problem += pulp.lpSum(options) == 1
+        latencies = [sum(costs.latency_us[hop] for hop in way) for way in ways]
+        problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, options, strict=True))
+        for way, option in zip(ways, options, strict=True):
+            for hop in way:
+                for image in family.image_hops(hop):
+                    for resource in costs.of_edge[image]:
+                        loads[resource][option] += costs.busy_us[resource]
+    for resource, uses in sorted(loads.items()):
+        load = pulp.lpSum(busy * option for option, busy in uses.items())
+        problem += end >= load + costs.least_alpha_us[resource]
+    return problem, chosen
 
 
 def _paths(costs: Resources, source: int, target: int) -> list[tuple[Hop, ...]]:

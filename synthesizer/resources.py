@@ -88,11 +88,11 @@ def require_connected(sketch: Sketch, ends: Iterable[int], *, towards: bool = Fa
         first, then = (b, a) if towards else (a, b)
         onward.setdefault(first, []).append(then)
     for end in ends:
-        reached = {end: None}
+        reached = {end}
         queue = [end]
         for rank in queue:
             new = [other for other in onward.get(rank, ()) if other not in reached]
-            reached.update(dict.fromkeys(new))
+            reached.update(new)
             queue += new
         missing = [rank for rank in range(sketch.ranks) if rank not in reached]
         if missing:

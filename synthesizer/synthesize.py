@@ -110,16 +110,7 @@ def synthesize(
     if collective is Collective.ALLTOALL:
         return _synthesize_alltoall(sketch, size_bytes, options)
     if collective is Collective.ALL_REDUCE:
-        gather = _best_plan(Collective.ALL_GATHER, sketch, size_bytes, options, root)
-        same = SynthesisOptions(
-            options.time_limit_s,
-            options.gap,
-            gather.timed.per_source,
-            gather.timed.pieces,
-        )
-        scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same, root)
-        program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
-        return _finish(program, size_bytes, options, (scatter, gather))
+        return _synthesize_all_reduce(sketch, size_bytes, options)
     plan = _best_plan(collective, sketch, size_bytes, options, root)
     builders: dict[Collective, Callable[[], Program]] = {
         Collective.ALL_GATHER: lambda: gather_program(sketch.ranks, plan.timed),
@@ -181,6 +172,19 @@ def _best_plan(
     # The bound of any schedule holds for these routes too, and may say more than the solver did.
     proved = max(best.routing.bound_us, bound, latency_bound_us(collective, sketch, root))
     return replace(best, routing=replace(best.routing, bound_us=proved))
+
+
+def _synthesize_all_reduce(
+    sketch: Sketch, size_bytes: int, options: SynthesisOptions
+) -> SynthesisResult:
+    """Plans all_gather, then reduce_scatter with chunks of the same size."""
+    gather = _best_plan(Collective.ALL_GATHER, sketch, size_bytes, options, 0)
+    same = replace(
+        options, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
+    )
+    scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same, 0)
+    program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
+    return _finish(program, size_bytes, options, (scatter, gather))
 
 
 def _synthesize_alltoall(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import networkx as nx
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
+from synthesizer.algorithm import Algorithm
 from synthesizer.bounds import time_bound_us
 from synthesizer.collectives import Collective
+from synthesizer.emulator import expected_outputs, run
 from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.experts import expert_algorithms
 from synthesizer.lowering import lower
 from synthesizer.program import Program
 from synthesizer.simulator import ExecutionModel, compile_schedule
@@ -107,6 +114,56 @@ def test_granularity_can_be_asked_for() -> None:
     options = SynthesisOptions(trees_per_rank=2, pieces_per_tree=3)
     result = synthesize(Collective.ALL_GATHER, switched(1, 4), 1 << 20, options)
     assert result.algorithm.chunks_per_loop == 4 * 2 * 3
+
+
+def _inputs(collective: Collective, result: Algorithm) -> list[np.ndarray]:
+    """Whole numbers, three per chunk, so that sums are exact."""
+    return [
+        np.arange(gpu.input_chunks * 3, dtype=np.int64) * 7 + 1000 * gpu.rank
+        if collective is not Collective.BROADCAST or gpu.rank == result.root
+        else np.zeros(0, np.int64)
+        for gpu in result.programs
+    ]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("slots", [1, 4])
+def test_real_data_arrives_for_synthesized_and_expert_schedules(
+    collective: Collective, slots: int
+) -> None:
+    sketch = switched(2, 3)
+    routed = synthesize(collective, sketch, 1 << 20, QUICK, root=2).algorithm
+    for algorithm in (routed, *expert_algorithms(collective, sketch, root=2)):
+        inputs = _inputs(collective, algorithm)
+        expected = expected_outputs(collective, inputs, algorithm.root)
+        for in_place in (False, True)[: 1 + algorithm.in_place]:
+            outputs = run(algorithm, inputs, in_place=in_place, slots=slots, seed=3)
+            for rank, wanted in enumerate(expected):
+                if collective is not Collective.REDUCE or rank == algorithm.root:
+                    np.testing.assert_array_equal(outputs[rank], wanted)
+
+
+@settings(max_examples=25)
+@given(
+    st.sets(st.integers(0, 39), max_size=26),
+    st.sampled_from(COLLECTIVES),
+    st.sampled_from([4096, 1 << 26]),
+)
+def test_an_uneven_machine_gets_a_proved_schedule_or_a_reason(
+    missing: set[int], collective: Collective, size_bytes: int
+) -> None:
+    whole = switched(2, 4, rotations=False)
+    edges = tuple(edge for i, edge in enumerate(whole.edges) if i not in missing)
+    sketch = replace(whole, edges=edges)
+    graph = nx.DiGraph([(edge.src, edge.dst) for edge in edges])
+    graph.add_nodes_from(range(8))
+    options = SynthesisOptions(time_limit_s=0.2, gap=0.1, trees_per_rank=1)
+    try:
+        result = synthesize(collective, sketch, size_bytes, options)
+    except InfeasibleError:
+        assert not nx.is_strongly_connected(graph)
+    else:
+        assert verify(result.algorithm, slots=1).proved
 
 
 def test_disconnected_ranks_are_named() -> None:
