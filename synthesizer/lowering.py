@@ -16,15 +16,10 @@ from synthesizer.emission import emit_programs
 from synthesizer.errors import ProgramError
 from synthesizer.fusion import fusable
 from synthesizer.instructions import instruction_dag
+from synthesizer.msccl_limits import MAX_CHANNELS, MAX_COUNT, MAX_STEPS
 from synthesizer.ordering import order_steps
-from synthesizer.program import Program
+from synthesizer.program import Chunk, Program, Statement
 from synthesizer.threadblocks import threadblocks
-
-MAX_STEPS = 256
-"""Steps of one threadblock (MSCCL_MAX_NUM_STEPS in microsoft/msccl src/include/msccl.h)."""
-
-MAX_CHANNELS = 32
-"""Channels of one communicator (MAXCHANNELS in NCCL)."""
 
 
 def lower(
@@ -33,11 +28,13 @@ def lower(
     """Lowers a program to a schedule that runs with `slots` FIFO slots per connection or more.
 
     A threadblock that would exceed the runtime's step limit has its connections spread over twice
-    the channels, chunk by chunk, as often as needed.
+    the channels, chunk by chunk, as often as needed; a step of more chunks than the runtime takes
+    becomes several.
 
     Raises:
         ProgramError: The statements can't be ordered, or don't fit the runtime's limits.
     """
+    program = replace(program, statements=_short_statements(program.statements))
     parts = 1
     base = 1 + max((statement.channel for statement in program.statements), default=0)
     while base * parts <= MAX_CHANNELS:
@@ -50,6 +47,25 @@ def lower(
         f"{name}: a threadblock needs more than {MAX_STEPS} steps even on {MAX_CHANNELS} channels;"
         " use fewer chunks"
     )
+
+
+def _short_statements(statements: list[Statement]) -> list[Statement]:
+    """The same statements, none over more chunks than a step may have."""
+    return [
+        Statement(
+            _part(statement.src, first),
+            _part(statement.dst, first),
+            _part(statement.operand, first) if statement.operand else None,
+            statement.channel,
+        )
+        for statement in statements
+        for first in range(0, statement.src.count, MAX_COUNT)
+    ]
+
+
+def _part(chunk: Chunk, first: int) -> Chunk:
+    count = min(MAX_COUNT, chunk.count - first)
+    return replace(chunk, offset=chunk.offset + first, count=count)
 
 
 def _lower_once(program: Program, name: str, protocol: Protocol, slots: int) -> Algorithm:

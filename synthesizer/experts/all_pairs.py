@@ -6,6 +6,7 @@ Fewest steps, so best for small buffers. They need an edge between every two ran
 from __future__ import annotations
 
 from synthesizer.collectives import Collective
+from synthesizer.msccl_limits import MAX_BLOCKS_PER_CHANNEL
 from synthesizer.program import Program
 
 
@@ -14,12 +15,18 @@ def _peers(rank: int, ranks: int) -> list[int]:
     return [(rank + distance) % ranks for distance in range(1, ranks)]
 
 
+def _channel(src: int, dst: int, ranks: int) -> int:
+    """Channel of a connection: one takes as many peers as the runtime allows threadblocks."""
+    return ((dst - src) % ranks - 1) // MAX_BLOCKS_PER_CHANNEL
+
+
 def all_pairs_all_gather(ranks: int) -> Program:
     """All_gather in one step: each rank sends its chunk to every other."""
     program = Program(Collective.ALL_GATHER, ranks, 1)
     for rank in range(ranks):
         for peer in _peers(rank, ranks):
-            program.copy(program.input(rank, 0), program.output(peer, rank))
+            channel = _channel(rank, peer, ranks)
+            program.copy(program.input(rank, 0), program.output(peer, rank), channel)
         program.copy(program.input(rank, 0), program.output(rank, rank))
     return program
 
@@ -31,7 +38,8 @@ def all_pairs_reduce_scatter(ranks: int) -> Program:
         total = program.input(owner, owner)
         for peer in _peers(owner, ranks):
             source = program.input(peer, owner)
-            total = program.reduce(source, program.output(owner, 0), total)
+            channel = _channel(peer, owner, ranks)
+            total = program.reduce(source, program.output(owner, 0), total, channel)
     return program
 
 
@@ -39,7 +47,9 @@ def all_pairs_all_reduce_one_phase(ranks: int) -> Program:
     """All_reduce in one step: each rank sends its whole buffer to every other."""
     program = Program(Collective.ALL_REDUCE, ranks, 1)
     received = {
-        (rank, peer): program.copy(program.input(peer, 0), program.scratch(rank))
+        (rank, peer): program.copy(
+            program.input(peer, 0), program.scratch(rank), _channel(peer, rank, ranks)
+        )
         for rank in range(ranks)
         for peer in _peers(rank, ranks)
     }
@@ -57,10 +67,12 @@ def all_pairs_all_reduce_two_phase(ranks: int) -> Program:
         total = program.input(owner, owner)
         for peer in _peers(owner, ranks):
             source = program.input(peer, owner)
-            total = program.reduce(source, program.output(owner, owner), total)
+            channel = _channel(peer, owner, ranks)
+            total = program.reduce(source, program.output(owner, owner), total, channel)
     for owner in range(ranks):
         for peer in _peers(owner, ranks):
-            program.copy(program.output(owner, owner), program.output(peer, owner))
+            channel = _channel(owner, peer, ranks)
+            program.copy(program.output(owner, owner), program.output(peer, owner), channel)
     return program
 
 
@@ -69,6 +81,7 @@ def all_pairs_alltoall(ranks: int) -> Program:
     program = Program(Collective.ALLTOALL, ranks, 1, in_place=False)
     for rank in range(ranks):
         for peer in _peers(rank, ranks):
-            program.copy(program.input(rank, peer), program.output(peer, rank))
+            channel = _channel(rank, peer, ranks)
+            program.copy(program.input(rank, peer), program.output(peer, rank), channel)
         program.copy(program.input(rank, rank), program.output(rank, rank))
     return program

@@ -11,6 +11,7 @@ from synthesizer.errors import InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.ring_orders import ring_orders
 from synthesizer.experts.tree import binary_tree
+from synthesizer.msccl_limits import check_limits
 from synthesizer.verifier import verify
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 
@@ -52,6 +53,13 @@ def test_every_expert_algorithm_is_proved_with_a_single_slot(
         assert algorithm.in_place is (collective is not Collective.ALLTOALL)
     full_mesh = len(sketch.edge) == sketch.ranks * (sketch.ranks - 1)
     assert bool(algorithms) is (collective is not Collective.ALLTOALL or full_mesh)
+
+
+def test_schedules_stay_within_the_runtimes_limits() -> None:
+    for sketch in (switched(2, 8), switched(1, 34)):
+        for collective in (Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.BROADCAST):
+            for algorithm in expert_algorithms(collective, sketch):
+                assert check_limits(algorithm) == (), algorithm.name
 
 
 def test_ring_traffic_is_the_textbooks() -> None:

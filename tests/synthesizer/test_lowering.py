@@ -10,7 +10,8 @@ from synthesizer.algorithm import Algorithm, StepRef, StepType
 from synthesizer.collectives import Collective
 from synthesizer.errors import ProgramError
 from synthesizer.experts.ring import ring_all_gather, ring_all_reduce, ring_broadcast
-from synthesizer.lowering import MAX_STEPS, lower
+from synthesizer.lowering import lower
+from synthesizer.msccl_limits import MAX_COUNT, MAX_STEPS, check_limits
 from synthesizer.program import Program
 from synthesizer.verifier import verify
 
@@ -69,6 +70,18 @@ def test_a_threadblock_beyond_the_step_limit_is_spread_over_channels() -> None:
     algorithm = lower(program, "long")
     assert algorithm.channels == 2
     assert max(len(t.steps) for g in algorithm.programs for t in g.threadblocks) <= MAX_STEPS
+    assert verify(algorithm).proved
+
+
+def test_a_copy_of_many_chunks_becomes_several_steps() -> None:
+    program = Program(Collective.BROADCAST, 2, 2 * MAX_COUNT + 1)
+    whole = program.input(0, 0, program.chunks)
+    program.copy(whole, program.output(1, 0, program.chunks))
+    program.copy(whole, program.output(0, 0, program.chunks))
+    algorithm = lower(program, "wide")
+    counts = [step.count for step in algorithm.programs[1].threadblocks[0].steps]
+    assert counts == [MAX_COUNT, MAX_COUNT, 1]
+    assert check_limits(algorithm) == ()
     assert verify(algorithm).proved
 
 
