@@ -18,6 +18,10 @@ import pulp
 from synthesizer.errors import SolverError
 
 _SEED = 1
+_HIGHS_OPTIMAL = "Optimal"
+_HIGHS_INFEASIBLE = {"Infeasible", "Primal infeasible or unbounded"}
+_HIGHS_FEASIBLE_POINT = 2
+"""`kSolutionStatusFeasible` of HiGHS."""
 
 
 class SolveStatus(StrEnum):
@@ -78,7 +82,7 @@ def _variable(
 
 
 def solve(
-    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int = 20_000
+    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int = 200
 ) -> SolveOutcome:
     """Minimises a problem; on success its variables hold the solution.
 
@@ -108,15 +112,21 @@ def _solve_with_highs(
         random_seed=_SEED,
         mip_max_nodes=max_nodes,
     )
-    problem.solve(solver)
-    info = problem.solverModel.getInfo()
-    if problem.sol_status == pulp.LpSolutionInfeasible:
+    # The steps of `problem.solve` but the last: PuLP's reading of the outcome does not know the
+    # status of a node limit and calls every other limit optimal.
+    solver.createAndConfigureSolver(problem)
+    solver.buildSolverModel(problem)
+    solver.callSolver(problem)
+    model = problem.solverModel
+    info = model.getInfo()
+    ended = model.modelStatusToString(model.getModelStatus())
+    if ended in _HIGHS_INFEASIBLE:
         return SolveStatus.INFEASIBLE, float("nan"), float("nan")
-    # 2 is kSolutionStatusFeasible (HiGHS, SolutionStatus).
-    if info.primal_solution_status != 2:
+    if info.primal_solution_status != _HIGHS_FEASIBLE_POINT:
         return SolveStatus.NO_SOLUTION, float("nan"), info.mip_dual_bound
-    done = problem.sol_status == pulp.LpSolutionOptimal
-    status = SolveStatus.OPTIMAL if done else SolveStatus.FEASIBLE
+    for variable, value in zip(problem.variables(), model.getSolution().col_value, strict=True):
+        variable.varValue = value
+    status = SolveStatus.OPTIMAL if ended == _HIGHS_OPTIMAL else SolveStatus.FEASIBLE
     return status, info.objective_function_value, info.mip_dual_bound
 
 

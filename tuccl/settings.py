@@ -35,8 +35,9 @@ class RunSettings:
     seed: int = 0
     spread: float = 0.01
     """Relative noise of the simulated backend."""
-    solver_seconds: float = 10.0
-    """Limit of one call of the solver."""
+    solver_seconds: float = 30.0
+    """Safety limit of one synthesis; the solver normally ends by its gap or node limit, which do not
+    depend on the speed of the machine."""
     cycles: int = 1
     """Most passes of a search over its brackets."""
 

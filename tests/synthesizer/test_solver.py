@@ -66,3 +66,20 @@ def test_no_solver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(kind, "available", lambda _self: False)
     with pytest.raises(SolverError, match="pip install highspy"):
         solve(_cover(3), 1.0, 0.0)
+
+
+def test_a_node_limit_gives_what_was_found_and_no_claim_of_optimality() -> None:
+    """A knapsack that is not solved at the root node."""
+    weights = [7, 13, 29, 37, 59, 71, 97, 101, 127, 149, 173, 181, 211, 223, 239]
+    problem = pulp.LpProblem("knapsack", pulp.LpMinimize)
+    taken = [add_binary(problem, f"x{i}") for i in range(len(weights))]
+    problem += -pulp.lpSum(
+        (w + i % 3) * x for i, (w, x) in enumerate(zip(weights, taken, strict=True))
+    )
+    problem += (
+        pulp.lpSum(w * x for w, x in zip(weights, taken, strict=True)) <= sum(weights) / 2 + 0.5
+    )
+    outcome = solve(problem, time_limit_s=10.0, gap=0.0, max_nodes=1)
+    assert outcome.status in {SolveStatus.FEASIBLE, SolveStatus.OPTIMAL}
+    assert outcome.bound <= outcome.objective
+    assert all(x.varValue is not None for x in taken)
