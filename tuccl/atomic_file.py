@@ -12,6 +12,15 @@ from pathlib import Path
 
 from tuccl.errors import WorkspaceError
 
+PARTIAL_PREFIX = ".tuccl-partial-"
+"""Of files that are being written; one that is left over belongs to a process that was killed."""
+
+
+def remove_partial_files(root: Path) -> None:
+    """Remove what killed processes left below a directory that no one else is writing to."""
+    for path in root.rglob(f"{PARTIAL_PREFIX}*"):
+        path.unlink(missing_ok=True)
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content`, or leave it as it was.
@@ -22,7 +31,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
     try:

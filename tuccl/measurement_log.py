@@ -8,6 +8,7 @@ rewritten, so a kill loses at most the measurement that was under way.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -49,7 +50,7 @@ class MeasurementLog:
             for line in complete[1:]:
                 self._recall(line)
         try:
-            self._file = path.open("ab")
+            self._file = path.open("ab", buffering=0)
             self._file.truncate(sum(len(line) for line in complete))
             if not complete:
                 self._append(header)
@@ -65,12 +66,12 @@ class MeasurementLog:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Flush to the disk and close."""
-        if not self._file.closed:
-            os.fsync(self._file.fileno())
+        try:
+            if error is None:
+                os.fsync(self._file.fileno())
+        except OSError as failed:
+            raise cannot_write(self._path, failed) from failed
+        finally:
             self._file.close()
 
     @property
@@ -99,8 +100,10 @@ class MeasurementLog:
         return known[:repeats]
 
     def _append(self, record: dict[str, object]) -> None:
-        self._file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
-        self._file.flush()
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        # Unbuffered: a line that the disk had no room for must not come back when the file closes.
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _recall(self, line: bytes) -> None:
         try:

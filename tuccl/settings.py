@@ -36,8 +36,8 @@ class RunSettings:
     spread: float = 0.01
     """Relative noise of the simulated backend."""
     solver_seconds: float = 30.0
-    """Safety limit of one synthesis; the solver normally ends by its gap or node limit, which do not
-    depend on the speed of the machine."""
+    """Safety limit of one synthesis: the solver normally ends by its gap or node limit, so that the
+    schedule does not depend on the speed of the machine."""
     cycles: int = 1
     """Most passes of a search over its brackets."""
 

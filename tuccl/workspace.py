@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuccl.atomic_file import cannot_write, write_atomically
+from tuccl.atomic_file import cannot_write, remove_partial_files, write_atomically
 from tuccl.errors import WorkspaceBusyError, WorkspaceError
 
 _VERSION = 1
@@ -145,6 +145,7 @@ class Workspace:
             raise cannot_write(path, error) from error
         try:
             _take_lock(descriptor, self.root)
+            remove_partial_files(self.root)
             yield
         finally:
             os.close(descriptor)

@@ -1,0 +1,55 @@
+"""The installed command, and a small machine to run it on."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from probes.shipped import shipped_machines
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+SMALL_RUN = ("--operations", "all_reduce,all_gather", "--min-size", "64K", "--max-size", "4M",
+             "--step", "8")  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def tuccl_command() -> str:
+    """Path of the installed `tuccl`: these tests show what a user gets from `pip install`."""
+    beside = Path(sys.executable).with_name("tuccl")
+    found = str(beside) if beside.exists() else shutil.which("tuccl")
+    assert found is not None, "tuccl is not installed here: pip install '.[test]' first"
+    return found
+
+
+@pytest.fixture
+def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
+    """Run `tuccl ARGS` in an empty directory of its own."""
+
+    def run(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [tuccl_command, *map(str, args)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            **options,  # type: ignore[call-overload]
+        )
+
+    return run
+
+
+@pytest.fixture
+def h200() -> Path:
+    """Four H200 behind NVSwitches."""
+    return shipped_machines()["h200-4gpu"]
+
+
+@pytest.fixture
+def a100() -> Path:
+    """Eight A100 with eight NICs."""
+    return shipped_machines()["a100-8gpu-8nic"]

@@ -1,0 +1,264 @@
+"""`tuccl init` and its neighbours, end to end, as installed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lookup_tables.bundle import read_bundle
+from lookup_tables.table import Operation, Shape
+from probes.read import read_topology
+from probes.topology_json import topology_to_json
+from tests.tuccl.conftest import SMALL_RUN, Run
+
+
+def test_one_command_leaves_table_bundle_and_everything_on_the_way(
+    run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema_version"] == 1
+    assert len(document["keys"]) == 6
+    assert document["entries"], "nothing was faster than the default"
+    root = tmp_path / "tuccl-workspace"
+    frame = pd.read_parquet(root / "table.parquet")
+    assert len(frame) == len(document["entries"])
+    bundle = read_bundle((root / "bundle.tuccl").read_bytes(), "bundle")
+    for entry in document["entries"]:
+        operation = Operation(entry["key"]["operation"])
+        found = bundle.lookup(operation, entry["tuned_bytes"], Shape(4, 1, 4))
+        assert found is not None
+    for schedule in (root / "schedules").glob("*/*.xml"):
+        verdict = run_tuccl("verify", schedule)
+        assert verdict.returncode == 0, verdict.stdout + verdict.stderr
+
+
+def test_run_again_there_is_nothing_to_do(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
+    first = run_tuccl("init", "--topology", h200, *SMALL_RUN)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tuccl-workspace").rglob("*")}
+    again = run_tuccl("init", "--topology", h200, *SMALL_RUN)
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert "nothing to do" in again.stderr
+    assert first.stdout == again.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_same_input_same_bundle(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", name)
+        assert done.returncode == 0, done.stderr
+    one, two = ((tmp_path / name / "bundle.tuccl").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def table_without_dates(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path / "table.parquet").drop(columns="tuned_at")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_random_moments_it_continues_and_ends_with_the_same_table(
+    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path, seed: int
+) -> None:
+    started = time.monotonic()
+    whole = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "whole")
+    takes_s = time.monotonic() - started
+    assert whole.returncode == 0, whole.stderr
+    rng = random.Random(seed)
+    command = [tuccl_command, "init", "--topology", str(h200), *SMALL_RUN, "--workspace", "killed"]
+    log = tmp_path / "killed" / "measurements.jsonl"
+    finished = b""
+    kills = 0
+    while True:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        if kills < 6:
+            time.sleep(rng.uniform(0.1, 0.6) * takes_s)
+            process.kill()
+        _, said = process.communicate()
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, said
+            break
+        kills += 1
+        recorded = log.read_bytes() if log.exists() else b""
+        assert recorded.startswith(finished), "a finished measurement was lost"
+        finished = recorded[: recorded.rfind(b"\n") + 1]
+    assert kills > 0
+    one, two = tmp_path / "whole", tmp_path / "killed"
+    assert (one / "bundle.tuccl").read_bytes() == (two / "bundle.tuccl").read_bytes()
+    assert (one / "measurements.jsonl").read_bytes() == (two / "measurements.jsonl").read_bytes()
+    pd.testing.assert_frame_equal(table_without_dates(one), table_without_dates(two))
+    assert not list(two.rglob(".*")), "a killed write left its partial file"
+
+
+def test_two_runs_in_one_workspace_exclude_each_other(
+    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [tuccl_command, "init", "--topology", str(h200), "--workspace", "shared"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not (tmp_path / "shared" / "run.json").exists():
+            time.sleep(0.02)
+            assert process.poll() is None
+        other = run_tuccl("init", "--topology", h200, "--workspace", "shared")
+        assert other.returncode == 3
+        assert f"in use by process {process.pid}" in other.stderr
+        assert_one_line(other.stderr)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def assert_one_line(stderr: str) -> None:
+    errors = [line for line in stderr.splitlines() if line.startswith("tuccl: ")]
+    assert len(errors) == 1, stderr
+    assert "Traceback" not in stderr
+
+
+TWO_OF_ONE_NAME = """<system version="1"><cpu numaid="0">
+<pci busid="0000:01:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+<pci busid="0000:01:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+</cpu></system>"""
+ONE_GPU = """<system version="1"><cpu numaid="0">
+<pci busid="0000:01:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+</cpu></system>"""
+
+
+Document = dict[str, list[dict[str, object]]]
+
+
+def changed_topology(path: Path, change: Callable[[Document], None]) -> str:
+    document = json.loads(topology_to_json(read_topology(path)))
+    change(document)
+    return json.dumps(document)
+
+
+def zero_bandwidth(document: Document) -> None:
+    document["links"][0]["bandwidth_gb_per_s"] = 0.0
+
+
+def unreachable(document: Document) -> None:
+    lonely = "n0/gpu0"
+    document["links"] = [
+        link for link in document["links"] if lonely not in {link["src"], link["dst"]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "empty"),
+        ("not a topology", ""),
+        ("<graphs version='1'/>", "graph"),
+        (ONE_GPU, "GPU"),
+        (TWO_OF_ONE_NAME, "0000:01:00.0"),
+        (zero_bandwidth, "bandwidth"),
+        (unreachable, "reach"),
+        ('{"schema_version": 99}', "99"),
+    ],
+    ids=["empty", "text", "graph", "one GPU", "two of one name", "zero bandwidth", "unreachable",
+         "unknown version"],
+)  # fmt: skip
+def test_a_machine_that_cannot_serve_is_one_line_and_nothing_is_written(
+    run_tuccl: Run,
+    h200: Path,
+    tmp_path: Path,
+    content: str | Callable[[Document], None],
+    said: str,
+) -> None:
+    text = content if isinstance(content, str) else changed_topology(h200, content)
+    path = tmp_path / "machine.txt"
+    path.write_text(text)
+    done = run_tuccl("init", "--topology", path)
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert said in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["machine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--operations", "all_scatter"), "all_scatter"),
+        (("--operations", ","), "no operation"),
+        (("--min-size", "7Q"), "7Q"),
+        (("--min-size", "1G", "--max-size", "1K"), "above"),
+        (("--step", "1"), "--step 1"),
+        (("--backend", "abacus"), "abacus"),
+        (("--nodes", "0"), "--nodes 0"),
+        (("--nodes", "2"), "NIC"),
+        (("--nodes", "2", "--network-gbps", "-5"), "-5"),
+        (("--network-layout", "torus"), "torus"),
+    ],
+)
+def test_impossible_options_are_one_line_and_nothing_is_written(
+    run_tuccl: Run, h200: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run_tuccl("init", "--topology", h200, *arguments)
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_is_named(run_tuccl: Run, tmp_path: Path) -> None:
+    done = run_tuccl("init", "--topology", "nowhere.xml")
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert "nowhere.xml" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_workspace_is_one_line(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a directory")
+    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "taken/below")
+    assert done.returncode == 3
+    assert_one_line(done.stderr)
+    assert "taken/below" in done.stderr
+
+
+def test_another_machine_does_not_overwrite_a_workspace(
+    run_tuccl: Run, h200: Path, a100: Path, tmp_path: Path
+) -> None:
+    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+    bundle = (tmp_path / "tuccl-workspace" / "bundle.tuccl").read_bytes()
+    done = run_tuccl("init", "--topology", a100, *SMALL_RUN)
+    assert done.returncode == 3
+    assert_one_line(done.stderr)
+    assert "retune" in done.stderr
+    assert (tmp_path / "tuccl-workspace" / "bundle.tuccl").read_bytes() == bundle
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
+def test_a_full_disk_is_one_line_and_the_run_continues_with_more_space(
+    run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)], check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        full = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", disk / "w")
+        assert full.returncode == 3
+        assert_one_line(full.stderr)
+        assert "free some space" in full.stderr
+        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", disk / "w")
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
