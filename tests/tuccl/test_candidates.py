@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+
+from probes.read import read_topology
+from probes.shipped import shipped_machines
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
+from synthesizer.collectives import Collective
+from synthesizer.synthesize import SynthesisOptions
+from synthesizer.verifier import verify
+from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
+from tuccl.errors import WorkspaceError
+
+SIZES = (1 << 10, 1 << 20, 1 << 28)
+
+
+@pytest.fixture(scope="module")
+def sketches() -> tuple[Sketch, ...]:
+    return sketch_candidates(read_topology(shipped_machines()["h200-4gpu"]))
+
+
+@pytest.fixture(scope="module")
+def candidates(sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
+    options = SynthesisOptions()
+    return make_candidates(Collective.ALL_REDUCE, sketches, SIZES, options)
+
+
+def test_every_candidate_is_proved_and_promises_something(
+    candidates: tuple[Candidate, ...],
+) -> None:
+    assert candidates
+    for candidate in candidates:
+        assert verify(candidate.algorithm).proved
+        assert candidate.promising_bytes
+        assert set(candidate.promising_bytes) <= set(SIZES)
+
+
+def test_every_size_has_a_candidate_and_few_of_them(candidates: tuple[Candidate, ...]) -> None:
+    for size_bytes in SIZES:
+        promising = [c for c in candidates if size_bytes in c.promising_bytes]
+        assert 1 <= len(promising) <= 3
+
+
+def test_no_schedule_stands_twice(candidates: tuple[Candidate, ...]) -> None:
+    hashes = [candidate.content_hash for candidate in candidates]
+    assert len(hashes) == len(set(hashes))
+
+
+def test_saved_candidates_are_read_back_equal(
+    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
+) -> None:
+    save_candidates(tmp_path, candidates)
+    assert load_candidates(tmp_path, sketches) == candidates
+
+
+def test_without_an_index_there_are_none_yet(
+    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
+) -> None:
+    save_candidates(tmp_path, candidates)
+    (tmp_path / "index.json").unlink()
+    assert load_candidates(tmp_path, sketches) is None
+
+
+def test_a_changed_schedule_file_is_refused(
+    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
+) -> None:
+    save_candidates(tmp_path, candidates)
+    path = tmp_path / f"{candidates[0].content_hash}.xml"
+    path.write_text(path.read_text().replace('srcoff="0"', 'srcoff="1"', 1))
+    with pytest.raises(WorkspaceError, match="was changed"):
+        load_candidates(tmp_path, sketches)
+
+
+@pytest.mark.parametrize("index", ["", "[]", '{"version": 9}', '{"version": 1}'])
+def test_a_damaged_index_is_refused(
+    sketches: tuple[Sketch, ...], tmp_path: Path, index: str
+) -> None:
+    (tmp_path / "index.json").write_text(index)
+    with pytest.raises(WorkspaceError, match=r"index\.json"):
+        load_candidates(tmp_path, sketches)

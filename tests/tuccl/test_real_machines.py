@@ -1,0 +1,42 @@
+"""`tuccl init` on every real machine's topology file, with one small key each."""
+
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation
+from probes.errors import ProbeError
+from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.machine import MachineOptions, load_machine
+from tuccl.pipeline import initialize
+from tuccl.settings import RunSettings
+from tuccl.workspace import Workspace
+
+FILES = sorted((SHARED_DATA / "nccl_topo").rglob("*.xml"))
+CANNOT_SERVE = {
+    "aws-g5-a10gx8.xml": "class",
+    "azure-ncv4-a100x4-pcie.graph.xml": "graph",
+    "dgx1v-v100x8.graph.xml": "graph",
+    "rtx3090x8-dump.graph.xml": "graph",
+}
+ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """No progress."""
+
+
+@requires_shared_data
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) -> None:
+    if path.name in CANNOT_SERVE:
+        with pytest.raises(ProbeError, match=CANNOT_SERVE[path.name]) as caught:
+            load_machine(MachineOptions(path))
+        assert "\n" not in str(caught.value)
+        return
+    topology = load_machine(MachineOptions(path))
+    workspace = Workspace(tmp_path / "workspace")
+    result = initialize(topology, ONE_KEY, workspace, {}, silent)
+    assert result.table.fingerprint == topology.fingerprint()
+    assert workspace.bundle.stat().st_size > 0
+    assert initialize(topology, ONE_KEY, workspace, {}, silent).already_done

@@ -1,0 +1,73 @@
+"""`tuccl ship`, and what a job gets when it sources the result."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.bundle import bundle_crc
+from lookup_tables.table import Table
+from tests.tuccl.conftest import SMALL_RUN, Run
+from tuccl.shipping import environment_file
+
+TABLE = Table("machine", "0" * 16, (), (), {"NCCL_BUFFSIZE": "1048576", "NCCL_NTHREADS": "256"})
+
+
+def sourced(path: Path, *variables: str, **environment: str) -> list[str]:
+    script = f'. "{path}"; printf "%s\\n" ' + " ".join(f'"${name}"' for name in variables)
+    done = subprocess.run(
+        ["/bin/sh", "-euc", script], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("folder", ["plain", "with space", "quote'd", "dollar$HOME"])
+def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
+    tmp_path: Path, folder: str
+) -> None:
+    directory = tmp_path / folder
+    directory.mkdir()
+    path = tmp_path / "tuccl.env"
+    path.write_text(environment_file(TABLE, directory, 0xABC))
+    values = sourced(
+        path,
+        "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE", "TUCCL_BUNDLE_CRC", "NCCL_NTHREADS", "NCCL_BUFFSIZE",
+    )  # fmt: skip
+    assert values == [
+        f"{directory}/libnccl-tuner-tuccl.so",
+        f"{directory}/bundle.tuccl",
+        "00000abc",
+        "256",
+        "1048576",
+    ]
+
+
+def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
+    path = tmp_path / "tuccl.env"
+    path.write_text(environment_file(TABLE, tmp_path, 0))
+    assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle.tuccl"]
+
+
+def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
+    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+    done = run_tuccl("ship", "shipped")
+    assert done.returncode == 0, done.stderr
+    shipped = tmp_path / "shipped"
+    names = {path.name for path in shipped.iterdir()}
+    assert names == {
+        "bundle.tuccl", "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
+    }  # fmt: skip
+    bundle, plugin, crc = sourced(
+        shipped / "tuccl.env", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE_CRC"
+    )
+    assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
+    assert f"{bundle_crc(Path(bundle).read_bytes()):08x}" == crc
+    for schedule in (shipped / "schedules").iterdir():
+        assert run_tuccl("verify", schedule).returncode == 0
+
+
+def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
+    done = run_tuccl("ship", "shipped")
+    assert done.returncode == 3
+    assert "run `tuccl init` first" in done.stderr
+    assert list(tmp_path.iterdir()) == []
