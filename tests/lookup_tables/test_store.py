@@ -1,5 +1,8 @@
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -106,3 +109,18 @@ def test_additional_columns_are_ignored() -> None:
         lambda arrow: arrow.append_column("note", pa.array(["x"] * arrow.num_rows)),
     )
     assert table_from_parquet_bytes(data, "t") == table
+
+
+def test_reading_starts_no_threads_that_could_abort_a_short_command() -> None:
+    script = """
+import os, sys
+import pyarrow.parquet
+from lookup_tables.store import table_from_parquet_bytes
+before = len(os.listdir("/proc/self/task"))
+table_from_parquet_bytes(sys.stdin.buffer.read(), "table")
+sys.exit(len(os.listdir("/proc/self/task")) - before)
+"""
+    root = Path(__file__).resolve().parents[2]
+    data = table_to_parquet_bytes(random_table(1))
+    done = subprocess.run([sys.executable, "-c", script], input=data, cwd=root, check=False)
+    assert done.returncode == 0
