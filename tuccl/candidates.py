@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
+from synthesizer.bounds import time_bound_us
 from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
@@ -41,8 +43,26 @@ _BANDWIDTH = ExecutionModel(
     slot_bytes=512 << 10,
     instances=8,
 )
-_SMALL_BYTES = 256 << 10
+_SMALL_BYTES = 32 << 10
 _LARGE_BYTES = 16 << 20
+_WIRES_ALONE = ExecutionModel(slot_bytes=512 << 10)
+"""No overheads: what is held against the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A size that a schedule is worth trying for, and how good it can be said to be there."""
+
+    size_bytes: int
+    simulated_us: float
+    """On the wires alone, without overheads of protocol and executor."""
+    bound_us: float
+    """No schedule on this machine takes less."""
+
+    @property
+    def ratio(self) -> float:
+        """Share of the bound that is reached, at most 1."""
+        return self.bound_us / self.simulated_us
 
 
 @dataclass(frozen=True)
@@ -53,7 +73,7 @@ class Candidate:
     sketch: Sketch
     origin: str
     """Expert or synthesized, on which sketch, with the solver's gap."""
-    promising_bytes: tuple[int, ...] = ()
+    promises: tuple[Promise, ...] = ()
     """Sizes that it is worth trying for."""
 
     @property
@@ -61,14 +81,26 @@ class Candidate:
         """Names the schedule in configurations and in the table."""
         return self.algorithm.content_hash()
 
+    def promises_for(self, size_bytes: int) -> bool:
+        """Whether it is worth trying for a size."""
+        return any(promise.size_bytes == size_bytes for promise in self.promises)
+
 
 def make_candidates(
     collective: Collective,
     sketches: Sequence[Sketch],
+    machine: Sketch,
     sizes_bytes: Sequence[int],
     options: SynthesisOptions,
 ) -> tuple[Candidate, ...]:
     """Verified candidates that promise something for some size, in a fixed order.
+
+    Args:
+        collective: What to make schedules for.
+        sketches: What they may use.
+        machine: The whole machine, unpruned, which the bounds are of.
+        sizes_bytes: The sizes to be tuned.
+        options: Limits of the synthesis.
 
     Raises:
         DefectError: when an expert algorithm of ours fails its proof.
@@ -81,7 +113,7 @@ def make_candidates(
             if not verdict.proved:
                 raise DefectError(f"{candidate.algorithm.name}: {verdict.describe()}")
             found.setdefault(candidate.content_hash, candidate)
-    return _promising(list(found.values()), sizes_bytes)
+    return _promising(collective, machine, list(found.values()), sizes_bytes)
 
 
 def _on_sketch(
@@ -104,20 +136,25 @@ def _on_sketch(
 
 
 def _promising(
-    candidates: Sequence[Candidate], sizes_bytes: Sequence[int]
+    collective: Collective,
+    machine: Sketch,
+    candidates: Sequence[Candidate],
+    sizes_bytes: Sequence[int],
 ) -> tuple[Candidate, ...]:
     """The few that are near the fastest for a size, each with those sizes."""
     compiled = [compile_schedule(c.algorithm, c.sketch) for c in candidates]
-    sizes: list[list[int]] = [[] for _ in candidates]
+    promises: list[list[Promise]] = [[] for _ in candidates]
     for size_bytes in sizes_bytes:
+        bound_us = time_bound_us(collective, machine, size_bytes)
         slowdowns = _slowdowns(compiled, size_bytes)
         order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
         for i in order[:_MOST_PER_SIZE]:
             if slowdowns[i] <= _NEAR:
-                sizes[i].append(size_bytes)
+                simulated_us = compiled[i].time_us(size_bytes, _WIRES_ALONE)
+                promises[i].append(Promise(size_bytes, simulated_us, bound_us))
     return tuple(
-        replace(candidate, promising_bytes=tuple(found))
-        for candidate, found in zip(candidates, sizes, strict=True)
+        replace(candidate, promises=tuple(found))
+        for candidate, found in zip(candidates, promises, strict=True)
         if found
     )
 
@@ -155,7 +192,9 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
                 "file": file,
                 "sketch": candidate.sketch.name,
                 "origin": candidate.origin,
-                "promising_bytes": list(candidate.promising_bytes),
+                "promises": [
+                    {**asdict(promise), "ratio": promise.ratio} for promise in candidate.promises
+                ],
             }
         )
     index = {"version": _INDEX_VERSION, "schedules": rows}
@@ -182,14 +221,17 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
         raise WorkspaceError(f"{path} is damaged ({error}); move {directory} away") from error
 
 
-def _load_candidate(directory: Path, row: dict[str, str], sketches: dict[str, Sketch]) -> Candidate:
+def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sketch]) -> Candidate:
     path = directory / row["file"]
     text = read_text_if_present(path)
     if text is None:
         raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
     algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
-    promising = tuple(map(int, row["promising_bytes"]))
-    candidate = Candidate(algorithm, sketches[row["sketch"]], row["origin"], promising)
+    promises = tuple(
+        Promise(int(p["size_bytes"]), float(p["simulated_us"]), float(p["bound_us"]))
+        for p in row["promises"]
+    )
+    candidate = Candidate(algorithm, sketches[row["sketch"]], row["origin"], promises)
     if candidate.content_hash != row["schedule"]:
         raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
     return candidate

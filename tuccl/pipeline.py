@@ -16,7 +16,7 @@ from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import Operation, Table
 from probes.topology import Topology
 from probes.topology_json import topology_to_json
-from sketches.candidates import sketch_candidates
+from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
 from synthesizer.collectives import Collective
@@ -98,7 +98,8 @@ def initialize(
         for sketch in sketches:
             path = workspace.sketches / f"{sketch.name}.json"
             write_atomically(path, sketch_to_json(sketch))
-        candidates = _schedules(settings, sketches, workspace, progress)
+        machine = whole_machine(topology)
+        candidates = _schedules(settings, sketches, machine, workspace, progress)
         table = _tune(topology, settings, candidates, workspace, record, progress)
         workspace.write_record(replace(record, complete=True))
     return InitResult(table, already_done=False)
@@ -121,7 +122,11 @@ def read_table(workspace: Workspace) -> Table:
 
 
 def _schedules(
-    settings: RunSettings, sketches: Sequence[Sketch], workspace: Workspace, progress: Progress
+    settings: RunSettings,
+    sketches: Sequence[Sketch],
+    machine: Sketch,
+    workspace: Workspace,
+    progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
     options = SynthesisOptions(time_limit_s=settings.solver_seconds)
     found: dict[Operation, tuple[Candidate, ...]] = {}
@@ -131,7 +136,9 @@ def _schedules(
         candidates = load_candidates(directory, sketches)
         if candidates is None:
             collective = Collective(operation.value)
-            candidates = make_candidates(collective, sketches, settings.sizes_bytes, options)
+            candidates = make_candidates(
+                collective, sketches, machine, settings.sizes_bytes, options
+            )
             save_candidates(directory, candidates)
         found[operation] = candidates
     progress("schedules", len(settings.operations), len(settings.operations))
@@ -155,7 +162,7 @@ def _tune(
 
     def schedules_for(task: Task) -> list[str]:
         found = candidates.get(task.operation, ())
-        return [c.content_hash for c in found if task.size_bytes in c.promising_bytes]
+        return [c.content_hash for c in found if c.promises_for(task.size_bytes)]
 
     with MeasurementLog(workspace.measurements, backend, record.identity) as log:
         tuning = tune(settings, communicator_shape(topology), schedules_for, log, progress)

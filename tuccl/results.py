@@ -148,6 +148,10 @@ def report_json(
                 "sketch": candidate.sketch.name,
                 "sketch_why": candidate.sketch.why,
                 "origin": candidate.origin,
+                "of_bound": {
+                    str(promise.size_bytes): round(promise.ratio, 4)
+                    for promise in candidate.promises
+                },
             }
             for content_hash, candidate in sorted(names.items())
         },

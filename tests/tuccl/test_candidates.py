@@ -4,7 +4,8 @@ import pytest
 
 from probes.read import read_topology
 from probes.shipped import shipped_machines
-from sketches.candidates import sketch_candidates
+from probes.topology import Topology
+from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
@@ -16,14 +17,19 @@ SIZES = (1 << 10, 1 << 20, 1 << 28)
 
 
 @pytest.fixture(scope="module")
-def sketches() -> tuple[Sketch, ...]:
-    return sketch_candidates(read_topology(shipped_machines()["h200-4gpu"]))
+def topology() -> Topology:
+    return read_topology(shipped_machines()["h200-4gpu"])
 
 
 @pytest.fixture(scope="module")
-def candidates(sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
-    options = SynthesisOptions()
-    return make_candidates(Collective.ALL_REDUCE, sketches, SIZES, options)
+def sketches(topology: Topology) -> tuple[Sketch, ...]:
+    return sketch_candidates(topology)
+
+
+@pytest.fixture(scope="module")
+def candidates(topology: Topology, sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
+    machine = whole_machine(topology)
+    return make_candidates(Collective.ALL_REDUCE, sketches, machine, SIZES, SynthesisOptions())
 
 
 def test_every_candidate_is_proved_and_promises_something(
@@ -32,13 +38,21 @@ def test_every_candidate_is_proved_and_promises_something(
     assert candidates
     for candidate in candidates:
         assert verify(candidate.algorithm).proved
-        assert candidate.promising_bytes
-        assert set(candidate.promising_bytes) <= set(SIZES)
+        assert candidate.promises
+        assert {promise.size_bytes for promise in candidate.promises} <= set(SIZES)
+
+
+def test_no_schedule_beats_the_bound_and_large_sizes_come_near_it(
+    candidates: tuple[Candidate, ...],
+) -> None:
+    promises = [promise for candidate in candidates for promise in candidate.promises]
+    assert all(0.0 < promise.ratio <= 1.0 + 1e-9 for promise in promises)
+    assert max(promise.ratio for promise in promises if promise.size_bytes == SIZES[-1]) > 0.95
 
 
 def test_every_size_has_a_candidate_and_few_of_them(candidates: tuple[Candidate, ...]) -> None:
     for size_bytes in SIZES:
-        promising = [c for c in candidates if size_bytes in c.promising_bytes]
+        promising = [c for c in candidates if c.promises_for(size_bytes)]
         assert 1 <= len(promising) <= 3
 
 
