@@ -59,7 +59,13 @@ def logger_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing from outside, and a host without GPUs: the tests say the same on every machine."""
-    for variable in ("TUCCL_BUNDLE", "TUCCL_BUNDLE_CRC", "TUCCL_EXPLAIN"):
+    for variable in (
+        "TUCCL_BUNDLE",
+        "TUCCL_BUNDLE_CRC",
+        "TUCCL_EXPLAIN",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TUCCL_SYSFS", str(tmp_path / "no-sysfs"))
 

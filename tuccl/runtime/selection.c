@@ -36,7 +36,6 @@ tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_sha
     uint64_t *min_bytes = (uint64_t *)(selection + 1);
     struct tuccl_choice *choice = (struct tuccl_choice *)(min_bytes + total);
     selection->mapped_bytes = bytes;
-    selection->nodes = shape->nodes;
     selection->entry_count = total;
     selection->explain = explain;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++) {

@@ -32,7 +32,6 @@ struct tuccl_choices {
 
 struct tuccl_selection {
     size_t mapped_bytes;
-    uint64_t nodes;
     uint32_t entry_count;
     struct tuccl_choices of_function[TUCCL_FUNCTIONS];
     /* NULL unless each lookup is to be explained. */

@@ -10,6 +10,7 @@
 #include "tuner_abi.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -35,8 +36,26 @@ static int init(void **context, size_t ranks, size_t nodes, size_t per_node,
     return result;
 }
 
-static int init_v2_to_v4(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
+static int init_v3_v4(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
     return init(context, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
+}
+
+/* The cost table of later versions says what NCCL_ALGO and NCCL_PROTO exclude; v2 has none. */
+static int init_v2(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
+    int result = init_v3_v4(ranks, nodes, logger, context);
+    const char *variable = getenv("NCCL_ALGO") != NULL    ? "NCCL_ALGO"
+                           : getenv("NCCL_PROTO") != NULL ? "NCCL_PROTO"
+                                                          : NULL;
+    if (variable == NULL || context == NULL || *context == NULL)
+        return result;
+    tuccl_selection_free(*context);
+    *context = NULL;
+    if (logger != NULL)
+        logger(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
+               "TuCCL: %s is set, and this NCCL does not tell tuners what it excludes; NCCL stays "
+               "as it is",
+               variable);
+    return result;
 }
 
 /* `constants` stays as NCCL made it: the table holds measurements, not a better model. */
@@ -100,43 +119,28 @@ static int get_coll_info_v3(void *context, int function, size_t bytes, int pipel
                                   protocols, 0, nchannels);
 }
 
-/* v2 has no cost table to say what can run, and NCCL 2.21 obeys without a check. These are its own
- * rules (NCCL 2.21 src/graph/tuning.cc and src/enqueue.cc), as far as a tuner can see them. */
-static bool runs_in_v2(const struct tuccl_selection *selection, int function,
-                       const struct tuccl_choice *choice, int collnet_support, int nvls_support) {
-    bool several_nodes = selection->nodes > 1;
-    bool all_reduce = function == NCCL_FUNC_ALL_REDUCE;
-    bool simple = choice->protocol == NCCL_PROTO_SIMPLE;
-    if (choice->algorithm == NCCL_ALGO_RING)
-        return true;
-    if (function == NCCL_FUNC_BROADCAST || function == NCCL_FUNC_REDUCE)
+/* v2 has no cost table to say what can run, and NCCL 2.21 obeys without a check. What it tells is
+ * not enough for the rest: LL128 corrupts data where NCCL would have it off, NVLink SHARP stops at a
+ * host's border although the communicator counts as one node, CollNet asks for a switch. Ring and
+ * tree run on every machine (NCCL 2.21 src/graph/tuning.cc and src/enqueue.cc). */
+static bool runs_in_v2(int function, const struct tuccl_choice *choice) {
+    if (choice->protocol != NCCL_PROTO_LL && choice->protocol != NCCL_PROTO_SIMPLE)
         return false;
-    switch (choice->algorithm) {
-    case NCCL_ALGO_TREE:
-        return all_reduce;
-    case NCCL_ALGO_COLLNET_DIRECT:
-        return simple && several_nodes && collnet_support;
-    case NCCL_ALGO_COLLNET_CHAIN:
-        return simple && several_nodes && collnet_support && all_reduce;
-    case NCCL_ALGO_NVLS:
-        return simple && nvls_support && (!several_nodes || collnet_support);
-    case NCCL_ALGO_NVLS_TREE:
-        return simple && nvls_support && several_nodes && all_reduce;
-    default: /* PAT came with 2.23. */
-        return false;
-    }
+    return choice->algorithm == NCCL_ALGO_RING ||
+           (choice->algorithm == NCCL_ALGO_TREE && function == NCCL_FUNC_ALL_REDUCE);
 }
 
 static int get_coll_info_v2(void *context, int function, size_t bytes, int collnet_support,
                             int nvls_support, int pipelined_operations, int *algorithm,
                             int *protocol, int *nchannels) {
+    (void)collnet_support;
+    (void)nvls_support;
     (void)pipelined_operations;
     const struct tuccl_selection *selection = context;
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (selection == NULL || algorithm == NULL || protocol == NULL)
         return NCCL_SUCCESS;
-    bool applied =
-        choice != NULL && runs_in_v2(selection, function, choice, collnet_support, nvls_support);
+    bool applied = choice != NULL && runs_in_v2(function, choice);
     if (applied) {
         *algorithm = choice->algorithm;
         *protocol = choice->protocol;
@@ -157,21 +161,21 @@ EXPORTED extern const struct tuccl_tuner_v6 ncclTunerPlugin_v6;
 
 const struct tuccl_tuner_v2 ncclTunerPlugin_v2 = {
     .name = plugin_name,
-    .init = init_v2_to_v4,
+    .init = init_v2,
     .get_coll_info = get_coll_info_v2,
     .destroy = finalize,
 };
 
 const struct tuccl_tuner_v3 ncclTunerPlugin_v3 = {
     .name = plugin_name,
-    .init = init_v2_to_v4,
+    .init = init_v3_v4,
     .get_coll_info = get_coll_info_v3,
     .destroy = finalize,
 };
 
 const struct tuccl_tuner_v4 ncclTunerPlugin_v4 = {
     .name = plugin_name,
-    .init = init_v2_to_v4,
+    .init = init_v3_v4,
     .get_coll_info = get_coll_info_v4_to_v6,
     .destroy = finalize,
 };
