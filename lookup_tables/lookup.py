@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 from lookup_tables.errors import InvalidTableError
-from lookup_tables.table import Entry, Key, Operation, Shape, Table
+from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, Operation, Shape, Table
 
 MAX_SIZE_BYTES = 2**63 - 1
 """Largest size a range may end at: the upper end of "this size and everything above"."""
@@ -161,6 +161,8 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
             f"{_name(entry.key)}: {builtin.nchannels} channels, NCCL has 0 (its own) "
             f"to {MAX_CHANNELS}"
         )
+    if builtin is not None and builtin.nchannels > 0:
+        _check_channels_are_bounded(entry.key, builtin)
     if schedule is None:
         return
     if schedule.schedule not in known_schedules:
@@ -173,6 +175,19 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
         and 0 <= schedule.buffer_bytes <= MAX_SIZE_BYTES
     ):
         raise InvalidTableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
+
+
+def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
+    """NCCL takes a tuner's count for these as it is, above what the communicator has as well."""
+    unbounded = builtin.algorithm in (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN)
+    where = ""
+    if builtin.algorithm is NcclAlgorithm.NVLS and key.shape.nodes > 1:
+        unbounded, where = True, " on several nodes"
+    if unbounded:
+        raise InvalidTableError(
+            f"{_name(key)}: {builtin.nchannels} channels for {builtin.algorithm.value}{where}, "
+            "whose count NCCL does not bound; use 0, NCCL's own"
+        )
 
 
 def _check_figures(entry: Entry) -> None:

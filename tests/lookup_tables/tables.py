@@ -57,10 +57,16 @@ def make_table(entries: list[Entry], **fields: object) -> Table:
     return Table(**(values | fields))  # type: ignore[arg-type]
 
 
-def random_builtin(rng: random.Random) -> BuiltinConfig:
-    return BuiltinConfig(
-        rng.choice(list(NcclAlgorithm)), rng.choice(list(NcclProtocol)), rng.randint(0, 64)
-    )
+def takes_channels(algorithm: NcclAlgorithm, shape: Shape) -> bool:
+    if algorithm in (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN):
+        return False
+    return algorithm is not NcclAlgorithm.NVLS or shape.nodes == 1
+
+
+def random_builtin(rng: random.Random, shape: Shape) -> BuiltinConfig:
+    algorithm, protocol = rng.choice(list(NcclAlgorithm)), rng.choice(list(NcclProtocol))
+    nchannels = rng.randint(0, 64)
+    return BuiltinConfig(algorithm, protocol, nchannels if takes_channels(algorithm, shape) else 0)
 
 
 def random_table(seed: int, ranges_per_group: int = 8, shapes: tuple[Shape, ...] = SHAPES) -> Table:
@@ -74,7 +80,7 @@ def random_table(seed: int, ranges_per_group: int = 8, shapes: tuple[Shape, ...]
             start = rng.choice([0, 1, 1000])
             for _ in range(ranges_per_group):
                 stop = start + rng.choice([0, 1, rng.randrange(1, 2**20)])
-                builtin = random_builtin(rng) if rng.random() < 0.8 else None
+                builtin = random_builtin(rng, shape) if rng.random() < 0.8 else None
                 schedule = None
                 if builtin is None or rng.random() < 0.2:
                     schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)

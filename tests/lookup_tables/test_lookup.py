@@ -19,6 +19,7 @@ from tests.lookup_tables.tables import SHAPES, make_entry, make_table, random_ta
 
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
 TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.SIMPLE)
+NVLS_8_CHANNELS = BuiltinConfig(NcclAlgorithm.NVLS, NcclProtocol.SIMPLE, 8)
 
 
 def small_table() -> Table:
@@ -114,6 +115,20 @@ BROKEN = [
     (entry_with(builtin=None, builtin_time_us=None), "names no winner"),
     (entry_with(builtin=dataclasses.replace(RING_LL, nchannels=65)), "65 channels"),
     (entry_with(builtin=dataclasses.replace(RING_LL, nchannels=-1)), "-1 channels"),
+    (
+        entry_with(builtin=BuiltinConfig(NcclAlgorithm.COLLNET_DIRECT, NcclProtocol.SIMPLE, 8)),
+        "8 channels for collnet_direct, whose count NCCL does not bound; use 0",
+    ),
+    (
+        entry_with(builtin=BuiltinConfig(NcclAlgorithm.COLLNET_CHAIN, NcclProtocol.SIMPLE, 1)),
+        "1 channels for collnet_chain",
+    ),
+    (
+        make_table(
+            [make_entry(Operation.ALL_REDUCE, 0, 9, NVLS_8_CHANNELS, shape=Shape(16, 2, 8))]
+        ),
+        "8 channels for nvls on several nodes",
+    ),
     (entry_with(schedule=ScheduleConfig("none", NcclProtocol.LL, 1, 64, 0)), "table lacks"),
     (entry_with(schedule=ScheduleConfig("5a5a", NcclProtocol.LL, 1, 9999, 0)), "out of range"),
     (entry_with(tuned_bytes=21), "outside its range"),
@@ -155,3 +170,4 @@ def test_a_broken_rule_is_named_in_one_line(table: Table, message: str) -> None:
 def test_good_tables_pass() -> None:
     check_table(small_table())
     check_table(random_table(1))
+    check_table(entry_with(builtin=NVLS_8_CHANNELS))

@@ -2,11 +2,14 @@
 
 import ctypes
 import random
+import struct
 from pathlib import Path
 
 import pytest
 
-from lookup_tables.bundle import bundle_bytes
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.lookup import lookup
 from lookup_tables.table import (
     BuiltinConfig,
@@ -157,6 +160,51 @@ def test_the_rules_one_by_one(version: int, plugin: Plugin) -> None:
     assert communicator.call(4, 1024, barred, nchannels=9) == Call(barred, 9)
     # A table without that row.
     assert communicator.call(4, 1024, COST, nchannels=9, algorithms=1) == Call(COST, 9)
+    communicator.end()
+
+
+def with_channels(data: bytes, nchannels: int) -> bytes:
+    """A bundle that another writer made: a channel count in every entry."""
+    changed = bytearray(data)
+    for index in range(len(SectionKind)):
+        place = layout.HEADER.size + index * layout.SECTION.size
+        kind, _, offset, _, records, size = layout.SECTION.unpack_from(data, place)
+        if kind == SectionKind.ENTRIES:
+            for record in range(records):
+                struct.pack_into("<H", changed, offset + record * size + 18, nchannels)
+    changed[12:16] = struct.pack("<I", bundle_crc(bytes(changed)))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "nodes", "expected"),
+    [
+        (NcclAlgorithm.RING, 2, 64),
+        (NcclAlgorithm.COLLNET_DIRECT, 1, 9),
+        (NcclAlgorithm.COLLNET_DIRECT, 2, 9),
+        (NcclAlgorithm.COLLNET_CHAIN, 2, 9),
+        (NcclAlgorithm.NVLS, 1, 64),
+        (NcclAlgorithm.NVLS, 2, 9),
+        (NcclAlgorithm.NVLS_TREE, 2, 64),
+    ],
+)
+def test_channels_only_where_nccl_bounds_them(
+    algorithm: NcclAlgorithm,
+    nodes: int,
+    expected: int,
+    plugin: Plugin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = BuiltinConfig(algorithm, NcclProtocol.SIMPLE)
+    shape = Shape(8 * nodes, nodes, 8)
+    table = make_table([make_entry(Operation.ALL_REDUCE, 0, 2**40, config, shape=shape)])
+    (tmp_path / "b.tuccl").write_bytes(with_channels(bundle_bytes(table), 64))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(tmp_path / "b.tuccl"))
+    _, communicator = plugin.init(5, shape.ranks, shape.nodes)
+    got = communicator.call(4, 4096, COST, nchannels=9)
+    assert got.cost[ALGORITHM_ROWS.index(algorithm) * PROTOCOLS + 2] == 0.0
+    assert got.nchannels == expected
     communicator.end()
 
 

@@ -1,5 +1,7 @@
 #include "selection.h"
+#include "tuner_abi.h"
 
+#include <stdbool.h>
 #include <sys/mman.h>
 
 static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
@@ -9,13 +11,20 @@ static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_ra
     return count;
 }
 
-static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry) {
+/* NCCL takes a tuner's count for these as it is, without an upper bound of its own (NCCL 2.30
+ * src/enqueue.cc): nothing would catch a count above the channels that a communicator has. */
+static bool channels_are_unbounded(uint8_t algorithm, uint32_t nodes) {
+    return algorithm == NCCL_ALGO_COLLNET_DIRECT || algorithm == NCCL_ALGO_COLLNET_CHAIN ||
+           (algorithm == NCCL_ALGO_NVLS && nodes > 1);
+}
+
+static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry, uint32_t nodes) {
     return (struct tuccl_choice){
         .min_bytes = entry->min_bytes,
         .max_bytes = entry->max_bytes,
         .algorithm = entry->algorithm,
         .protocol = entry->protocol,
-        .nchannels = entry->nchannels,
+        .nchannels = channels_are_unbounded(entry->algorithm, nodes) ? 0 : entry->nchannels,
         .builtin_time_us = entry->builtin_time_us,
         .default_time_us = entry->default_time_us,
     };
@@ -46,7 +55,7 @@ tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_sha
             const struct tuccl_entry_record *entry = &bundle->entries[range.first + i];
             if (entry->algorithm == TUCCL_NO_CODE)
                 continue;
-            *choice = choice_of(entry);
+            *choice = choice_of(entry, shape->nodes);
             *min_bytes++ = choice++->min_bytes;
             choices->count++;
         }

@@ -120,8 +120,8 @@ static int get_coll_info_v3(void *context, int function, size_t bytes, int pipel
 }
 
 /* v2 has no cost table to say what can run, and NCCL 2.21 obeys without a check. What it tells is
- * not enough for the rest: LL128 corrupts data where NCCL would have it off, NVLink SHARP stops at a
- * host's border although the communicator counts as one node, CollNet asks for a switch. Ring and
+ * not enough for the rest: LL128 corrupts data where NCCL would have it off, NVLink SHARP stops at
+ * a host's border although the communicator counts as one node, CollNet asks for a switch. Ring and
  * tree run on every machine (NCCL 2.21 src/graph/tuning.cc and src/enqueue.cc). */
 static bool runs_in_v2(int function, const struct tuccl_choice *choice) {
     if (choice->protocol != NCCL_PROTO_LL && choice->protocol != NCCL_PROTO_SIMPLE)
