@@ -15,7 +15,7 @@ from pathlib import Path
 from lookup_tables.bundle import bundle_crc
 from lookup_tables.table import Table
 from tuccl.atomic_file import write_atomically
-from tuccl.errors import WorkspaceError
+from tuccl.errors import UsageError, WorkspaceError
 from tuccl.pipeline import read_table
 from tuccl.runtime import PLUGIN_NAME, plugin_path
 from tuccl.workspace import Workspace
@@ -27,6 +27,7 @@ def ship(workspace: Workspace, directory: Path) -> list[Path]:
     """Write the directory; each file is replaced atomically, `tuccl.env` last.
 
     Raises:
+        UsageError: for a directory whose name has control characters.
         WorkspaceError: when there is no finished table or the directory cannot be written.
         PluginMissingError: when this installation has no plugin.
     """
@@ -39,6 +40,10 @@ def ship(workspace: Workspace, directory: Path) -> list[Path]:
     except OSError as error:
         raise WorkspaceError(f"cannot read {error.filename}: {error.strerror}") from error
     target = directory.resolve()
+    if not str(target).isprintable():
+        raise UsageError(
+            f"the directory {str(target)!r} cannot stand in a shell file; use a printable name"
+        )
     files: dict[Path, bytes | str] = {
         target / BUNDLE_NAME: bundle,
         target / PLUGIN_NAME: plugin_bytes,

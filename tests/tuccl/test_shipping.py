@@ -71,3 +71,13 @@ def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "run `tuccl init` first" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_would_break_out_of_its_comment_is_refused(
+    run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+    done = run_tuccl("ship", "x\ntouch PWNED")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"tuccl-workspace"}

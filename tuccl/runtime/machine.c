@@ -11,6 +11,7 @@ enum {
     VENDOR_AMD = 0x1002,
     CLASS_DISPLAY = 0x03,
     CLASS_ACCELERATOR = 0x12,
+    SUBCLASS_VGA = 0x0300, /* Drives a screen. Consumer cards that compute have it too. */
 };
 
 /* A sysfs file that holds one hexadecimal number; -1 when it cannot be read. */
@@ -30,41 +31,56 @@ static long read_number(int devices, const char *device, const char *file) {
     return strtol(text, NULL, 16);
 }
 
-static bool is_gpu(int devices, const char *device, long *vendor) {
-    *vendor = read_number(devices, device, "vendor");
-    if (*vendor != VENDOR_NVIDIA && *vendor != VENDOR_AMD)
-        return false;
-    long class = read_number(devices, device, "class");
-    return class >> 16 == CLASS_DISPLAY || class >> 16 == CLASS_ACCELERATOR;
-}
+/* What a GPU that the list does not name says about the host, from nothing to most. */
+enum evidence {
+    NO_EVIDENCE,  /* A processor's display unit beside an accelerator of another vendor. */
+    OTHER_VENDOR, /* An accelerator that the list's vendors did not make. */
+    LISTED_VENDOR_VGA,
+    LISTED_VENDOR_COMPUTE,
+};
 
 struct findings {
-    bool listed_vendor;
-    bool unknown_vendor;
-    bool unknown_model;
-    long vendor, device; /* Of the first unknown GPU, those of a listed vendor before others. */
+    bool listed_model;
+    enum evidence evidence; /* The most that was found. */
+    size_t gpus;            /* How many GPUs are this evidence. */
+    long vendor, device;    /* The one of them with the lowest number. */
 };
 
 static void judge(struct findings *findings, const struct tuccl_gpu_model_record *models,
-                  uint32_t model_count, long vendor, long device) {
-    bool vendor_listed = false, model_listed = false;
+                  uint32_t model_count, long vendor, long device, long class) {
+    bool vendor_listed = false;
     for (uint32_t i = 0; i < model_count; i++) {
         vendor_listed |= models[i].vendor == vendor;
-        model_listed |= models[i].vendor == vendor && models[i].device == device;
+        findings->listed_model |= models[i].vendor == vendor && models[i].device == device;
     }
-    findings->listed_vendor |= vendor_listed;
-    bool first = vendor_listed ? !findings->unknown_model
-                               : !findings->unknown_model && !findings->unknown_vendor;
-    if (!model_listed && first) {
+    bool vga = class >> 8 == SUBCLASS_VGA;
+    enum evidence evidence = vendor_listed ? (vga ? LISTED_VENDOR_VGA : LISTED_VENDOR_COMPUTE)
+                                           : (vga ? NO_EVIDENCE : OTHER_VENDOR);
+    if (evidence == NO_EVIDENCE || evidence < findings->evidence)
+        return;
+    bool first = evidence > findings->evidence;
+    findings->evidence = evidence;
+    findings->gpus = first ? 1 : findings->gpus + 1;
+    if (first || device < findings->device) {
         findings->vendor = vendor;
         findings->device = device;
     }
-    findings->unknown_model |= vendor_listed && !model_listed;
-    findings->unknown_vendor |= !vendor_listed;
+}
+
+static void examine(struct findings *findings, const struct tuccl_gpu_model_record *models,
+                    uint32_t model_count, int devices, const char *name) {
+    long vendor = read_number(devices, name, "vendor");
+    if (vendor != VENDOR_NVIDIA && vendor != VENDOR_AMD)
+        return;
+    long class = read_number(devices, name, "class");
+    long device = read_number(devices, name, "device");
+    bool gpu = class >> 16 == CLASS_DISPLAY || class >> 16 == CLASS_ACCELERATOR;
+    if (gpu && device >= 0)
+        judge(findings, models, model_count, vendor, device, class);
 }
 
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                           uint32_t model_count, char *why, size_t why_bytes) {
+                           uint32_t model_count, size_t *gpus, char *why, size_t why_bytes) {
     char path[4096];
     int length = snprintf(path, sizeof path, "%s/bus/pci/devices", sysfs_root);
     if (model_count == 0 || length < 0 || (size_t)length >= sizeof path)
@@ -74,20 +90,16 @@ bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_
         return true;
     struct findings findings = {0};
     const struct dirent *entry;
-    while ((entry = readdir(devices)) != NULL) {
-        long vendor;
-        if (entry->d_name[0] == '.' || !is_gpu(dirfd(devices), entry->d_name, &vendor))
-            continue;
-        long device = read_number(dirfd(devices), entry->d_name, "device");
-        if (device >= 0)
-            judge(&findings, models, model_count, vendor, device);
-    }
+    while ((entry = readdir(devices)) != NULL)
+        if (entry->d_name[0] != '.')
+            examine(&findings, models, model_count, dirfd(devices), entry->d_name);
     closedir(devices);
-    if (!findings.unknown_model && (findings.listed_vendor || !findings.unknown_vendor))
+    if (findings.listed_model || findings.evidence == NO_EVIDENCE)
         return true;
+    *gpus = findings.gpus;
     snprintf(why, why_bytes,
-             "is for another machine: GPU %04lx:%04lx here, not among its %u GPU "
-             "model%s (first %04x:%04x)",
+             "is for another machine: GPU %04lx:%04lx here, none of its %u GPU model%s (first "
+             "%04x:%04x)",
              (unsigned long)findings.vendor, (unsigned long)findings.device, model_count,
              model_count == 1 ? "" : "s", models[0].vendor, models[0].device);
     return false;

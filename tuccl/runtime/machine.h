@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether the GPUs under `sysfs_root` are ones that the table was tuned on. True as well when the
- * list or sysfs says nothing. GPUs of a vendor that the list does not name (a processor's own
- * display unit) count only when no GPU of a listed vendor is here. When false, `why` names the
- * GPU model that is not in the list. */
+/* Whether a table tuned on `models` may be used on the host under `sysfs_root`: false when it has
+ * GPUs of a listed vendor but none of a listed model, or compute GPUs of other vendors alone. True
+ * as well when the list or sysfs says nothing. When false, `why` names a GPU model that is here,
+ * and `gpus` is how many GPUs a rank could run on. */
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                           uint32_t model_count, char *why, size_t why_bytes);
+                           uint32_t model_count, size_t *gpus, char *why, size_t why_bytes);
 
 #endif

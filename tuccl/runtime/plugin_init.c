@@ -90,13 +90,17 @@ static int refuse_bundle(const struct startup *startup, enum cause cause, const 
     return NCCL_SUCCESS;
 }
 
-/* Ranks of one host see the same GPUs and fall back together; hosts may differ from each other. */
-static int refuse_machine(const struct startup *startup, size_t nodes, const char *why) {
-    if (startup->crc_demanded && nodes > 1) {
+/* Ranks of one host see the same GPUs and fall back together; hosts may differ from each other.
+ * One node is not always one host: NCCL counts hosts of one NVLink domain as a node. */
+static int refuse_machine(const struct startup *startup, size_t ranks, size_t nodes, size_t gpus,
+                          const char *why) {
+    bool one_host = nodes == 1 && ranks <= gpus;
+    if (startup->crc_demanded && !one_host) {
         WARN(startup->logger,
-             "TuCCL: %s %s; on a communicator of %zu nodes this host would decide differently "
-             "from others: tune this machine, or unset TUCCL_BUNDLE and TUCCL_BUNDLE_CRC on all",
-             startup->path, why, nodes);
+             "TuCCL: %s %s; with %zu ranks on %zu nodes, %zu GPUs here, this host would decide "
+             "differently from others: tune this machine, or unset TUCCL_BUNDLE and "
+             "TUCCL_BUNDLE_CRC on all",
+             startup->path, why, ranks, nodes, gpus);
         return NCCL_INVALID_USAGE;
     }
     if (first_time(CAUSE_OTHER_MACHINE))
@@ -140,9 +144,10 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
         return NCCL_INVALID_USAGE;
     }
     const char *sysfs = setting("TUCCL_SYSFS");
+    size_t gpus = 0;
     if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle->gpu_models,
-                               bundle->gpu_model_count, why, sizeof why))
-        return refuse_machine(startup, nodes, why);
+                               bundle->gpu_model_count, &gpus, why, sizeof why))
+        return refuse_machine(startup, ranks, nodes, gpus, why);
     return select_shape(context, startup, bundle, ranks, nodes, ranks_per_node);
 }
 
