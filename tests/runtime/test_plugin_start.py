@@ -191,6 +191,32 @@ def test_known_gpus_and_silent_hosts_pass(plugin: Plugin, bundle: Path, sysfs: P
     assert plugin.warnings() == []
 
 
+def test_other_gpus_beside_a_tuned_model_pass(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
+    """A DGX Station's display card; a host whose containers get one model or the other."""
+    for bus in range(4):
+        add_device(sysfs, f"0000:{bus:02x}:10.0", "0x030200", "0x10de", "0x20b2")
+    add_device(sysfs, "0000:08:00.0", "0x030000", "0x10de", "0x1fb0")
+    assert is_active(plugin)
+    add_device(sysfs, "0000:11:00.0", "0x030200", "0x10de", "0x2330")
+    assert is_active(plugin)
+    assert plugin.warnings() == []
+
+
+def test_a_tuned_model_may_be_a_display_card(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
+    models = ("10de:2684",)
+    bundle.write_bytes(bundle_bytes(make_table(list(TABLE.entries), gpu_models=models)))
+    add_device(sysfs, "0000:10:00.0", "0x030000", "0x10de", "0x2684")
+    assert is_active(plugin)
+    assert plugin.warnings() == []
+
+
+def other_host(sysfs: Path) -> None:
+    """Eight GPUs of a model that the table does not list, and a display card."""
+    add_device(sysfs, "0000:08:00.0", "0x030000", "0x10de", "0x1fb0")
+    for bus in range(16, 24):
+        add_device(sysfs, f"0000:{bus:02x}:00.0", "0x030200", "0x10de", "0x2330")
+
+
 @pytest.mark.parametrize("crc_demanded", [False, True])
 def test_another_machine(
     plugin: Plugin,
@@ -199,14 +225,13 @@ def test_another_machine(
     monkeypatch: pytest.MonkeyPatch,
     crc_demanded: bool,
 ) -> None:
-    add_device(sysfs, "0000:10:00.0", "0x030200", "0x10de", "0x2335")
-    add_device(sysfs, "0000:11:00.0", "0x030200", "0x10de", "0x2330")
+    other_host(sysfs)
     if crc_demanded:
         monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{bundle_crc(GOOD):08x}")
     for version in VERSIONS:
         assert not is_active(plugin, version=version)
     (warning,) = plugin.warnings()
-    assert f"{bundle} is for another machine: GPU 10de:2330 here, not among its 2" in warning
+    assert f"{bundle} is for another machine: GPU 10de:2330 here, none of its 2" in warning
     # With several nodes, a host that falls back alone would hang the others.
     if crc_demanded:
         assert plugin.init(5, 16, 2)[0] == INVALID_USAGE
@@ -216,7 +241,31 @@ def test_another_machine(
         assert len(plugin.warnings()) == 1
 
 
+def test_one_nvlink_domain_over_several_hosts_counts_as_several(
+    plugin: Plugin, bundle: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL counts hosts that share an NVLink domain as one node."""
+    other_host(sysfs)
+    assert plugin.init(5, 9, 1)[0] == SUCCESS
+    monkeypatch.setenv("TUCCL_BUNDLE_CRC", f"{bundle_crc(GOOD):08x}")
+    # The display card is nobody's rank: 8 GPUs, so the ninth rank is on another host.
+    assert plugin.init(5, 8, 1)[0] == SUCCESS
+    result, communicator = plugin.init(5, 9, 1)
+    assert result == INVALID_USAGE
+    assert communicator.context.value is None
+    assert "9 ranks on 1 nodes, 8 GPUs here" in plugin.warnings()[-1]
+
+
+def test_only_a_display_card_of_the_tuned_vendor(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
+    add_device(sysfs, "0000:08:00.0", "0x030000", "0x10de", "0x2684")
+    assert not is_active(plugin)
+    assert "GPU 10de:2684 here" in plugin.warnings()[0]
+
+
 def test_a_host_of_another_vendor(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
+    # A display unit alone says nothing: a machine's own GPUs may be hidden from sysfs.
+    add_device(sysfs, "0000:08:00.0", "0x030000", "0x1002", "0x164e")
+    assert is_active(plugin)
     add_device(sysfs, "0000:10:00.0", "0x120000", "0x1002", "0x74a1")
     assert not is_active(plugin)
     assert "GPU 1002:74a1 here" in plugin.warnings()[0]
