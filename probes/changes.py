@@ -114,8 +114,9 @@ def _devices_gone_or_new(old: Topology, new: Topology) -> Iterator[str]:
 
 
 def _devices_changed(old: Topology, new: Topology) -> Iterator[str]:
-    # When a GPU is gone the ranks behind it shift, which goes without saying.
+    # When a GPU or NIC is gone those behind it shift, which goes without saying.
     same_gpus = {gpu.name for gpu in old.gpus} == {gpu.name for gpu in new.gpus}
+    same_nics = {nic.name for nic in old.nics} == {nic.name for nic in new.nics}
     for was in old.devices:
         now = new.device.get(was.name)
         if now is None:
@@ -124,6 +125,8 @@ def _devices_changed(old: Topology, new: Topology) -> Iterator[str]:
             yield f"{_called(was)} is another model: {_model(now)}, it was {_model(was)}."
         if was.kind is DeviceKind.GPU and same_gpus and was.index != now.index:
             yield f"{_called(was)} has local rank {now.index}, it had {was.index}."
+        if was.kind is DeviceKind.NIC and same_nics and was.index != now.index:
+            yield f"{_called(was)} is NIC {now.index} of its node, it was NIC {was.index}."
         before, after = was.line_rate_gb_per_s, now.line_rate_gb_per_s
         if was.kind is DeviceKind.NIC and network_class(before) != network_class(after):
             yield f"{_called(was)} runs at {_speed(after)}, it ran at {_speed(before)}."

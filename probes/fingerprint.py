@@ -3,13 +3,18 @@
 Equal for machines alike in structure and bandwidth class, whatever their hosts and buses are called
 and however their figures scatter (see `probes.bandwidth_class` for how much); different when a
 link, a NIC or a GPU is missing, slower by a class or bound elsewhere, or of another model. Latency,
-provenance, names and notes play no part. The ranks of GPUs do, up to symmetry: exchanging two GPUs
-that sit alike changes nothing, renumbering a mesh so that other ranks become neighbours does,
-because a schedule tuned for one would be wrong for the other.
+provenance, names and notes play no part.
+
+The numbers of GPUs and NICs do, because a schedule speaks of ranks. Inside one host up to symmetry:
+exchanging two GPUs that sit alike changes nothing, renumbering a mesh so that other ranks become
+neighbours does. In a cluster the global rank of every GPU and the host and index of every NIC
+count: what hangs between them (PCIe and network switches, CPUs) has no number, so hosts that are
+wired alike may change places, but two cables that change places on one host alone show.
 
 Method: Weisfeiler-Leman colour refinement, twice. Inside each host once per device, with this one
 device marked, so that two rings of four differ from one ring of eight; then over the whole machine,
-starting from what the hosts gave, once per network switch marked (without switches: per host).
+starting from what the hosts gave and from the numbers of GPUs and NICs, once per network switch
+marked (without switches: per host).
 Machines that differ yet keep all these colours equal exist in theory (strongly regular graphs); no
 one builds them. Colours are 64-bit mixing sums, seeds and results BLAKE2b: the same everywhere.
 """
@@ -47,6 +52,7 @@ def fingerprint(topology: Topology) -> str:
     for device in topology.devices:
         if device.node != NETWORK_NODE:
             members[device.node].append(device)
+    numbers = _numbers(topology) if len(hosts) > 1 else {}
     known: dict[bytes, _Host] = {}
     start: dict[str, int] = {}
     host_colours = []
@@ -58,10 +64,24 @@ def fingerprint(topology: Topology) -> str:
             known[key] = _refine_host(graph)
         host_colours.append(known[key].colour)
         for device, colour in zip(members[host], known[key].devices, strict=True):
-            start[device.name] = _hash64("in host", known[key].colour, colour)
+            number = numbers.get(device.name, "")
+            start[device.name] = _hash64("in host", known[key].colour, colour, number)
     if len(hosts) == 1 and len(topology.devices) == len(members[hosts[0]]):
         return _digest("machine", host_colours)
     return _digest("cluster", sorted(host_colours), _refine_cluster(topology, start))
+
+
+def _numbers(topology: Topology) -> dict[str, str]:
+    """What sketches tell GPUs and NICs of a cluster by: ranks, and the rails of every host."""
+    hosts = sorted({device.node for device in topology.devices})
+    place = {host: i for i, host in enumerate(hosts)}
+    numbers = {gpu.name: f"rank {rank}" for rank, gpu in enumerate(topology.gpus)}
+    before: dict[int, int] = {}
+    for nic in topology.nics:
+        # NICs of one index are taken in the order of the file.
+        position = before[nic.node] = before.get(nic.node, -1) + 1
+        numbers[nic.name] = f"host {place[nic.node]} rail {nic.index} position {position}"
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)

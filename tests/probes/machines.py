@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from probes.nccl_xml import parse_nccl_xml
 from probes.shipped import shipped_machines
@@ -44,6 +45,18 @@ def rings(groups: list[list[int]], *, name: str = "rings") -> Topology:
         links += both_ways(device.name, "n0/cpu0", LinkKind.PCIE, 12.0, latency_us=0.1, lanes=16)
     cpu = Device("n0/cpu0", DeviceKind.CPU, 0)
     return Topology(name, (*gpus, cpu), tuple(links))
+
+
+def crossed(cluster: Topology, node: int, one: int, other: int) -> Topology:
+    """Two NICs of a node exchange their network cables."""
+    swap = {f"n{node}/nic{one}": f"n{node}/nic{other}", f"n{node}/nic{other}": f"n{node}/nic{one}"}
+
+    def plugged(link: Link) -> Link:
+        if link.kind is not LinkKind.NETWORK:
+            return link
+        return replace(link, src=swap.get(link.src, link.src), dst=swap.get(link.dst, link.dst))
+
+    return replace(cluster, links=tuple(plugged(link) for link in cluster.links))
 
 
 def shipped_text(name: str = "a100-8gpu-8nic") -> str:

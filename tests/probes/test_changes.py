@@ -5,8 +5,9 @@ import pytest
 
 from probes.changes import describe_changes
 from probes.nccl_xml import parse_nccl_xml
+from probes.replicate import Network, replicate
 from probes.topology import Topology
-from tests.probes.machines import ring, shipped, shipped_text
+from tests.probes.machines import crossed, ring, shipped, shipped_text
 
 TEXT = shipped_text()
 OLD = shipped()
@@ -121,4 +122,26 @@ def test_ranks_that_changed_places() -> None:
     assert describe_changes(OLD, replace(OLD, devices=devices)) == (
         "GPU n0/gpu1 (0000:13:00.0) has local rank 2, it had 1.",
         "GPU n0/gpu2 (0000:31:00.0) has local rank 1, it had 2.",
+    )
+
+
+def test_crossed_cables_of_two_nics_that_sit_alike() -> None:
+    pair = replicate(OLD, 2, Network(1.7))
+    first, second = describe_changes(pair, crossed(pair, 1, 0, 1))
+    assert first == (
+        "NIC n1/nic0 (mlx5_0, 0000:12:00.0) moved from PCIe switch n1/pcie0 (0000:10:00.0) and "
+        "network switch rail0 to PCIe switch n1/pcie0 (0000:10:00.0) and network switch rail1."
+    )
+    assert second.startswith("NIC n1/nic1 (mlx5_1, 0000:14:00.0) moved from ")
+
+
+def test_nics_of_a_cluster_that_changed_places() -> None:
+    pair = replicate(OLD, 2, Network(1.7))
+    swap = {"n1/nic0": 1, "n1/nic1": 0}
+    devices = tuple(
+        replace(device, index=swap.get(device.name, device.index)) for device in pair.devices
+    )
+    assert describe_changes(pair, replace(pair, devices=devices)) == (
+        "NIC n1/nic0 (mlx5_0, 0000:12:00.0) is NIC 1 of its node, it was NIC 0.",
+        "NIC n1/nic1 (mlx5_1, 0000:14:00.0) is NIC 0 of its node, it was NIC 1.",
     )

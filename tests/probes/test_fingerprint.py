@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from probes.nccl_xml import parse_nccl_xml
 from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
-from tests.probes.machines import both_ways, ring, rings, shipped, shipped_text
+from probes.topology import Device, DeviceKind, LinkKind, Topology
+from tests.probes.machines import both_ways, crossed, ring, rings, shipped, shipped_text
 
 A100 = shipped()
 PAIR = replicate(A100, 2, Network(1.7))
@@ -129,7 +129,12 @@ def test_two_rings_of_hosts_differ_from_one() -> None:
 
     two, one = hosts([[0, 1, 2, 3], [4, 5, 6, 7]]), hosts([list(range(8))])
     assert two.fingerprint() != one.fingerprint()
-    assert _disguised(one, 7).fingerprint() == one.fingerprint()
+    turned = tuple(replace(device, node=(device.node + 3) % 8) for device in one.devices)
+    assert replace(one, devices=turned).fingerprint() == one.fingerprint()
+    # Other ranks become neighbours.
+    swapped = tuple(replace(device, node=device.node ^ 1) for device in one.devices[:4])
+    mixed = replace(one, devices=(*swapped, *one.devices[4:]))
+    assert mixed.fingerprint() != one.fingerprint()
 
 
 def test_number_of_nodes_and_layout_show() -> None:
@@ -141,19 +146,20 @@ def test_number_of_nodes_and_layout_show() -> None:
     assert len(found) == 1 + 2 * 3
 
 
-def test_a_crossed_rail_shows() -> None:
-    # NIC 0 and NIC 2 of the second node change their cables.
-    cross = {("n1/nic0", "rail0"): "rail2", ("n1/nic2", "rail2"): "rail0"}
-
-    def crossed(link: Link) -> Link:
-        if (link.src, link.dst) in cross:
-            return replace(link, dst=cross[link.src, link.dst])
-        if (link.dst, link.src) in cross:
-            return replace(link, src=cross[link.dst, link.src])
-        return link
-
-    wrong = replace(PAIR, links=tuple(crossed(link) for link in PAIR.links))
+@pytest.mark.parametrize(("one", "other"), [(0, 2), (0, 1)])
+def test_a_crossed_rail_shows(one: int, other: int) -> None:
+    # NICs 0 and 1 sit alike in their host, yet GPU 0 of each host reaches the other through NIC 0.
+    wrong = crossed(PAIR, 1, one, other)
     assert wrong.fingerprint() != PAIR.fingerprint()
+    assert crossed(wrong, 0, one, other).fingerprint() == PAIR.fingerprint()
+
+
+def test_which_host_is_first_shows_only_where_schedules_differ() -> None:
+    three = replicate(A100, 3, Network(1.7))
+    wrong = [crossed(three, node, 0, 1).fingerprint() for node in range(3)]
+    # Of three hosts with one crossed, the schedule depends on which it is; of two, not.
+    assert len({three.fingerprint(), *wrong}) == 4
+    assert crossed(PAIR, 0, 0, 1).fingerprint() == crossed(PAIR, 1, 0, 1).fingerprint()
 
 
 def test_a_nic_on_another_switch_shows() -> None:

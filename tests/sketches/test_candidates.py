@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from probes.errors import ProbeError
 from probes.read import read_topology
 from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import Topology
+from probes.topology import LinkKind, Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.errors import SketchError
 from sketches.sketch import EdgeKind, PruningStage, Sketch
@@ -18,6 +21,10 @@ from tests.sketches.machines import bench_topologies, cluster, nvlink_path_with_
 
 def _by_name(topology: Topology) -> dict[str, Sketch]:
     return {sketch.name: sketch for sketch in sketch_candidates(topology)}
+
+
+def _reach(sketch: Sketch) -> list[tuple[int, int, EdgeKind, float]]:
+    return [(edge.src, edge.dst, edge.kind, edge.bandwidth_gb_per_s) for edge in sketch.edges]
 
 
 def test_pruned_keeps_the_rails_and_names_the_ports_of_the_way() -> None:
@@ -110,6 +117,28 @@ def test_one_gpu_and_separated_nodes_are_refused_by_name() -> None:
         sketch_candidates(apart)
     with pytest.raises(SketchError, match="no way from rank 0"):
         whole_machine(apart)
+
+
+@given(st.permutations(range(3)), st.permutations(range(3)), st.permutations(range(3)))
+def test_clusters_of_one_fingerprint_have_one_sketch(
+    cables: list[int], gpus: list[int], nics: list[int]
+) -> None:
+    whole = cluster(2, 3, 3, rails_only=True)
+    number = {f"n1/gpu{i}": gpus[i] for i in range(3)} | {f"n1/nic{i}": nics[i] for i in range(3)}
+    cable = {f"n1/nic{i}": f"n1/nic{cables[i]}" for i in range(3)}
+    other = Topology(
+        "other",
+        tuple(replace(part, index=number.get(part.name, part.index)) for part in whole.devices),
+        tuple(
+            replace(link, src=cable.get(link.src, link.src), dst=cable.get(link.dst, link.dst))
+            if link.kind is LinkKind.NETWORK
+            else link
+            for link in whole.links
+        ),
+    )
+    if other.fingerprint() == whole.fingerprint():
+        for one, same in zip(sketch_candidates(other), sketch_candidates(whole), strict=True):
+            assert _reach(one) == _reach(same)
 
 
 @requires_shared_data
