@@ -112,6 +112,8 @@ def test_a_bad_bundle_gives_one_warning_and_leaves_nccl_alone(
     (warning,) = plugin.warnings()
     assert warning.startswith(f"TuCCL: {bundle} {why}")
     assert "NCCL stays as it is" in warning
+    # The job has exported them already, and they were meant for the table.
+    assert "unset its process profile too (the NCCL_ variables of tuccl.env)" in warning
 
 
 def test_the_warning_is_not_repeated_after_nccl_unloads_the_plugin(
@@ -232,6 +234,7 @@ def test_another_machine(
         assert not is_active(plugin, version=version)
     (warning,) = plugin.warnings()
     assert f"{bundle} is for another machine: GPU 10de:2330 here, none of its 2" in warning
+    assert "unset its process profile too (the NCCL_ variables of tuccl.env)" in warning
     # With several nodes, a host that falls back alone would hang the others.
     if crc_demanded:
         assert plugin.init(5, 16, 2)[0] == INVALID_USAGE

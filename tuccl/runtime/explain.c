@@ -27,25 +27,28 @@ void tuccl_describe_costs(char *text, size_t text_bytes, const float *cost, int 
         }
 }
 
-void tuccl_explain_call(const struct tuccl_selection *selection, int function, size_t bytes,
-                        const struct tuccl_choice *choice, const char *outcome,
-                        const char *costs_before, const char *costs_after) {
+void tuccl_explain_no_entry(const struct tuccl_selection *selection, int function, size_t bytes) {
     char operation[32];
     if (function >= 0 && function < TUCCL_FUNCTIONS)
         snprintf(operation, sizeof operation, "%s", function_names[function]);
     else
         snprintf(operation, sizeof operation, "function %d", function);
-    if (choice == NULL) {
-        selection->explain(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
-                           "TuCCL: %s of %zu bytes: no entry, NCCL decides", operation, bytes);
-        return;
-    }
+    selection->explain(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
+                       "TuCCL: %s of %zu bytes: no entry, NCCL decides", operation, bytes);
+}
+
+void tuccl_explain_choice(const struct tuccl_selection *selection, int function, size_t bytes,
+                          const struct tuccl_choice *choice, bool applied, const char *costs_before,
+                          const char *costs_after) {
+    bool with_costs = costs_before != NULL && costs_after != NULL;
     selection->explain(
         NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__,
         "TuCCL: %s of %zu bytes: entry %llu..%llu wants %s/%s on %u channels (0: NCCL's count; "
-        "tuned %.1f us, default %.1f us): %s; costs before [%s] after [%s]",
-        operation, bytes, (unsigned long long)choice->min_bytes,
+        "tuned %.1f us, default %.1f us): %s%s%s%s%s%s",
+        function_names[function], bytes, (unsigned long long)choice->min_bytes,
         (unsigned long long)choice->max_bytes, algorithm_names[choice->algorithm],
         protocol_names[choice->protocol], choice->nchannels, (double)choice->builtin_time_us,
-        (double)choice->default_time_us, outcome, costs_before, costs_after);
+        (double)choice->default_time_us, applied ? "applied" : "cannot run here, NCCL decides",
+        with_costs ? "; costs before [" : "", with_costs ? costs_before : "",
+        with_costs ? "] after [" : "", with_costs ? costs_after : "", with_costs ? "]" : "");
 }

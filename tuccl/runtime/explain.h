@@ -4,13 +4,19 @@
 
 #include "selection.h"
 
+#include <stdbool.h>
+
 /* The cost table as text in `text`, entries that cannot run left out. */
 void tuccl_describe_costs(char *text, size_t text_bytes, const float *cost, int algorithms,
                           int protocols);
 
-/* Logs one call. `costs_before` and `costs_after` come from tuccl_describe_costs, empty for v2. */
-void tuccl_explain_call(const struct tuccl_selection *selection, int function, size_t bytes,
-                        const struct tuccl_choice *choice, const char *outcome,
-                        const char *costs_before, const char *costs_after);
+/* Logs a call for which there is no entry. */
+void tuccl_explain_no_entry(const struct tuccl_selection *selection, int function, size_t bytes);
+
+/* Logs a call with an entry. The costs come from tuccl_describe_costs; NULL for v2, which has no
+ * cost table. */
+void tuccl_explain_choice(const struct tuccl_selection *selection, int function, size_t bytes,
+                          const struct tuccl_choice *choice, bool applied, const char *costs_before,
+                          const char *costs_after);
 
 #endif

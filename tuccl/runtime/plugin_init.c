@@ -74,6 +74,11 @@ static int read_settings(struct startup *startup) {
     return NCCL_SUCCESS;
 }
 
+/* A plugin cannot take back what the job exported, and NCCL has read it already. */
+#define LEFT_BEHIND                                                                                \
+    ", or run without the table and unset its process profile too (the NCCL_ variables of "        \
+    "tuccl.env)"
+
 /* NCCL stays as it is, unless a sum is demanded: then the other ranks have the table, and a rank
  * without it would choose differently and hang them. */
 static int refuse_bundle(const struct startup *startup, enum cause cause, const char *why) {
@@ -85,8 +90,9 @@ static int refuse_bundle(const struct startup *startup, enum cause cause, const 
         return NCCL_INVALID_USAGE;
     }
     if (first_time(cause))
-        WARN(startup->logger, "TuCCL: %s %s; NCCL stays as it is: ship the bundle again",
-             startup->path, why);
+        WARN(startup->logger,
+             "TuCCL: %s %s; NCCL stays as it is: ship the bundle again" LEFT_BEHIND, startup->path,
+             why);
     return NCCL_SUCCESS;
 }
 
@@ -98,14 +104,13 @@ static int refuse_machine(const struct startup *startup, size_t ranks, size_t no
     if (startup->crc_demanded && !one_host) {
         WARN(startup->logger,
              "TuCCL: %s %s; with %zu ranks on %zu nodes, %zu GPUs here, this host would decide "
-             "differently from others: tune this machine, or unset TUCCL_BUNDLE and "
-             "TUCCL_BUNDLE_CRC on all",
+             "differently from others: tune this machine, or unset what tuccl.env exports on all",
              startup->path, why, ranks, nodes, gpus);
         return NCCL_INVALID_USAGE;
     }
     if (first_time(CAUSE_OTHER_MACHINE))
-        WARN(startup->logger, "TuCCL: %s %s; NCCL stays as it is: tune this machine", startup->path,
-             why);
+        WARN(startup->logger, "TuCCL: %s %s; NCCL stays as it is: tune this machine" LEFT_BEHIND,
+             startup->path, why);
     return NCCL_SUCCESS;
 }
 

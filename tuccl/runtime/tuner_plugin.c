@@ -90,10 +90,9 @@ static void force_explained(const struct tuccl_selection *selection, int functio
                             int protocols, int *nchannels) {
     char before[768], after[768];
     tuccl_describe_costs(before, sizeof before, cost, algorithms, protocols);
-    bool applied = choice != NULL && force(choice, cost, algorithms, protocols, nchannels);
+    bool applied = force(choice, cost, algorithms, protocols, nchannels);
     tuccl_describe_costs(after, sizeof after, cost, algorithms, protocols);
-    tuccl_explain_call(selection, function, bytes, choice,
-                       applied ? "applied" : "cannot run here, NCCL decides", before, after);
+    tuccl_explain_choice(selection, function, bytes, choice, applied, before, after);
 }
 
 static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
@@ -105,7 +104,9 @@ static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (cost == NULL || selection == NULL)
         return NCCL_SUCCESS;
-    if (selection->explain != NULL)
+    if (choice == NULL && selection->explain != NULL)
+        tuccl_explain_no_entry(selection, function, bytes);
+    else if (choice != NULL && selection->explain != NULL)
         force_explained(selection, function, bytes, choice, (float *)(void *)cost, algorithms,
                         protocols, nchannels);
     else if (choice != NULL)
@@ -140,7 +141,12 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int colln
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (selection == NULL || algorithm == NULL || protocol == NULL)
         return NCCL_SUCCESS;
-    bool applied = choice != NULL && runs_in_v2(function, choice);
+    if (choice == NULL) {
+        if (selection->explain != NULL)
+            tuccl_explain_no_entry(selection, function, bytes);
+        return NCCL_SUCCESS;
+    }
+    bool applied = runs_in_v2(function, choice);
     if (applied) {
         *algorithm = choice->algorithm;
         *protocol = choice->protocol;
@@ -148,8 +154,7 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int colln
             *nchannels = choice->nchannels;
     }
     if (selection->explain != NULL)
-        tuccl_explain_call(selection, function, bytes, choice,
-                           applied ? "applied" : "cannot run here, NCCL decides", "", "");
+        tuccl_explain_choice(selection, function, bytes, choice, applied, NULL, NULL);
     return NCCL_SUCCESS;
 }
 
