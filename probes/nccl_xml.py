@@ -71,7 +71,7 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
     links = [*fast, *_pcie_links(slots, devices, notes), *_cpu_links(slots, devices)]
     order = {kind: place for place, kind in enumerate(DeviceKind)}
     topology = Topology(
-        name=PurePath(source).stem,
+        name=_printable(PurePath(source).stem),
         devices=tuple(
             sorted([*devices, *switches], key=lambda d: (d.node, order[d.kind], d.index))
         ),
@@ -88,7 +88,7 @@ def _why_no_gpu(cpus: tuple[CpuRecord, ...]) -> str:
 
     if any(silent(pci) for cpu in cpus for pci in cpu.pcis):
         return (
-            "its <pci> elements have no class, so nothing says which are GPUs; add class "
+            "its <pci> elements have no readable class, so nothing says which are GPUs; add class "
             "attributes (0x030200 for a GPU), or give a file that NCCL_TOPO_DUMP_FILE wrote"
         )
     return "there is no GPU in this topology; give one with two or more"

@@ -87,6 +87,7 @@ class _Placing:
         self.width_assumed: list[str] = []
         self.slow_bridges: list[str] = []
         self.unknown: list[str] = []
+        self.no_model: list[str] = []
 
     def add(self, slot: Slot) -> int:
         self.slots.append(slot)
@@ -104,6 +105,8 @@ class _Placing:
             if not pci.pci_class and not pci.children:
                 self.unknown.append(pci.bus_id)
             return
+        if {"vendor", "device"} & set(pci.unreadable):
+            self.no_model.append(pci.bus_id)
         uplink = self.uplink(pci)
         switch = Slot(DeviceKind.PCIE_SWITCH, self.slots[parent].host, parent, uplink, pci=pci)
         if is_gpu + len(nets) + len(children) > 1 or children:
@@ -176,7 +179,8 @@ class _Placing:
                 "state less than PCIe gen 3 above faster devices: taken as the fastest of those",
                 self.slow_bridges,
             ),
-            ("say neither class nor content and were left out", self.unknown),
+            ("have neither a readable class nor content and were left out", self.unknown),
+            ("state a vendor or device that is no PCI id: model unknown", self.no_model),
         ):
             if bus_ids:
                 self.notes.append(f"PCI devices that {what}: {shortened(bus_ids)}.")

@@ -11,6 +11,7 @@ src/graph/xml.cc. What the records mean is decided in `probes.nccl_xml` and its 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from probes.errors import TopologyFileError
@@ -61,10 +62,10 @@ class PciRecord:
 
     bus_id: str
     pci_class: str
-    """Lower-case hex without 0x, six digits; empty when the file does not say."""
+    """Six digits of lower-case hex; empty when the file does not say, or not in hex."""
     vendor: str
     device: str
-    """Vendor and device: lower-case hex without 0x; empty when the file does not say."""
+    """Vendor and device: four digits of lower-case hex; empty as the class."""
     link_speed: str
     link_width: int
     children: tuple[PciRecord, ...]
@@ -72,6 +73,8 @@ class PciRecord:
     nets: tuple[NetRecord, ...]
     pci_links: tuple[str, ...]
     """Bus ids of switches with a direct link to this one (`<pcilink>`)."""
+    unreadable: tuple[str, ...]
+    """Which of class, vendor and device the file gives as something that is no such number."""
 
     @property
     def model(self) -> str:
@@ -148,9 +151,9 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
         )
     return PciRecord(
         bus_id=bus_id,
-        pci_class=_hex(element, "class"),
-        vendor=_hex(element, "vendor"),
-        device=_hex(element, "device"),
+        pci_class=_class(element, "class"),
+        vendor=_hex(element, "vendor", digits=4),
+        device=_hex(element, "device", digits=4),
         link_speed=element.attributes.get("link_speed", ""),
         link_width=max(0, _number(element, "link_width", source) or 0),
         children=tuple(_pci(child, source) for child in element.children_of("pci")),
@@ -159,6 +162,12 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
         pci_links=tuple(
             child.attributes.get("target", "").strip().lower()
             for child in element.children_of("pcilink")
+        ),
+        unreadable=tuple(
+            attribute
+            for attribute, digits in (("class", 6), ("vendor", 4), ("device", 4))
+            if element.attributes.get(attribute, "").strip()
+            and not _hex(element, attribute, digits)
         ),
     )
 
@@ -190,7 +199,7 @@ def _gpu_link(element: XmlElement, source: str) -> GpuLinkRecord:
     return GpuLinkRecord(
         tag=element.tag,
         target=element.attributes.get("target", "").strip().lower(),
-        target_class=_hex(element, "tclass"),
+        target_class=_class(element, "tclass"),
         count=count,
         mb_per_s=_number(element, "bw", source) or 0,
     )
@@ -225,6 +234,17 @@ def _number(element: XmlElement, attribute: str, source: str) -> int | None:
     return number
 
 
-def _hex(element: XmlElement, attribute: str) -> str:
+def _class(element: XmlElement, attribute: str) -> str:
+    """Class, subclass and interface; four digits are class and subclass, as lspci prints them."""
+    text = element.attributes.get(attribute, "").strip().lower().removeprefix("0x")
+    number = _hex(element, attribute, digits=6)
+    return f"{text}00" if number and len(text) == 4 else number
+
+
+def _hex(element: XmlElement, attribute: str, digits: int) -> str:
+    """The attribute as a number of so many hex digits; empty when it is missing or no such."""
     text = element.attributes.get(attribute, "").strip().lower()
-    return text.removeprefix("0x")
+    number = re.fullmatch(r"(?:0x)?0*([0-9a-f]+)", text)
+    if number is None or len(number[1]) > digits:
+        return ""
+    return number[1].zfill(digits)

@@ -11,18 +11,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from probes.errors import TopologyFileError
 from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.validation import MAX_NAME, MODEL_RULE, is_model
 
 SCHEMA_VERSION = 1
 
-_Name = Annotated[str, Field(min_length=1, max_length=256)]
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!a:.60} must have printable characters only")
+    return text
+
+
 _Count = Annotated[int, Field(ge=-1, lt=2**31)]
-_Text = Annotated[str, Field(max_length=4096)]
+_Text = Annotated[str, Field(max_length=4096), AfterValidator(_printable)]
+_Title = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
+_Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
 
 
 class _Model(BaseModel):
@@ -40,6 +56,12 @@ class _DeviceModel(_Model):
     line_rate_gb_per_s: float = 0.0
     os_name: _Text = ""
 
+    @model_validator(mode="after")
+    def _model_is_an_id(self) -> Self:
+        if not is_model(self.model):
+            raise ValueError(f"device '{self.name}': {MODEL_RULE}, not {self.model!a:.40}")
+        return self
+
 
 class _LinkModel(_Model):
     src: _Name
@@ -53,7 +75,7 @@ class _LinkModel(_Model):
 
 class _TopologyModel(_Model):
     schema_version: int
-    name: _Text
+    name: _Title
     devices: tuple[_DeviceModel, ...]
     links: tuple[_LinkModel, ...]
     notes: tuple[_Text, ...] = ()
@@ -76,14 +98,15 @@ def topology_to_json(topology: Topology) -> str:
 
 
 def topology_from_json(text: str, source: str) -> Topology:
-    """Read a topology; its rules are not checked here, see `probes.validation`.
+    """Read a topology; names and models are checked here, the rest by `probes.validation`.
 
     Args:
         text: the JSON text.
         source: what to call it in an error, usually the path.
 
     Raises:
-        TopologyFileError: not JSON, of another schema version, or a field is missing or unknown.
+        TopologyFileError: not JSON, of another schema version, or a field is missing, unknown or
+            not of its form.
     """
     try:
         content = json.loads(text)
@@ -115,6 +138,6 @@ def _first_error(error: ValidationError) -> str:
     path = ""
     for part in errors[0]["loc"]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    message = " ".join(errors[0]["msg"].split())
+    message = " ".join(errors[0]["msg"].split()).removeprefix("Value error, ")
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{path.lstrip('.')}: {message}{more}"

@@ -7,16 +7,34 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterable
 
 from probes.errors import InvalidTopologyError
-from probes.topology import NETWORK_NODE, DeviceKind, Link, Topology
+from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, Topology
 
 MAX_DEVICES = 65_536
 """More is a damaged file, not a machine: 8,192 hosts with 8 GPUs would need bigger tables too."""
 MAX_LINKS = 1_048_576
 """As `MAX_DEVICES`."""
+MAX_NAME = 256
+"""Letters in the name of a topology or device: names are printed whole in messages and tables."""
+
+NAME_RULE = f"a name has printable characters only, {MAX_NAME} at most"
+MODEL_RULE = "its model must be PCI vendor:device in lower-case hex like 10de:20b2, or empty"
+
+_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
+
+
+def is_name(text: str) -> bool:
+    """Whether the text can stand in one line of a message: printable and of sane length."""
+    return text.isprintable() and len(text) <= MAX_NAME
+
+
+def is_model(text: str) -> bool:
+    """Whether the text is a `Device.model`: PCI `vendor:device` in lower-case hex, or empty."""
+    return not text or _MODEL.fullmatch(text) is not None
 
 
 def check_structure(topology: Topology) -> None:
@@ -25,6 +43,8 @@ def check_structure(topology: Topology) -> None:
     Raises:
         InvalidTopologyError: the first rule broken, in one line.
     """
+    if not is_name(topology.name):
+        raise InvalidTopologyError(f"a topology named {topology.name!a:.60}; {NAME_RULE}")
     _check_size(topology)
     _check_devices(topology)
     for link in topology.links:
@@ -62,11 +82,7 @@ def _check_devices(topology: Topology) -> None:
     seen: set[str] = set()
     for device in topology.devices:
         where = f"topology '{topology.name}': device '{device.name}'"
-        if not device.name or not device.name.isprintable():
-            raise InvalidTopologyError(
-                f"topology '{topology.name}': a {device.kind} named {device.name!a}; "
-                "every device needs a name of printable characters"
-            )
+        _check_identity(topology, device)
         if device.name in seen:
             raise InvalidTopologyError(f"{where}: two devices of this name; rename one")
         seen.add(device.name)
@@ -80,6 +96,18 @@ def _check_devices(topology: Topology) -> None:
             raise InvalidTopologyError(
                 f"{where}: line rate {device.line_rate_gb_per_s} GB/s; use 0 when it is unknown"
             )
+
+
+def _check_identity(topology: Topology, device: Device) -> None:
+    if not device.name or not is_name(device.name):
+        raise InvalidTopologyError(
+            f"topology '{topology.name}': a {device.kind} named {device.name!a:.60}; {NAME_RULE}"
+        )
+    if not is_model(device.model):
+        raise InvalidTopologyError(
+            f"topology '{topology.name}': device '{device.name}': {MODEL_RULE}, "
+            f"not {device.model!a:.40}"
+        )
 
 
 def _check_link(topology: Topology, link: Link) -> None:

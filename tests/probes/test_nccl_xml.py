@@ -270,6 +270,46 @@ def test_empty_bridges_and_nvswitch_functions_are_dropped() -> None:
     assert _names(machine, DeviceKind.PCIE_SWITCH) == []
 
 
+@pytest.mark.parametrize("form", ["0x30200", "30200", "0x030200", "0X030200", "0x0302", "030200"])
+def test_a_class_is_a_number_however_it_is_padded(form: str) -> None:
+    machine = _parse(_cpu(_pci(1, form), _pci(2, form), _pci(3, "0x20000")))
+    assert (len(machine.gpus), len(machine.nics)) == (2, 1)
+    assert not [note for note in machine.notes if "readable class" in note]
+
+
+def test_what_has_no_readable_class_and_no_content_is_noted() -> None:
+    unclear = [_pci(7, "banana"), _pci(8, "0x1030200"), '<pci busid="0000:09:00.0"/>']
+    machine = _parse(_cpu(_gpu(1, 0), *unclear, _pci(6, "0x60400")))
+    (note,) = machine.notes
+    assert "readable class nor content and were left out: '0000:07:00.0', '0000:08:" in note
+    assert "'0000:09:00.0'." in note
+
+
+@pytest.mark.parametrize(
+    ("ids", "model", "noted"),
+    [
+        ('vendor="0x10de" device="0x20b2"', "10de:20b2", False),
+        ('vendor="0x10DE" device="0xabc"', "10de:0abc", False),
+        ('vendor="4318" device="1"', "4318:0001", False),
+        ('vendor="0x10de" device="H200"', "", True),
+        ('vendor="0x10de20b2" device="0x20b2"', "", True),
+        ('vendor="0xffff" device="0xffff"', "", False),
+        ('vendor="0x10de"', "", False),
+    ],
+)
+def test_models_are_pci_ids_or_unknown(ids: str, model: str, noted: bool) -> None:
+    said = f'{ids} link_speed="16.0 GT/s PCIe" link_width="16"'
+    machine = _parse(_cpu(_gpu(1, 0, said=said), _gpu(2, 1, said=said)))
+    assert [gpu.model for gpu in machine.gpus] == [model] * 2
+    assert bool(machine.notes) is noted
+    assert not noted or "no PCI id: model unknown: '0000:01:00.0', '0000:02:" in machine.notes[0]
+
+
+def test_the_name_of_the_file_becomes_a_name_of_one_line() -> None:
+    machine = _parse(_cpu(_gpu(1, 0)), source=f"dir/two\nlines{'x' * 300}.xml")
+    assert machine.name == "two?lines" + "x" * 247
+
+
 def test_a_gpu_behind_a_nic_shares_its_uplink() -> None:
     machine = _parse(_cpu(_pci(3, NIC_CLASS, _nic(_net("a", 0)) + _gpu(1, 0))))
     assert pcie_distance(machine, "n0/gpu0", "n0/nic0") is Proximity.SWITCH
@@ -331,7 +371,8 @@ def test_vendor_file_whose_parts_leave_no_doubt() -> None:
         ),
         ("<system>&a;</system>", "undefined entity"),
         ("<a>" * 65 + "</a>" * 65, "nested deeper than 64 levels"),
-        ("<system>" + _cpu('<pci busid="0000:16:00.0"/>') + "</system>", "have no class"),
+        ("<system>" + _cpu('<pci busid="0000:16:00.0"/>') + "</system>", "no readable class"),
+        ("<system>" + _cpu(_pci(1, "banana")) + "</system>", "no readable class"),
         ("<system>" + _cpu(_gpu(1, 0, _nvlink(2, 5000))) + "</system>", "expected 0 to 1024"),
         ("<system>" + _cpu(_gpu(1, 0).replace('sm="80"', 'sm="x"')) + "</system>", "sm='x'"),
         ("<system>" + _cpu(_gpu(1, 0).replace('"80"', '"-80"')) + "</system>", "below zero"),

@@ -9,7 +9,8 @@ from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topo
 from probes.topology_json import topology_from_json, topology_to_json
 from tests.probes.machines import ring, shipped
 
-_names = st.text(min_size=1, max_size=12)
+_lines = st.text(max_size=12).filter(str.isprintable)
+_names = _lines.filter(bool)
 _figures = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 _small = st.integers(0, 1000)
 _devices = st.builds(
@@ -18,11 +19,11 @@ _devices = st.builds(
     kind=st.sampled_from(DeviceKind),
     node=st.integers(-1, 100),
     index=_small,
-    model=st.text(max_size=9),
-    bus_id=st.text(max_size=12),
+    model=st.just("") | st.from_regex("[0-9a-f]{4}:[0-9a-f]{4}", fullmatch=True),
+    bus_id=_lines,
     compute_capability=_small,
     line_rate_gb_per_s=_figures,
-    os_name=st.text(max_size=9),
+    os_name=_lines,
 )
 _links = st.builds(
     Link,
@@ -36,10 +37,10 @@ _links = st.builds(
 )
 _topologies = st.builds(
     Topology,
-    name=st.text(max_size=20),
+    name=_lines,
     devices=st.lists(_devices, max_size=5).map(tuple),
     links=st.lists(_links, max_size=5).map(tuple),
-    notes=st.lists(st.text(max_size=30), max_size=3).map(tuple),
+    notes=st.lists(_lines, max_size=3).map(tuple),
 )
 
 
@@ -75,6 +76,10 @@ def _changed(**changes: object) -> str:
     return json.dumps(json.loads(topology_to_json(ring([0, 1]))) | changes)
 
 
+def _gpu(**changes: object) -> str:
+    return _changed(devices=[{"name": "n0/gpu0", "kind": "gpu", "node": 0} | changes])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -88,6 +93,13 @@ def _changed(**changes: object) -> str:
         (_changed(devices=[{"name": "x", "kind": "toaster", "node": 0}]), "devices[0].kind: "),
         (_changed(devices=[{"kind": "gpu", "node": 0}]), "devices[0].name: Field required"),
         (_changed(devices=[{"name": "x", "kind": "gpu", "node": "0"}]), "devices[0].node: "),
+        (_changed(name="two\nlines"), "name: 'two\\nlines' must have printable characters only"),
+        (_changed(name="x" * 257), "name: String should have at most 256 characters"),
+        (_changed(notes=["\x1b[31m"]), "notes[0]: '\\x1b[31m' must have printable"),
+        (_gpu(name="gpu\r0"), "devices[0].name: 'gpu\\r0' must have printable"),
+        (_gpu(model="H200"), "devices[0]: device 'n0/gpu0': its model must be PCI vendor:device"),
+        (_gpu(model="10DE:20B2"), "lower-case hex like 10de:20b2, or empty, not '10DE:20B2'"),
+        (_gpu(model="10de:20b2\n"), "device"),
         (_changed(links=[{}]), "(and 5 more)"),
     ],
 )

@@ -56,6 +56,16 @@ def test_a_good_machine_passes() -> None:
             ),
             "device 'x': line rate -1.0 GB/s",
         ),
+        (replace(PAIR, name="two\nlines"), "a topology named 'two\\nlines'; a name has printable"),
+        (replace(PAIR, name="x" * 257), "256 at most"),
+        (
+            replace(PAIR, devices=(*PAIR.devices, Device("x" * 257, DeviceKind.CPU, 0))),
+            "printable characters only, 256 at most",
+        ),
+        (
+            replace(PAIR, devices=(replace(PAIR.devices[0], model="abc:1"), *PAIR.devices[1:])),
+            "device 'n0/gpu0': its model must be PCI vendor:device in lower-case hex",
+        ),
     ],
 )
 def test_a_broken_rule_is_named_in_one_line(topology: Topology, said: str) -> None:
