@@ -292,26 +292,31 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int) -> Bundle:
 def _decode_keys(
     shape_records: list[tuple[Any, ...]], raw_entries: list[tuple[Any, ...]], fingerprint: str
 ) -> list[Key]:
-    """Keys in the order of the entries; every entry belongs to one shape and operation."""
-    keys: list[Key | None] = [None] * len(raw_entries)
+    """Keys in the order of the entries: ranges follow one another and leave no entry out."""
+    keys: list[Key] = []
     shapes = [Shape(*record[:3]) for record in shape_records]
     if any(before >= after for before, after in pairwise(shapes)):
         raise ValueError("shapes are not in ascending order")
     for shape, record in zip(shapes, shape_records, strict=True):
-        for code, (first, count) in enumerate(zip(record[4::2], record[5::2], strict=True)):
+        ranges = zip(record[4::2], record[5::2], range(layout.OPERATION_SLOTS), strict=True)
+        for first, count, code in sorted(ranges):
             if first + count > len(raw_entries):
                 raise ValueError("an operation's entries lie outside their section")
+            if count == 0:
+                continue
+            if first != len(keys):
+                raise ValueError(f"entry {len(keys)} is in no range, or entry {first} in two")
+            if code >= len(layout.OPERATIONS):
+                raise ValueError(f"there is no operation {code}")
             end = -1
-            for position in range(first, first + count):
-                start, stop = raw_entries[position][:2]
-                if keys[position] is not None or not end < start <= stop:
+            for start, stop, *_ in raw_entries[first : first + count]:
+                if not end < start <= stop:
                     raise ValueError(f"range {start}..{stop} is empty, overlaps or is not sorted")
-                keys[position] = Key(layout.OPERATIONS[code], start, stop, shape, fingerprint)
+                keys.append(Key(layout.OPERATIONS[code], start, stop, shape, fingerprint))
                 end = stop
-    found = [key for key in keys if key is not None]
-    if len(found) != len(keys):
-        raise ValueError("an entry belongs to no shape")
-    return found
+    if len(keys) != len(raw_entries):
+        raise ValueError(f"entry {len(keys)} is in no range")
+    return keys
 
 
 def _decode_entry(

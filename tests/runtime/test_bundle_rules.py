@@ -61,6 +61,43 @@ def drop_entry_but_keep_ranges(data: bytearray) -> None:
     struct.pack_into("<II", data, all_reduce, first, count - 1)
 
 
+def slots_of(data: bytes, shape: int = 0) -> int:
+    """Where a shape's ranges of entries lie, 8 bytes for each operation code."""
+    return start_of(data, SectionKind.SHAPES) + shape * layout.SHAPE.size + 16
+
+
+def used_codes(data: bytes) -> list[int]:
+    slots = struct.unpack_from("<16I", data, slots_of(data))
+    return [code for code, count in enumerate(slots[1::2]) if count]
+
+
+def claim_entries_twice(data: bytearray) -> None:
+    """Two operations name the same entries; the number of all entries stays right."""
+    one, other, *_ = used_codes(data)
+    slots = slots_of(data)
+    first, count = struct.unpack_from("<II", data, slots + 8 * one)
+    assert struct.unpack_from("<I", data, slots + 8 * other + 4) == (count,)
+    struct.pack_into("<II", data, slots + 8 * other, first, count)
+
+
+def move_to_code(code: int) -> Callable[[bytearray], None]:
+    def move(data: bytearray) -> None:
+        slots, last = slots_of(data), used_codes(data)[-1]
+        taken = data[slots + 8 * last : slots + 8 * last + 8]
+        data[slots + 8 * last : slots + 8 * last + 8] = bytes(8)
+        data[slots + 8 * code : slots + 8 * code + 8] = taken
+
+    return move
+
+
+def exchange_ranges_of_shapes(data: bytearray) -> None:
+    """Every entry still belongs to one range, but the second shape's come first."""
+    first, second = slots_of(data), slots_of(data, 1)
+    ranges = data[first : first + 64]
+    data[first : first + 64] = data[second : second + 64]
+    data[second : second + 64] = ranges
+
+
 def only_optional_sections(data: bytearray) -> None:
     """A file that ends where its directory should go on; behind it the page is zero."""
     del data[64:]
@@ -112,6 +149,12 @@ DEFECTS: dict[str, Callable[[bytearray], None]] = {
         SectionKind.SHAPES, 16 + 8 * 4, "<I", 2**32 - 1
     ),
     "more entries in ranges than there are": content(SectionKind.SHAPES, 16, "<II", 0, 2**32 - 1),
+    "entries claimed twice": claim_entries_twice,
+    "operation code 6": move_to_code(6),
+    "operation code 7": move_to_code(7),
+    "ranges that do not follow one another": exchange_ranges_of_shapes,
+    "an empty range behind the end": content(SectionKind.SHAPES, 16 + 8 * 7, "<II", ENTRIES + 1, 0),
+    "no identity": section(SectionKind.IDENTITY, 16, "<QI", 0, 0),
     "entries of no shape": content(SectionKind.SHAPES, 16 + 8 * 4, "<II", 0, 0),
 }
 
@@ -131,6 +174,38 @@ def test_each_broken_rule_is_found(
     assert f"{path} contradicts itself in its" in plugin.warnings()[0]
     with pytest.raises(TableFileError, match="contradicts itself"):
         read_bundle(path.read_bytes(), "b")
+
+
+def test_reader_and_plugin_accept_the_same_shapes_and_entries(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the Python reader looks at texts and schedules; apart from those they must agree."""
+    rng = random.Random(2)
+    path = tmp_path / "b.tuccl"
+    monkeypatch.setenv("TUCCL_BUNDLE", str(path))
+    shapes, entries = start_of(GOOD, SectionKind.SHAPES), start_of(GOOD, SectionKind.ENTRIES)
+    accepted = 0
+    for _ in range(2000):
+        data = bytearray(GOOD)
+        for _ in range(rng.randint(1, 2)):
+            if rng.random() < 0.7:
+                place = shapes + 4 * rng.randrange(layout.SHAPE.size // 4 * 2)
+                struct.pack_into("<I", data, place, rng.randrange(ENTRIES + 2))
+            else:  # Sizes, codes and channels of an entry; not its schedule.
+                place = entries + layout.ENTRY.size * rng.randrange(ENTRIES) + rng.randrange(20)
+                data[place] = rng.choice([0, 1, 2, 3, 64, 127, 255])
+        path.write_bytes(sealed(data))
+        try:
+            read_bundle(path.read_bytes(), "b")
+            readable = True
+        except TableFileError:
+            readable = False
+        del plugin.messages[:]
+        assert plugin.init(5, 8, 1)[0] == 0
+        usable = any("(CRC " in text for _, text in plugin.messages)
+        assert usable == readable
+        accepted += readable
+    assert 50 < accepted < 1950
 
 
 def test_what_the_reader_accepts_the_plugin_accepts(

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
+enum { OPERATIONS = 6, ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
 
 static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_TEXT] = 1,
@@ -94,7 +94,8 @@ static enum tuccl_bundle_fault read_directory(const struct tuccl_bundle *bundle,
     for (uint32_t kind = 0; kind < TUCCL_SECTION_KINDS; kind++)
         if (record_bytes_of[kind] > 0 && directory->of_kind[kind] == NULL)
             return TUCCL_BUNDLE_DAMAGED;
-    return TUCCL_BUNDLE_GOOD;
+    return directory->of_kind[TUCCL_SECTION_IDENTITY]->record_count == 1 ? TUCCL_BUNDLE_GOOD
+                                                                         : TUCCL_BUNDLE_DAMAGED;
 }
 
 static const void *records(const struct tuccl_bundle *bundle, const struct directory *directory,
@@ -110,14 +111,36 @@ static bool entry_is_sound(const struct tuccl_entry_record *entry) {
            (entry->algorithm < ALGORITHMS && entry->protocol < PROTOCOLS);
 }
 
-static bool range_is_sound(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
-    if (range.first > bundle->entry_count || range.count > bundle->entry_count - range.first)
-        return false;
+static bool entries_are_sound(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
         if (!entry_is_sound(&bundle->entries[i]))
             return false;
         if (i > range.first && bundle->entries[i].min_bytes <= bundle->entries[i - 1].max_bytes)
             return false;
+    }
+    return true;
+}
+
+/* Whether the ranges of a shape, in any order of operations, are exactly the entries from `*next`
+ * on; moves `*next` behind them. */
+static bool take_ranges(const struct tuccl_bundle *bundle, const struct tuccl_shape_record *shape,
+                        uint32_t *next) {
+    int left = 0;
+    for (int code = 0; code < TUCCL_OPERATION_SLOTS; code++) {
+        struct tuccl_range_record range = shape->of_operation[code];
+        if (range.first > bundle->entry_count || range.count > bundle->entry_count - range.first ||
+            (range.count > 0 && code >= OPERATIONS))
+            return false;
+        left += range.count > 0;
+    }
+    for (; left > 0; left--) {
+        int code = 0;
+        while (code < OPERATIONS &&
+               (shape->of_operation[code].count == 0 || shape->of_operation[code].first != *next))
+            code++;
+        if (code == OPERATIONS || !entries_are_sound(bundle, shape->of_operation[code]))
+            return false;
+        *next += shape->of_operation[code].count;
     }
     return true;
 }
@@ -134,20 +157,16 @@ static int compare_shape(const struct tuccl_shape_record *shape, uint64_t ranks,
 }
 
 static bool shapes_are_sound(const struct tuccl_bundle *bundle) {
-    uint64_t covered = 0;
+    uint32_t next = 0;
     for (uint32_t i = 0; i < bundle->shape_count; i++) {
         const struct tuccl_shape_record *shape = &bundle->shapes[i];
         if (i > 0 &&
             compare_shape(shape - 1, shape->ranks, shape->nodes, shape->ranks_per_node) >= 0)
             return false;
-        for (int code = 0; code < TUCCL_OPERATION_SLOTS; code++) {
-            /* Each entry belongs to one range: also what keeps this check linear. */
-            covered += shape->of_operation[code].count;
-            if (covered > bundle->entry_count || !range_is_sound(bundle, shape->of_operation[code]))
-                return false;
-        }
+        if (!take_ranges(bundle, shape, &next))
+            return false;
     }
-    return covered == bundle->entry_count;
+    return next == bundle->entry_count;
 }
 
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,
