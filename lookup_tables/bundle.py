@@ -69,7 +69,8 @@ def bundle_bytes(table: Table) -> bytes:
     """The bundle of a table.
 
     Raises:
-        InvalidTableError: The table breaks a rule of `check_table`.
+        InvalidTableError: The table breaks a rule of `check_table`, or its bundle would be larger
+            than `LARGEST_BUNDLE_BYTES`.
     """
     check_table(table)
     text = _TextPool()
@@ -98,6 +99,14 @@ def bundle_crc(data: bytes) -> int:
     return zlib.crc32(data[layout.CRC_OFFSET + layout.CRC_BYTES :], head)
 
 
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > layout.LARGEST_BUNDLE_BYTES:
+        raise InvalidTableError(
+            f"the bundle takes {size_bytes} bytes or more, {layout.LARGEST_BUNDLE_BYTES} are the "
+            "most; split the table by communicator shape, or drop schedules"
+        )
+
+
 class _TextPool:
     """Texts one after the other, each distinct text once."""
 
@@ -109,8 +118,7 @@ class _TextPool:
     def add(self, text: str) -> tuple[int, int]:
         if text not in self._places:
             data = text.encode()
-            if self._size + len(data) > 0xFFFFFFFF:
-                raise InvalidTableError("texts and schedules of a bundle exceed 4 GiB; drop some")
+            _check_size(self._size + len(data))
             self._places[text] = (self._size, len(data))
             self._parts.append(data)
             self._size += len(data)
@@ -182,6 +190,7 @@ def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:
         padded = data + bytes(-len(data) % layout.ALIGNMENT)
         body.append(padded)
         offset += len(padded)
+    _check_size(offset)
     header = (layout.MAGIC, layout.FORMAT_VERSION, 0, layout.HEADER.size, len(sections), offset)
     data = b"".join([layout.HEADER.pack(*header), *directory, *body])
     crc = struct.pack("<I", bundle_crc(data))
@@ -208,6 +217,8 @@ def read_bundle(data: bytes, source: str) -> Bundle:
 
 
 def _check_header(data: bytes, source: str) -> int:
+    if len(data) > layout.LARGEST_BUNDLE_BYTES:
+        raise TableFileError(f"{source}: larger than any bundle; write one with `tuccl ship`")
     if not data.startswith(layout.MAGIC):
         raise TableFileError(f"{source}: not a TuCCL bundle; write one with `tuccl ship`")
     if len(data) < layout.HEADER.size:

@@ -14,6 +14,8 @@ from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 MAGIC = b"TUCCLBDL"
 FORMAT_VERSION = 1
 ALIGNMENT = 8
+LARGEST_BUNDLE_BYTES = 2**30
+"""Far above any table: keeps a wrong path (a checkpoint) from filling a job's memory."""
 
 HEADER = struct.Struct("<8sIIIIQ")
 """magic, version, crc32, header bytes, number of sections, total bytes."""

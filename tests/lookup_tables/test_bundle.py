@@ -82,6 +82,22 @@ def test_an_invalid_table_is_not_written() -> None:
         bundle_bytes(table)
 
 
+def test_one_limit_for_writer_and_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin's limit is tested with the plugin."""
+    assert layout.LARGEST_BUNDLE_BYTES == 2**30
+    table = random_table(3, 2)
+    data = bundle_bytes(table)
+    monkeypatch.setattr(layout, "LARGEST_BUNDLE_BYTES", len(data))
+    assert bundle_bytes(table) == data
+    assert read_bundle(data, "b").crc == bundle_crc(data)
+    monkeypatch.setattr(layout, "LARGEST_BUNDLE_BYTES", len(data) - 1)
+    with pytest.raises(InvalidTableError, match=f"{len(data)} bytes.*split the table") as caught:
+        bundle_bytes(table)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TableFileError, match="b: larger than any bundle"):
+        read_bundle(data, "b")
+
+
 @given(st.data())
 def test_every_flipped_byte_is_found(data: st.DataObject) -> None:
     good = bundle_bytes(random_table(3, 2))

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.bundle_layout import LARGEST_BUNDLE_BYTES
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from tests.lookup_tables.tables import make_entry, make_table
+from tests.runtime.conftest import RUNTIME
 from tests.runtime.plugin_abi import VERSIONS, Plugin
 
 SUCCESS, INVALID_USAGE = 0, 5
@@ -136,6 +138,16 @@ def test_unreadable_files(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.Mo
         assert not is_active(plugin)
     (warning,) = plugin.warnings()
     assert warning.startswith(f"TuCCL: {tmp_path / 'missing'} cannot be opened: No such file")
+
+
+def test_the_largest_bundle(plugin: Plugin, bundle: Path) -> None:
+    with bundle.open("r+b") as file:
+        file.truncate(LARGEST_BUNDLE_BYTES + 1)  # Sparse: takes no room.
+    assert not is_active(plugin)
+    (warning,) = plugin.warnings()
+    assert warning.startswith(f"TuCCL: {bundle} is larger than any bundle")
+    header = (RUNTIME / "bundle_layout.h").read_text()
+    assert f"TUCCL_LARGEST_BUNDLE_BYTES = {LARGEST_BUNDLE_BYTES}," in header
 
 
 @pytest.mark.parametrize("version", VERSIONS)

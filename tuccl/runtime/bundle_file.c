@@ -1,4 +1,5 @@
 #include "bundle_file.h"
+#include "bundle_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,9 +9,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Far above any table; keeps a wrong path (a checkpoint, a disk image) from filling the memory. */
-static const size_t largest_file = (size_t)1 << 30;
 
 static const unsigned char *fail(char *why, size_t why_bytes, const char *step, int error) {
     char text[128] = "";
@@ -48,7 +46,7 @@ static const unsigned char *read_open_file(int file, size_t *bytes, char *why, s
         return fail(why, why_bytes, "is no regular file", 0);
     if (status.st_size <= 0)
         return fail(why, why_bytes, "is empty", 0);
-    if ((uint64_t)status.st_size > largest_file)
+    if ((uint64_t)status.st_size > TUCCL_LARGEST_BUNDLE_BYTES)
         return fail(why, why_bytes, "is larger than any bundle", 0);
     size_t size = (size_t)status.st_size;
     /* Not a mapping of the file: truncating a mapped file kills its readers with SIGBUS, and

@@ -14,6 +14,8 @@
 
 enum {
     TUCCL_BUNDLE_VERSION = 1,
+    /* Far above any table: keeps a wrong path (a checkpoint) from filling a job's memory. */
+    TUCCL_LARGEST_BUNDLE_BYTES = 1073741824,
     TUCCL_SECTION_REQUIRED = 1,
     TUCCL_OPERATION_SLOTS = 8,
     TUCCL_NO_CODE = 0xFF,
