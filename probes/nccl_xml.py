@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 from probes.errors import InvalidTopologyError, TopologyFileError
@@ -50,7 +51,7 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
         InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.
     """
     notes: list[str] = []
-    cpus = read_records(text, source)
+    cpus = _on_known_hosts(read_records(text, source), notes)
     _check_cpus(cpus, source)
     slots = place_slots(cpus, notes)
     if not any(slot.kind is DeviceKind.GPU for slot in slots):
@@ -80,6 +81,23 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
     )
     check_structure(topology)
     return topology
+
+
+def _on_known_hosts(cpus: tuple[CpuRecord, ...], notes: list[str]) -> tuple[CpuRecord, ...]:
+    """CPUs without a host_hash: of the one host that has a hash, else together a host of theirs."""
+    hosts = {cpu.host for cpu in cpus if cpu.host}
+    silent = sum(1 for cpu in cpus if not cpu.host)
+    if not hosts or not silent:
+        return cpus
+    if len(hosts) > 1:
+        notes.append(
+            f"<cpu> elements without host_hash beside {len(hosts)} hosts that have one ({silent}): "
+            "taken as one more host."
+        )
+        return cpus
+    notes.append(f"<cpu> elements without host_hash ({silent}): taken as of the one host that has.")
+    host = hosts.pop()
+    return tuple(replace(cpu, host=host) for cpu in cpus)
 
 
 def _why_no_gpu(cpus: tuple[CpuRecord, ...]) -> str:

@@ -331,6 +331,22 @@ def test_several_hosts_in_one_file() -> None:
     assert all(link.kind is not LinkKind.UPI for link in machine.links)
 
 
+def test_a_cpu_without_host_hash_belongs_to_the_only_host() -> None:
+    told, silent = 'host_hash="0xa"', 'arch="x86_64"'
+    for first, second in ((told, silent), (silent, told)):
+        machine = _parse(_cpu(_gpu(1, 0), said=first), _cpu(_gpu(2, 1), said=second))
+        assert [gpu.name for gpu in machine.gpus] == ["n0/gpu0", "n0/gpu1"]
+        assert machine.notes == (
+            "<cpu> elements without host_hash (1): taken as of the one host that has.",
+        )
+    neither = _parse(_cpu(_gpu(1, 0), said=silent), _cpu(_gpu(2, 1), said=silent))
+    assert (neither.node_count, neither.notes) == (1, ())
+    hosts = [_cpu(_gpu(1, 0), said=said) for said in (told, 'host_hash="0xb"', silent)]
+    three = _parse(*hosts)
+    assert three.node_count == 3
+    assert "beside 2 hosts that have one (1): taken as one more host" in three.notes[0]
+
+
 def test_vendor_file_with_endpoints_only() -> None:
     nic = _pci(0x30, "0x020700")
     gpus = [_pci(0x21, GPU_CLASS), _pci(0x20, GPU_CLASS)]
