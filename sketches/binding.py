@@ -1,6 +1,7 @@
 """Stage 1 of TuCCL's pruning: every GPU is bound to the nearest NIC of its node (section III-B).
 
-Near means near in the PCIe tree. NICs that are equally near to several GPUs are shared out among
+Near means near in the PCIe tree: under a common switch, and among nested switches under the
+innermost; then under the same CPU. NICs that are equally near to several GPUs are shared out among
 them in order, so that each gets as many GPUs as the others. Where the tree tells no NIC from
 another (virtual machines that show every device on one root bus), the same sharing out decides by
 index alone, and the binding says so.
@@ -13,12 +14,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from probes.paths import Proximity, pcie_distance
+from probes.paths import Proximity, pcie_distance, pcie_hops
 from probes.topology import Device, LinkKind, Topology
 from sketches.sketch import Binding, DroppedEdge, PruningStage
 
 SLOW_NIC_SHARE = 0.5
 """A NIC with less than this share of the bandwidth of its node's fastest is not used."""
+
+_Distance = tuple[Proximity, int]
+"""Then the links between, where both hang under one PCIe switch."""
 
 _NEARNESS = {
     Proximity.SWITCH: "under the same PCIe switch",
@@ -87,28 +91,37 @@ def nearest_nics(
 
 def _distances(
     topology: Topology, ranks: Sequence[int], nics: Sequence[Device]
-) -> dict[int, list[Proximity]]:
+) -> dict[int, list[_Distance]]:
     return {
-        rank: [pcie_distance(topology, topology.gpus[rank].name, nic.name) for nic in nics]
+        rank: [_distance(topology, topology.gpus[rank].name, nic.name) for nic in nics]
         for rank in ranks
     }
 
 
+def _distance(topology: Topology, gpu: str, nic: str) -> _Distance:
+    near = pcie_distance(topology, gpu, nic)
+    # Beyond the switches all ways share the CPU: how deep a NIC hangs there is no reason to crowd
+    # all GPUs onto the shallowest.
+    hops = pcie_hops(topology, gpu, nic) if near is Proximity.SWITCH else None
+    return near, hops or 0
+
+
 def _bind_node(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
     distance = _distances(topology, ranks, nics)
-    told = {away for row in distance.values() for away in row}
+    told = {near for row in distance.values() for near, _ in row}
     silent = len(nics) > 1 and len(told) == 1 and told != {Proximity.SWITCH}
     sharers = nearest_nics(topology, ranks, nics)
     bindings = []
     for names, group in sharers.items():
         for position, rank in enumerate(group):
-            if silent or min(distance[rank]) is Proximity.UNKNOWN:
+            near, _ = min(distance[rank])
+            if silent or near is Proximity.UNKNOWN:
                 reason = (
                     f"by index, because the PCIe tree does not tell the NICs apart: GPU {position} "
                     f"of {len(group)} takes NIC {position} * {len(names)} // {len(group)}"
                 )
             else:
-                reason = _NEARNESS[min(distance[rank])]
+                reason = _NEARNESS[near]
                 if len(names) > 1:
                     reason += (
                         f"; {len(names)} NICs are equally near and shared out among "

@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.topology import LinkKind, Topology
+from probes.topology import Device, DeviceKind, LinkKind, Topology
 from sketches.binding import bind_gpus
 from sketches.sketch import PruningStage
-from tests.sketches.machines import cluster, machine, pcie_box, virtual_machine
+from tests.sketches.machines import cluster, devices, machine, pcie_box, virtual_machine
 
 
 def _nics(topology: Topology) -> list[str]:
@@ -24,6 +24,30 @@ def test_a_gpu_takes_the_nic_under_its_own_switch() -> None:
     assert {binding.reason for binding in bindings} == {"under the same PCIe switch"}
     assert len(dropped) == 8
     assert {edge.stage for edge in dropped} == {PruningStage.BINDING}
+
+
+def _nested(gpus_below: dict[int, str], nics_below: dict[int, str]) -> Topology:
+    """One PCIe switch, and further ones below it that GPUs and NICs hang on."""
+    switches = sorted({*gpus_below.values(), *nics_below.values()})
+    parts = [
+        *devices(0, DeviceKind.GPU, len(gpus_below)),
+        *devices(0, DeviceKind.NIC, len(nics_below)),
+        *(Device(name, DeviceKind.PCIE_SWITCH, 0) for name in ("top", *switches)),
+    ]
+    below = {f"n0/gpu{i}": name for i, name in gpus_below.items()}
+    below |= {f"n0/nic{i}": name for i, name in nics_below.items()} | dict.fromkeys(switches, "top")
+    return machine(
+        "nested", parts, [(end, up, LinkKind.PCIE, 24.0, 0.1) for end, up in below.items()]
+    )
+
+
+def test_under_nested_switches_the_innermost_decides() -> None:
+    bindings, dropped = bind_gpus(_nested({0: "A", 1: "B"}, {0: "B", 1: "A"}))
+    assert [binding.nic for binding in bindings] == ["n0/nic1", "n0/nic0"]
+    assert {binding.reason for binding in bindings} == {"under the same PCIe switch"}
+    assert len(dropped) == 2
+    # Where the tree tells them not apart, NICs are shared out as before.
+    assert _nics(_nested({0: "A", 1: "A"}, {0: "B", 1: "C"})) == ["n0/nic0", "n0/nic1"]
 
 
 def test_without_nics_nothing_is_bound() -> None:
