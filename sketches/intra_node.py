@@ -9,15 +9,16 @@ PCIe and share its uplinks as ports.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations
 
 import networkx as nx
 
 from probes.paths import local_path
 from probes.topology import DeviceKind, Link, LinkKind, Topology
 from sketches.sketch import DroppedEdge, PruningStage
-from sketches.wires import Wire, wire
+from sketches.wires import Wire, through_switches_gb_per_s, wire
 
 _FABRIC = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C})
 
@@ -36,30 +37,31 @@ def intra_node_wires(
     """
     wires: list[Wire] = []
     dropped: list[DroppedEdge] = []
+    between = _Fabric(topology)
     for ranks in _ranks_by_node(topology):
         fabric = {
-            (src, dst): links
-            for src in ranks
-            for dst in ranks
-            if src != dst and (links := _fabric_links(topology, src, dst))
+            (src, dst): way
+            for src, dst in permutations(ranks, 2)
+            if (way := between.way(src, dst)) is not None
         }
         island = _islands(ranks, fabric)
-        for src, dst in ((src, dst) for src in ranks for dst in ranks if src != dst):
+        for src, dst in permutations(ranks, 2):
             a, b = topology.gpus[src].name, topology.gpus[dst].name
-            links = fabric.get((src, dst))
-            if links is None:
-                path = local_path(topology, a, b)
-                if path is None:
-                    reason = "no way between them inside the node"
-                elif island[src] == island[dst] and not every_pcie_pair:
-                    reason = "PCIe only: GPUs linked to both relay faster than PCIe carries"
-                else:
-                    links = path.links
-            if links is None:
-                dropped.append(DroppedEdge(a, b, PruningStage.INTRA_NODE, reason))
+            way = fabric.get((src, dst)) or _pcie_way(topology, a, b)
+            if way is None:
+                reason = "no way between them inside the node"
+            elif (src, dst) in fabric or island[src] != island[dst] or every_pcie_pair:
+                wires.append(wire(topology, src, dst, way.links, way.gb_per_s))
+                continue
             else:
-                wires.append(wire(topology, src, dst, links))
+                reason = "PCIe only: GPUs linked to both relay faster than PCIe carries"
+            dropped.append(DroppedEdge(a, b, PruningStage.INTRA_NODE, reason))
     return tuple(wires), tuple(dropped)
+
+
+def _pcie_way(topology: Topology, src: str, dst: str) -> _Way | None:
+    path = local_path(topology, src, dst)
+    return None if path is None else _Way(path.links, path.bandwidth_gb_per_s)
 
 
 def _ranks_by_node(topology: Topology) -> Iterator[list[int]]:
@@ -69,19 +71,41 @@ def _ranks_by_node(topology: Topology) -> Iterator[list[int]]:
     return iter(nodes.values())
 
 
-def _fabric_links(topology: Topology, src: int, dst: int) -> tuple[Link, ...] | None:
-    """Direct links as one, else the ways through all NVSwitches as one; None without either."""
-    a, b = topology.gpus[src].name, topology.gpus[dst].name
-    direct = [link for link in topology.links_between.get((a, b), ()) if link.kind in _FABRIC]
-    if direct:
-        return (_bundle(direct),)
-    up = [link for link in topology.links_from[a] if _is_nvswitch(topology, link.dst)]
-    down = [
-        link
-        for switch in dict.fromkeys(link.dst for link in up)
-        for link in topology.links_between.get((switch, b), ())
-    ]
-    return (_bundle(up), _bundle(down)) if down else None
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The links from one GPU to another, and what they carry together."""
+
+    links: tuple[Link, ...]
+    gb_per_s: float
+
+
+class _Fabric:
+    """NVLink, xGMI and C2C between GPUs of one node."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.up: dict[str, list[Link]] = defaultdict(list)
+        self.down: dict[str, list[Link]] = defaultdict(list)
+        for link in topology.links:
+            if _is_nvswitch(topology, link.dst):
+                self.up[link.src].append(link)
+            if _is_nvswitch(topology, link.src):
+                self.down[link.dst].append(link)
+
+    def way(self, src: int, dst: int) -> _Way | None:
+        """Direct links as one, else the ways through all NVSwitches as one; None without either.
+
+        Through NVSwitches the links are all that the two GPUs have: how wide they are must not
+        depend on who is at the other end, because every edge of a GPU shares them.
+        """
+        a, b = self.topology.gpus[src].name, self.topology.gpus[dst].name
+        between = self.topology.links_between.get((a, b), ())
+        direct = [link for link in between if link.kind in _FABRIC]
+        if direct:
+            one = _bundle(direct)
+            return _Way((one,), one.bandwidth_gb_per_s)
+        carried = through_switches_gb_per_s(self.topology, a, b, DeviceKind.NVSWITCH)
+        return _Way((_bundle(self.up[a]), _bundle(self.down[b])), carried) if carried else None
 
 
 def _is_nvswitch(topology: Topology, name: str) -> bool:
@@ -97,7 +121,7 @@ def _bundle(links: list[Link]) -> Link:
     )
 
 
-def _islands(ranks: list[int], fabric: dict[tuple[int, int], tuple[Link, ...]]) -> dict[int, int]:
+def _islands(ranks: list[int], fabric: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Number of the strongly connected part of the NVLink graph that a rank is in."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(ranks)

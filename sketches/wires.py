@@ -1,16 +1,19 @@
 """From the links of a route to an edge and the ports on it.
 
-Every link that more than one edge can pass is a port: a GPU's way into and out of an NVSwitch
-(`out:`, `in:`), a NIC's transmit and receive side (`tx:`, `rx:`), and each PCIe, socket and network
-link by its own ends (`pcie:a>b`). A direct GPU-to-GPU link belongs to one edge and needs no port.
+Every link that more than one edge can pass is a port: a GPU's way into and out of the NVSwitches
+(`out:`, `in:`; one each, however many switches there are), a NIC's transmit and receive side (`tx:`,
+`rx:`), and each PCIe, socket and network link by its own ends (`pcie:a>b`). A direct GPU-to-GPU
+link belongs to one edge and needs no port.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probes.topology import DeviceKind, Link, LinkKind, Topology
+from sketches.errors import SketchError
 from sketches.sketch import Edge, EdgeKind, Port
 
 _FABRIC = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C})
@@ -33,10 +36,23 @@ class Wire:
     ports: tuple[Port, ...]
 
 
-def wire(topology: Topology, src: int, dst: int, links: Sequence[Link]) -> Wire:
+def wire(
+    topology: Topology,
+    src: int,
+    dst: int,
+    links: Sequence[Link],
+    most_gb_per_s: float = math.inf,
+) -> Wire:
     """The edge from rank `src` to rank `dst` along `links`.
 
     An edge that passes the network counts as a network edge even where PCIe is narrower.
+
+    Args:
+        topology: The machine.
+        src: The rank that sends.
+        dst: The rank that receives.
+        links: The way, in travel order.
+        most_gb_per_s: What the way carries, where that is less than each of its links does.
     """
     narrowest = min(links, key=lambda link: link.bandwidth_gb_per_s)
     crosses = any(link.kind is LinkKind.NETWORK for link in links)
@@ -47,11 +63,26 @@ def wire(topology: Topology, src: int, dst: int, links: Sequence[Link]) -> Wire:
             dst=dst,
             kind=EdgeKind.NETWORK if crosses else _KIND[narrowest.kind],
             alpha_us=sum(link.latency_us for link in links),
-            bandwidth_gb_per_s=narrowest.bandwidth_gb_per_s,
+            bandwidth_gb_per_s=min(narrowest.bandwidth_gb_per_s, most_gb_per_s),
             ports=tuple(port.name for port in ports),
         ),
         ports,
     )
+
+
+def through_switches_gb_per_s(topology: Topology, src: str, dst: str, switch: DeviceKind) -> float:
+    """What two devices exchange over all switches between them at once, each as its narrower side.
+
+    Zero when no switch of this kind has links to both.
+    """
+    between = dict.fromkeys(
+        link.dst for link in topology.links_from[src] if topology.device[link.dst].kind is switch
+    )
+    return sum(min(_side(topology, src, one), _side(topology, one, dst)) for one in between)
+
+
+def _side(topology: Topology, src: str, dst: str) -> float:
+    return sum(link.bandwidth_gb_per_s for link in topology.links_between.get((src, dst), ()))
 
 
 def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]:
@@ -59,12 +90,16 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
 
     Those are PCIe, socket and network links that one edge alone passes, or whose edges all pass
     another port that is not wider.
+
+    Raises:
+        SketchError: Two wires give one port two bandwidths; this is a defect of the sketch.
     """
     ordered = sorted(wires, key=lambda one: (one.edge.src, one.edge.dst))
     users: dict[Port, set[int]] = {}
     for number, one in enumerate(ordered):
         for port in one.ports:
             users.setdefault(port, set()).add(number)
+    _check_ports(users)
     kept = {
         port.name: port
         for port, edges in users.items()
@@ -76,6 +111,17 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
         for one in ordered
     )
     return edges, tuple(kept[name] for name in sorted(kept))
+
+
+def _check_ports(ports: Iterable[Port]) -> None:
+    known: dict[str, Port] = {}
+    for port in ports:
+        other = known.setdefault(port.name, port)
+        if other != port:
+            raise SketchError(
+                f"port {port.name} has {other.bandwidth_gb_per_s:g} GB/s on one edge and "
+                f"{port.bandwidth_gb_per_s:g} on another; please report it with the topology"
+            )
 
 
 def _hides(port: Port, way: Sequence[Port], users: Mapping[Port, set[int]]) -> bool:
