@@ -24,7 +24,7 @@ def build(
     except AssertionError:
         pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
     files = [NATIVE / f"{name}.c", NATIVE / "harness.c", *sources]
-    return compile_c(folder / name, files, "-D_GNU_SOURCE", *flags)
+    return compile_c(folder / name, files, *flags)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,10 @@ static const unsigned char *fail(char *why, size_t why_bytes, const char *step, 
         snprintf(why, why_bytes, "%s", step);
         return NULL;
     }
-    /* strerror is not safe between threads, and communicators start from several. */
-    if (strerror_r(error, text, sizeof text) != 0)
+    /* strerror is not safe between threads, and communicators start from several. Two functions
+     * are called strerror_r; the type holds this to POSIX's, which _GNU_SOURCE would replace. */
+    int (*describe)(int, char *, size_t) = strerror_r;
+    if (describe(error, text, sizeof text) != 0)
         snprintf(text, sizeof text, "error %d", error);
     snprintf(why, why_bytes, "%s: %s", step, text);
     return NULL;

@@ -6,6 +6,8 @@
  *                                           are what is tested: a call changes lawfully or not
  *
  * Crashes and undefined behaviour are for the sanitizers to find. */
+#define _GNU_SOURCE /* memfd_create. For this file alone: the plugin is compiled as it ships. */
+
 #include "bundle_layout.h"
 #include "crc32.h"
 #include "harness.h"
