@@ -26,6 +26,7 @@ MAX_RANKS = 2**32 - 1
 MAX_THREADS = 1024
 
 _GPU_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
+_CONTENT_HASH = re.compile(r"[0-9A-Za-z]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -115,6 +116,8 @@ def _name(key: Key) -> str:
 def _check_machine(table: Table) -> None:
     if not table.fingerprint:
         raise InvalidTableError("the table has no topology fingerprint; tune it on a topology")
+    _check_printable("topology name", table.topology_name)
+    _check_printable("topology fingerprint", table.fingerprint)
     for model in table.gpu_models:
         if not _GPU_MODEL.fullmatch(model):
             raise InvalidTableError(
@@ -125,14 +128,28 @@ def _check_machine(table: Table) -> None:
     for variable, value in table.profile.items():
         if not _VARIABLE.fullmatch(variable):
             raise InvalidTableError(f"process profile: {variable!r} cannot name a variable")
-        if not value.isprintable():
-            raise InvalidTableError(f"process profile: {variable} has unprintable text {value!r}")
+        _check_printable(f"process profile: {variable}", value)
+
+
+def _check_printable(what: str, text: str) -> None:
+    """These are written into a shell file and into one-line messages."""
+    if not text.isprintable():
+        raise InvalidTableError(
+            f"{what} {text!r} is not printable on one line; leave out control characters"
+        )
 
 
 def _check_schedules(table: Table) -> None:
     hashes = [schedule.content_hash for schedule in table.schedules]
     if hashes != sorted(set(hashes)):
         raise InvalidTableError("schedules are not sorted by content hash, each once")
+    for schedule in table.schedules:
+        if not _CONTENT_HASH.fullmatch(schedule.content_hash):
+            raise InvalidTableError(
+                f"a schedule's content hash {schedule.content_hash!r} cannot name a file; use "
+                "letters and digits"
+            )
+        _check_printable("schedule name", schedule.name)
 
 
 def _check_key(key: Key) -> None:

@@ -13,6 +13,7 @@ from lookup_tables.table import (
     Operation,
     ScheduleConfig,
     Shape,
+    StoredSchedule,
     Table,
 )
 from tests.lookup_tables.tables import SHAPES, make_entry, make_table, random_table
@@ -136,8 +137,14 @@ BROKEN = [
     (make_table([], gpu_models=("10DE:2335",)), "lower-case hex"),
     (make_table([], gpu_models=("10de:2335", "10de:20b2")), "not sorted"),
     (make_table([], profile={"A B": "1"}), "cannot name a variable"),
-    (make_table([], profile={"A": "1\n2"}), "unprintable"),
+    (make_table([], profile={"A": "1\n2"}), "process profile: A '1"),
     (make_table([], fingerprint=""), "no topology fingerprint"),
+    (make_table([], topology_name="a\ntouch b"), r"topology name 'a\\ntouch b' is not printable"),
+    (make_table([], topology_name="\x1b[2J"), "topology name"),
+    (make_table([], fingerprint="v1\r"), "topology fingerprint"),
+    (make_table([], schedules=(StoredSchedule("5a5a", "a\nb", ""),)), "schedule name"),
+    (make_table([], schedules=(StoredSchedule("5a\x00", "a", ""),)), "schedule's content hash"),
+    (make_table([], schedules=(StoredSchedule("../5a", "a", ""),)), "schedule's content hash"),
     (
         make_table(
             [
@@ -171,3 +178,4 @@ def test_good_tables_pass() -> None:
     check_table(small_table())
     check_table(random_table(1))
     check_table(entry_with(builtin=NVLS_8_CHANNELS))
+    check_table(make_table([], topology_name="2 x ND A100 v4, Zürich"))
