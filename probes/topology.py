@@ -144,6 +144,14 @@ class Topology:
         return {name: tuple(links) for name, links in leaving.items()}
 
     @cached_property
+    def links_to(self) -> dict[str, tuple[Link, ...]]:
+        """Links by the device they reach; every device has an entry."""
+        reaching: dict[str, list[Link]] = {device.name: [] for device in self.devices}
+        for link in self.links:
+            reaching.setdefault(link.dst, []).append(link)
+        return {name: tuple(links) for name, links in reaching.items()}
+
+    @cached_property
     def links_between(self) -> dict[tuple[str, str], tuple[Link, ...]]:
         """Links by (src, dst); a pair without a link has no entry."""
         between: dict[tuple[str, str], list[Link]] = {}

@@ -59,11 +59,16 @@ def ranks_and_nics_by_node(topology: Topology) -> list[tuple[list[int], list[Dev
     return [(ranks[node], nics[node]) for node in sorted(ranks)]
 
 
-def nic_gb_per_s(topology: Topology, nic: str) -> float:
-    """Bandwidth of a NIC's way into the network; its line rate when it has no link; 0: unknown."""
-    links = [link for link in topology.links_from[nic] if link.kind is LinkKind.NETWORK]
-    widest = max((link.bandwidth_gb_per_s for link in links), default=0.0)
-    return widest or topology.device[nic].line_rate_gb_per_s
+def nic_gb_per_s(topology: Topology, nic: str, *, receiving: bool = False) -> float:
+    """What a NIC sends into the network, or receives from it.
+
+    That is all its links together, up to its line rate; one link alone is believed whatever the
+    line rate. The line rate when it has no link; 0: unknown.
+    """
+    links = topology.links_to[nic] if receiving else topology.links_from[nic]
+    rates = [link.bandwidth_gb_per_s for link in links if link.kind is LinkKind.NETWORK]
+    line_rate = topology.device[nic].line_rate_gb_per_s
+    return max(*rates, min(sum(rates), line_rate)) if rates else line_rate
 
 
 def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:

@@ -2,18 +2,19 @@
 
 Machines with two or more NICs per GPU (dual-rail nodes, AWS p5 with four) spread a GPU's traffic
 over its NICs, as NCCL does with its channels. For a sketch such a bundle is one NIC under the name
-of its first, with the bandwidth of all.
+of its first, with the bandwidth of all. On each rail it has what its NICs have there, so bundles
+whose cables go to different rails exchange no more than the rails that they share carry.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
 from probes.topology import Link, LinkKind, Topology
-from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
+from sketches.binding import fast_nics, nearest_nics, nic_gb_per_s, ranks_and_nics_by_node
 
 
 def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
@@ -26,8 +27,13 @@ def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
     merged = _merged(
         (link for link in topology.links if {link.src, link.dst} & first.keys()), first
     )
+    rates: dict[str, float] = defaultdict(float)
+    for nic, name in first.items():
+        rates[name] += nic_gb_per_s(topology, nic)
     devices = tuple(
-        device for device in topology.devices if first.get(device.name, device.name) == device.name
+        replace(device, line_rate_gb_per_s=rates.get(device.name, device.line_rate_gb_per_s))
+        for device in topology.devices
+        if first.get(device.name, device.name) == device.name
     )
     notes = tuple(f"{bundle[0]} stands for {', '.join(bundle)} together" for bundle in bundles)
     return replace(topology, devices=devices, links=(*untouched, *merged)), notes
@@ -48,27 +54,12 @@ def _bundles(topology: Topology) -> list[tuple[str, ...]]:
 
 
 def _merged(links: Iterable[Link], first: Mapping[str, str]) -> tuple[Link, ...]:
-    """Links of bundles. Parallel ones add up; on each rail the bundle has the sum of its rails."""
+    """Links of bundles; those that became parallel add up."""
     merged: dict[tuple[str, str, LinkKind], Link] = {}
-    network: dict[tuple[str, bool], float] = {}
     for link in links:
         src, dst = first.get(link.src, link.src), first.get(link.dst, link.dst)
         key = (src, dst, link.kind)
-        total = link.bandwidth_gb_per_s
-        if key in merged:
-            total += merged[key].bandwidth_gb_per_s
+        known = merged[key].bandwidth_gb_per_s if key in merged else 0.0
+        total = known + link.bandwidth_gb_per_s
         merged[key] = replace(link, src=src, dst=dst, bandwidth_gb_per_s=total)
-        if link.kind is LinkKind.NETWORK:
-            side = _network_side(merged[key], first)
-            network[side] = network.get(side, 0.0) + link.bandwidth_gb_per_s
-    return tuple(
-        replace(link, bandwidth_gb_per_s=network[_network_side(link, first)])
-        if link.kind is LinkKind.NETWORK
-        else link
-        for link in merged.values()
-    )
-
-
-def _network_side(link: Link, first: Mapping[str, str]) -> tuple[str, bool]:
-    """The bundle that a network link belongs to, and whether it leads out of it."""
-    return (link.src, True) if link.src in first else (link.dst, False)
+    return tuple(merged.values())

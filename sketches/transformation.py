@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 from probes.paths import Path, local_path, network_path
-from probes.topology import Link, Topology
+from probes.topology import DeviceKind, Link, Topology
+from sketches.binding import nic_gb_per_s
 from sketches.grouping import NicGroup
 from sketches.sketch import Binding, DroppedEdge, PruningStage
-from sketches.wires import Wire, wire
+from sketches.wires import Wire, through_switches_gb_per_s, wire
 
 MOST_SINGLE_ENTRIES = 2048
 """Beyond this many dropped GPU pairs there is one entry per node instead of one per pair."""
@@ -49,10 +51,13 @@ def network_wires(
         between = network_path(topology, a, b)
         if between is None:
             continue
+        shared = through_switches_gb_per_s(topology, a, b, DeviceKind.NETWORK_SWITCH)
+        carried = max(between.bandwidth_gb_per_s, shared)
+        network = _at_nic_rates(topology, between)
         for src in ranks[a]:
             for dst in ranks[b]:
-                links = (*_links(out[src]), *between.links, *_links(back[dst]))
-                wires.setdefault((src, dst), wire(topology, src, dst, links))
+                links = (*_links(out[src]), *network, *_links(back[dst]))
+                wires.setdefault((src, dst), wire(topology, src, dst, links, carried))
     return tuple(wires.values())
 
 
@@ -91,6 +96,18 @@ def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> lis
         for node, count in zip(nodes, missing, strict=True)
         if count
     ]
+
+
+def _at_nic_rates(topology: Topology, path: Path) -> tuple[Link, ...]:
+    """The way with all links of the NIC at either end, not only the one that the way takes."""
+    if len(path.links) == 1:
+        return path.links
+    up, *between, down = path.links
+    return (
+        replace(up, bandwidth_gb_per_s=nic_gb_per_s(topology, up.src)),
+        *between,
+        replace(down, bandwidth_gb_per_s=nic_gb_per_s(topology, down.dst, receiving=True)),
+    )
 
 
 def _links(path: Path | None) -> tuple[Link, ...]:

@@ -1,8 +1,8 @@
 """From the links of a route to an edge and the ports on it.
 
 Every link that more than one edge can pass is a port: a GPU's way into and out of the NVSwitches
-(`out:`, `in:`; one each, however many switches there are), a NIC's transmit and receive side (`tx:`,
-`rx:`), and each PCIe, socket and network link by its own ends (`pcie:a>b`). A direct GPU-to-GPU
+(`out:`, `in:`) and a NIC's transmit and receive side (`tx:`, `rx:`), one each however many switches
+there are, and each PCIe, socket and network link by its own ends (`pcie:a>b`). A direct GPU-to-GPU
 link belongs to one edge and needs no port.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probes.topology import DeviceKind, Link, LinkKind, Topology
+from sketches.binding import nic_gb_per_s
 from sketches.errors import SketchError
 from sketches.sketch import Edge, EdgeKind, Port
 
@@ -142,18 +143,19 @@ def _hides(port: Port, way: Sequence[Port], users: Mapping[Port, set[int]]) -> b
 
 def _ports(topology: Topology, link: Link) -> list[Port]:
     source, target = topology.device[link.src].kind, topology.device[link.dst].kind
-    if link.kind is LinkKind.NETWORK:
-        names = [
-            *([f"tx:{link.src}"] if source is DeviceKind.NIC else []),
-            *([f"rx:{link.dst}"] if target is DeviceKind.NIC else []),
-        ]
-    elif target is DeviceKind.NVSWITCH:
-        names = [f"out:{link.src}"]
+    name = f"{link.kind.value}:{link.src}>{link.dst}"
+    if target is DeviceKind.NVSWITCH:
+        name = f"out:{link.src}"
     elif source is DeviceKind.NVSWITCH:
-        names = [f"in:{link.dst}"]
+        name = f"in:{link.dst}"
     elif link.kind in _FABRIC and source is target is DeviceKind.GPU:
         return []
-    else:
-        names = []
-    names = names or [f"{link.kind.value}:{link.src}>{link.dst}"]
-    return [Port(name, link.bandwidth_gb_per_s) for name in names]
+    elif link.kind is LinkKind.NETWORK and DeviceKind.NIC in (source, target):
+        ports = []
+        if source is DeviceKind.NIC:
+            ports.append(Port(f"tx:{link.src}", nic_gb_per_s(topology, link.src)))
+        if target is DeviceKind.NIC:
+            rate = nic_gb_per_s(topology, link.dst, receiving=True)
+            ports.append(Port(f"rx:{link.dst}", rate))
+        return ports
+    return [Port(name, link.bandwidth_gb_per_s)]

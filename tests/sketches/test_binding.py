@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.topology import Device, DeviceKind, LinkKind, Topology
-from sketches.binding import bind_gpus
+from sketches.binding import bind_gpus, nic_gb_per_s
 from sketches.sketch import PruningStage
 from tests.sketches.machines import cluster, devices, machine, pcie_box, virtual_machine
 
@@ -90,3 +90,14 @@ def test_a_nic_without_a_network_link_is_left_out_when_others_have_one() -> None
     ]
     topology = machine("unplugged", whole.devices, links[::2])
     assert _nics(topology)[:2] == ["n0/nic0", "n0/nic0"]
+
+
+def test_a_nic_does_what_its_links_do_together_up_to_its_line_rate() -> None:
+    parts = [Device("nic", DeviceKind.NIC, 0, line_rate_gb_per_s=25.0)]
+    parts += [Device(name, DeviceKind.NETWORK_SWITCH, -1) for name in ("a", "b")]
+    for each, together in ((10.0, 20.0), (20.0, 25.0), (30.0, 30.0)):
+        cables = [("nic", name, LinkKind.NETWORK, each, 1.0) for name in ("a", "b")]
+        topology = machine("planes", parts, cables)
+        assert nic_gb_per_s(topology, "nic") == together
+        assert nic_gb_per_s(topology, "nic", receiving=True) == together
+    assert nic_gb_per_s(machine("unplugged", parts, []), "nic") == 25.0
