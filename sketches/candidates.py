@@ -16,6 +16,7 @@ from sketches.errors import SketchError
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
 from sketches.nic_bundles import bundle_nics
+from sketches.nic_pools import pool_wires
 from sketches.sketch import Binding, DroppedEdge, Sketch
 from sketches.symmetry import find_symmetries
 from sketches.transformation import (
@@ -52,27 +53,33 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
 
 
 def whole_machine(topology: Topology) -> Sketch:
-    """All that the machine can do, nothing pruned: what lower bounds on time are computed on.
+    """All that schedules can use of the machine: what lower bounds on time are computed on.
+
+    Between nodes every GPU uses all usable NICs of its node (see `sketches.nic_pools`). Inside a
+    node a pair of GPUs uses NVLink where it has it and PCIe where not, never both at once: neither
+    NCCL nor a schedule splits a transfer between them.
 
     Machines with more than `MOST_FULL_MESH_EDGES` connections between nodes keep the pruned
-    network part, and a note says so.
+    network part; bounds then hold for sketches that are pruned likewise, and a note says so.
 
     Raises:
         SketchError: As `sketch_candidates`.
     """
     _require_two_gpus(topology)
-    topology, notes = bundle_nics(topology)
     local, dropped = intra_node_wires(topology, every_pcie_pair=True)
-    bindings, unused = bind_gpus(topology)
-    nics = [binding.nic for binding in bindings]
-    if _mesh_size(topology) > MOST_FULL_MESH_EDGES:
-        connections = group_connections(group_nics(topology, nics))
-        notes += ("the network part is pruned: the full mesh would have too many edges",)
+    if _mesh_size(topology) <= MOST_FULL_MESH_EDGES:
+        across = pool_wires(topology)
+        why = "all links between GPUs and all usable NICs, for lower bounds"
+        notes: tuple[str, ...] = ()
     else:
-        connections = every_connection(topology, nics)
-    wires = (*local, *network_wires(topology, bindings, connections))
-    why = "everything that the machine offers, for lower bounds"
-    whole = _sketch(topology, "whole_machine", why, wires, (*unused, *dropped), bindings)
+        bundled, notes = bundle_nics(topology)
+        bindings, _ = bind_gpus(bundled)
+        groups = group_nics(bundled, [binding.nic for binding in bindings])
+        across = network_wires(bundled, bindings, group_connections(groups))
+        why = "all links between GPUs and the pruned network, for lower bounds on pruned sketches"
+        left_out = "the full mesh would have too many edges, so the network part is pruned"
+        notes += (f"{left_out}: bounds hold for pruned sketches, not for the whole machine",)
+    whole = _sketch(topology, "whole_machine", why, (*local, *across), dropped, ())
     _connected(topology, [whole])
     return replace(whole, symmetries=find_symmetries(whole), notes=notes)
 

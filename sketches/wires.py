@@ -57,7 +57,7 @@ def wire(
     """
     narrowest = min(links, key=lambda link: link.bandwidth_gb_per_s)
     crosses = any(link.kind is LinkKind.NETWORK for link in links)
-    ports = tuple(port for link in links for port in _ports(topology, link))
+    ports = tuple(port for link in links for port in link_ports(topology, link))
     return Wire(
         Edge(
             src=src,
@@ -141,7 +141,8 @@ def _hides(port: Port, way: Sequence[Port], users: Mapping[Port, set[int]]) -> b
     return False
 
 
-def _ports(topology: Topology, link: Link) -> list[Port]:
+def link_ports(topology: Topology, link: Link) -> list[Port]:
+    """The ports that a transfer over this link occupies."""
     source, target = topology.device[link.src].kind, topology.device[link.dst].kind
     name = f"{link.kind.value}:{link.src}>{link.dst}"
     if target is DeviceKind.NVSWITCH:
