@@ -28,7 +28,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     Raises:
         WorkspaceError: when the file cannot be written; no partial file stays behind.
     """
-    data = content.encode() if isinstance(content, str) else content
+    # A path that is not UTF-8 may stand in the text: its bytes go out as they came in.
+    data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=path.parent)
@@ -45,6 +46,11 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise cannot_write(path, error) from error
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root, links left as they are: a loop of links is for the reader to find."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def cannot_write(path: Path, error: OSError) -> WorkspaceError:

@@ -8,7 +8,7 @@ an index, so a run that continues reads its schedules instead of synthesizing th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -92,6 +92,7 @@ def make_candidates(
     machine: Sketch,
     sizes_bytes: Sequence[int],
     options: SynthesisOptions,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Candidate, ...]:
     """Verified candidates that promise something for some size, in a fixed order.
 
@@ -101,13 +102,15 @@ def make_candidates(
         machine: The whole machine, unpruned, which the bounds are of.
         sizes_bytes: The sizes to be tuned.
         options: Limits of the synthesis.
+        progress: Told how many sketches are done.
 
     Raises:
         DefectError: when an expert algorithm of ours fails its proof.
         SolverError: when no solver works.
     """
     found: dict[str, Candidate] = {}
-    for sketch in sketches:
+    for done, sketch in enumerate(sketches):
+        progress(done)
         for candidate in _on_sketch(collective, sketch, sizes_bytes, options):
             verdict = verify(candidate.algorithm)
             if not verdict.proved:

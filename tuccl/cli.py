@@ -1,21 +1,23 @@
 """The command line: `tuccl init`, `table`, `explain`, `ship`, `retune`, `verify`.
 
 Data goes to standard output, everything else to standard error. Every command takes `--json`. Exit
-codes are those of `tuccl.errors.ExitCode`. What a command needs is imported when it runs, so that
-`tuccl --help` answers at once.
+codes are those of `tuccl.errors.ExitCode`, and every error is one line. What a command needs is
+imported when it runs, so that `tuccl --help` answers at once.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated
 
 import typer
+from pydantic import JsonValue
 
 from tuccl import __version__
+from tuccl.atomic_file import absolute
 from tuccl.errors import ExitCode, TucclError
 
 app = typer.Typer(
@@ -26,56 +28,41 @@ app = typer.Typer(
     help="Tune GPU collective communication for this cluster and ship the result to NCCL.",
 )
 
-Arguments = ParamSpec("Arguments")
-
 WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", help="Directory that holds the run.", show_default=True)
+    Path, typer.Option("--workspace", help="Directory that holds the runs.", readable=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 DEFAULT_WORKSPACE = Path("tuccl-workspace")
-
-
-def reporting_errors(command: Callable[Arguments, int]) -> Callable[Arguments, None]:
-    """Turn known errors into one line on standard error and a documented exit code."""
-
-    @wraps(command)
-    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        code: int
-        try:
-            code = command(*args, **kwargs)
-        except KeyboardInterrupt:
-            _complain("interrupted; the same command continues")
-            code = ExitCode.INTERRUPTED
-        except BrokenPipeError:
-            sys.stderr.close()
-            code = ExitCode.OK
-        except TucclError as error:
-            _complain(str(error))
-            code = error.exit_code
-        except OSError as error:
-            _complain(f"{error.filename or 'the system'}: {error.strerror}; check it and try again")
-            code = ExitCode.ENVIRONMENT
-        except _package_errors() as error:
-            _complain(str(error))
-            code = ExitCode.BAD_INPUT
-        raise typer.Exit(code)
-
-    return run
 
 
 def _complain(text: str) -> None:
     sys.stderr.write(f"tuccl: {' '.join(text.split())}\n")
 
 
-def _package_errors() -> tuple[type[Exception], ...]:
-    """Roots of the errors of the other packages."""
+def _exit_code_of(error: Exception) -> int:
+    """The documented exit code of a known error, after saying it; unknown errors pass through."""
     from lookup_tables.errors import TableError
     from probes.errors import ProbeError
     from sketches.errors import SketchError
-    from synthesizer.errors import SynthesisError
+    from synthesizer.errors import AlgorithmFileError, SynthesisError
     from tuccl.runtime import PluginMissingError
 
-    return (ProbeError, SketchError, SynthesisError, TableError, PluginMissingError)
+    if isinstance(error, OSError):
+        _complain(f"{error.filename or 'the system'}: {error.strerror}; check it and try again")
+        return ExitCode.ENVIRONMENT
+    if isinstance(error, TucclError):
+        _complain(str(error))
+        return error.exit_code
+    if isinstance(error, ProbeError | SketchError | AlgorithmFileError):
+        _complain(str(error))
+        return ExitCode.BAD_INPUT
+    if isinstance(error, TableError | SynthesisError | PluginMissingError):
+        _complain(str(error))
+        return ExitCode.ENVIRONMENT
+    if hasattr(error, "format_message"):  # Of the command line parser.
+        _complain(f"{error.format_message()} See `tuccl --help`.")
+        return ExitCode.BAD_INPUT
+    raise error
 
 
 def _print_version(wanted: bool) -> None:
@@ -97,11 +84,13 @@ def _root(
 
 
 @app.command()
-@reporting_errors
 def init(
     topology: Annotated[
         Path,
-        typer.Option(help="NCCL topology XML (NCCL_TOPO_DUMP_FILE) or TuCCL topology JSON."),
+        typer.Option(
+            help="NCCL topology XML (NCCL_TOPO_DUMP_FILE) or TuCCL topology JSON.",
+            readable=False,
+        ),
     ],
     nodes: Annotated[int, typer.Option(help="Machines like it, joined by a network.")] = 1,
     network_gbps: Annotated[
@@ -119,14 +108,17 @@ def init(
     step: Annotated[int, typer.Option(help="Factor from one size to the next.")] = 4,
     backend: Annotated[str, typer.Option(help="What measures.")] = "simulated",
     seed: Annotated[int, typer.Option(help="Of search and simulated noise.")] = 0,
+    cycles: Annotated[
+        int, typer.Option(help="Most passes of a search; it may stop by itself from the third on.")
+    ] = 1,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Do everything: sketches, schedules, search, table and bundle. Run again, it continues."""
     from tuccl import commands
 
-    options = {
-        "topology": str(topology.resolve()),
+    options: dict[str, JsonValue] = {
+        "topology": str(absolute(topology)),
         "nodes": nodes,
         "network_gbps": network_gbps,
         "network_latency_us": network_latency_us,
@@ -137,73 +129,96 @@ def init(
         "step": step,
         "backend": backend,
         "seed": seed,
+        "cycles": cycles,
     }
-    return commands.init(options, workspace, as_json)
+    raise typer.Exit(commands.init(options, workspace, as_json))
 
 
 @app.command()
-@reporting_errors
-def table(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> int:
+def table(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show the tuned table against the default."""
     from tuccl import commands
 
-    return commands.show_table(workspace, as_json)
+    raise typer.Exit(commands.show_table(workspace, as_json))
 
 
 @app.command()
-@reporting_errors
 def explain(
     operation: Annotated[str, typer.Argument(help="As nccl-tests names it.")],
     size: Annotated[str, typer.Argument(help="As 64K, 1M, 1G.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Tell which entry applies to an operation and size, and why. Exit code 1: none does."""
     from tuccl import commands
 
-    return commands.explain(operation, size, workspace, as_json)
+    raise typer.Exit(commands.explain(operation, size, workspace, as_json))
 
 
 @app.command()
-@reporting_errors
 def ship(
-    directory: Annotated[Path, typer.Argument(help="Where the job finds it.")],
+    directory: Annotated[Path, typer.Argument(help="Where the job finds it.", readable=False)],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Write bundle, plugin and a tuccl.env that a job sources."""
     from tuccl import commands
 
-    return commands.ship(directory, workspace, as_json)
+    raise typer.Exit(commands.ship(directory, workspace, as_json))
 
 
 @app.command()
-@reporting_errors
 def retune(
     topology: Annotated[
-        Path | None, typer.Option(help="The machine now; the run's own file if not given.")
+        Path | None,
+        typer.Option(help="The machine now; the run's own file if not given.", readable=False),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Look at the machine again; if it changed, say how, keep the old table and tune again."""
     from tuccl import commands
 
-    return commands.retune(topology, workspace, as_json)
+    raise typer.Exit(commands.retune(topology, workspace, as_json))
 
 
 @app.command()
-@reporting_errors
 def verify(
-    file: Annotated[Path, typer.Argument(help="MSCCL XML.")],
+    file: Annotated[Path, typer.Argument(help="MSCCL XML.", readable=False)],
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
     from tuccl import commands
 
-    return commands.verify(file, as_json)
+    raise typer.Exit(commands.verify(file, as_json))
 
 
 def main() -> None:
     """Entry point of the `tuccl` command."""
-    app()
+    try:
+        _prepare_streams()
+        code = int(app(standalone_mode=False) or ExitCode.OK)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # The parser and rich leave by SystemExit when the reader of the result has gone. There is
+        # no one to tell, but it was no success either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.ENVIRONMENT
+    except Exception as error:  # noqa: BLE001 - unknown ones are raised again
+        code = _exit_code_of(error)
+    if code == ExitCode.INTERRUPTED:
+        _complain("interrupted; the same command continues")
+    sys.exit(code)
+
+
+def _prepare_streams() -> None:
+    """Streams that are there, and that can say every file name."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

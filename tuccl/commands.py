@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lookup_tables.table import Shape, Table
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from lookup_tables.table import Shape
 from probes.topology import Topology
 from tuccl import display, shipping
+from tuccl.atomic_file import absolute
 from tuccl.backends.figures import communicator_shape
-from tuccl.errors import ExitCode, UsageError
-from tuccl.explanation import Explanation, read_report
+from tuccl.errors import ExitCode, UsageError, WorkspaceError
+from tuccl.explanation import Explanation
 from tuccl.explanation import explain as explain_call
 from tuccl.machine import MachineOptions, load_machine
-from tuccl.pipeline import InitResult, initialize, read_table
-from tuccl.retuning import archive, compare, previous_machine
+from tuccl.pipeline import InitResult, initialize, read_machine, read_table
+from tuccl.report import KeyReport, Report, read_report
+from tuccl.retuning import compare
 from tuccl.settings import RunSettings, describe_sizes, make_settings, parse_operation
 from tuccl.sizes import format_size, parse_size
 from tuccl.workspace import Workspace
@@ -24,78 +29,74 @@ from tuccl.workspace import Workspace
 SCHEMA_VERSION = 1
 
 
-def init(options: dict[str, Any], root: Path, as_json: bool) -> int:
+def init(options: dict[str, JsonValue], root: Path, as_json: bool) -> int:
     """`tuccl init`: tune, or say that there is nothing to do."""
     topology, settings = _inputs(options)
-    workspace = Workspace(root)
-    result = _run(topology, settings, workspace, options)
+    result = _run(topology, settings, Workspace(root), options)
     if result.already_done:
         display.say(f"nothing to do: {root} holds this table already")
     else:
-        display.say(f"table and bundle written to {root}")
-    _print_result(result.table, workspace, as_json)
+        display.say(f"table and bundle written to {result.run.root}")
+    _print_result(result, as_json)
     return ExitCode.OK
 
 
 def show_table(root: Path, as_json: bool) -> int:
     """`tuccl table`."""
-    workspace = Workspace(root)
-    _print_result(read_table(workspace), workspace, as_json)
+    _print_result(_current(root), as_json)
     return ExitCode.OK
 
 
 def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
     """`tuccl explain OP SIZE`."""
     operation, size_bytes = parse_operation(operation_name), parse_size(size)
-    workspace = Workspace(root)
-    table = read_table(workspace)
-    _, topology = previous_machine(workspace)
-    report = read_report(workspace)
-    found = explain_call(table, report, operation, size_bytes, communicator_shape(topology))
+    current = _current(root)
+    shape = communicator_shape(read_machine(current.run))
+    found = explain_call(current.table, current.report, operation, size_bytes, shape)
     if as_json:
         _print_json(_explanation_as_dict(found))
     else:
-        for line in _explanation_lines(found, table):
+        for line in _explanation_lines(found, current):
             print(line)  # noqa: T201 - the command's result
     return ExitCode.OK if found.entry is not None else ExitCode.FINDING
 
 
 def ship(directory: Path, root: Path, as_json: bool) -> int:
     """`tuccl ship DIR`."""
-    files = shipping.ship(Workspace(root), directory)
+    files = shipping.ship(Workspace(root).current(), directory)
     if as_json:
         _print_json({"files": [str(path) for path in files]})
     else:
         for path in files:
             print(path)  # noqa: T201 - the command's result
-        display.say(f"a job loads it with: . {directory.resolve()}/tuccl.env")
+        display.say(f"a job loads it with: . {shlex.quote(str(files[-1]))}")
     return ExitCode.OK
 
 
 def retune(topology_file: Path | None, root: Path, as_json: bool) -> int:
     """`tuccl retune`."""
     workspace = Workspace(root)
-    record, before = previous_machine(workspace)
-    options = dict(record.options)
+    old = _current(root)
+    record = old.run.record()
+    options = dict(record.options) if record is not None else {}
     if topology_file is not None:
-        options["topology"] = str(topology_file.resolve())
+        options["topology"] = str(absolute(topology_file))
     topology, settings = _inputs(options)
-    change = compare(before, topology)
-    kept: str | None = None
+    change = compare(read_machine(old.run), topology)
+    result = old
     if change.changes:
         for sentence in change.changes:
             display.say(f"changed: {sentence}")
-        with workspace.lock():
-            kept = str(archive(workspace, change.before))
-        display.say(f"the old table is kept in {kept}")
-    elif record.complete:
+        result = _run(topology, settings, workspace, options)
+        display.say(f"the old table is kept in {old.run.root}")
+    else:
         display.say(f"the machine is as it was (topology {change.now}): the table stands")
-    result = _run(topology, settings, workspace, options)
     if as_json:
-        document = {"changes": list(change.changes), "kept": kept, "tuned": not result.already_done}
-        _print_json({**document, **asdict(change), **_table_as_dict(result.table, workspace)})
-    elif not result.already_done:
-        display.print_table(result.table, read_report(workspace))
+        kept = str(old.run.root) if change.changes else None
+        document = {"tuned": not result.already_done, "kept": kept}
+        _print_json({**asdict(change), **document, **_result_as_dict(result)})
+    elif change.changes:
+        display.print_table(result.table, result.report)
     return ExitCode.OK
 
 
@@ -122,28 +123,64 @@ def verify(file: Path, as_json: bool) -> int:
     return ExitCode.OK if verdict.proved else ExitCode.FINDING
 
 
-def _inputs(options: dict[str, Any]) -> tuple[Topology, RunSettings]:
+def _inputs(options: dict[str, JsonValue]) -> tuple[Topology, RunSettings]:
     """Machine and settings from a command line's options, new or recorded."""
+    try:
+        given = _Options.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise WorkspaceError(
+            f"the recorded options are damaged ({first['loc']}: {first['msg']}); "
+            "run `tuccl init` again"
+        ) from error
     settings = make_settings(
-        options["operations"],
-        parse_size(options["min_size"]),
-        parse_size(options["max_size"]),
-        options["step"],
-        backend=options["backend"],
-        seed=options["seed"],
+        given.operations,
+        parse_size(given.min_size),
+        parse_size(given.max_size),
+        given.step,
+        backend=given.backend,
+        seed=given.seed,
+        cycles=given.cycles,
     )
     machine = MachineOptions(
-        topology_file=Path(options["topology"]),
-        nodes=options["nodes"],
-        network_gbit_per_s=options["network_gbps"],
-        network_latency_us=options["network_latency_us"],
-        network_layout=options["network_layout"],
+        topology_file=Path(given.topology),
+        nodes=given.nodes,
+        network_gbit_per_s=given.network_gbps,
+        network_latency_us=given.network_latency_us,
+        network_layout=given.network_layout,
     )
     return load_machine(machine), settings
 
 
+class _Options(BaseModel):
+    """The options of `tuccl init`, as recorded for `retune`."""
+
+    model_config = ConfigDict(extra="forbid")
+    topology: str
+    nodes: int
+    network_gbps: float | None
+    network_latency_us: float
+    network_layout: str
+    operations: str
+    min_size: str
+    max_size: str
+    step: int
+    backend: str
+    seed: int
+    cycles: int
+
+
+def _current(root: Path) -> InitResult:
+    """The finished run of a workspace."""
+    run = Workspace(root).current()
+    return InitResult(run, read_table(run), read_report(run), already_done=True)
+
+
 def _run(
-    topology: Topology, settings: RunSettings, workspace: Workspace, options: dict[str, Any]
+    topology: Topology,
+    settings: RunSettings,
+    workspace: Workspace,
+    options: dict[str, JsonValue],
 ) -> InitResult:
     shape = communicator_shape(topology)
     display.say(
@@ -156,22 +193,23 @@ def _run(
         return initialize(topology, settings, workspace, options, progress)
 
 
-def _print_result(table: Table, workspace: Workspace, as_json: bool) -> None:
+def _print_result(result: InitResult, as_json: bool) -> None:
     if as_json:
-        _print_json(_table_as_dict(table, workspace))
+        _print_json(_result_as_dict(result))
     else:
-        display.print_table(table, read_report(workspace))
+        display.print_table(result.table, result.report)
 
 
-def _table_as_dict(table: Table, workspace: Workspace) -> dict[str, Any]:
+def _result_as_dict(result: InitResult) -> dict[str, Any]:
+    table = result.table
     return {
         "topology": table.topology_name,
         "fingerprint": table.fingerprint,
         "profile": dict(table.profile),
         "entries": [asdict(entry) for entry in table.entries],
-        "keys": read_report(workspace)["keys"],
-        "table": str(workspace.table),
-        "bundle": str(workspace.bundle),
+        "keys": [key.model_dump() for key in result.report.keys],
+        "table": str(result.run.table),
+        "bundle": str(result.run.bundle),
     }
 
 
@@ -181,20 +219,20 @@ def _explanation_as_dict(found: Explanation) -> dict[str, Any]:
         "size_bytes": found.size_bytes,
         "shape": asdict(found.shape),
         "entry": None if found.entry is None else asdict(found.entry),
-        "tuned_bytes": found.tuned_bytes,
-        "evidence": found.evidence,
+        "evidence": None if found.evidence is None else found.evidence.model_dump(),
+        "tuned_from_bytes": found.tuned_from_bytes,
+        "tuned_to_bytes": found.tuned_to_bytes,
     }
 
 
-def _explanation_lines(found: Explanation, table: Table) -> list[str]:
-    evidence = found.evidence
+def _explanation_lines(found: Explanation, current: InitResult) -> list[str]:
     call = f"{found.operation.value} of {format_size(found.size_bytes)}, {_shape(found.shape)}"
     if found.entry is None:
         lines = [f"{call}: no entry, NCCL chooses by itself"]
     else:
         key = found.entry.key
         lines = [
-            f"{call}: {display.describe_winner(found.entry, table)}",
+            f"{call}: {display.describe_winner(found.entry, current.table)}",
             f"  the entry holds from {key.min_bytes} to {key.max_bytes} bytes",
         ]
         if found.entry.schedule is not None and found.entry.builtin is not None:
@@ -203,17 +241,25 @@ def _explanation_lines(found: Explanation, table: Table) -> list[str]:
                 f"  without the executor: {alone.algorithm.value} {alone.protocol.value}, "
                 f"{found.entry.builtin_time_us:.2f} us"
             )
-    effort = f"{evidence['configs_tried']} configurations, {evidence['repeats_measured']} samples"
-    lines += [
-        f"  measured at {format_size(found.tuned_bytes)}: stock NCCL {evidence['stock_us']:.2f} us",
-        f"  {evidence['why']}",
+    if found.evidence is None:
+        reach = f"{found.tuned_from_bytes} to {found.tuned_to_bytes} bytes"
+        return [*lines, f"  this size was not tuned: the table reaches from {reach}"]
+    return lines + _evidence_lines(found.evidence, current.report)
+
+
+def _evidence_lines(evidence: KeyReport, report: Report) -> list[str]:
+    effort = f"{evidence.configs_tried} configurations, {evidence.repeats_measured} samples"
+    rejected = [
+        f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
+        for other in evidence.rejected
+    ]
+    lines = [
+        f"  measured at {format_size(evidence.size_bytes)}: stock NCCL {evidence.stock_us:.2f} us",
+        f"  {evidence.why}",
         f"  searched: {effort}",
+        *rejected,
     ]
-    lines += [
-        f"  rejected: {other['config']}, {other['time_us']:.2f} us, {other['ratio']:.3f}x"
-        for other in evidence["rejected"]
-    ]
-    return lines
+    return [report.readable(line) for line in lines]
 
 
 def _shape(shape: Shape) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from lookup_tables.table import Entry, Table
+from tuccl.report import KeyReport, Report
 from tuccl.sizes import format_size
 
-_NARROWEST = 100
+_WIDTH = 132
 """Columns that a table gets where standard output is not a terminal."""
 
 
@@ -45,32 +47,30 @@ def say(text: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
 
 
-def print_table(table: Table, report: dict[str, Any]) -> None:
+def print_table(table: Table, report: Report) -> None:
     """The tuned table against the default, a row per tuned key, then the geometric means."""
     console = _stdout()
     entries = {(entry.key.operation.value, entry.tuned_bytes): entry for entry in table.entries}
-    backend = report["backend"]
-    title = f"{table.topology_name}: tuned against stock NCCL ({backend} backend)"
+    title = Text(f"{table.topology_name}: tuned against stock NCCL ({report.backend} backend)")
     shown = RichTable(title=title, title_justify="left", header_style="bold")
     shown.add_column("operation", no_wrap=True)
     for heading in ("size", "default us", "tuned us", "speedup", "NCCL alone us"):
         shown.add_column(heading, justify="right")
     shown.add_column("what runs", no_wrap=True)
     before = ""
-    for key in report["keys"]:
-        operation, size_bytes = key["operation"], key["size_bytes"]
-        if before not in {"", operation}:
+    for key in report.keys:
+        if before not in {"", key.operation}:
             shown.add_section()
-        before = operation
-        entry = entries.get((operation, size_bytes))
-        shown.add_row(operation, format_size(size_bytes), *_cells(key, entry, table))
+        before = key.operation
+        entry = entries.get((key.operation, key.size_bytes))
+        shown.add_row(key.operation, format_size(key.size_bytes), *_cells(key, entry, table))
     console.print(shown)
     for line in summary_lines(table, report):
         console.print(line, highlight=False)
 
 
-def _cells(key: dict[str, Any], entry: Entry | None, table: Table) -> Sequence[str]:
-    default_us = key["stock_us"]
+def _cells(key: KeyReport, entry: Entry | None, table: Table) -> Sequence[str]:
+    default_us = key.stock_us
     if entry is None:
         return (f"{default_us:.1f}", "-", "-", "-", "NCCL's own choice")
     builtin = "-" if entry.builtin_time_us is None else f"{entry.builtin_time_us:.1f}"
@@ -98,12 +98,12 @@ def describe_winner(entry: Entry, table: Table) -> str:
     return f"{entry.builtin.algorithm.value} {entry.builtin.protocol.value}{channels}"
 
 
-def summary_lines(table: Table, report: dict[str, Any]) -> list[str]:
+def summary_lines(table: Table, report: Report) -> list[str]:
     """Geometric means over all keys, and the process profile."""
-    with_executor = [_gain(key, "time_us", table) for key in report["keys"]]
-    nccl_alone = [_gain(key, "builtin_time_us", table) for key in report["keys"]]
+    with_executor = [_gain(key, "time_us", table) for key in report.keys]
+    nccl_alone = [_gain(key, "builtin_time_us", table) for key in report.keys]
     profile = " ".join(f"{name}={value}" for name, value in table.profile.items()) or "none needed"
-    count = f"{len(table.entries)} of {len(report['keys'])} keys tuned"
+    count = f"{len(table.entries)} of {len(report.keys)} keys tuned"
     gains = (
         f"{_geomean(with_executor):.3f}x with schedules, "
         f"{_geomean(nccl_alone):.3f}x with stock NCCL and the plugin alone"
@@ -111,15 +111,15 @@ def summary_lines(table: Table, report: dict[str, Any]) -> list[str]:
     return [f"{count}; geometric mean over all keys: {gains}", f"process profile: {profile}"]
 
 
-def _gain(key: dict[str, Any], column: str, table: Table) -> float:
+def _gain(key: KeyReport, column: str, table: Table) -> float:
     """Speedup of a key over stock NCCL; where no entry applies, that of the profile alone."""
     for entry in table.entries:
-        same = entry.key.operation.value == key["operation"]
-        if same and entry.tuned_bytes == key["size_bytes"]:
+        same = entry.key.operation.value == key.operation
+        if same and entry.tuned_bytes == key.size_bytes:
             time_us = getattr(entry, column)
             if time_us is not None:
-                return float(key["stock_us"] / time_us)
-    return float(key["stock_us"] / key["profile_default_us"])
+                return float(key.stock_us / time_us)
+    return key.stock_us / key.profile_default_us
 
 
 def _geomean(values: Sequence[float]) -> float:
@@ -127,5 +127,5 @@ def _geomean(values: Sequence[float]) -> float:
 
 
 def _stdout() -> Console:
-    width = None if sys.stdout.isatty() else max(_NARROWEST, 132)
+    width = None if sys.stdout.isatty() else _WIDTH
     return Console(width=width, highlight=False)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from lookup_tables.lookup import lookup
 from lookup_tables.table import Entry, Operation, Shape, Table
-from tuccl.errors import WorkspaceError
-from tuccl.results import REPORT_VERSION
-from tuccl.workspace import Workspace, read_text_if_present
+from tuccl.errors import UsageError
+from tuccl.report import KeyReport, Report
 
 
 @dataclass(frozen=True)
@@ -21,60 +18,35 @@ class Explanation:
     size_bytes: int
     shape: Shape
     entry: Entry | None
-    tuned_bytes: int
-    """The tuned size nearest to the call's."""
-    evidence: dict[str, Any]
-    """The report's record of that size."""
-
-
-def read_report(workspace: Workspace) -> dict[str, Any]:
-    """report.json of a finished run.
-
-    Raises:
-        WorkspaceError: when there is none, or it is damaged.
-    """
-    text = read_text_if_present(workspace.report)
-    if text is None:
-        raise WorkspaceError(
-            f"no report in workspace {workspace.root}; run `tuccl init` there first"
-        )
-    try:
-        report: dict[str, Any] = json.loads(text)
-        if report["version"] != REPORT_VERSION:
-            raise WorkspaceError(
-                f"{workspace.report} has version {report['version']}, this release reads "
-                f"{REPORT_VERSION}; tune again"
-            )
-    except (ValueError, KeyError, TypeError) as error:
-        raise WorkspaceError(f"{workspace.report} is damaged ({error}); tune again") from error
-    return report
+    evidence: KeyReport | None
+    """Of the tuned size whose range holds the call's; None outside everything tuned."""
+    tuned_from_bytes: int
+    """Smallest and largest size of the operation that the table can serve."""
+    tuned_to_bytes: int
 
 
 def explain(
-    table: Table, report: dict[str, Any], operation: Operation, size_bytes: int, shape: Shape
+    table: Table, report: Report, operation: Operation, size_bytes: int, shape: Shape
 ) -> Explanation:
-    """The entry for a call with the evidence of the nearest tuned size.
+    """The entry for a call, with the evidence.
 
     Raises:
-        WorkspaceError: when the operation was not tuned.
+        UsageError: when the operation was not tuned.
     """
-    tuned = [key for key in report["keys"] if key["operation"] == operation.value]
+    tuned = [key for key in report.keys if key.operation == operation.value]
     if not tuned:
-        known = sorted({key["operation"] for key in report["keys"]})
-        raise WorkspaceError(
-            f"{operation.value} was not tuned in this workspace, only {', '.join(known)}; "
-            "run `tuccl init --operations` in another workspace"
+        known = ", ".join(sorted({key.operation for key in report.keys}))
+        raise UsageError(
+            f"{operation.value} was not tuned in this workspace, only {known}; "
+            "run `tuccl init --operations` with it"
         )
-    nearest = min(tuned, key=lambda key: _distance(key["size_bytes"], size_bytes))
+    holding = [key for key in tuned if key.min_bytes <= size_bytes <= key.max_bytes]
     return Explanation(
         operation=operation,
         size_bytes=size_bytes,
         shape=shape,
         entry=lookup(table, operation, size_bytes, shape),
-        tuned_bytes=nearest["size_bytes"],
-        evidence=nearest,
+        evidence=holding[0] if holding else None,
+        tuned_from_bytes=min(key.min_bytes for key in tuned),
+        tuned_to_bytes=max(key.max_bytes for key in tuned),
     )
-
-
-def _distance(a: int, b: int) -> float:
-    return max(a, b) / min(a, b)

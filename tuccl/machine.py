@@ -40,11 +40,16 @@ def load_machine(options: MachineOptions) -> Topology:
     if not 1 <= options.nodes <= MAX_NODES:
         raise UsageError(f"--nodes {options.nodes} is out of range: use 1 to {MAX_NODES}")
     gbit = options.network_gbit_per_s
-    if gbit is not None and not gbit > 0:
+    if gbit is not None and not 0.001 <= gbit <= 1e6:
         raise UsageError(f"--network-gbps {gbit} is not a speed: use for example 200")
-    if not options.network_latency_us >= 0:
-        raise UsageError(f"--network-latency-us {options.network_latency_us} is not a latency")
-    machine = read_topology(options.topology_file)
+    if not 0 <= options.network_latency_us <= 1e6:
+        raise UsageError(
+            f"--network-latency-us {options.network_latency_us} is not a latency: use 0 to 1000000"
+        )
+    path = options.topology_file
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise UsageError(f"{path} is no regular file; write the topology to a file first")
+    machine = read_topology(path)
     network = Network(
         bandwidth_gb_per_s=None if gbit is None else gbit / 8.0,
         latency_us=options.network_latency_us,

@@ -44,7 +44,9 @@ class MeasurementLog:
         self._backend = backend
         self._samples: dict[_Key, tuple[float, ...]] = {}
         header = {"format": _FORMAT, "version": _VERSION, "identity": identity}
-        complete = _complete_lines(path)
+        complete, cut = _lines(path)
+        if not complete and not _line(header).startswith(cut):
+            raise WorkspaceError(f"{path} is not a measurement log; move it away")
         if complete:
             self._check_header(complete[0], header)
             for line in complete[1:]:
@@ -74,11 +76,6 @@ class MeasurementLog:
         finally:
             self._file.close()
 
-    @property
-    def measurements(self) -> int:
-        """Samples held."""
-        return sum(len(samples) for samples in self._samples.values())
-
     def samples(self, task: Task, config: Config, repeats: int) -> tuple[float, ...]:
         """The first `repeats` samples in us: those recorded, and new ones for the rest.
 
@@ -100,7 +97,7 @@ class MeasurementLog:
         return known[:repeats]
 
     def _append(self, record: dict[str, object]) -> None:
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        line = _line(record)
         # Unbuffered: a line that the disk had no room for must not come back when the file closes.
         if self._file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -116,7 +113,7 @@ class MeasurementLog:
             if record["first"] != len(known):
                 raise ValueError("samples are missing before these")
             self._samples[key] = (*known, *map(float, record["samples_us"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WorkspaceError(
                 f"{self._path} is damaged ({error}); move it away to measure again"
             ) from error
@@ -149,12 +146,18 @@ def _fields(config: Config) -> _Fields:
     )
 
 
-def _complete_lines(path: Path) -> list[bytes]:
-    """Lines with their newline; a last line that was cut is left out."""
+def _line(record: dict[str, object]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def _lines(path: Path) -> tuple[list[bytes], bytes]:
+    """Lines with their newline, and the last line if it was cut."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
-        return []
+        return [], b""
     except OSError as error:
         raise WorkspaceError(f"cannot read {path}: {error.strerror}") from error
-    return lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
+    if lines and not lines[-1].endswith(b"\n"):
+        return lines[:-1], lines[-1]
+    return lines, b""

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+
+from pydantic import JsonValue
 
 from lookup_tables.bundle import bundle_bytes
+from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import Operation, Table
+from probes.errors import ProbeError, TopologyFileError
 from probes.topology import Topology
-from probes.topology_json import topology_to_json
+from probes.topology_json import topology_from_json, topology_to_json
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
@@ -27,11 +30,12 @@ from tuccl.backends.simulated import SimulatedBackend
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
 from tuccl.measurement_log import MeasurementLog
-from tuccl.results import Origin, build_table, report_json
+from tuccl.report import Report, read_report
+from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
 from tuccl.settings import RunSettings
 from tuccl.tuning import tune
-from tuccl.workspace import RunRecord, Workspace
+from tuccl.workspace import Run, RunRecord, Workspace, read_text_if_present
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`."""
@@ -41,33 +45,36 @@ Progress = Callable[[str, int, int], None]
 class InitResult:
     """What `init` ended with."""
 
+    run: Run
     table: Table
+    report: Report
     already_done: bool
     """Whether the table was there before."""
 
 
-def is_complete(workspace: Workspace, identity: str) -> bool:
-    """Whether the workspace holds the finished table of this run.
+def finished(run: Run) -> InitResult | None:
+    """The result of a run that is complete and whole; None where something is left to do.
 
-    Raises:
-        WorkspaceError: when it holds another run.
+    A file that was damaged or lost later counts as left to do: it is made again from the log.
     """
-    record = workspace.record()
-    if record is None:
-        return False
-    if record.identity != identity:
-        raise WorkspaceError(
-            f"workspace {workspace.root} belongs to another machine or other options; use another "
-            "--workspace, or `tuccl retune` if the machine changed"
-        )
-    return record.complete and workspace.table.exists() and workspace.bundle.exists()
+    try:
+        record = run.record()
+        if record is None or not record.complete:
+            return None
+        table, report = read_table(run), read_report(run)
+        if run.bundle.read_bytes() != bundle_bytes(table):
+            return None
+        topology_from_json(run.topology.read_text(encoding="utf-8"), str(run.topology))
+    except (WorkspaceError, TopologyFileError, OSError, UnicodeDecodeError):
+        return None
+    return InitResult(run, table, report, already_done=True)
 
 
 def initialize(
     topology: Topology,
     settings: RunSettings,
     workspace: Workspace,
-    options: dict[str, Any],
+    options: dict[str, JsonValue],
     progress: Progress,
 ) -> InitResult:
     """Tune a machine, or continue where an earlier run stopped.
@@ -80,68 +87,98 @@ def initialize(
         progress: Told about each stage.
 
     Raises:
-        WorkspaceError: when the workspace is busy, unwritable, or holds another run.
+        WorkspaceError: when the workspace is busy or cannot be written.
     """
-    fingerprint = topology.fingerprint()
-    identity = settings.identity(fingerprint)
-    if is_complete(workspace, identity):
-        return InitResult(read_table(workspace), already_done=True)
+    identity = settings.identity(topology)
     sketches = sketch_candidates(topology)
-    with workspace.lock():
-        if is_complete(workspace, identity):
-            return InitResult(read_table(workspace), already_done=True)
-        record = workspace.record() or RunRecord(
-            identity=identity, options=options, complete=False, tuned_at=_now()
-        )
-        workspace.write_record(record)
-        write_atomically(workspace.topology, topology_to_json(topology))
-        for sketch in sketches:
-            path = workspace.sketches / f"{sketch.name}.json"
-            write_atomically(path, sketch_to_json(sketch))
-        machine = whole_machine(topology)
-        candidates = _schedules(settings, sketches, machine, workspace, progress)
-        table = _tune(topology, settings, candidates, workspace, record, progress)
-        workspace.write_record(replace(record, complete=True))
-    return InitResult(table, already_done=False)
+    done = finished(workspace.run(identity))
+    if done is not None and workspace.is_current(identity):
+        return done
+    with workspace.lock(identity) as run:
+        done = finished(run)
+        if done is None:
+            record = _begin(run, identity, options)
+            write_atomically(run.topology, topology_to_json(topology))
+            for sketch in sketches:
+                write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
+            candidates = _schedules(settings, sketches, whole_machine(topology), run, progress)
+            done = _tune(topology, settings, candidates, run, record, progress)
+            run.write_record(replace(record, complete=True))
+        workspace.set_current(identity)
+    return done
 
 
-def read_table(workspace: Workspace) -> Table:
-    """The finished table of a workspace.
+def _begin(run: Run, identity: str, options: dict[str, JsonValue]) -> RunRecord:
+    """The record of a run that starts or continues."""
+    try:
+        record = run.record()
+    except WorkspaceError:
+        record = None  # Damaged: nothing in it that the log and the options do not say.
+    if record is None:
+        now = datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        record = RunRecord(identity=identity, options=options, complete=False, tuned_at=now)
+    record = replace(record, options=options, complete=False)
+    run.write_record(record)
+    return record
+
+
+def read_table(run: Run) -> Table:
+    """The table of a run.
 
     Raises:
-        WorkspaceError: when there is none.
-        TableFileError: when it is damaged.
+        WorkspaceError: when there is none, or it is damaged.
     """
     try:
-        data = workspace.table.read_bytes()
+        return table_from_parquet_bytes(run.table.read_bytes(), str(run.table))
     except OSError as error:
         raise WorkspaceError(
-            f"no table in workspace {workspace.root} ({error.strerror}); run `tuccl init` first"
+            f"cannot read {run.table} ({error.strerror}); run `tuccl init` again"
         ) from error
-    return table_from_parquet_bytes(data, str(workspace.table))
+    except TableFileError as error:
+        raise WorkspaceError(str(error)) from error
+
+
+def read_machine(run: Run) -> Topology:
+    """The machine that a run was made for.
+
+    Raises:
+        WorkspaceError: when its file is missing or damaged.
+    """
+    text = read_text_if_present(run.topology)
+    if text is None:
+        raise WorkspaceError(f"{run.topology} is missing; run `tuccl init` again")
+    try:
+        return topology_from_json(text, str(run.topology))
+    except ProbeError as error:
+        raise WorkspaceError(f"{error}; run `tuccl init` again") from error
 
 
 def _schedules(
     settings: RunSettings,
     sketches: Sequence[Sketch],
     machine: Sketch,
-    workspace: Workspace,
+    run: Run,
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
     options = SynthesisOptions(time_limit_s=settings.solver_seconds)
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    for done, operation in enumerate(settings.operations):
-        progress("schedules", done, len(settings.operations))
-        directory = workspace.schedules / operation.value
+    total = len(settings.operations) * len(sketches)
+    for number, operation in enumerate(settings.operations):
+
+        def made(done: int, before: int = number * len(sketches)) -> None:
+            progress("schedules", before + done, total)
+
+        made(0)
+        directory = run.schedules / operation.value
         candidates = load_candidates(directory, sketches)
         if candidates is None:
             collective = Collective(operation.value)
             candidates = make_candidates(
-                collective, sketches, machine, settings.sizes_bytes, options
+                collective, sketches, machine, settings.sizes_bytes, options, made
             )
             save_candidates(directory, candidates)
         found[operation] = candidates
-    progress("schedules", len(settings.operations), len(settings.operations))
+    progress("schedules", total, total)
     return found
 
 
@@ -149,10 +186,10 @@ def _tune(
     topology: Topology,
     settings: RunSettings,
     candidates: Mapping[Operation, Sequence[Candidate]],
-    workspace: Workspace,
+    run: Run,
     record: RunRecord,
     progress: Progress,
-) -> Table:
+) -> InitResult:
     backend = SimulatedBackend(
         topology,
         {c.content_hash: (c.algorithm, c.sketch) for found in candidates.values() for c in found},
@@ -164,15 +201,12 @@ def _tune(
         found = candidates.get(task.operation, ())
         return [c.content_hash for c in found if c.promises_for(task.size_bytes)]
 
-    with MeasurementLog(workspace.measurements, backend, record.identity) as log:
+    with MeasurementLog(run.measurements, backend, record.identity) as log:
         tuning = tune(settings, communicator_shape(topology), schedules_for, log, progress)
     origin = Origin(record.tuned_at, backend.versions)
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    write_atomically(workspace.report, report_json(tuning, candidates, backend.name))
-    write_atomically(workspace.bundle, bundle_bytes(table))
-    write_atomically(workspace.table, table_to_parquet_bytes(table))
-    return table
-
-
-def _now() -> str:
-    return datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    report = build_report(tuning, candidates, backend.name)
+    write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
+    write_atomically(run.bundle, bundle_bytes(table))
+    write_atomically(run.table, table_to_parquet_bytes(table))
+    return InitResult(run, table, report, already_done=False)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from lookup_tables.table import NcclProtocol
+from tuccl.decision import PAIRS, lower_bound_of_median
 from tuccl.search.config import DEFAULT_ALGORITHM, STOCK, Config, Task
 
 Measure = Callable[[Task, Config, int], tuple[float, ...]]
@@ -57,30 +58,34 @@ class ProcessProfile:
         )
 
 
-def choose_profile(rankings: Mapping[Task, Sequence[Config]], measure: Measure) -> ProcessProfile:
-    """The profile with the best geometric mean over all keys.
+def choose_profile(
+    rankings: Mapping[Task, Sequence[Config]], measure: Measure, first: int
+) -> ProcessProfile:
+    """The profile with the best geometric mean over all keys, if it is proved better than none.
 
     Coordinate descent over the values that the keys' own winners use, from stock: the gain of a
-    variable is counted with everything else as chosen so far.
+    variable is counted with everything else as chosen so far. What comes out is held against stock
+    on fresh samples, pair by pair, since the best of several candidates is partly lucky.
 
     Args:
         rankings: By key, built-in configurations of a search without a common profile, best first.
         measure: Gives samples.
+        first: Number of the first fresh sample.
     """
-    choices = {task: _distinct_calls(configs) for task, configs in rankings.items()}
-    stock_us = {task: median(measure(task, STOCK, _REPEATS)) for task in choices}
+    calls = {task: _distinct_calls(configs) for task, configs in rankings.items()}
+    stock_us = {task: median(measure(task, STOCK, _REPEATS)) for task in calls}
 
     def score(profile: ProcessProfile) -> float:
         total = 0.0
-        for task, calls in choices.items():
-            tried = [profile.default, *(profile.applied_to(call) for call in calls)]
-            time_us = min(median(measure(task, config, _REPEATS)) for config in tried)
+        for task, config in _best_calls(profile, calls, measure).items():
+            time_us = median(measure(task, config, _REPEATS))
             if time_us > stock_us[task] * (1.0 + _MAX_LOSS):
                 return math.inf
             total += math.log(time_us)
-        return total / len(choices)
+        return total / len(calls)
 
-    best, best_score = ProcessProfile(), score(ProcessProfile())
+    stock = ProcessProfile()
+    best, best_score = stock, score(stock)
     seen = [config for configs in rankings.values() for config in configs[:_CALLS_PER_KEY]]
     for variable in ("nthreads", "buffer_bytes", "nthreads"):
         for value in sorted({getattr(config, variable) for config in seen}):
@@ -88,7 +93,39 @@ def choose_profile(rankings: Mapping[Task, Sequence[Config]], measure: Measure) 
             candidate_score = score(candidate)
             if candidate_score < best_score - _MIN_GAIN:
                 best, best_score = candidate, candidate_score
+    if best == stock or _proved_gain(best, calls, measure, first) < _MIN_GAIN:
+        return stock
     return best
+
+
+def _best_calls(
+    profile: ProcessProfile, calls: Mapping[Task, Sequence[Config]], measure: Measure
+) -> dict[Task, Config]:
+    """The fastest choice of each key under a profile, NCCL's own included."""
+    best: dict[Task, Config] = {}
+    for task, found in calls.items():
+        tried = [profile.default, *(profile.applied_to(call) for call in found)]
+        times = [median(measure(task, config, _REPEATS)) for config in tried]
+        best[task] = tried[times.index(min(times))]
+    return best
+
+
+def _proved_gain(
+    profile: ProcessProfile,
+    calls: Mapping[Task, Sequence[Config]],
+    measure: Measure,
+    first: int,
+) -> float:
+    """Lower confidence bound of the logarithm of the geometric mean gain over no profile."""
+    with_profile = _best_calls(profile, calls, measure)
+    without = _best_calls(ProcessProfile(), calls, measure)
+    gains = [0.0] * PAIRS
+    for task in calls:
+        slow = measure(task, without[task], first + PAIRS)[first:]
+        fast = measure(task, with_profile[task], first + PAIRS)[first:]
+        for pair in range(PAIRS):
+            gains[pair] += math.log(slow[pair] / fast[pair]) / len(calls)
+    return lower_bound_of_median(gains)
 
 
 def _distinct_calls(configs: Sequence[Config]) -> list[Config]:

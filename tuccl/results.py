@@ -6,12 +6,10 @@ halfway between neighbours, and the first and last reach half a step beyond what
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
-from typing import Any
 
 from lookup_tables.lookup import check_table, key_order
 from lookup_tables.table import (
@@ -27,10 +25,15 @@ from probes.topology import Topology
 from synthesizer.msccl_xml import write_msccl_xml
 from tuccl.candidates import Candidate
 from tuccl.decision import Comparison, Decision
+from tuccl.report import (
+    REPORT_VERSION,
+    ComparisonReport,
+    KeyReport,
+    Report,
+    ScheduleReport,
+)
 from tuccl.search.config import Config
 from tuccl.tuning import KeyResult, TuningResult
-
-REPORT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,62 +136,65 @@ def _schedule_config(config: Config) -> ScheduleConfig:
     )
 
 
-def report_json(
+def build_report(
     tuning: TuningResult, candidates: Mapping[Operation, Sequence[Candidate]], backend: str
-) -> str:
-    """What was decided for every key, and why, for `tuccl explain`."""
-    names = {c.content_hash: c for found in candidates.values() for c in found}
-    document = {
-        "version": REPORT_VERSION,
-        "backend": backend,
-        "profile": tuning.profile.environment,
-        "schedules": {
-            content_hash: {
-                "name": candidate.algorithm.name,
-                "sketch": candidate.sketch.name,
-                "sketch_why": candidate.sketch.why,
-                "origin": candidate.origin,
-                "of_bound": {
-                    str(promise.size_bytes): round(promise.ratio, 4)
-                    for promise in candidate.promises
-                },
-            }
-            for content_hash, candidate in sorted(names.items())
+) -> Report:
+    """What was decided for every key, and why."""
+    by_hash = {c.content_hash: c for found in candidates.values() for c in found}
+    ranges = size_ranges(sorted({key.task.size_bytes for key in tuning.keys}))
+    return Report(
+        version=REPORT_VERSION,
+        backend=backend,
+        profile=tuning.profile.environment,
+        schedules={
+            content_hash: _schedule_report(candidate)
+            for content_hash, candidate in sorted(by_hash.items())
         },
-        "keys": [_key_report(key) for key in tuning.keys],
-    }
-    return json.dumps(document, indent=1) + "\n"
+        keys=[_key_report(key, ranges[key.task.size_bytes]) for key in tuning.keys],
+    )
 
 
-def _key_report(key: KeyResult) -> dict[str, Any]:
+def _schedule_report(candidate: Candidate) -> ScheduleReport:
+    return ScheduleReport(
+        name=candidate.algorithm.name,
+        sketch=candidate.sketch.name,
+        sketch_why=candidate.sketch.why,
+        origin=candidate.origin,
+        of_bound={
+            str(promise.size_bytes): round(promise.ratio, 4) for promise in candidate.promises
+        },
+    )
+
+
+def _key_report(key: KeyResult, size_range: tuple[int, int]) -> KeyReport:
     decision = key.decision
-    return {
-        "operation": key.task.operation.value,
-        "size_bytes": key.task.size_bytes,
-        "stock_us": decision.stock_us,
-        "profile_default_us": decision.profile_default_us,
-        "builtin": _comparison_report(decision.builtin),
-        "schedule": _comparison_report(decision.schedule),
-        "rejected": [_comparison_report(comparison) for comparison in decision.rejected],
-        "configs_tried": sum(found.configs_tried for found in key.searches),
-        "repeats_measured": sum(found.repeats_measured for found in key.searches),
-        "converged": all(found.converged for found in key.searches),
-        "why": explain_decision(decision),
-    }
+    return KeyReport(
+        operation=key.task.operation.value,
+        size_bytes=key.task.size_bytes,
+        min_bytes=size_range[0],
+        max_bytes=size_range[1],
+        stock_us=decision.stock_us,
+        profile_default_us=decision.profile_default_us,
+        builtin=_comparison_report(decision.builtin) if decision.builtin else None,
+        schedule=_comparison_report(decision.schedule) if decision.schedule else None,
+        rejected=[_comparison_report(comparison) for comparison in decision.rejected],
+        configs_tried=sum(found.configs_tried for found in key.searches),
+        repeats_measured=sum(found.repeats_measured for found in key.searches),
+        converged=all(found.converged for found in key.searches),
+        why=explain_decision(decision),
+    )
 
 
-def _comparison_report(comparison: Comparison | None) -> dict[str, Any] | None:
-    if comparison is None:
-        return None
-    return {
-        "config": comparison.config.describe(),
-        "time_us": comparison.time_us,
-        "reference_us": comparison.reference_us,
-        "ratio": comparison.ratio,
-        "lower_bound": comparison.lower_bound,
-        "samples": comparison.samples,
-        "spread": comparison.spread,
-    }
+def _comparison_report(comparison: Comparison) -> ComparisonReport:
+    return ComparisonReport(
+        config=comparison.config.describe(),
+        time_us=comparison.time_us,
+        reference_us=comparison.reference_us,
+        ratio=comparison.ratio,
+        lower_bound=comparison.lower_bound,
+        samples=comparison.samples,
+        spread=comparison.spread,
+    )
 
 
 def explain_decision(decision: Decision) -> str:

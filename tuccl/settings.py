@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from lookup_tables.table import Operation
+from probes.topology import Topology
 from tuccl import __version__
 from tuccl.errors import UsageError
 from tuccl.sizes import format_size, size_ladder
@@ -22,7 +23,10 @@ TUNABLE_OPERATIONS = (
     Operation.REDUCE,
 )
 """What NCCL's tuner interface covers."""
+MAX_CYCLES = 100
 BACKENDS = ("simulated",)
+_FORMATS = 2
+"""Raised when a file of a run changes its form, so that a run never continues from older files."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,37 @@ class RunSettings:
     """Safety limit of one synthesis: the solver normally ends by its gap or node limit, so that the
     schedule does not depend on the speed of the machine."""
     cycles: int = 1
-    """Most passes of a search over its brackets."""
+    """Most passes of a search over its brackets; its stopping rule needs three to say anything."""
 
-    def identity(self, fingerprint: str) -> str:
-        """16 hex digits over the settings, the machine and this release's formats."""
-        values = asdict(self) | {"fingerprint": fingerprint, "tuccl": __version__}
+    def identity(self, topology: Topology) -> str:
+        """16 hex digits over the settings, the machine with all its figures, and this release.
+
+        The fingerprint alone would not do: it leaves out latencies and small differences of
+        bandwidth, which decide a simulated time.
+        """
+        figures = sorted(
+            (link.kind.value, link.bandwidth_gb_per_s, link.latency_us, link.lanes)
+            for link in topology.links
+        )
+        values = asdict(self) | {
+            "fingerprint": topology.fingerprint(),
+            "figures": figures,
+            "tuccl": __version__,
+            "formats": _FORMATS,
+        }
         text = json.dumps(values, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def make_settings(
-    operations: str, min_bytes: int, max_bytes: int, step: int, *, backend: str, seed: int
+    operations: str,
+    min_bytes: int,
+    max_bytes: int,
+    step: int,
+    *,
+    backend: str,
+    seed: int,
+    cycles: int,
 ) -> RunSettings:
     """Settings from the command line's words.
 
@@ -62,8 +86,15 @@ def make_settings(
     chosen = tuple(sorted({parse_operation(name) for name in names}))
     if not chosen:
         raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
-    sizes = size_ladder(min_bytes, max_bytes, step)
-    return RunSettings(operations=chosen, sizes_bytes=sizes, backend=backend, seed=seed)
+    if not 1 <= cycles <= MAX_CYCLES:
+        raise UsageError(f"--cycles {cycles} is out of range: use 1 to {MAX_CYCLES}")
+    return RunSettings(
+        operations=chosen,
+        sizes_bytes=size_ladder(min_bytes, max_bytes, step),
+        backend=backend,
+        seed=seed,
+        cycles=cycles,
+    )
 
 
 def parse_operation(name: str) -> Operation:
@@ -83,4 +114,4 @@ def parse_operation(name: str) -> Operation:
 def describe_sizes(sizes_bytes: tuple[int, ...]) -> str:
     """For people: `11 sizes, 1K to 1G`."""
     first, last = format_size(sizes_bytes[0]), format_size(sizes_bytes[-1])
-    return f"{len(sizes_bytes)} sizes, {first} to {last}"
+    return f"{len(sizes_bytes)} sizes, {first} to {last}" if first != last else first

@@ -7,7 +7,7 @@ import re
 from tuccl.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"^\s*(\d+)\s*([KMGT]?)(?:I?B)?\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*(\d{1,20})\s*([KMGT]?)(?:I?B)?\s*$", re.IGNORECASE)
 MAX_SIZE_BYTES = 1 << 46
 
 

@@ -74,7 +74,7 @@ def tune(
 
     free = searched("any profile", lambda task: Space("nccl", nccl_families(task.operation)), {})
     rankings = _rankings(free)
-    profile = choose_profile(rankings, log.samples)
+    profile = choose_profile(rankings, log.samples, MracoOptions().max_repeats)
     applied = {
         task: [profile.applied_to(config) for config in configs]
         for task, configs in rankings.items()

@@ -1,55 +1,74 @@
-"""The workspace: one directory that holds a run from its inputs to its bundle.
+"""The workspace: one directory that holds runs, each from its inputs to its bundle.
 
-    run.json             what was asked for, where the machine came from, which stages are done
-    topology.json        the machine
-    sketches/            one JSON file per sketch
-    schedules/OPERATION/ verified schedules as MSCCL XML, and index.json once all are there
-    measurements.jsonl   every measurement, append-only: what a search resumes from
-    report.json          what was decided for every key, and why
-    table.parquet        the table
-    bundle.tuccl         the table as the plugin maps it
-    history/             tables of earlier machines
-    lock                 held while a run works here
+    current.json           which run is the finished one that `table`, `explain` and `ship` use
+    runs/IDENTITY/         one run: settings and machine give the identity
+        run.json             what was asked for, when it began, whether it is complete
+        topology.json        the machine
+        sketches/            one JSON file per sketch
+        schedules/OPERATION/ verified schedules as MSCCL XML, and index.json once all are there
+        measurements.jsonl   every measurement, append-only: what a search resumes from
+        report.json          what was decided for every key, and why
+        table.parquet        the table
+        bundle.tuccl         the table as the plugin maps it
+    lock                   held while a run works here
 
-All files but the log are replaced atomically.
+All files but the log are replaced atomically. A new run never touches an older one, and becomes the
+current one only when it is complete: an old table stays in use until then, and can be found after.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from tuccl.atomic_file import cannot_write, remove_partial_files, write_atomically
 from tuccl.errors import WorkspaceBusyError, WorkspaceError
 
 _VERSION = 1
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """run.json: what a workspace belongs to."""
+    """run.json: what a run is."""
 
     identity: str
     """Of settings and machine."""
-    options: dict[str, Any]
+    options: dict[str, JsonValue]
     """The command line's options, so that `retune` can repeat them."""
     complete: bool
-    """Whether the table is written."""
+    """Whether table, report and bundle are written."""
     tuned_at: str
     """When the run began: ISO 8601, UTC."""
 
 
-class Workspace:
-    """Paths and records of one directory; creating the object writes nothing."""
+class _RunModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    version: int
+    identity: str
+    options: dict[str, JsonValue]
+    complete: bool
+    tuned_at: str
+
+
+class _CurrentModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    version: int
+    identity: str
+
+
+class Run:
+    """Paths and record of one run; creating the object writes nothing."""
 
     def __init__(self, root: Path) -> None:
-        """The workspace at `root`, which need not exist."""
+        """The run in the directory `root`."""
         self.root = root
 
     @property
@@ -87,11 +106,6 @@ class Workspace:
         """The table as the plugin maps it."""
         return self.root / "bundle.tuccl"
 
-    @property
-    def history(self) -> Path:
-        """Tables of earlier machines."""
-        return self.root / "history"
-
     def record(self) -> RunRecord | None:
         """run.json, None where there is none.
 
@@ -102,51 +116,76 @@ class Workspace:
         text = read_text_if_present(path)
         if text is None:
             return None
-        try:
-            values = json.loads(text)
-            if values["version"] != _VERSION:
-                raise WorkspaceError(
-                    f"{path} has version {values['version']}, this release reads {_VERSION}; "
-                    "use another --workspace"
-                )
-            return RunRecord(
-                identity=str(values["identity"]),
-                options=dict(values["options"]),
-                complete=bool(values["complete"]),
-                tuned_at=str(values["tuned_at"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise WorkspaceError(f"{path} is damaged ({error}); move it away") from error
+        model = parse_workspace_file(_RunModel, text, path)
+        _check_version(model.version, path)
+        return RunRecord(model.identity, model.options, model.complete, model.tuned_at)
 
     def write_record(self, record: RunRecord) -> None:
         """Replace run.json."""
-        values = {
-            "version": _VERSION,
-            "identity": record.identity,
-            "options": record.options,
-            "complete": record.complete,
-            "tuned_at": record.tuned_at,
-        }
-        write_atomically(self.root / "run.json", json.dumps(values, indent=2) + "\n")
+        model = _RunModel(version=_VERSION, **asdict(record))
+        write_atomically(self.root / "run.json", model.model_dump_json(indent=2) + "\n")
+
+
+class Workspace:
+    """One directory of runs; creating the object writes nothing."""
+
+    def __init__(self, root: Path) -> None:
+        """The workspace at `root`, which need not exist."""
+        self.root = root
+
+    def run(self, identity: str) -> Run:
+        """The run of an identity, which need not exist."""
+        return Run(self.root / "runs" / identity)
+
+    def current(self) -> Run:
+        """The finished run that commands work with.
+
+        Raises:
+            WorkspaceError: when there is none, or the pointer to it is damaged.
+        """
+        path = self.root / "current.json"
+        text = read_text_if_present(path)
+        if text is None:
+            raise WorkspaceError(
+                f"no finished run in workspace {self.root}; run `tuccl init` there first"
+            )
+        model = parse_workspace_file(_CurrentModel, text, path)
+        _check_version(model.version, path)
+        return self.run(model.identity)
+
+    def is_current(self, identity: str) -> bool:
+        """Whether commands work with this run."""
+        try:
+            return self.current().root == self.run(identity).root
+        except WorkspaceError:
+            return False
+
+    def set_current(self, identity: str) -> None:
+        """Make a finished run the one that commands work with."""
+        model = _CurrentModel(version=_VERSION, identity=identity)
+        write_atomically(self.root / "current.json", model.model_dump_json() + "\n")
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the workspace; the kernel lets go of it when the process ends, however it ends.
+    def lock(self, identity: str) -> Iterator[Run]:
+        """Hold the workspace and give the run to work on.
+
+        The kernel lets go of the lock when the process ends, however it ends.
 
         Raises:
             WorkspaceBusyError: when another run holds it.
             WorkspaceError: when the directory cannot be created or written.
         """
+        run = self.run(identity)
         path = self.root / "lock"
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            run.root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise cannot_write(path, error) from error
         try:
             _take_lock(descriptor, self.root)
-            remove_partial_files(self.root)
-            yield
+            remove_partial_files(run.root)
+            yield run
         finally:
             os.close(descriptor)
 
@@ -179,3 +218,26 @@ def read_text_if_present(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise WorkspaceError(f"cannot read {path}: {error}") from error
+
+
+def parse_workspace_file(model: type[ModelT], text: str, path: Path) -> ModelT:
+    """A JSON file of the workspace as its model.
+
+    Raises:
+        WorkspaceError: when the file is damaged.
+    """
+    try:
+        return TypeAdapter(model).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise WorkspaceError(
+            f"{path} is damaged ({place}: {first['msg']}); move it away and tune again"
+        ) from error
+
+
+def _check_version(version: int, path: Path) -> None:
+    if version != _VERSION:
+        raise WorkspaceError(
+            f"{path} has version {version}, this release reads {_VERSION}; use another --workspace"
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from probes.shipped import shipped_machines
+from tuccl.workspace import Workspace
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,6 +42,12 @@ def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def current_run() -> Callable[[Path], Path]:
+    """Directory of the finished run of a workspace."""
+    return lambda root: Workspace(root).current().root
 
 
 @pytest.fixture

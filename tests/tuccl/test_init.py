@@ -17,6 +17,9 @@ from lookup_tables.table import Operation, Shape
 from probes.read import read_topology
 from probes.topology_json import topology_to_json
 from tests.tuccl.conftest import SMALL_RUN, Run
+from tuccl.machine import MachineOptions, load_machine
+from tuccl.settings import make_settings
+from tuccl.workspace import Workspace
 
 
 def test_one_command_leaves_table_bundle_and_everything_on_the_way(
@@ -28,7 +31,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     assert document["schema_version"] == 1
     assert len(document["keys"]) == 6
     assert document["entries"], "nothing was faster than the default"
-    root = tmp_path / "tuccl-workspace"
+    root = Workspace(tmp_path / "tuccl-workspace").current().root
     frame = pd.read_parquet(root / "table.parquet")
     assert len(frame) == len(document["entries"])
     bundle = read_bundle((root / "bundle.tuccl").read_bytes(), "bundle")
@@ -55,8 +58,9 @@ def test_same_input_same_bundle(run_tuccl: Run, h200: Path, tmp_path: Path) -> N
     for name in ("one", "two"):
         done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", name)
         assert done.returncode == 0, done.stderr
-    one, two = ((tmp_path / name / "bundle.tuccl").read_bytes() for name in ("one", "two"))
-    assert one == two
+    one, two = (Workspace(tmp_path / name).current() for name in ("one", "two"))
+    assert one.bundle.read_bytes() == two.bundle.read_bytes()
+    assert one.report.read_bytes() == two.report.read_bytes()
 
 
 def table_without_dates(path: Path) -> pd.DataFrame:
@@ -73,7 +77,9 @@ def test_killed_at_random_moments_it_continues_and_ends_with_the_same_table(
     assert whole.returncode == 0, whole.stderr
     rng = random.Random(seed)
     command = [tuccl_command, "init", "--topology", str(h200), *SMALL_RUN, "--workspace", "killed"]
-    log = tmp_path / "killed" / "measurements.jsonl"
+    whole_run = Workspace(tmp_path / "whole").current()
+    killed_run = Workspace(tmp_path / "killed").run(whole_run.root.name)
+    log = killed_run.measurements
     finished = b""
     kills = 0
     while True:
@@ -92,11 +98,13 @@ def test_killed_at_random_moments_it_continues_and_ends_with_the_same_table(
         assert recorded.startswith(finished), "a finished measurement was lost"
         finished = recorded[: recorded.rfind(b"\n") + 1]
     assert kills > 0
-    one, two = tmp_path / "whole", tmp_path / "killed"
-    assert (one / "bundle.tuccl").read_bytes() == (two / "bundle.tuccl").read_bytes()
-    assert (one / "measurements.jsonl").read_bytes() == (two / "measurements.jsonl").read_bytes()
-    pd.testing.assert_frame_equal(table_without_dates(one), table_without_dates(two))
-    assert not list(two.rglob(".*")), "a killed write left its partial file"
+    assert Workspace(tmp_path / "killed").current().root == killed_run.root
+    assert whole_run.bundle.read_bytes() == killed_run.bundle.read_bytes()
+    assert whole_run.measurements.read_bytes() == killed_run.measurements.read_bytes()
+    pd.testing.assert_frame_equal(
+        table_without_dates(whole_run.root), table_without_dates(killed_run.root)
+    )
+    assert not list(killed_run.root.rglob(".*")), "a killed write left its partial file"
 
 
 def test_two_runs_in_one_workspace_exclude_each_other(
@@ -109,7 +117,7 @@ def test_two_runs_in_one_workspace_exclude_each_other(
         stderr=subprocess.DEVNULL,
     )
     try:
-        while not (tmp_path / "shared" / "run.json").exists():
+        while not list((tmp_path / "shared").glob("runs/*/run.json")):
             time.sleep(0.02)
             assert process.poll() is None
         other = run_tuccl("init", "--topology", h200, "--workspace", "shared")
@@ -160,7 +168,7 @@ def unreachable(document: Document) -> None:
     ("content", "said"),
     [
         ("", "empty"),
-        ("not a topology", ""),
+        ("not a topology", "neither"),
         ("<graphs version='1'/>", "graph"),
         (ONE_GPU, "GPU"),
         (TWO_OF_ONE_NAME, "0000:01:00.0"),
@@ -201,6 +209,13 @@ def test_a_machine_that_cannot_serve_is_one_line_and_nothing_is_written(
         (("--nodes", "2"), "NIC"),
         (("--nodes", "2", "--network-gbps", "-5"), "-5"),
         (("--network-layout", "torus"), "torus"),
+        (("--nodes", "2", "--network-gbps", "1e-300"), "1e-300"),
+        (("--network-latency-us", "1e308"), "1e+308"),
+        (("--network-latency-us", "nan"), "nan"),
+        (("--min-size", "9" * 5000), "not understood"),
+        (("--cycles", "0"), "--cycles 0"),
+        (("--nodes", "many"), "--nodes"),
+        (("--no-such-option",), "--no-such-option"),
     ],
 )
 def test_impossible_options_are_one_line_and_nothing_is_written(
@@ -211,6 +226,21 @@ def test_impossible_options_are_one_line_and_nothing_is_written(
     assert_one_line(done.stderr)
     assert said in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["directory", "loop", "device"])
+def test_what_is_no_file_is_one_line(run_tuccl: Run, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "machine.xml"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        path.symlink_to("/dev/zero")
+    done = run_tuccl("init", "--topology", path)
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert "machine.xml" in done.stderr
 
 
 def test_a_missing_file_is_named(run_tuccl: Run, tmp_path: Path) -> None:
@@ -229,16 +259,133 @@ def test_an_unwritable_workspace_is_one_line(run_tuccl: Run, h200: Path, tmp_pat
     assert "taken/below" in done.stderr
 
 
-def test_another_machine_does_not_overwrite_a_workspace(
+def test_another_machine_gives_a_run_of_its_own_and_the_old_one_stays(
     run_tuccl: Run, h200: Path, a100: Path, tmp_path: Path
 ) -> None:
     assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
-    bundle = (tmp_path / "tuccl-workspace" / "bundle.tuccl").read_bytes()
-    done = run_tuccl("init", "--topology", a100, *SMALL_RUN)
+    old = Workspace(tmp_path / "tuccl-workspace").current()
+    bundle = old.bundle.read_bytes()
+    assert run_tuccl("init", "--topology", a100, *SMALL_RUN).returncode == 0
+    assert Workspace(tmp_path / "tuccl-workspace").current().root != old.root
+    assert old.bundle.read_bytes() == bundle
+    back = run_tuccl("init", "--topology", h200, *SMALL_RUN)
+    assert "nothing to do" in back.stderr
+    assert Workspace(tmp_path / "tuccl-workspace").current().root == old.root
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("--network-latency-us", "50"),
+        ("--network-gbps", "190"),
+        ("--network-layout", "fabric"),
+        ("--seed", "1"),
+        ("--cycles", "2"),
+    ],
+)
+def test_a_changed_option_is_another_run(a100: Path, changed: tuple[str, str]) -> None:
+    def identity(**options: object) -> str:
+        given = {"network_latency_us": 2.0, "network_gbps": None, "network_layout": "rails"}
+        given |= {key: value for key, value in options.items() if key in given}
+        topology = load_machine(
+            MachineOptions(
+                a100,
+                2,
+                given["network_gbps"],  # type: ignore[arg-type]
+                given["network_latency_us"],  # type: ignore[arg-type]
+                str(given["network_layout"]),
+            )
+        )
+        settings = make_settings(
+            "all_reduce",
+            1024,
+            1024,
+            2,
+            backend="simulated",
+            seed=int(str(options.get("seed", 0))),
+            cycles=int(str(options.get("cycles", 1))),
+        )
+        return settings.identity(topology)
+
+    name = changed[0].removeprefix("--").replace("-", "_")
+    value = changed[1] if name == "network_layout" else float(changed[1])
+    if name in {"seed", "cycles"}:
+        value = int(changed[1])
+    assert identity(**{name: value}) != identity()
+    assert identity() == identity()
+
+
+@pytest.mark.parametrize("name", ["report", "table", "bundle", "topology"])
+def test_a_lost_or_damaged_file_is_made_again(
+    run_tuccl: Run, h200: Path, tmp_path: Path, name: str
+) -> None:
+    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+    path: Path = getattr(Workspace(tmp_path / "tuccl-workspace").current(), name)
+    whole = path.read_bytes()
+    for damage in (path.unlink, lambda: path.write_bytes(whole[: len(whole) // 2])):
+        damage()
+        again = run_tuccl("init", "--topology", h200, *SMALL_RUN)
+        assert again.returncode == 0, again.stderr
+        assert path.read_bytes() == whole
+        assert run_tuccl("table").returncode == 0
+
+
+def test_ctrl_c_is_one_line_and_the_same_command_continues(
+    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [tuccl_command, "init", "--topology", str(h200)],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list(tmp_path.glob("tuccl-workspace/runs/*/run.json")):
+        time.sleep(0.02)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert_one_line(said)
+    assert run_tuccl("init", "--topology", h200).returncode == 0
+
+
+def test_a_reader_that_leaves_early_is_not_a_success_and_not_a_traceback(
+    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+    with subprocess.Popen(
+        [tuccl_command, "table"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 3
+    assert said == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_a_directory_without_permission_is_one_line(
+    tuccl_command: str, h200: Path, tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-all", "--inh-caps=-all", tuccl_command, "init", "--topology",
+         str(h200), "--workspace", str(closed / "w")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 127 or "setpriv" in done.stderr:
+        pytest.skip("setpriv cannot drop capabilities here")
     assert done.returncode == 3
     assert_one_line(done.stderr)
-    assert "retune" in done.stderr
-    assert (tmp_path / "tuccl-workspace" / "bundle.tuccl").read_bytes() == bundle
+    assert "that you may write" in done.stderr
+    assert list(closed.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")

@@ -1,9 +1,13 @@
 """`tuccl retune`: tunes again only when the machine changed, and keeps the old table."""
 
 import json
+import random
+import subprocess
+import time
 from pathlib import Path
 
 from tests.tuccl.conftest import SMALL_RUN, Run
+from tuccl.workspace import Workspace
 
 
 def test_the_same_machine_renumbered_needs_nothing(
@@ -12,14 +16,16 @@ def test_the_same_machine_renumbered_needs_nothing(
     machine = tmp_path / "machine.xml"
     machine.write_text(h200.read_text())
     assert run_tuccl("init", "--topology", machine, *SMALL_RUN).returncode == 0
-    bundle = (tmp_path / "tuccl-workspace" / "bundle.tuccl").read_bytes()
+    run = Workspace(tmp_path / "tuccl-workspace").current()
+    bundle = run.bundle.read_bytes()
     machine.write_text(h200.read_text().replace("0000:0", "0000:a"))
     done = run_tuccl("retune", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["changes"] == []
     assert document["tuned"] is False
-    assert (tmp_path / "tuccl-workspace" / "bundle.tuccl").read_bytes() == bundle
+    assert Workspace(tmp_path / "tuccl-workspace").current().root == run.root
+    assert run.bundle.read_bytes() == bundle
 
 
 def test_a_slower_link_is_named_the_old_table_kept_and_a_new_one_made(
@@ -28,8 +34,9 @@ def test_a_slower_link_is_named_the_old_table_kept_and_a_new_one_made(
     machine = tmp_path / "machine.xml"
     machine.write_text(h200.read_text())
     assert run_tuccl("init", "--topology", machine, *SMALL_RUN).returncode == 0
-    root = tmp_path / "tuccl-workspace"
-    old_bundle = (root / "bundle.tuccl").read_bytes()
+    workspace = Workspace(tmp_path / "tuccl-workspace")
+    old = workspace.current()
+    old_bundle = old.bundle.read_bytes()
     machine.write_text(h200.read_text().replace('count="18"', 'count="9"', 1))
     done = run_tuccl("retune", "--json")
     assert done.returncode == 0, done.stderr
@@ -38,7 +45,8 @@ def test_a_slower_link_is_named_the_old_table_kept_and_a_new_one_made(
     assert document["tuned"] is True
     assert document["before"] != document["now"] == document["fingerprint"]
     assert (tmp_path / document["kept"] / "bundle.tuccl").read_bytes() == old_bundle
-    assert (root / "bundle.tuccl").read_bytes() != old_bundle
+    assert workspace.current().root != old.root
+    assert workspace.current().bundle.read_bytes() != old_bundle
     again = json.loads(run_tuccl("retune", "--json").stdout)
     assert again["changes"] == []
 
@@ -48,3 +56,35 @@ def test_nothing_to_retune_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "run `tuccl init` there first" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_killed_in_the_middle_the_old_table_stays_and_the_same_command_continues(
+    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    machine = tmp_path / "machine.xml"
+    machine.write_text(h200.read_text())
+    mine = tmp_path / "notes.txt"
+    mine.write_text("mine")
+    here = ("--workspace", ".")
+    assert run_tuccl("init", "--topology", machine, *SMALL_RUN, *here).returncode == 0
+    workspace = Workspace(tmp_path)
+    old = workspace.current()
+    old_bundle = old.bundle.read_bytes()
+    machine.write_text(h200.read_text().replace('count="18"', 'count="9"', 1))
+    rng = random.Random(0)
+    for _ in range(5):
+        process = subprocess.Popen(
+            [tuccl_command, "retune", *here],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(rng.uniform(0.2, 1.2))
+        process.kill()
+        process.wait()
+        assert run_tuccl("table", *here).returncode == 0, "there is a table at any moment"
+    done = run_tuccl("retune", *here)
+    assert done.returncode == 0, done.stderr
+    assert workspace.current().root != old.root
+    assert old.bundle.read_bytes() == old_bundle
+    assert mine.read_text() == "mine"

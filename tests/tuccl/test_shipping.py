@@ -9,6 +9,7 @@ from lookup_tables.bundle import bundle_crc
 from lookup_tables.table import Table
 from tests.tuccl.conftest import SMALL_RUN, Run
 from tuccl.shipping import environment_file
+from tuccl.workspace import Workspace
 
 TABLE = Table("machine", "0" * 16, (), (), {"NCCL_BUFFSIZE": "1048576", "NCCL_NTHREADS": "256"})
 
@@ -35,7 +36,7 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
     )  # fmt: skip
     assert values == [
         f"{directory}/libnccl-tuner-tuccl.so",
-        f"{directory}/bundle.tuccl",
+        f"{directory}/bundle-00000abc.tuccl",
         "00000abc",
         "256",
         "1048576",
@@ -45,7 +46,7 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
 def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
     path = tmp_path / "tuccl.env"
     path.write_text(environment_file(TABLE, tmp_path, 0))
-    assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle.tuccl"]
+    assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle-00000000.tuccl"]
 
 
 def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
@@ -53,13 +54,13 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path
     done = run_tuccl("ship", "shipped")
     assert done.returncode == 0, done.stderr
     shipped = tmp_path / "shipped"
-    names = {path.name for path in shipped.iterdir()}
-    assert names == {
-        "bundle.tuccl", "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
-    }  # fmt: skip
     bundle, plugin, crc = sourced(
         shipped / "tuccl.env", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE_CRC"
     )
+    names = {path.name for path in shipped.iterdir()}
+    assert names == {
+        f"bundle-{crc}.tuccl", "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
+    }  # fmt: skip
     assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
     assert f"{bundle_crc(Path(bundle).read_bytes()):08x}" == crc
     for schedule in (shipped / "schedules").iterdir():
@@ -69,7 +70,7 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path
 def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
     done = run_tuccl("ship", "shipped")
     assert done.returncode == 3
-    assert "run `tuccl init` first" in done.stderr
+    assert "run `tuccl init` there first" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,3 +82,28 @@ def test_a_directory_that_would_break_out_of_its_comment_is_refused(
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"tuccl-workspace"}
+
+
+def test_a_second_table_in_one_shell_takes_back_what_the_first_set(tmp_path: Path) -> None:
+    plain = Table("machine", "1" * 16, (), ())
+    for name, table, crc in (("first", TABLE, 1), ("second", plain, 2)):
+        (tmp_path / name).write_text(environment_file(table, tmp_path / f"{name} files", crc))
+    script = """
+. ./first; [ "$NCCL_NTHREADS" = 256 ]
+. ./second; [ -z "${NCCL_NTHREADS:-}" ]; [ -z "${NCCL_BUFFSIZE:-}" ]
+echo "$TUCCL_BUNDLE"
+"""
+    done = subprocess.run(
+        ["/bin/sh", "-euc", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{tmp_path}/second files/bundle-00000002.tuccl\n"
+
+
+def test_a_damaged_bundle_is_not_shipped(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
+    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+    run = Workspace(tmp_path / "tuccl-workspace").current()
+    whole = run.bundle.read_bytes()
+    run.bundle.write_bytes(whole[:50])
+    assert run_tuccl("ship", "shipped").returncode == 0
+    (bundle,) = (tmp_path / "shipped").glob("bundle-*.tuccl")
+    assert bundle.read_bytes() == whole

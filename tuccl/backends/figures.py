@@ -58,11 +58,6 @@ class MachineFigures:
     channel_gb_per_s: float
     """Speed of each of them."""
 
-    @property
-    def node_gb_per_s(self) -> float:
-        """What one node can send to the others."""
-        return self.nics_per_node * self.nic_gb_per_s
-
 
 def machine_figures(topology: Topology) -> MachineFigures:
     """Figures of a valid topology."""

@@ -7,7 +7,7 @@ the network a channel uses one NIC, so few channels leave NICs idle. Pieces are 
 protocol's buffer; each costs a synchronisation, so small buffers waste time.
 
 The constants were read off our own measurements on four H200 (NVLink 4, NCCL 2.28.9) and scale with
-the link; `tuccl calibrate` is where they will come from.
+the link.
 """
 
 from __future__ import annotations

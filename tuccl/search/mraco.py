@@ -2,10 +2,10 @@
 
 A bracket proposes a batch, measures all of it a little, keeps the best share and measures those
 longer; a paused configuration resumes, it is not measured anew. What leaves a bracket is told to
-the model once, at its best fidelity. After each pass over the brackets (a cycle) the elites are
-measured at full budget, and the search stops when equation 5 holds twice in a row: the gain since
-the last cycle is under 1 % and the elite's parameter distributions moved by less than 0.1 in
-Kullback-Leibler divergence.
+the model once, at the best fidelity it had there. After each pass over the brackets (a cycle) the
+elites are measured at full budget, and the search stops when equation 5 holds twice in a row: the
+gain since the last cycle is under 1 % and the elite's parameter distributions moved by less than
+0.1 in Kullback-Leibler divergence.
 
 The search is deterministic: the seed and the measurements decide everything, so a run that was
 killed repeats its steps from the measurement log at no measuring cost and goes on from there.
@@ -26,7 +26,7 @@ from tuccl.search.space import Space
 from tuccl.search.tpe import TpeProposer
 
 Measure = Callable[[Config, int], tuple[float, ...]]
-"""`measure(config, repeats)`: all samples in us so far, at least `repeats` of them."""
+"""`measure(config, repeats)`: the first `repeats` samples, in us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def search(
 
     Args:
         space: What may be proposed.
-        measure: Gives all samples of a configuration, at least as many as asked for.
+        measure: Gives the first so many samples of a configuration.
         options: Budget, halving rate, stopping rule, seed.
         warm: Configurations to try first, such as the elites of a neighbouring size.
     """

@@ -127,11 +127,11 @@ def _values(config: Config) -> tuple[int, int, int]:
 _LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
 _NCCL_CHANNELS = (1, 2, 4, 8, 16, 24, 32)
 _NCCL_THREADS = {
-    _LL: (64, 128, 192, 256, 384, 512, 0),
+    _LL: (64, 128, 192, 256, 384, 0),
     _LL128: (0,),
-    _SIMPLE: (64, 128, 192, 256, 384, 512, 0),
+    _SIMPLE: (64, 128, 192, 256, 384, 0),
 }
-"""NCCL_NTHREADS; 0 is NCCL's own count, at most 512: it stands last on the axis. LL128 has its own
+"""NCCL_NTHREADS; 0 is NCCL's own count, 512: it stands last on the axis. LL128 has its own
 variable and gains nothing from fewer threads."""
 _NCCL_BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 2 * MIB, 0, 8 * MIB, 16 * MIB)}
 """0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""

@@ -1,0 +1,94 @@
+"""report.json: what a run decided for every key, and why.
+
+Written once by a run, read by `table`, `explain` and `--json`.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from tuccl.errors import WorkspaceError
+from tuccl.workspace import Run, parse_workspace_file, read_text_if_present
+
+REPORT_VERSION = 1
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ComparisonReport(_Model):
+    """A configuration against its reference; see `tuccl.decision.Comparison`."""
+
+    config: str
+    time_us: float
+    reference_us: float
+    ratio: float
+    lower_bound: float
+    samples: int
+    spread: float
+
+
+class ScheduleReport(_Model):
+    """A schedule that was tried."""
+
+    name: str
+    sketch: str
+    sketch_why: str
+    origin: str
+    of_bound: dict[str, float]
+    """By size in bytes: the share of the bound that it reaches on the wires alone."""
+
+
+class KeyReport(_Model):
+    """The decision for one operation and size."""
+
+    operation: str
+    size_bytes: int
+    min_bytes: int
+    """Smallest size that an entry of this key serves."""
+    max_bytes: int
+    stock_us: float
+    profile_default_us: float
+    builtin: ComparisonReport | None
+    schedule: ComparisonReport | None
+    rejected: list[ComparisonReport]
+    configs_tried: int
+    repeats_measured: int
+    converged: bool
+    why: str
+
+
+class Report(_Model):
+    """All of it."""
+
+    version: int
+    backend: str
+    profile: dict[str, str]
+    schedules: dict[str, ScheduleReport]
+    """By content hash."""
+    keys: list[KeyReport]
+
+    def readable(self, text: str) -> str:
+        """The text with schedules named instead of hashed."""
+        for content_hash, schedule in self.schedules.items():
+            text = text.replace(f"schedule:{content_hash}", schedule.name)
+        return text
+
+
+def read_report(run: Run) -> Report:
+    """The report of a finished run.
+
+    Raises:
+        WorkspaceError: when there is none, or it is damaged.
+    """
+    text = read_text_if_present(run.report)
+    if text is None:
+        raise WorkspaceError(f"{run.report} is missing; run `tuccl init` again to make it anew")
+    report = parse_workspace_file(Report, text, run.report)
+    if report.version != REPORT_VERSION:
+        raise WorkspaceError(
+            f"{run.report} has version {report.version}, this release reads {REPORT_VERSION}; "
+            "tune again"
+        )
+    return report
