@@ -38,5 +38,5 @@ def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) 
     workspace = Workspace(tmp_path / "workspace")
     result = initialize(topology, ONE_KEY, workspace, {}, silent)
     assert result.table.fingerprint == topology.fingerprint()
-    assert workspace.bundle.stat().st_size > 0
+    assert result.run.bundle.stat().st_size > 0
     assert initialize(topology, ONE_KEY, workspace, {}, silent).already_done
