@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from sketches.sketch import Sketch
 
@@ -31,14 +32,20 @@ class EdgeOrbits:
     @cached_property
     def port_rows(self) -> tuple[tuple[dict[int, int], float], ...]:
         """For one port of each kind: how many edges of each orbit pass it, and its bandwidth."""
-        users: dict[str, Counter[int]] = {port.name: Counter() for port in self.sketch.ports}
-        for edge, orbit in zip(self.sketch.edges, self.orbit, strict=True):
+        users: dict[str, list[int]] = {port.name: [] for port in self.sketch.ports}
+        for number, edge in enumerate(self.sketch.edges):
             for name in edge.ports:
-                users[name][orbit] += 1
-        widest: dict[tuple[tuple[int, int], ...], float] = {}
+                users[name].append(number)
+        # Ports on the same edges stand one behind the other: the narrowest counts. Ports on
+        # edges that a symmetry makes alike stand for each other: the widest counts.
+        narrowest: dict[tuple[int, ...], float] = {}
         for port in self.sketch.ports:
-            key = tuple(sorted(users[port.name].items()))
-            widest[key] = max(widest.get(key, 0.0), port.bandwidth_gb_per_s)
+            edges = tuple(users[port.name])
+            narrowest[edges] = min(narrowest.get(edges, inf), port.bandwidth_gb_per_s)
+        widest: dict[tuple[tuple[int, int], ...], float] = {}
+        for edges, bandwidth in narrowest.items():
+            key = tuple(sorted(Counter(self.orbit[edge] for edge in edges).items()))
+            widest[key] = max(widest.get(key, 0.0), bandwidth)
         return tuple((dict(key), bandwidth) for key, bandwidth in widest.items() if key)
 
     def crossing(self, members: frozenset[int]) -> dict[int, int]:

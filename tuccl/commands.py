@@ -63,13 +63,16 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
 
 def ship(directory: Path, root: Path, as_json: bool) -> int:
     """`tuccl ship DIR`."""
-    files = shipping.ship(Workspace(root).current(), directory)
+    run = Workspace(root).current()
+    files = shipping.ship(run, directory)
     if as_json:
         _print_json({"files": [str(path) for path in files]})
     else:
         for path in files:
             print(path)  # noqa: T201 - the command's result
         display.say(f"a job loads it with: . {shlex.quote(str(files[-1]))}")
+    if read_report(run).backend == "simulated":
+        display.say(f"note: {shipping.MODELLED}")
     return ExitCode.OK
 
 

@@ -24,6 +24,8 @@ from tuccl.pipeline import read_table
 from tuccl.runtime import PLUGIN_NAME, plugin_path
 from tuccl.workspace import Run
 
+MODELLED = "Computed by a model, not measured: try it against stock NCCL before relying on it."
+
 
 def bundle_name(crc: int) -> str:
     """File name of a bundle."""
@@ -69,11 +71,13 @@ def environment_file(table: Table, directory: Path, crc: int) -> str:
     )
     if not exports:
         profile = "No process profile: the table was measured with NCCL's own settings."
+    modelled = any("simulated" in entry.versions for entry in table.entries)
     lines = [
         f"# TuCCL table for {table.topology_name} (topology {table.fingerprint}).",
         "# Source this in the job script on every rank, before the first communicator:",
         f"#     . {place}/tuccl.env",
         "# To go back to stock NCCL: leave it out, or set NCCL_TUNER_PLUGIN=none.",
+        *([f"# {MODELLED}"] if modelled else []),
         "",
         "# Where these files lie; if they were moved, set TUCCL_DIR to the new place first.",
         f"tuccl_files={place}",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketches.candidates import whole_machine
-from sketches.sketch import Sketch
+from sketches.sketch import Port, Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound_us
 from synthesizer.collectives import Collective
@@ -67,6 +67,21 @@ def test_a_narrow_way_to_one_rank_bounds_what_it_must_get() -> None:
     assert latency_bound_us(Collective.BROADCAST, line, root=1) == pytest.approx(0.7)
     assert time_bound_us(Collective.BROADCAST, line, 10**9) == pytest.approx(1e5)
     assert time_bound_us(Collective.BROADCAST, line, 8) == pytest.approx(1.4)
+
+
+def test_of_two_ports_one_behind_the_other_the_narrow_one_counts() -> None:
+    both_ways = direct(2, {(0, 1): 25.0, (1, 0): 25.0})
+    edges = tuple(
+        replace(edge, ports=(f"tx{edge.src}", f"pcie{edge.src}")) for edge in both_ways.edges
+    )
+    ports = tuple(
+        Port(f"{kind}{rank}", gb_per_s)
+        for rank in range(2)
+        for kind, gb_per_s in (("tx", 25.0), ("pcie", 24.0))
+    )
+    sketch = replace(both_ways, edges=edges, ports=ports, symmetries=())
+    # Half of the output reaches each rank over 24 GB/s.
+    assert algbw_bound_gb_per_s(Collective.ALL_GATHER, sketch) == pytest.approx(48.0)
 
 
 def test_a_custom_collective_has_no_bound() -> None:

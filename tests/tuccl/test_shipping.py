@@ -62,6 +62,8 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path
         f"bundle-{crc}.tuccl", "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
     }  # fmt: skip
     assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
+    assert "not measured" in done.stderr
+    assert "not measured" in (shipped / "tuccl.env").read_text()
     assert f"{bundle_crc(Path(bundle).read_bytes()):08x}" == crc
     for schedule in (shipped / "schedules").iterdir():
         assert run_tuccl("verify", schedule).returncode == 0
