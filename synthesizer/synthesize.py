@@ -65,6 +65,13 @@ class SynthesisOptions:
     """Pieces that follow each other along a tree; 0: chosen."""
     protocol: Protocol = Protocol.SIMPLE
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for what is no limit and no number of chunks."""
+        if self.trees_per_rank < 0 or self.pieces_per_tree < 0:
+            raise ValueError("trees_per_rank and pieces_per_tree must be 0 (chosen) or more")
+        if not self.time_limit_s > 0 or not self.gap >= 0:
+            raise ValueError("time_limit_s must be above 0 and gap at least 0")
+
 
 @dataclass(frozen=True)
 class SynthesisResult:
@@ -126,6 +133,8 @@ def _check(
 ) -> None:
     if collective is Collective.CUSTOM:
         raise InfeasibleError("a custom collective has no post-condition to synthesize for")
+    if sketch.ranks < 2:
+        raise InfeasibleError(f"{collective}: one rank alone has nothing to exchange")
     if not 0 <= root < sketch.ranks:
         raise InfeasibleError(
             f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"

@@ -105,6 +105,7 @@ def retune(topology_file: Path | None, root: Path, as_json: bool) -> int:
 
 def verify(file: Path, as_json: bool) -> int:
     """`tuccl verify FILE.xml`."""
+    from synthesizer.msccl_limits import check_limits
     from synthesizer.msccl_xml import read_msccl_xml
     from synthesizer.verifier import verdict_as_dict
     from synthesizer.verifier import verify as verify_algorithm
@@ -117,12 +118,15 @@ def verify(file: Path, as_json: bool) -> int:
         raise UsageError(f"{file} is not UTF-8 text; name an MSCCL XML file") from error
     algorithm = read_msccl_xml(text, str(file))
     verdict = verify_algorithm(algorithm)
+    limits = check_limits(algorithm)
     if as_json:
         name = {"file": str(file), "algorithm": algorithm.name}
-        _print_json({**name, **verdict_as_dict(verdict)})
+        _print_json({**name, **verdict_as_dict(verdict), "beyond_msccl_limits": list(limits)})
     else:
         subject = f"{algorithm.name}, {algorithm.collective.value} on {algorithm.ranks} ranks"
         print(f"{file}: {subject}: {verdict.describe()}")  # noqa: T201 - the command's result
+        for limit in limits:
+            display.say(f"note: an MSCCL runtime would not run it: {limit}")
     return ExitCode.OK if verdict.proved else ExitCode.FINDING
 
 

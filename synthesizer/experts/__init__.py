@@ -32,8 +32,10 @@ def expert_algorithms(
     """Expert algorithms that this sketch's edges allow, in a fixed order with fixed names.
 
     Raises:
-        InfeasibleError: `root` is not a rank.
+        InfeasibleError: `root` is not a rank, or there is only one.
     """
+    if sketch.ranks < 2:
+        raise InfeasibleError(f"{collective}: one rank alone has nothing to exchange")
     if not 0 <= root < sketch.ranks:
         raise InfeasibleError(
             f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
