@@ -212,15 +212,14 @@ def _scan(
             access = _Access(block, node - wiring.first[block] + 1, node)
             history, column = histories[rank], clocks.column
             source, target = lay.address(step.src), lay.address(step.dst)
-            if step.type is StepType.COPY and source == target:
-                pass  # copies a chunk onto itself: the in-place form of a copy
-            else:
-                if step.type in READS_SRC:
-                    for address in range(source, source + step.count):
-                        history.read(address, access, before_read, column)
-                if step.type in WRITES_DST:
-                    for address in range(target, target + step.count):
-                        history.write(address, access, before_write, column)
+            # A copy onto itself, the in-place form of a copy, changes nothing for those who read.
+            onto_itself = step.type is StepType.COPY and source == target
+            if step.type in READS_SRC:
+                for address in range(source, source + step.count):
+                    history.read(address, access, before_read, column)
+            if step.type in WRITES_DST and not onto_itself:
+                for address in range(target, target + step.count):
+                    history.write(address, access, before_write, column)
         clocks.finish(node)
     return {rank: list(h.races.values()) for rank, h in histories.items() if h.races}
 

@@ -185,6 +185,26 @@ def test_a_fused_step_passes_on_data_before_the_message_has_ended() -> None:
     assert "race: rank 0 threadblock 1 step 0" in verify(custom(there, back)).describe()
 
 
+def test_a_copy_onto_itself_may_undo_what_another_threadblock_writes() -> None:
+    """It reads the own part, the sum is written, and then it writes the own part back."""
+    blocks = [
+        [
+            block(0, -1, -1, step("cpy", i(0), o(0))),
+            block(1, peer, peer, step("s", i(0)), step("rrc", o(0))),
+        ]
+        for peer in (1, 0)
+    ]
+    a = algorithm(Collective.ALL_REDUCE, 1, blocks, out_of_place=False)
+    text = only(verify(a), DefectKind.RACE)
+    assert "threadblock 0 step 0 (cpy) writes o[0]" in text
+    assert "threadblock 1 step 1 (rrc) writes o[0]" in text
+    ordered = a
+    for rank in (0, 1):
+        tied = replace(step_at(a, (rank, 1, 1)), depends=StepRef(0, 0))
+        ordered = with_step(ordered, (rank, 1, 1), tied)
+    assert verify(ordered).proved
+
+
 def test_operands_of_one_step_must_not_half_overlap() -> None:
     a = custom([block(0, -1, -1, step("cpy", i(0), i(1), count=2))], [])
     assert "source i[0..1] and destination i[1..2] of one cpy overlap" in verify(a).describe()
