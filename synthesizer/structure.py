@@ -16,6 +16,7 @@ from synthesizer.algorithm import (
 from synthesizer.collectives import Collective
 from synthesizer.defects import Defect, DefectKind
 from synthesizer.layout import Layout, layout
+from synthesizer.msccl_limits import MAX_CHANNELS
 from synthesizer.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Connection
 
 MAX_CHUNKS = 1 << 20
@@ -40,6 +41,14 @@ def _header_defects(algorithm: Algorithm) -> Iterator[Defect]:
         yield _structure(
             f"{chunks} chunks per loop cannot be divided among the {ranks} ranks of "
             f"{algorithm.collective}"
+        )
+    if not 1 <= algorithm.channels <= MAX_CHANNELS:
+        yield _structure(f"{algorithm.channels} channels, must be 1 to {MAX_CHANNELS}")
+    smallest, largest = algorithm.min_bytes, algorithm.max_bytes
+    if smallest < 0 or (largest and largest < smallest):
+        yield _structure(
+            f"for {smallest} to {largest} bytes, must be from 0 or more to no less than that, "
+            "or to 0 for no end"
         )
     if algorithm.collective.has_root and not 0 <= algorithm.root < ranks:
         yield _structure(f"root {algorithm.root} is not one of the {ranks} ranks")
@@ -103,6 +112,12 @@ def _threadblock_defects(
             if not known or not 0 <= awaited < len(gpu.threadblocks[other].steps):
                 yield _structure(
                     f"waits for threadblock {other} step {awaited}, which does not exist", *place
+                )
+            elif gpu.threadblocks[other].steps[awaited].type is StepType.NOP:
+                yield _structure(
+                    f"waits for threadblock {other} step {awaited}, a nop, which never reports "
+                    "that it is done",
+                    *place,
                 )
 
 

@@ -97,7 +97,11 @@ def test_a_step_must_make_sense(changed: Step, message: str) -> None:
         ({"chunks_per_loop": 0}, "0 chunks per loop"),
         ({"chunks_per_loop": 10**12}, f"must be 1 to {MAX_CHUNKS}"),
         ({"chunks_per_loop": 3}, "3 chunks per loop cannot be divided among the 2 ranks"),
-        ({"channels": 0}, "channel 0 is not one of 0"),
+        ({"channels": 0}, "0 channels, must be 1 to 32"),
+        ({"channels": 33}, "33 channels, must be 1 to 32"),
+        ({"min_bytes": -1}, "for -1 to 0 bytes"),
+        ({"min_bytes": 8, "max_bytes": 7}, "for 8 to 7 bytes"),
+        ({"max_bytes": -1}, "for 0 to -1 bytes"),
         ({"in_place": False, "out_of_place": False}, "neither in place nor out of place"),
     ],
 )
@@ -132,9 +136,18 @@ def test_two_ranks_that_both_receive_first_wait_for_ever() -> None:
 
 
 def test_dependences_in_a_circle_wait_for_ever() -> None:
-    a = custom([block(0, -1, -1, step("nop", i(0), dep=(1, 0))), block(1, -1, -1)], [])
-    a = with_steps(a, 0, 1, (step("nop", i(0), dep=(0, 0)),))
+    a = custom([block(0, -1, -1, step("cpy", i(0), o(0), dep=(1, 0))), block(1, -1, -1)], [])
+    a = with_steps(a, 0, 1, (step("cpy", i(1), o(1), dep=(0, 0)),))
     assert "waits for threadblock 1 step 0" in only(verify(a), DefectKind.DEADLOCK)
+
+
+def test_nobody_is_told_that_a_nop_is_done() -> None:
+    blocks = [block(0, -1, -1, step("nop", i(0), count=0)), block(1, -1, -1)]
+    a = with_steps(custom(blocks, []), 0, 1, (step("cpy", i(0), o(0), dep=(0, 0)),))
+    assert only(verify(a), DefectKind.STRUCTURE) == (
+        "structure: rank 0 threadblock 1 step 0: waits for threadblock 0 step 0, a nop, "
+        "which never reports that it is done"
+    )
 
 
 def test_a_ring_of_fused_steps_needs_two_slots() -> None:
@@ -252,7 +265,7 @@ def test_a_contribution_counted_twice() -> None:
 
 def test_a_contribution_left_out() -> None:
     a = all_pairs_all_reduce(3)
-    left_out = replace(step_at(a, (0, 2, 2)), type=StepType.NOP)
+    left_out = replace(step_at(a, (0, 2, 2)), type=StepType.COPY, dst=s(1))
     text = only(verify(with_step(a, (0, 2, 2), left_out)), DefectKind.WRONG_RESULT)
     assert "result chunk 0 holds chunk 0 of rank 0-1, must hold chunk 0 of rank 0-2" in text
 
