@@ -7,7 +7,9 @@ remembers its last write and the reads since (FastTrack, Flanagan and Freund, PL
 
 Messages stream: a fused step passes on the first elements before the last have arrived. What comes
 out of a chain of fused steps is therefore only known to follow the *beginning* of the step that put
-the data in, and a source operand may be read before the message is there.
+the data in, and a source operand may be read before the message is there. A fused step may also
+send before it stores (MSCCL src/collectives/device/prims_ll.h), so its message does not tell that
+its own destination is written. Each step therefore has two ticks, its read and its write.
 
 Nearly all schedules order their steps within the rank. So clocks per rank that ignore messages come
 first; only ranks where they do not suffice get clocks that travel with the messages.
@@ -34,7 +36,7 @@ _COLUMNS = 512
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A use of a chunk: who, its position in the threadblock from 1, which step."""
+    """A use of a chunk: who, when in the threadblock's own time (`_ticks`), which step."""
 
     block: int
     tick: int
@@ -131,6 +133,12 @@ def _shared_columns(wiring: Wiring, ranks: frozenset[int]) -> tuple[list[int], i
     return column, columns
 
 
+def _ticks(wiring: Wiring, node: int) -> tuple[int, int]:
+    """When, in the time of its threadblock, a step has read its source, and has finished."""
+    position = node - wiring.first[wiring.block_of[node]]
+    return 2 * position + 1, 2 * position + 2
+
+
 class _Clocks:
     """What is finished before each step, by program order and dependences within the rank."""
 
@@ -160,7 +168,7 @@ class _Clocks:
         block = self.wiring.block_of[node]
         clock = self.now[block]
         if self.column[block] >= 0:
-            clock[self.column[block]] = node - self.wiring.first[block] + 1
+            clock[self.column[block]] = _ticks(self.wiring, node)[1]
         if node in self.waiting:
             self.saved[node] = clock.copy()
 
@@ -190,8 +198,11 @@ class _TravellingClocks(_Clocks):
             np.maximum(clock, self.message.pop(source)[1], out=clock)
         super().finish(node)
         if self.wiring.steps[node].type in SENDING:
-            begun = self.message[node][0]
-            self.message[node] = (begun, self.now[self.wiring.block_of[node]].copy())
+            block = self.wiring.block_of[node]
+            sent = self.now[block].copy()
+            if self.column[block] >= 0:
+                sent[self.column[block]] = _ticks(self.wiring, node)[0]
+            self.message[node] = (self.message[node][0], sent)
 
 
 def _scan(
@@ -209,17 +220,18 @@ def _scan(
         rank = wiring.blocks[block][0]
         if rank in ranks:
             step, lay = wiring.steps[node], layouts[rank]
-            access = _Access(block, node - wiring.first[block] + 1, node)
+            read_tick, write_tick = _ticks(wiring, node)
+            reading, writing = _Access(block, read_tick, node), _Access(block, write_tick, node)
             history, column = histories[rank], clocks.column
             source, target = lay.address(step.src), lay.address(step.dst)
             # A copy onto itself, the in-place form of a copy, changes nothing for those who read.
             onto_itself = step.type is StepType.COPY and source == target
             if step.type in READS_SRC:
                 for address in range(source, source + step.count):
-                    history.read(address, access, before_read, column)
+                    history.read(address, reading, before_read, column)
             if step.type in WRITES_DST and not onto_itself:
                 for address in range(target, target + step.count):
-                    history.write(address, access, before_write, column)
+                    history.write(address, writing, before_write, column)
         clocks.finish(node)
     return {rank: list(h.races.values()) for rank, h in histories.items() if h.races}
 
