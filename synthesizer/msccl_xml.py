@@ -252,6 +252,9 @@ def _threadblock(reader: _Reader, element: _Element) -> tuple[Threadblock, list[
 def _step(reader: _Reader, element: _Element) -> Step:
     threadblock = reader.integer(element, "depid")
     step = reader.integer(element, "deps")
+    if threadblock < -1:
+        raise reader.error(element, f"has depid={threadblock}, must be a threadblock or -1")
+    reader.flag(element, "hasdep", default=False)
     return Step(
         type=reader.member(element, "type", StepType),
         src=ChunkRef(reader.member(element, "srcbuf", Buffer), reader.integer(element, "srcoff")),

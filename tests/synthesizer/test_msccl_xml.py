@@ -170,6 +170,8 @@ def test_operations_without_a_postcondition_become_custom() -> None:
         (' s="0"', ' s="1"', "f.xml:2: <step> has s=1, must be 0"),
         ('"nop"', '"ra"', "f.xml:2: <step> has type='ra', must be one of"),
         ('srcbuf="i"', 'srcbuf="x"', "f.xml:2: <step> has srcbuf='x', must be one of i, o, s"),
+        ('hasdep="0"', 'hasdep="banana"', "f.xml:2: <step> has hasdep='banana', which is not"),
+        ('depid="-1"', 'depid="-2"', "f.xml:2: <step> has depid=-2, must be a threadblock or -1"),
         ('depid="-1" deps="-1"', 'depid="0" deps="0"', "f.xml:2: <step> is waited for by another"),
     ],
 )
