@@ -8,9 +8,9 @@ right content adds one and the same chunk index of different ranks, hence the co
 Chunk counts follow MSCCL: `chunks_per_loop` C counts chunks of the larger buffer, with
 `C = ranks * k` for all_gather, reduce_scatter and alltoall, and `C = k` for the others.
 
-In place (as in NCCL): all_reduce, alltoall, broadcast and reduce use one buffer as input and
-output; the input of all_gather is the rank's slice of its output; the output of reduce_scatter is
-the rank's slice of its input.
+In place (as in NCCL): all_reduce, alltoall and the root of broadcast and reduce use one buffer as
+input and output; the input of all_gather is the rank's slice of its output; the output of
+reduce_scatter is the rank's slice of its input.
 """
 
 from __future__ import annotations

@@ -253,6 +253,10 @@ def _buffers(
         return rng.integers(1, 100, size=(chunks, elements)).astype(content.dtype)
 
     scratch = noise(algorithm.programs[rank].scratch_chunks)
+    rooted = algorithm.collective in {Collective.BROADCAST, Collective.REDUCE}
+    if rooted:
+        # Only the root has both buffers, the others may pass a null pointer for the one.
+        in_place = in_place and rank == algorithm.root
     if not in_place or algorithm.collective is Collective.CUSTOM:
         source, result = noise(inputs), noise(outputs)
     elif algorithm.collective is Collective.REDUCE_SCATTER:

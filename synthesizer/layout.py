@@ -38,6 +38,14 @@ class Layout:
         return self.output_chunks if buffer is Buffer.OUTPUT else self.scratch_chunks
 
 
+def shares_buffers(algorithm: Algorithm, rank: int, *, in_place: bool) -> bool:
+    """Whether input and output of `rank` share memory.
+
+    Of an operation with a root only the root has both: the others may pass a null pointer.
+    """
+    return in_place and (not algorithm.collective.has_root or rank == algorithm.root)
+
+
 def layout(algorithm: Algorithm, rank: int, *, in_place: bool) -> Layout:
     """The layout of `rank` when called in place or out of place.
 
@@ -52,9 +60,7 @@ def layout(algorithm: Algorithm, rank: int, *, in_place: bool) -> Layout:
     sizes = (algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root)
     inputs, outputs = input_chunks(*sizes), output_chunks(*sizes)
     input_base, output_base, scratch_base = 0, inputs, inputs + outputs
-    if in_place:
-        if algorithm.collective.has_root:
-            inputs = outputs = algorithm.chunks_per_loop
+    if shares_buffers(algorithm, rank, in_place=in_place):
         input_base = rank * inputs if algorithm.collective is Collective.ALL_GATHER else 0
         output_base = rank * outputs if algorithm.collective is Collective.REDUCE_SCATTER else 0
         scratch_base = max(inputs, outputs)
