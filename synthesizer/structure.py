@@ -15,13 +15,15 @@ from synthesizer.algorithm import (
 )
 from synthesizer.collectives import Collective
 from synthesizer.defects import Defect, DefectKind
-from synthesizer.layout import Layout, layout
+from synthesizer.layout import Layout, layout, shares_buffers
 from synthesizer.msccl_limits import MAX_CHANNELS
 from synthesizer.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Connection
 
 MAX_CHUNKS = 1 << 20
 """Chunks of a buffer: far beyond every runtime, small enough for the verifier's memory."""
-MAX_MOVES = 1 << 27
+MAX_CONTENTS = 1 << 22
+"""Chunks of all ranks together: what each holds is followed by itself."""
+MAX_MOVES = 1 << 23
 """Chunks moved by all steps together: keeps absurd counts from taking the verifier's time."""
 
 
@@ -37,6 +39,11 @@ def _header_defects(algorithm: Algorithm) -> Iterator[Defect]:
         return
     if not 1 <= chunks <= MAX_CHUNKS:
         yield _structure(f"{chunks} chunks per loop, must be 1 to {MAX_CHUNKS}")
+    elif (contents := _contents(algorithm)) > MAX_CONTENTS:
+        yield _structure(
+            f"{contents} chunks in the buffers of {ranks} ranks, at most {MAX_CONTENTS} "
+            "are verified"
+        )
     elif algorithm.collective.divides_by_ranks and chunks % ranks:
         yield _structure(
             f"{chunks} chunks per loop cannot be divided among the {ranks} ranks of "
@@ -54,6 +61,15 @@ def _header_defects(algorithm: Algorithm) -> Iterator[Defect]:
         yield _structure(f"root {algorithm.root} is not one of the {ranks} ranks")
     if not (algorithm.in_place or algorithm.out_of_place):
         yield _structure("usable neither in place nor out of place")
+
+
+def _contents(algorithm: Algorithm) -> int:
+    """Chunks that all ranks hold, input and output counted as one buffer."""
+    return sum(
+        max(algorithm.chunks_per_loop, gpu.input_chunks, gpu.output_chunks)
+        + max(0, gpu.scratch_chunks)
+        for gpu in algorithm.programs
+    )
 
 
 def _program_defects(algorithm: Algorithm) -> Iterator[Defect]:
@@ -194,15 +210,16 @@ def access_defects(algorithm: Algorithm, *, in_place: bool) -> list[Defect]:
     found: list[Defect] = []
     for gpu in algorithm.programs:
         lay = layout(algorithm, gpu.rank, in_place=in_place)
+        shared = shares_buffers(algorithm, gpu.rank, in_place=in_place)
         for block in gpu.threadblocks:
             for number, step in enumerate(block.steps):
-                for kind, text in _operand_faults(algorithm, lay, step, in_place=in_place):
+                for kind, text in _operand_faults(algorithm, lay, step, shared=shared):
                     found.append(Defect(kind, gpu.rank, block.id, number, text))
     return found
 
 
 def _operand_faults(
-    algorithm: Algorithm, lay: Layout, step: Step, *, in_place: bool
+    algorithm: Algorithm, lay: Layout, step: Step, *, shared: bool
 ) -> Iterator[tuple[DefectKind, str]]:
     reads, writes = step.type in READS_SRC, step.type in WRITES_DST
     source, target = _chunks(step.src, step.count), _chunks(step.dst, step.count)
@@ -218,8 +235,8 @@ def _operand_faults(
             text = f"source {source} and destination {target} of one {step.type} overlap"
             yield DefectKind.RACE, text
     custom = algorithm.collective is Collective.CUSTOM
-    if writes and step.dst.buffer is Buffer.INPUT and not (in_place or custom):
-        text = f"out of place, {step.type} writes {target} of the caller's send buffer"
+    if writes and step.dst.buffer is Buffer.INPUT and not (shared or custom):
+        text = f"input and output apart, {step.type} writes {target} of the caller's send buffer"
         yield DefectKind.INPUT_OVERWRITTEN, text
 
 

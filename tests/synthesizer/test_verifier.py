@@ -7,7 +7,7 @@ import pytest
 from synthesizer.algorithm import Algorithm, Step, StepRef, StepType, Threadblock
 from synthesizer.collectives import Collective
 from synthesizer.defects import DefectKind
-from synthesizer.structure import MAX_CHUNKS
+from synthesizer.structure import MAX_CHUNKS, MAX_CONTENTS, MAX_MOVES
 from synthesizer.verifier import MAX_DEFECTS_PER_KIND, Verdict, verdict_as_dict, verify
 from tests.synthesizer.hand_schedules import (
     algorithm,
@@ -109,6 +109,18 @@ def test_the_header_must_make_sense(damage: dict[str, object], message: str) -> 
     assert message in only(verify(replace(all_pairs_all_gather(2), **damage)), DefectKind.STRUCTURE)
 
 
+def test_a_small_file_cannot_ask_for_endless_work() -> None:
+    wide = algorithm(Collective.ALL_REDUCE, MAX_CHUNKS, [[] for _ in range(5)])
+    assert f"{5 * MAX_CHUNKS} chunks in the buffers of 5 ranks, at most {MAX_CONTENTS} are" in only(
+        verify(wide), DefectKind.STRUCTURE
+    )
+    copies = [step("cpy", i(0), o(0), count=MAX_CHUNKS)] * (MAX_MOVES // MAX_CHUNKS + 1)
+    long = algorithm(Collective.ALL_REDUCE, MAX_CHUNKS, [[block(0, -1, -1, *copies)]])
+    assert f"{MAX_MOVES + MAX_CHUNKS} chunks moved in all, at most {MAX_MOVES} are" in only(
+        verify(long), DefectKind.STRUCTURE
+    )
+
+
 def test_the_root_must_be_a_rank() -> None:
     assert "root 5 is not one of" in verify(replace(chain_broadcast(2, 0), root=5)).describe()
 
@@ -198,6 +210,21 @@ def test_a_fused_step_passes_on_data_before_the_message_has_ended() -> None:
     assert "race: rank 0 threadblock 1 step 0" in verify(custom(there, back)).describe()
 
 
+def test_a_fused_step_may_send_before_it_stores() -> None:
+    """The answer to the message of a fused step may come before that step has written."""
+    source = [block(0, -1, 1, step("r", o(0))), block(1, 1, -1, step("s", i(0)))]
+    middle = [
+        block(0, 2, 0, step("rcs", o(0)), step("s", i(1))),
+        block(1, 0, 2, step("r", o(0)), step("s", o(0))),
+    ]
+    answer = [block(0, 1, 1, step("r", s(0)), step("s", i(0)), step("r", s(1)))]
+    assert "race: rank 1 threadblock 1 step 0" in verify(custom(source, middle, answer)).describe()
+    # With the answer to a message that follows in the threadblock, the write is done.
+    answer = [block(0, 1, 1, step("r", s(0)), step("r", s(1)), step("s", i(0)))]
+    verdict = verify(custom(source, middle, answer))
+    assert {defect.kind for defect in verdict.defects} == {DefectKind.NO_POSTCONDITION}
+
+
 def test_a_copy_onto_itself_may_undo_what_another_threadblock_writes() -> None:
     """It reads the own part, the sum is written, and then it writes the own part back."""
     blocks = [
@@ -246,6 +273,27 @@ def test_out_of_place_the_send_buffer_stays_as_it_is() -> None:
     verdict = verify(inside)
     assert verdict.defects[0].kind is DefectKind.INPUT_OVERWRITTEN
     assert "r writes i[1] of the caller's send buffer" in verdict.describe()
+
+
+def test_in_place_only_the_root_of_a_broadcast_has_an_input() -> None:
+    """The others may pass a null pointer for it."""
+    blocks = [[block(0, 1, -1, step("s", i(0)))], [block(0, -1, 0, step("r", i(0)))]]
+    a = algorithm(Collective.BROADCAST, 1, blocks, out_of_place=False)
+    assert "rank 1 threadblock 0 step 0: r of i[0] outside the 0 chunks" in verify(a).describe()
+    assert verify(with_step(a, (1, 0, 0), step("r", o(0)))).proved
+
+
+def test_in_place_only_the_root_of_a_reduce_has_an_output() -> None:
+    blocks = [
+        [block(0, -1, 1, step("rrc", i(0), o(0)))],
+        [block(0, 0, 2, step("rrc", i(0), o(0)), step("s", o(0)))],
+        [block(0, 1, -1, step("s", i(0)))],
+    ]
+    a = algorithm(Collective.REDUCE, 1, blocks, out_of_place=False)
+    assert "rank 1 threadblock 0 step 0: rrc of o[0] outside the 0 chunks" in verify(a).describe()
+    kept = with_steps(a, 1, 0, (step("rrc", i(0), i(0)), step("s", i(0))))
+    assert "rrc writes i[0] of the caller's send buffer" in verify(kept).describe()
+    assert verify(with_steps(a, 1, 0, (step("rrs", i(0)),))).proved
 
 
 def test_reading_what_nothing_wrote() -> None:
