@@ -17,7 +17,7 @@ from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
 from sketches.nic_bundles import bundle_nics
 from sketches.nic_pools import pool_wires
-from sketches.sketch import Binding, DroppedEdge, Sketch
+from sketches.sketch import Binding, DroppedEdge, PruningStage, Sketch
 from sketches.symmetry import find_symmetries
 from sketches.transformation import (
     dropped_pairs,
@@ -124,8 +124,9 @@ class _Selection:
     why: str
     connections: tuple[tuple[str, str], ...]
     bindings: tuple[Binding, ...]
+    stage: PruningStage
+    """Which stage left the other GPU pairs out, and why."""
     reason: str
-    """Why the other GPU pairs are left out."""
 
 
 def _several_nodes(topology: Topology) -> list[Sketch]:
@@ -134,7 +135,8 @@ def _several_nodes(topology: Topology) -> list[Sketch]:
     sketches = []
     for choice in _selections(topology, bindings):
         across = network_wires(topology, choice.bindings, choice.connections)
-        dropped = (*unused, *local_dropped, *dropped_pairs(topology, across, choice.reason))
+        apart = dropped_pairs(topology, across, choice.stage, choice.reason)
+        dropped = (*unused, *local_dropped, *apart)
         sketches.append(
             _sketch(topology, choice.name, choice.why, (*local, *across), dropped, bindings)
         )
@@ -152,6 +154,7 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
             "TuCCL's three stages: each GPU through its NIC to the matching NICs of other nodes",
             pruned,
             bindings,
+            PruningStage.GROUPING,
             "their NICs are in different bandwidth groups",
         ),
         _Selection(
@@ -159,6 +162,7 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
             "one GPU per NIC carries all traffic between nodes: all bandwidth, few connections",
             pruned,
             first_of,
+            PruningStage.TRANSFORMATION,
             "only the first GPU of each NIC of a group relays between nodes",
         ),
         _Selection(
@@ -166,6 +170,7 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
             "one GPU and NIC per node carries all traffic between nodes: fewest connections",
             group_connections(_spanning(topology, groups)),
             first_of,
+            PruningStage.TRANSFORMATION,
             "only one NIC per node is used",
         ),
     ]
@@ -176,6 +181,7 @@ def _selections(topology: Topology, bindings: tuple[Binding, ...]) -> list[_Sele
                 "every GPU to every GPU of other nodes through their NICs, nothing pruned",
                 every_connection(topology, nics),
                 bindings,
+                PruningStage.TRANSFORMATION,
                 "the network does not connect their NICs",
             )
         )

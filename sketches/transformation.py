@@ -61,7 +61,9 @@ def network_wires(
     return tuple(wires.values())
 
 
-def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> list[DroppedEdge]:
+def dropped_pairs(
+    topology: Topology, wires: Iterable[Wire], stage: PruningStage, reason: str
+) -> list[DroppedEdge]:
     """GPU pairs of different nodes without a wire; counted per node when they are many."""
     kept = {(one.edge.src, one.edge.dst) for one in wires}
     node_of_rank = topology.node_of_rank
@@ -73,7 +75,7 @@ def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> lis
             DroppedEdge(
                 topology.gpus[src].name,
                 topology.gpus[dst].name,
-                PruningStage.TRANSFORMATION,
+                stage,
                 reason,
             )
             for src in range(ranks)
@@ -90,7 +92,7 @@ def dropped_pairs(topology: Topology, wires: Iterable[Wire], reason: str) -> lis
         DroppedEdge(
             f"GPUs of node {node}",
             "GPUs of other nodes",
-            PruningStage.TRANSFORMATION,
+            stage,
             f"{count} pairs: {reason}",
         )
         for node, count in zip(nodes, missing, strict=True)

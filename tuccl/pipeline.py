@@ -6,7 +6,7 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -34,11 +34,8 @@ from tuccl.report import Report, read_report
 from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
 from tuccl.settings import RunSettings
-from tuccl.tuning import tune
+from tuccl.tuning import Progress, tune
 from tuccl.workspace import Run, RunRecord, Workspace, read_text_if_present
-
-Progress = Callable[[str, int, int], None]
-"""`progress(stage, done, total)`."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_pruned_keeps_the_rails_and_names_the_ports_of_the_way() -> None:
     assert across.bandwidth_gb_per_s == 24.0
     assert across.ports == ("tx:n0/nic0", "rx:n1/nic0")
     assert pruned.port["tx:n0/nic0"].bandwidth_gb_per_s == 25.0
-    dropped = [edge for edge in pruned.dropped if edge.stage is PruningStage.TRANSFORMATION]
+    dropped = [edge for edge in pruned.dropped if edge.stage is PruningStage.GROUPING]
     assert [(edge.src, edge.dst) for edge in dropped] == [
         ("n0/gpu0", "n1/gpu1"),
         ("n0/gpu1", "n1/gpu0"),
@@ -86,7 +86,7 @@ def test_a_nic_down_leaves_its_rail_and_the_gpus_share_what_is_left() -> None:
 
 def test_many_dropped_pairs_are_counted_per_node() -> None:
     pruned = _by_name(cluster(8, 8, 8))["pruned"]
-    counted = [edge for edge in pruned.dropped if edge.stage is PruningStage.TRANSFORMATION]
+    counted = [edge for edge in pruned.dropped if edge.stage is PruningStage.GROUPING]
     assert len(counted) == 8
     assert counted[0].reason == "392 pairs: their NICs are in different bandwidth groups"
 
