@@ -40,6 +40,14 @@ def bandwidth_class(link: Link) -> int:
     return math.floor(math.log2(per_lane / _OCTAVE_BORDER_GB_PER_S[link.kind]))
 
 
+def limit_class(gb_per_s: float) -> int:
+    """Class of a measured limit between two devices: octaves, as between sockets.
+
+    Nothing is known of where such a limit lies by nature, so one near a border may cross it.
+    """
+    return math.floor(math.log2(gb_per_s / _OCTAVE_BORDER_GB_PER_S[LinkKind.UPI]))
+
+
 def network_class(gb_per_s: float) -> int:
     """Place in the list of usual network speeds; -1 for 0, which says that the speed is unknown.
 

@@ -1,9 +1,9 @@
 """The identity of a machine: `fingerprint`.
 
-Equal for machines alike in structure and bandwidth class, whatever their hosts and buses are called
-and however their figures scatter (see `probes.bandwidth_class` for how much); different when a
-link, a NIC or a GPU is missing, slower by a class or bound elsewhere, or of another model. Latency,
-provenance, names and notes play no part.
+Equal for machines alike in structure and bandwidth class (of links, and of measured limits between
+devices), whatever their hosts and buses are called and however their figures scatter (see
+`probes.bandwidth_class` for how much); different when a link, a NIC or a GPU is missing, slower by
+a class or bound elsewhere, or of another model. Latency, provenance, names and notes play no part.
 
 The numbers of GPUs and NICs do, because a schedule speaks of ranks. Inside one host up to symmetry:
 exchanging two GPUs that sit alike changes nothing, renumbering a mesh so that other ranks become
@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from probes.bandwidth_class import bandwidth_class, network_class
-from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, Topology
+from probes.bandwidth_class import bandwidth_class, limit_class, network_class
+from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, PairLimit, Topology
 
 _Colours = npt.NDArray[np.uint64]
 
@@ -48,6 +48,9 @@ def fingerprint(topology: Topology) -> str:
         node = topology.device[link.src].node
         if node != NETWORK_NODE and node == topology.device[link.dst].node:
             inside[node].append(link)
+    limits: dict[int, list[PairLimit]] = {host: [] for host in hosts}
+    for limit in topology.limits:
+        limits[topology.device[limit.src].node].append(limit)
     members: dict[int, list[Device]] = {host: [] for host in hosts}
     for device in topology.devices:
         if device.node != NETWORK_NODE:
@@ -57,7 +60,7 @@ def fingerprint(topology: Topology) -> str:
     start: dict[str, int] = {}
     host_colours = []
     for host in hosts:
-        graph = _graph(members[host], inside[host])
+        graph = _graph(members[host], inside[host], limits[host])
         # Copies of one machine are refined once.
         key = graph.key()
         if key not in known:
@@ -106,14 +109,16 @@ class _Host:
     devices: tuple[int, ...]
 
 
-def _graph(devices: Sequence[Device], links: Sequence[Link]) -> _Graph:
+def _graph(devices: Sequence[Device], links: Sequence[Link], limits: Sequence[PairLimit]) -> _Graph:
     place = {device.name: i for i, device in enumerate(devices)}
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
+    ends = [(link.src, link.dst) for link in links] + [(pair.src, pair.dst) for pair in limits]
+    labels = [_link_colour(link) for link in links] + [_limit_colour(limit) for limit in limits]
     return _Graph(
         colours=np.array([_device_colour(device) for device in devices], np.uint64),
-        src=np.array([place[link.src] for link in links], np.int64),
-        dst=np.array([place[link.dst] for link in links], np.int64),
-        labels=np.array([_link_colour(link) for link in links], np.uint64),
+        src=np.array([place[src] for src, _ in ends], np.int64),
+        dst=np.array([place[dst] for _, dst in ends], np.int64),
+        labels=np.array(labels, np.uint64),
         ranks=tuple(place[gpu.name] for gpu in sorted(gpus, key=lambda gpu: gpu.index)),
     )
 
@@ -128,6 +133,10 @@ def _device_colour(device: Device) -> int:
 
 def _link_colour(link: Link) -> int:
     return _hash64("link", link.kind, link.lanes, bandwidth_class(link))
+
+
+def _limit_colour(limit: PairLimit) -> int:
+    return _hash64("limit", limit_class(limit.bandwidth_gb_per_s))
 
 
 def _refine_host(graph: _Graph) -> _Host:
@@ -145,7 +154,7 @@ def _refine_host(graph: _Graph) -> _Host:
 
 
 def _refine_cluster(topology: Topology, start: dict[str, int]) -> list[int]:
-    graph = _graph(topology.devices, topology.links)
+    graph = _graph(topology.devices, topology.links, topology.limits)
     for place, device in enumerate(topology.devices):
         if device.name in start:
             graph.colours[place] = start[device.name]

@@ -11,8 +11,9 @@ how many switches lie between, not on how many GPUs and NICs hang on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
@@ -40,6 +41,8 @@ class Path:
     """Links in travel order; at least one."""
 
     links: tuple[Link, ...]
+    limit_gb_per_s: float = math.inf
+    """What the pair did when it was measured, if that is less than its links promise."""
 
     @property
     def latency_us(self) -> float:
@@ -48,8 +51,8 @@ class Path:
 
     @property
     def bandwidth_gb_per_s(self) -> float:
-        """Of the narrowest link."""
-        return min(link.bandwidth_gb_per_s for link in self.links)
+        """Of the narrowest link, or the measured limit of the pair."""
+        return min(self.limit_gb_per_s, *(link.bandwidth_gb_per_s for link in self.links))
 
     @property
     def kinds(self) -> tuple[LinkKind, ...]:
@@ -71,6 +74,15 @@ def local_path(topology: Topology, src: str, dst: str) -> Path | None:
     source, target = topology.device[src], topology.device[dst]
     if src == dst or source.node != target.node:
         return None
+    path = _local_path(topology, source, target)
+    limit = topology.limit_between.get((src, dst))
+    if path is None or limit is None:
+        return path
+    return replace(path, limit_gb_per_s=limit.bandwidth_gb_per_s)
+
+
+def _local_path(topology: Topology, source: Device, target: Device) -> Path | None:
+    src, dst = source.name, target.name
     direct = _widest(
         link for link in topology.links_between.get((src, dst), ()) if link.kind in _FABRIC_KINDS
     )
@@ -109,7 +121,8 @@ def gpu_path(topology: Topology, a: str, b: str) -> Path | None:
             between = network_path(topology, out.links[-1].dst, back.links[0].src)
             if between is None:
                 continue
-            path = Path(out.links + between.links + back.links)
+            limit = min(out.limit_gb_per_s, back.limit_gb_per_s)
+            path = Path(out.links + between.links + back.links, limit)
             rank = (near + far, -path.bandwidth_gb_per_s, path.latency_us)
             if best is None or rank < best[0]:
                 best = (rank, path)

@@ -76,6 +76,8 @@ class Device:
     """NICs: what the port does on the wire, per direction; 0 when unknown."""
     os_name: str = ""
     """NICs: what the operating system calls the port (`mlx5_0`); not part of the fingerprint."""
+    memory_bytes: int = 0
+    """GPUs: memory; 0 when unknown; not part of the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,25 @@ class Link:
     """Where `bandwidth_gb_per_s` came from."""
     lanes: int = 1
     """NVLink or xGMI links bundled in it, or PCIe lanes."""
+    latency_provenance: Provenance = Provenance.ASSUMED
+    """Where `latency_us` came from."""
+    spread: float = 0.0
+    """Of a measured bandwidth: interquartile range over median, of the samples or of the class of
+    links that it was taken from; 0 when it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairLimit:
+    """What one device moved to another when that was measured, where its links promise more.
+
+    Two GPUs below one CPU may each have a full PCIe link, and still exchange half of that, because
+    the CPU forwards no faster. No link is slow then; the pair is.
+    """
+
+    src: str
+    dst: str
+    bandwidth_gb_per_s: float
+    spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +123,10 @@ class Topology:
     links: tuple[Link, ...]
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What the reader had to assume, one sentence each; not part of the fingerprint."""
+    hosts: tuple[str, ...] = ()
+    """Names of the hosts by node index where they are known; not part of the fingerprint."""
+    limits: tuple[PairLimit, ...] = ()
+    """Pairs of devices of one host that measured slower than their links."""
 
     @cached_property
     def gpus(self) -> tuple[Device, ...]:
@@ -158,6 +183,11 @@ class Topology:
         for link in self.links:
             between.setdefault((link.src, link.dst), []).append(link)
         return {pair: tuple(links) for pair, links in between.items()}
+
+    @cached_property
+    def limit_between(self) -> dict[tuple[str, str], PairLimit]:
+        """Measured limits by (src, dst)."""
+        return {(limit.src, limit.dst): limit for limit in self.limits}
 
     @cached_property
     def graph(self) -> nx.MultiDiGraph[str]:

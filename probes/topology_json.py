@@ -1,6 +1,10 @@
-"""The JSON form of a `Topology`, schema version 1.
+"""The JSON form of a `Topology`, schema version 2.
 
-    {"schema_version": 1, "name": ..., "devices": [...], "links": [...], "notes": [...]}
+    {"schema_version": 2, "name": ..., "hosts": [...], "devices": [...], "links": [...],
+     "limits": [...], "notes": [...]}
+
+Version 1 had neither hosts nor limits, nor what a measurement adds to links and devices; it is read
+as before.
 
 Keys appear in the order of the dataclasses, devices and links in the order of the topology, so
 equal topologies give equal text. Reading is strict: an unknown key or version is an error, because
@@ -23,10 +27,11 @@ from pydantic import (
 )
 
 from probes.errors import TopologyFileError
-from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology import Device, DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
 from probes.validation import MAX_NAME, MODEL_RULE, is_model
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_READABLE_VERSIONS = (1, 2)
 
 
 def _printable(text: str) -> str:
@@ -36,6 +41,7 @@ def _printable(text: str) -> str:
 
 
 _Count = Annotated[int, Field(ge=-1, lt=2**31)]
+_Bytes = Annotated[int, Field(ge=0, lt=2**53)]
 _Text = Annotated[str, Field(max_length=4096), AfterValidator(_printable)]
 _Title = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
 _Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
@@ -55,6 +61,7 @@ class _DeviceModel(_Model):
     compute_capability: _Count = 0
     line_rate_gb_per_s: float = 0.0
     os_name: _Text = ""
+    memory_bytes: _Bytes = 0
 
     @model_validator(mode="after")
     def _model_is_an_id(self) -> Self:
@@ -71,6 +78,15 @@ class _LinkModel(_Model):
     latency_us: float
     provenance: Provenance
     lanes: _Count = 1
+    latency_provenance: Provenance = Provenance.ASSUMED
+    spread: float = 0.0
+
+
+class _LimitModel(_Model):
+    src: _Name
+    dst: _Name
+    bandwidth_gb_per_s: float
+    spread: float = 0.0
 
 
 class _TopologyModel(_Model):
@@ -79,6 +95,8 @@ class _TopologyModel(_Model):
     devices: tuple[_DeviceModel, ...]
     links: tuple[_LinkModel, ...]
     notes: tuple[_Text, ...] = ()
+    hosts: tuple[_Title, ...] = ()
+    limits: tuple[_LimitModel, ...] = ()
 
 
 def topology_to_json(topology: Topology) -> str:
@@ -90,8 +108,10 @@ def topology_to_json(topology: Topology) -> str:
     content = {
         "schema_version": SCHEMA_VERSION,
         "name": topology.name,
+        "hosts": list(topology.hosts),
         "devices": [dataclasses.asdict(device) for device in topology.devices],
         "links": [dataclasses.asdict(link) for link in topology.links],
+        "limits": [dataclasses.asdict(limit) for limit in topology.limits],
         "notes": list(topology.notes),
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
@@ -115,10 +135,11 @@ def topology_from_json(text: str, source: str) -> Topology:
     if not isinstance(content, dict):
         raise TopologyFileError(f"{source}: not a topology: the JSON text holds no object")
     version = content.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
+    if version not in _READABLE_VERSIONS or isinstance(version, bool):
         said = "no schema_version" if version is None else f"schema_version {version!r:.40}"
         raise TopologyFileError(
-            f"{source}: {said}; this release reads topologies of schema_version {SCHEMA_VERSION}"
+            f"{source}: {said}; this release reads topologies of schema_version "
+            f"{' and '.join(map(str, _READABLE_VERSIONS))}"
         )
     try:
         model = _TopologyModel.model_validate_json(text)
@@ -129,6 +150,8 @@ def topology_from_json(text: str, source: str) -> Topology:
         devices=tuple(Device(**device.model_dump()) for device in model.devices),
         links=tuple(Link(**link.model_dump()) for link in model.links),
         notes=model.notes,
+        hosts=model.hosts,
+        limits=tuple(PairLimit(**limit.model_dump()) for limit in model.limits),
     )
 
 

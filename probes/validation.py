@@ -49,6 +49,12 @@ def check_structure(topology: Topology) -> None:
     _check_devices(topology)
     for link in topology.links:
         _check_link(topology, link)
+    _check_limits(topology)
+    for host in topology.hosts:
+        if not is_name(host):
+            raise InvalidTopologyError(
+                f"topology '{topology.name}': a host named {host!a:.60}; {NAME_RULE}"
+            )
 
 
 def validate(topology: Topology) -> None:
@@ -128,6 +134,26 @@ def _check_link(topology: Topology, link: Link) -> None:
         )
     if link.lanes < 1:
         raise InvalidTopologyError(f"{where}: {link.lanes} lanes; a link has one or more")
+    if not math.isfinite(link.spread) or link.spread < 0:
+        raise InvalidTopologyError(f"{where}: spread {link.spread}; it must be zero or more")
+
+
+def _check_limits(topology: Topology) -> None:
+    seen: set[tuple[str, str]] = set()
+    for limit in topology.limits:
+        where = f"topology '{topology.name}': measured limit {limit.src} -> {limit.dst}"
+        ends = [topology.device.get(end) for end in (limit.src, limit.dst)]
+        if ends[0] is None or ends[1] is None or ends[0].node != ends[1].node:
+            raise InvalidTopologyError(f"{where}: it must name two devices of one host")
+        if limit.src == limit.dst or (limit.src, limit.dst) in seen:
+            raise InvalidTopologyError(f"{where}: it must name two devices, and a pair once")
+        seen.add((limit.src, limit.dst))
+        if not (math.isfinite(limit.bandwidth_gb_per_s) and limit.bandwidth_gb_per_s > 0):
+            raise InvalidTopologyError(
+                f"{where}: bandwidth {limit.bandwidth_gb_per_s} GB/s; it must be above zero"
+            )
+        if not math.isfinite(limit.spread) or limit.spread < 0:
+            raise InvalidTopologyError(f"{where}: spread {limit.spread}; it must be zero or more")
 
 
 def _check_reachability(topology: Topology) -> None:

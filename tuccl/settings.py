@@ -55,9 +55,10 @@ class RunSettings:
             (link.kind.value, link.bandwidth_gb_per_s, link.latency_us, link.lanes)
             for link in topology.links
         )
+        limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
         values = asdict(self) | {
             "fingerprint": topology.fingerprint(),
-            "figures": figures,
+            "figures": [figures, limits],
             "tuccl": __version__,
             "formats": _FORMATS,
         }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from probes.nccl_xml import parse_nccl_xml
 from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import Device, DeviceKind, LinkKind, Topology
+from probes.topology import Device, DeviceKind, LinkKind, PairLimit, Topology
 from tests.probes.machines import both_ways, crossed, ring, rings, shipped, shipped_text
 
 A100 = shipped()
@@ -216,3 +216,14 @@ def test_latency_and_notes_play_no_part() -> None:
         notes=("x",),
     )
     assert other.fingerprint() == A100.fingerprint()
+
+
+def test_a_measured_limit_shows_by_its_octave_and_its_pair() -> None:
+    machine = ring([0, 1, 2, 3])
+
+    def limited(src: int, dst: int, gb_per_s: float) -> str:
+        limit = PairLimit(f"n0/gpu{src}", f"n0/gpu{dst}", gb_per_s)
+        return replace(machine, limits=(limit,)).fingerprint()
+
+    assert limited(0, 1, 8.0) == limited(0, 1, 8.0 * 1.03)
+    assert limited(0, 1, 8.0) not in {limited(0, 1, 4.0), limited(0, 2, 8.0), machine.fingerprint()}

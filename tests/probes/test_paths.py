@@ -12,7 +12,7 @@ from probes.paths import (
     pcie_hops,
 )
 from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
+from probes.topology import Device, DeviceKind, Link, LinkKind, PairLimit, Topology
 from tests.probes.machines import both_ways, gpu, ring, shipped
 
 
@@ -148,3 +148,13 @@ def test_gpus_of_two_hosts_meet_over_their_closest_nics() -> None:
 def test_unknown_names_are_an_error() -> None:
     with pytest.raises(KeyError):
         local_path(shipped(), "n0/gpu0", "n0/gpu99")
+
+
+def test_a_measured_limit_bounds_the_way_of_its_pair_and_of_no_other() -> None:
+    machine = ring([0, 1, 2, 3])
+    slow = replace(machine, limits=(PairLimit("n0/gpu0", "n0/gpu1", 9.0),))
+    limited = local_path(slow, "n0/gpu0", "n0/gpu1")
+    back = local_path(slow, "n0/gpu1", "n0/gpu0")
+    assert limited is not None
+    assert back is not None
+    assert (limited.bandwidth_gb_per_s, back.bandwidth_gb_per_s) == (9.0, 25.0)

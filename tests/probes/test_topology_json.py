@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.errors import TopologyFileError
-from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology import Device, DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
 from probes.topology_json import topology_from_json, topology_to_json
 from tests.probes.machines import ring, shipped
 
@@ -24,6 +24,7 @@ _devices = st.builds(
     compute_capability=_small,
     line_rate_gb_per_s=_figures,
     os_name=_lines,
+    memory_bytes=st.integers(0, 2**48),
 )
 _links = st.builds(
     Link,
@@ -34,13 +35,18 @@ _links = st.builds(
     latency_us=_figures,
     provenance=st.sampled_from(Provenance),
     lanes=_small,
+    latency_provenance=st.sampled_from(Provenance),
+    spread=_figures,
 )
+_limits = st.builds(PairLimit, src=_names, dst=_names, bandwidth_gb_per_s=_figures, spread=_figures)
 _topologies = st.builds(
     Topology,
     name=_lines,
     devices=st.lists(_devices, max_size=5).map(tuple),
     links=st.lists(_links, max_size=5).map(tuple),
     notes=st.lists(_lines, max_size=3).map(tuple),
+    hosts=st.lists(_lines, max_size=3).map(tuple),
+    limits=st.lists(_limits, max_size=3).map(tuple),
 )
 
 
@@ -55,8 +61,16 @@ def test_what_is_written_is_read_back(topology: Topology) -> None:
 
 def test_the_form_is_stable() -> None:
     content = json.loads(topology_to_json(ring([0, 1])))
-    assert list(content) == ["schema_version", "name", "devices", "links", "notes"]
-    assert content["schema_version"] == 1
+    assert list(content) == [
+        "schema_version",
+        "name",
+        "hosts",
+        "devices",
+        "links",
+        "limits",
+        "notes",
+    ]
+    assert content["schema_version"] == 2
     assert content["links"][0] == {
         "src": "n0/gpu0",
         "dst": "n0/gpu1",
@@ -65,6 +79,8 @@ def test_the_form_is_stable() -> None:
         "latency_us": 0.7,
         "provenance": "spec",
         "lanes": 1,
+        "latency_provenance": "assumed",
+        "spread": 0.0,
     }
 
 
@@ -86,8 +102,8 @@ def _gpu(**changes: object) -> str:
         ("", "not valid JSON"),
         ("[1]", "holds no object"),
         ("[" * 100_000, "not valid JSON"),
-        ("{}", "no schema_version; this release reads topologies of schema_version 1"),
-        (_changed(schema_version=2), "schema_version 2; this release reads"),
+        ("{}", "no schema_version; this release reads topologies of schema_version 1 and 2"),
+        (_changed(schema_version=3), "schema_version 3; this release reads"),
         (_changed(schema_version=True), "schema_version True"),
         (_changed(colour="red"), "colour: Extra inputs are not permitted"),
         (_changed(devices=[{"name": "x", "kind": "toaster", "node": 0}]), "devices[0].kind: "),
@@ -115,3 +131,15 @@ def test_a_figure_that_json_cannot_hold_is_not_written() -> None:
     link = Link("a", "b", LinkKind.PCIE, float("inf"), 0.0, Provenance.SPEC)
     with pytest.raises(ValueError, match="JSON"):
         topology_to_json(Topology("t", (), (link,)))
+
+
+def test_a_file_of_version_1_is_read_as_before() -> None:
+    content = json.loads(topology_to_json(ring([0, 1])))
+    content["schema_version"] = 1
+    for added in ("hosts", "limits"):
+        del content[added]
+    for link in content["links"]:
+        del link["latency_provenance"], link["spread"]
+    for device in content["devices"]:
+        del device["memory_bytes"]
+    assert topology_from_json(json.dumps(content), "old") == ring([0, 1])

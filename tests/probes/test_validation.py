@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from probes.errors import InvalidTopologyError
-from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    PairLimit,
+    Provenance,
+    Topology,
+)
 from probes.validation import check_structure, validate
 from tests.probes.machines import both_ways, gpu, ring, shipped
 
@@ -103,3 +112,17 @@ def test_too_many_devices_are_refused_at_once() -> None:
     cpus = tuple(Device(f"c{i}", DeviceKind.CPU, 0) for i in range(65_537))
     with pytest.raises(InvalidTopologyError, match="65,537 devices, at most 65,536"):
         check_structure(Topology("huge", cpus, ()))
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (PairLimit("n0/gpu0", "n0/gpu9", 1.0), "it must name two devices of one host"),
+        (PairLimit("n0/gpu0", "n0/gpu0", 1.0), "it must name two devices, and a pair once"),
+        (PairLimit("n0/gpu0", "n0/gpu1", 0.0), "bandwidth 0.0 GB/s; it must be above zero"),
+        (PairLimit("n0/gpu0", "n0/gpu1", 1.0, -1.0), "spread -1.0; it must be zero or more"),
+    ],
+)
+def test_a_measured_limit_that_cannot_be_is_refused(limit: PairLimit, said: str) -> None:
+    with pytest.raises(InvalidTopologyError, match=said):
+        check_structure(replace(PAIR, limits=(limit,)))
