@@ -1,0 +1,1 @@
+"""The network between hosts: its ports, the tools that measure it, which pairs to measure."""
