@@ -1,0 +1,69 @@
+"""A cable that takes its time: frames from one TAP device leave by another after a fixed delay.
+
+Run inside a network namespace as `python network_delay_line.py NEAR FAR MICROSECONDS ...` with any
+number of triples. It prints `ready` once the devices exist, and ends when its standard input does,
+so that it never outlives the tests. A kernel with netem would do the same; many have none.
+"""
+
+import fcntl
+import heapq
+import os
+import select
+import struct
+import sys
+import time
+
+TUNSETIFF = 0x400454CA
+IFF_TAP, IFF_NO_PI = 0x2, 0x1000
+POLL_BEFORE_S = 300e-6
+"""A sleep may end this late; what remains is polled."""
+QUEUED_FRAMES = 10_000
+
+
+def open_tap(name: str) -> int:
+    tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
+    return tap
+
+
+def carry(ends: dict[int, tuple[int, float]]) -> None:
+    """`ends`: for every TAP the one opposite and the delay in seconds."""
+    waiting: list[tuple[float, int, int, bytes]] = []
+    number = 0
+    while True:
+        left = waiting[0][0] - time.monotonic() if waiting else None
+        sleep = None if left is None else max(0.0, left - POLL_BEFORE_S)
+        readable, _, _ = select.select([sys.stdin, *ends], [], [], sleep)
+        now = time.monotonic()
+        if sys.stdin in readable:
+            return
+        for tap in readable:
+            opposite, delay_s = ends[tap]
+            try:
+                frame = os.read(tap, 65536)
+            except OSError:
+                continue  # the device is down
+            if len(waiting) < QUEUED_FRAMES:
+                number += 1
+                heapq.heappush(waiting, (now + delay_s, number, opposite, frame))
+        while waiting and waiting[0][0] <= time.monotonic():
+            _, _, opposite, frame = heapq.heappop(waiting)
+            try:
+                os.write(opposite, frame)
+            except OSError:
+                continue  # as a cable into a port that is down: the frame is lost
+
+
+def main() -> None:
+    ends: dict[int, tuple[int, float]] = {}
+    words = iter(sys.argv[1:])
+    for near, far, delay_us in zip(words, words, words, strict=True):
+        a, b = open_tap(near), open_tap(far)
+        ends[a], ends[b] = (b, float(delay_us) * 1e-6), (a, float(delay_us) * 1e-6)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    carry(ends)
+
+
+if __name__ == "__main__":
+    main()
