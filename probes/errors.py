@@ -2,7 +2,11 @@
 
 ProbeError
 ├── TopologyFileError    a file cannot be read or is not what its name promises
-└── InvalidTopologyError the machine described cannot exist or cannot be tuned
+├── MachineFileError     a text or snapshot of a machine (lspci, hwloc, ...) cannot be used
+├── InvalidTopologyError the machine described cannot exist or cannot be tuned
+├── TopologyExportError  a form has no place for what the machine is
+├── MigEnabledError      a GPU is cut into MIG instances
+└── HostReportError      what another host sent is no report of this release
 """
 
 
@@ -16,3 +20,19 @@ class TopologyFileError(ProbeError):
 
 class InvalidTopologyError(ProbeError):
     """A topology breaks a rule: duplicate names, a link without bandwidth, unreachable GPUs, ..."""
+
+
+class MigEnabledError(ProbeError):
+    """A GPU is cut into MIG instances, or will be after its next reset."""
+
+
+class HostReportError(ProbeError):
+    """A host's report is malformed, contradicts itself, or is of an unknown version."""
+
+
+class MachineFileError(ProbeError):
+    """What somebody saved of a machine (lspci, hwloc, topo -m, ...) is cut, damaged, or no tree."""
+
+
+class TopologyExportError(ProbeError):
+    """A topology cannot be written in the form asked for: another has the place that it lacks."""
