@@ -40,6 +40,12 @@ def bandwidth_class(link: Link) -> int:
     return math.floor(math.log2(per_lane / _OCTAVE_BORDER_GB_PER_S[link.kind]))
 
 
+def pcie_generation(link: Link) -> int:
+    """Generation of PCIe, 1 to 6, whose lanes do about what those of this PCIe link do."""
+    # Gen 4 is the first above the border.
+    return min(max(bandwidth_class(link) + 4, 1), 6)
+
+
 def limit_class(gb_per_s: float) -> int:
     """Class of a measured limit between two devices: octaves, as between sockets.
 

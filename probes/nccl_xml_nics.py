@@ -32,7 +32,7 @@ def unattached_nets(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[tuple
     for cpu in cpus:
         nets = []
         for net in cpu.nets:
-            if _PSEUDO.match(net.name):
+            if is_pseudo(net.name):
                 pseudo.append(net.name)
             elif (cpu.host, net.name) in seen:
                 repeated.append(net.name)
@@ -52,6 +52,11 @@ def unattached_nets(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[tuple
             f"{shortened(sorted(set(repeated)))}."
         )
     return kept
+
+
+def is_pseudo(name: str) -> bool:
+    """Whether an interface of this name carries no wire of its own if it sits at no PCI device."""
+    return _PSEUDO.match(name) is not None
 
 
 def net_gb_per_s(net: NetRecord) -> float:
