@@ -127,8 +127,8 @@ def test_an_older_driver_without_remote_types_is_helped_by_addresses_and_classes
     )
     assert sentences(facts) == [
         (
-            "GPU 0 (0000:00:06.0): NVLink 2: it leads to 0000:0b:00.0, and neither NVML nor sysfs says "
-            "what that is."
+            "GPU 0 (0000:00:06.0): NVLink 2: it leads to 0000:0b:00.0, and neither NVML nor sysfs "
+            "says what that is."
         ),
         "GPU 0 (0000:00:06.0): NVLink 4: NVML does not say where it leads (Not Supported).",
     ]
@@ -181,8 +181,8 @@ def test_hidden_gpus_are_named_and_the_order_follows_the_variable() -> None:
     assert [gpu.index for gpu in facts.gpus] == [3, 1, 0, 2]
     assert sentences(facts) == [
         (
-            "CUDA_VISIBLE_DEVICES=3,1: leaves out GPU 0 (0000:00:06.0), 2 (0000:00:08.0); unset it to "
-            "probe the whole host."
+            "CUDA_VISIBLE_DEVICES=3,1: leaves out GPU 0 (0000:00:06.0), 2 (0000:00:08.0); unset it "
+            "to probe the whole host."
         )
     ]
 
@@ -262,8 +262,8 @@ def test_a_lost_gpu_is_named_and_the_others_are_read(place: str) -> None:
     assert list(facts.records) == ["0000:00:06.0", "0000:00:08.0", "0000:00:09.0"]
     assert sentences(facts) == [
         (
-            "GPU 1: left out, NVML says 'GPU is lost': it fell off the bus; see `dmesg | grep -i xid`, "
-            "then reset it or restart the host."
+            "GPU 1: left out, NVML says 'GPU is lost': it fell off the bus; see `dmesg | grep -i "
+            "xid`, then reset it or restart the host."
         )
     ]
 

@@ -1,0 +1,132 @@
+"""The JSON form of a `HostReport`, schema version 1: what a host sends to the one that merges.
+
+    {"schema_version": 1, "identity": {...}, "topology": {...}, "ports": [...],
+     "missing_tools": [...]}
+
+The topology is in its own JSON form. Reading is strict, because the sender may be another release,
+and a figure that is silently ignored is a wrong figure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probes.errors import HostReportError, InvalidTopologyError, TopologyFileError
+from probes.host_report import HostIdentity, HostReport
+from probes.network.ports import NetworkPort
+from probes.topology import Topology
+from probes.topology_json import topology_from_json, topology_to_json
+from probes.validation import check_structure
+
+SCHEMA_VERSION = 1
+
+_Text = Annotated[str, Field(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Count = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _IdentityModel(_Model):
+    hostname: _Text
+    boot_id: _Text
+    network_namespace: _Text
+
+
+class _PortModel(_Model):
+    host: _Count
+    host_name: _Text
+    nic: _Count
+    os_name: _Text
+    interface: _Text
+    rdma_device: _Text
+    rdma_port: _Count
+    address: _Text
+    prefix_length: Annotated[int, Field(ge=0, le=128)]
+    line_rate_gb_per_s: Annotated[float, Field(ge=0)]
+    rack: _Text
+
+
+class _ReportModel(_Model):
+    schema_version: int
+    identity: _IdentityModel
+    topology: dict[str, object]
+    ports: Annotated[tuple[_PortModel, ...], Field(max_length=65536)]
+    missing_tools: Annotated[tuple[_Text, ...], Field(max_length=256)]
+
+
+def report_to_json(report: HostReport) -> str:
+    """Write the report; one line, so that it can travel as a message.
+
+    Raises:
+        ValueError: a figure is not a number (`nan`, `inf`), which JSON cannot hold.
+    """
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "identity": dataclasses.asdict(report.identity),
+        "topology": json.loads(topology_to_json(report.topology)),
+        "ports": [dataclasses.asdict(port) for port in report.ports],
+        "missing_tools": list(report.missing_tools),
+    }
+    return json.dumps(content, allow_nan=False, ensure_ascii=False)
+
+
+def report_from_json(text: str, source: str) -> HostReport:
+    """Read a report.
+
+    Args:
+        text: the JSON text.
+        source: what to call it in an error, usually the host.
+
+    Raises:
+        HostReportError: not JSON, of another schema version, a field is missing, unknown or not of
+            its form, the machine cannot exist, or a port belongs to no NIC of it.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise HostReportError(f"{source}: not valid JSON: {error!s:.120}") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise HostReportError(
+            f"{source}: a host report of schema_version {version!r:.40}, this release reads "
+            f"{SCHEMA_VERSION}; install the same release of TuCCL on every host"
+        )
+    try:
+        model = _ReportModel.model_validate_json(text)
+        topology = topology_from_json(json.dumps(content["topology"]), source)
+        check_structure(topology)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise HostReportError(f"{source}: host report: {where}: {first['msg']}") from error
+    except TopologyFileError as error:
+        raise HostReportError(str(error)) from error
+    except InvalidTopologyError as error:
+        raise HostReportError(f"{source}: {error}") from error
+    report = HostReport(
+        identity=HostIdentity(**model.identity.model_dump()),
+        topology=topology,
+        ports=tuple(NetworkPort(**port.model_dump()) for port in model.ports),
+        missing_tools=model.missing_tools,
+    )
+    _check_ports(report.ports, topology, source)
+    return report
+
+
+def _check_ports(ports: tuple[NetworkPort, ...], topology: Topology, source: str) -> None:
+    """Ports are measured by the place of their NIC, so each must have one."""
+    nics = {(nic.node, nic.index) for nic in topology.nics}
+    for port in ports:
+        if (port.host, port.nic) not in nics:
+            raise HostReportError(
+                f"{source}: port {port.os_name!a:.40} belongs to NIC {port.nic} of host "
+                f"{port.host}, which the topology does not hold"
+            )
+    if len({(port.host, port.nic) for port in ports}) < len(ports):
+        raise HostReportError(f"{source}: two ports of one NIC")
