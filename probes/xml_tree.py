@@ -1,7 +1,8 @@
 """XML from outside, read into plain immutable elements, with limits.
 
 A document type or an entity, a file beyond 64 MiB and nesting beyond 64 levels are refused: no
-topology needs them, and each is a known way to make a reader run out of memory or stack.
+topology needs them, and each is a known way to make a reader run out of memory or stack. A document
+type that only names its definition, as hwloc writes it, can be let through; nothing is fetched.
 """
 
 from __future__ import annotations
@@ -17,24 +18,30 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class XmlElement:
-    """An element with its attributes and children; text between elements is dropped."""
+    """An element with its attributes and children; its text is dropped unless asked for."""
 
     tag: str
     line: int
     attributes: dict[str, str]
     children: list[XmlElement] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    """Its text, in pieces as they were read."""
 
     def children_of(self, tag: str) -> list[XmlElement]:
         """Children with this tag, in document order."""
         return [child for child in self.children if child.tag == tag]
 
 
-def read_xml(text: str, source: str) -> XmlElement:
+def read_xml(
+    text: str, source: str, doctype: str = "", text_of: frozenset[str] = frozenset()
+) -> XmlElement:
     """Read a document and return its root.
 
     Args:
         text: the whole document.
         source: what to call it in an error, usually the path.
+        doctype: the one document type that is let through, if it declares nothing inside.
+        text_of: tags of the elements whose text is kept.
 
     Raises:
         TopologyFileError: not well formed, or beyond the limits above.
@@ -44,7 +51,7 @@ def read_xml(text: str, source: str) -> XmlElement:
         raise TopologyFileError(
             f"{source}: {len(content):,} bytes of XML, at most {MAX_BYTES:,} are read"
         )
-    collector = _Collector(source)
+    collector = _Collector(source, doctype, text_of)
     try:
         collector.parser.Parse(content, True)
     except expat.ExpatError as error:
@@ -58,8 +65,10 @@ def read_xml(text: str, source: str) -> XmlElement:
 class _Collector:
     """Expat's callbacks; builds the tree below `roots`."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, doctype: str, text_of: frozenset[str]) -> None:
         self.source = source
+        self.known_doctype = doctype
+        self.text_of = text_of
         self.roots: list[XmlElement] = []
         self.open: list[XmlElement] = []
         # The text is already decoded, so an encoding that the document declares no longer holds.
@@ -67,6 +76,8 @@ class _Collector:
         self.parser.StartElementHandler = self.start
         self.parser.EndElementHandler = self.end
         self.parser.StartDoctypeDeclHandler = self.doctype
+        if text_of:
+            self.parser.CharacterDataHandler = self.characters
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         element = XmlElement(tag, self.parser.CurrentLineNumber, attributes)
@@ -80,7 +91,15 @@ class _Collector:
     def end(self, tag: str) -> None:  # noqa: ARG002 - expat checks that tags match
         self.open.pop()
 
-    def doctype(self, *_: object) -> None:
+    def characters(self, text: str) -> None:
+        if self.open and self.open[-1].tag in self.text_of:
+            self.open[-1].pieces.append(text)
+
+    def doctype(
+        self, name: str, _system: str | None, _public: str | None, has_declarations: bool
+    ) -> None:
+        if name == self.known_doctype and not has_declarations:
+            return
         raise TopologyFileError(
             f"{self.source}:{self.parser.CurrentLineNumber}: a document type (<!DOCTYPE>) is not "
             "accepted; remove it"
