@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -65,3 +66,50 @@ def shipped_text(name: str = "a100-8gpu-8nic") -> str:
 
 def shipped(name: str = "a100-8gpu-8nic") -> Topology:
     return parse_nccl_xml(shipped_text(name), name)
+
+
+def disguised(topology: Topology, seed: int, noise: float = 0.03) -> Topology:
+    """Other names, bus ids, latencies and orders, figures off by up to `noise`."""
+    chance = random.Random(seed)
+    labels = list(range(len(topology.devices)))
+    chance.shuffle(labels)
+    name = {
+        device.name: f"host-{seed}/d{i}" for device, i in zip(topology.devices, labels, strict=True)
+    }
+    nodes = sorted({device.node for device in topology.devices} - {-1})
+    shuffled = chance.sample(nodes, len(nodes))
+    node = {-1: -1} | dict(zip(nodes, shuffled, strict=True))
+    devices = [
+        replace(
+            device,
+            name=name[device.name],
+            node=node[device.node],
+            bus_id=f"{chance.randrange(65536):04x}:00:00.0",
+            os_name=f"eth{chance.randrange(99)}",
+            line_rate_gb_per_s=device.line_rate_gb_per_s * chance.uniform(1 - noise, 1 + noise),
+        )
+        for device in topology.devices
+    ]
+    links = [
+        replace(
+            link,
+            src=name[link.src],
+            dst=name[link.dst],
+            bandwidth_gb_per_s=link.bandwidth_gb_per_s * chance.uniform(1 - noise, 1 + noise),
+            latency_us=link.latency_us * chance.uniform(0.5, 2),
+        )
+        for link in topology.links
+    ]
+    chance.shuffle(devices)
+    chance.shuffle(links)
+    limits = tuple(
+        replace(
+            limit,
+            src=name[limit.src],
+            dst=name[limit.dst],
+            bandwidth_gb_per_s=limit.bandwidth_gb_per_s * chance.uniform(1 - noise, 1 + noise),
+        )
+        for limit in topology.limits
+    )
+    hosts = tuple(f"renamed{node}" for node in nodes)
+    return Topology("disguised", tuple(devices), tuple(links), ("a note",), hosts, limits)

@@ -1,5 +1,4 @@
 import math
-import random
 import re
 from dataclasses import replace
 
@@ -10,7 +9,15 @@ from hypothesis import strategies as st
 from probes.nccl_xml import parse_nccl_xml
 from probes.replicate import Network, NetworkLayout, replicate
 from probes.topology import Device, DeviceKind, LinkKind, PairLimit, Topology
-from tests.probes.machines import both_ways, crossed, ring, rings, shipped, shipped_text
+from tests.probes.machines import (
+    both_ways,
+    crossed,
+    disguised,
+    ring,
+    rings,
+    shipped,
+    shipped_text,
+)
 
 A100 = shipped()
 PAIR = replicate(A100, 2, Network(1.7))
@@ -28,43 +35,6 @@ def _dgx1(order: list[int] | None = None) -> Topology:
     return Topology("mesh", ring(range(8)).gpus, tuple(links))
 
 
-def _disguised(topology: Topology, seed: int, noise: float = 0.03) -> Topology:
-    """Other names, bus ids, latencies and orders, figures off by up to `noise`."""
-    chance = random.Random(seed)
-    labels = list(range(len(topology.devices)))
-    chance.shuffle(labels)
-    name = {
-        device.name: f"host-{seed}/d{i}" for device, i in zip(topology.devices, labels, strict=True)
-    }
-    nodes = sorted({device.node for device in topology.devices} - {-1})
-    shuffled = chance.sample(nodes, len(nodes))
-    node = {-1: -1} | dict(zip(nodes, shuffled, strict=True))
-    devices = [
-        replace(
-            device,
-            name=name[device.name],
-            node=node[device.node],
-            bus_id=f"{chance.randrange(65536):04x}:00:00.0",
-            os_name=f"eth{chance.randrange(99)}",
-            line_rate_gb_per_s=device.line_rate_gb_per_s * chance.uniform(1 - noise, 1 + noise),
-        )
-        for device in topology.devices
-    ]
-    links = [
-        replace(
-            link,
-            src=name[link.src],
-            dst=name[link.dst],
-            bandwidth_gb_per_s=link.bandwidth_gb_per_s * chance.uniform(1 - noise, 1 + noise),
-            latency_us=link.latency_us * chance.uniform(0.5, 2),
-        )
-        for link in topology.links
-    ]
-    chance.shuffle(devices)
-    chance.shuffle(links)
-    return Topology("disguised", tuple(devices), tuple(links), ("a note",))
-
-
 MACHINES = [
     A100,
     PAIR,
@@ -78,7 +48,7 @@ MACHINES = [
 @settings(max_examples=60)
 @given(st.sampled_from(MACHINES), st.integers(0, 10**6))
 def test_names_buses_order_and_noise_play_no_part(machine: Topology, seed: int) -> None:
-    assert _disguised(machine, seed).fingerprint() == machine.fingerprint()
+    assert disguised(machine, seed).fingerprint() == machine.fingerprint()
 
 
 @settings(max_examples=60)
