@@ -1,0 +1,56 @@
+"""What network tools say when they fail, as a `Failure` and one line in their own words."""
+
+from __future__ import annotations
+
+import re
+
+from probes.network.results import Failure
+
+MAX_WORDS = 200
+
+# Phrases of iputils and busybox ping, iperf 3 and perftest, and of strerror() in them.
+_TOOL_UNUSABLE = r"socket: operation not permitted|are you root|lacking privilege"
+_FILTERED = (
+    r"packet filtered|prohibited|operation not permitted|port unreachable|connection refused"
+    r"|server is busy|access denied"
+)
+_UNREACHABLE = (
+    r"no route to host|unreachable|unknown host|name or service not known|host is down"
+    r"|network is down|cannot assign requested address|couldn't connect|no ib devices"
+    r"|unable to find the infiniband|device \S+ not found|state is (not active|down)"
+    r"|couldn't get (the )?lid"
+)
+_TIMED_OUT = r"timed out|timeout"
+
+_MEANINGS = tuple(
+    (failure, re.compile(pattern, re.IGNORECASE))
+    for failure, pattern in (
+        (Failure.TOOL_MISSING, _TOOL_UNUSABLE),
+        (Failure.FILTERED, _FILTERED),
+        (Failure.UNREACHABLE, _UNREACHABLE),
+        (Failure.TIMEOUT, _TIMED_OUT),
+    )
+)
+"""The first that matches decides."""
+
+
+def failure_in_words(text: str) -> tuple[Failure, str] | None:
+    """The failure that a tool states somewhere in its output, with that line; None without one."""
+    for failure, pattern in _MEANINGS:
+        for line in text.splitlines():
+            if pattern.search(line):
+                return failure, one_line(line)
+    return None
+
+
+def last_words(text: str) -> str:
+    """The last line that holds more than rules; `no output` without one."""
+    lines = [line for line in text.splitlines() if line.strip(" \t-*^C")]
+    return one_line(lines[-1]) if lines else "no output"
+
+
+def one_line(text: str) -> str:
+    """Text fit for a message: printable, one line, not long."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    words = " ".join(printable.split())
+    return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 3] + "..."
