@@ -1,0 +1,222 @@
+#include "gpu.h"
+
+#include "cuda_error.h"
+
+#include <sched.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+namespace p2p {
+namespace {
+
+constexpr size_t kLeastBuffer = size_t{4} << 20;
+constexpr size_t kMostHostBuffer = size_t{64} << 20;
+constexpr auto kWarmUp = std::chrono::milliseconds(60);
+constexpr auto kHangLimit = std::chrono::seconds(10);
+
+std::string lower_case(std::string text) {
+    for (char &letter : text)
+        letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+    return text;
+}
+
+void read_facts(Gpu &gpu) {
+    char bus_id[32] = "";
+    check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu.device), "PCI bus id");
+    gpu.facts.bus_id = lower_case(bus_id);
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, gpu.device), "device properties");
+    gpu.facts.name = properties.name;
+    gpu.facts.sm_count = properties.multiProcessorCount;
+    gpu.facts.compute_capability = properties.major * 10 + properties.minor;
+    gpu.facts.memory_bytes = properties.totalGlobalMem;
+}
+
+// Runs this thread on the CPUs beside the GPU, so that host memory it touches first lies there.
+// Not allowed to or not told: then the memory lies where it lies.
+void move_beside(const Gpu &gpu) {
+    std::ifstream file("/sys/bus/pci/devices/" + gpu.facts.bus_id + "/local_cpulist");
+    std::string list;
+    if (!std::getline(file, list))
+        return;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    std::istringstream ranges(list);
+    for (std::string range; std::getline(ranges, range, ',');) {
+        unsigned first = 0, last = 0;
+        int read = std::sscanf(range.c_str(), "%u-%u", &first, &last);
+        if (read < 1)
+            return;
+        last = read == 1 ? first : last;
+        for (unsigned cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+            CPU_SET(cpu, &cpus);
+    }
+    if (CPU_COUNT(&cpus))
+        (void)sched_setaffinity(0, sizeof cpus, &cpus);
+}
+
+// Two buffers of the size, or of the half, quarter, ... when memory is short.
+template <typename Allocate>
+size_t allocate_two(size_t bytes, char **a, char **b, Allocate allocate, const char *what) {
+    for (;; bytes /= 2) {
+        cudaError_t code = allocate(reinterpret_cast<void **>(a), bytes);
+        if (code == cudaSuccess) {
+            code = allocate(reinterpret_cast<void **>(b), bytes);
+            if (code == cudaSuccess)
+                return bytes;
+        }
+        (void)cudaGetLastError();
+        if (code != cudaErrorMemoryAllocation || bytes / 2 < kLeastBuffer)
+            throw CudaError(code, what);
+        // The first half of the pair is small change beside what is short: it stays allocated.
+    }
+}
+
+void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
+    read_facts(gpu);
+    gpu.use();
+    check(cudaFree(nullptr), "CUDA context");
+    check(has_code(), "code for this GPU in tuccl-p2p");
+    gpu.streams.resize(gpu_count + 1);
+    for (cudaStream_t &stream : gpu.streams)
+        check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    gpu.facts.buffer_bytes = allocate_two(
+        options.bytes, &gpu.send, &gpu.receive,
+        [](void **to, size_t bytes) { return cudaMalloc(to, bytes); }, "GPU memory");
+    size_t flag_bytes = size_t{kSlots} * kFlagStride * sizeof(uint32_t);
+    check(cudaMalloc(reinterpret_cast<void **>(&gpu.flags), flag_bytes), "GPU memory");
+    cudaStream_t stream = gpu.streams[0];
+    check(fill(gpu.send, gpu.facts.buffer_bytes, gpu.seed(), stream), "fill");
+    if (options.host) {
+        move_beside(gpu);
+        gpu.facts.host_buffer_bytes = allocate_two(
+            options.bytes < kMostHostBuffer ? options.bytes : kMostHostBuffer, &gpu.host_send,
+            &gpu.host_receive,
+            [](void **to, size_t bytes) {
+                return cudaHostAlloc(to, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+            },
+            "pinned host memory");
+        check(fill(gpu.host_send, gpu.facts.host_buffer_bytes, gpu.host_seed(), stream), "fill");
+    }
+    // Idle GPUs run at a fraction of their clocks; work brings them up.
+    auto start = Clock::now();
+    do {
+        for (int i = 0; i < 8; i++)
+            check(
+                copy(gpu.receive, gpu.send, gpu.facts.buffer_bytes, 2 * gpu.facts.sm_count, stream),
+                "warm-up");
+        wait_for(stream, "warm-up");
+    } while (Clock::now() - start < kWarmUp);
+}
+
+// Runs the work for every GPU at once; a CUDA error goes into its facts.
+void for_all(std::vector<Gpu> &gpus, const std::function<void(Gpu &)> &work) {
+    std::vector<std::thread> threads;
+    for (Gpu &gpu : gpus)
+        threads.emplace_back([&gpu, &work] {
+            try {
+                if (gpu.facts.error.empty())
+                    work(gpu);
+            } catch (const std::exception &error) {
+                gpu.facts.error = error.what();
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+// Error of GPU `from` on the way to GPU `to`; empty when it has access.
+std::string enable_access(const Gpu &from, const Gpu &to) {
+    int can = 0;
+    cudaError_t code = cudaDeviceCanAccessPeer(&can, from.device, to.device);
+    if (code == cudaSuccess && can)
+        code = cudaDeviceEnablePeerAccess(to.device, 0);
+    if (code == cudaSuccess || code == cudaErrorPeerAccessAlreadyEnabled)
+        return can ? "" : "not supported";
+    (void)cudaGetLastError();
+    return from.facts.bus_id + " to " + to.facts.bus_id + ": " + cudaGetErrorString(code);
+}
+
+void enable_all_access(Machine &machine, Report &report) {
+    size_t count = machine.gpus.size();
+    std::vector<std::vector<std::string>> refusals(count, std::vector<std::string>(count));
+    for_all(machine.gpus, [&](Gpu &gpu) {
+        gpu.use();
+        for (int peer : machine.usable())
+            if (peer != gpu.device)
+                refusals[gpu.device][peer] = enable_access(gpu, machine.gpus[peer]);
+    });
+    machine.access.assign(count, std::vector<bool>(count));
+    std::vector<int> usable = machine.usable();
+    for (int a : usable) {
+        for (int b : usable) {
+            bool both = refusals[a][b].empty() && refusals[b][a].empty();
+            machine.access[a][b] = a != b && both;
+            if (a < b)
+                report.pairs.push_back(
+                    {a, b, both, refusals[a][b].empty() ? refusals[b][a] : refusals[a][b]});
+        }
+    }
+}
+
+} // namespace
+
+void Gpu::use() const {
+    check(cudaSetDevice(device), "selecting the GPU");
+}
+
+std::vector<int> Machine::usable() const {
+    std::vector<int> found;
+    for (const Gpu &gpu : gpus)
+        if (gpu.facts.error.empty())
+            found.push_back(gpu.device);
+    return found;
+}
+
+Machine open_machine(const Options &options, Report &report) {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "GPUs of this host");
+    Machine machine;
+    machine.gpus.resize(static_cast<size_t>(count));
+    for (int device = 0; device < count; device++)
+        machine.gpus[device].device = device;
+    for_all(machine.gpus, [&](Gpu &gpu) { open_gpu(gpu, static_cast<size_t>(count), options); });
+    enable_all_access(machine, report);
+    std::vector<int> usable = machine.usable();
+    for (const Gpu &gpu : machine.gpus) {
+        report.gpus.push_back(gpu.facts);
+        if (usable.empty())
+            throw std::runtime_error("GPU " + gpu.facts.bus_id + ": " + gpu.facts.error);
+        if (gpu.facts.error.empty() && gpu.facts.buffer_bytes < options.bytes)
+            report.notes.push_back("GPU " + gpu.facts.bus_id + ": memory is short, copies of " +
+                                   std::to_string(gpu.facts.buffer_bytes) + " bytes at most");
+    }
+    if (usable.empty())
+        throw std::runtime_error("no GPU is visible; see CUDA_VISIBLE_DEVICES");
+    machine.gpus[usable[0]].use();
+    check(cudaHostAlloc(reinterpret_cast<void **>(&machine.control), sizeof(Control),
+                        cudaHostAllocPortable | cudaHostAllocMapped),
+          "pinned host memory");
+    std::memset(machine.control, 0, sizeof(Control));
+    return machine;
+}
+
+void wait_for(cudaStream_t stream, const char *what) {
+    auto deadline = Clock::now() + kHangLimit;
+    for (;;) {
+        cudaError_t code = cudaStreamQuery(stream);
+        if (code == cudaSuccess)
+            return;
+        if (code != cudaErrorNotReady)
+            check(code, what);
+        if (Clock::now() > deadline)
+            throw HungError(std::string(what) + " did not end within 10 seconds");
+        std::this_thread::yield();
+    }
+}
+
+} // namespace p2p

@@ -1,0 +1,64 @@
+// The GPUs of this host, with the memory and streams that measurements use.
+#pragma once
+
+#include "kernels.h"
+#include "report.h"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace p2p {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSlots = 64; // transfers under way at once
+constexpr size_t kAlignment = 4096;
+
+// Words that the host and all GPUs share, in pinned memory.
+struct Control {
+    uint32_t gate;
+    uint32_t missed[kSlots];
+    uint32_t mismatch[kSlots];
+    LatencyResult latency[kSlots];
+};
+
+struct Gpu {
+    int device = 0;
+    GpuFacts facts;
+    char *send = nullptr;
+    char *receive = nullptr;
+    char *host_send = nullptr;
+    char *host_receive = nullptr;
+    uint32_t *flags = nullptr;         // kSlots cache lines
+    std::vector<cudaStream_t> streams; // one for every GPU of the host, and one more
+
+    // The data that this GPU sends; never that of another.
+    uint32_t seed() const {
+        return static_cast<uint32_t>(device + 1) * 0x9e3779b9u;
+    }
+    uint32_t host_seed() const {
+        return ~seed();
+    }
+    void use() const;
+};
+
+constexpr int kFlagStride = 32; // words: 128 bytes
+
+// The process's end frees what a machine holds, also after a transfer that never ended.
+struct Machine {
+    std::vector<Gpu> gpus;
+    std::vector<std::vector<bool>> access; // whether both of two GPUs can reach each other
+    Control *control = nullptr;
+
+    std::vector<int> usable() const; // GPUs that take part
+};
+
+// Opens all GPUs at once, each in a thread. What a GPU or a pair cannot do is noted in the report.
+// Throws CudaError when no GPU can be used.
+Machine open_machine(const Options &options, Report &report);
+
+// Waits for a stream to become empty, without blocking for ever. Throws CudaError, HungError.
+void wait_for(cudaStream_t stream, const char *what);
+
+} // namespace p2p

@@ -1,0 +1,25 @@
+// The command line.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace p2p {
+
+struct Options {
+    size_t bytes = size_t{256} << 20; // of the buffer that a copy moves at most
+    int repetitions = 7;
+    double seconds = 60; // after that no further step is begun
+    bool latency = true;
+    bool copy_engine = true;
+    bool kernel = true;
+    bool host = true;
+    bool help = false;
+};
+
+extern const char *const kUsage;
+
+// Empty text, or what is wrong with the arguments.
+std::string parse_options(int count, char **arguments, Options &options);
+
+} // namespace p2p
