@@ -1,0 +1,183 @@
+"""Sentences for people about what measuring the network found, naming hosts and NICs."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from probes.network.findings import ClassFigure, Findings, SlowLink, SlowPort
+from probes.network.outliers import Quantity, Role
+from probes.network.port_groups import NO_NETWORK
+from probes.network.ports import NetworkPort
+from probes.network.results import Failure, PortPair
+
+_SHOWN = 6
+"""Names in a list before the rest is counted."""
+_LIKE_LINE_RATE = (0.88, 1.03)
+"""As `probes.bandwidth_class`: a port does 88 to 103 % of what it says."""
+_UNIT = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
+
+
+def notes_of(
+    ports: Sequence[NetworkPort], findings: Findings, before: Sequence[str] = ()
+) -> Findings:
+    """The findings with their notes; `before` comes first."""
+    notes = [
+        *before,
+        *_not_measured(ports, findings),
+        *_networks(findings),
+        *_line_rates(ports, findings),
+        *_against_line_rate(findings.figures),
+        *_slow_ports(ports, findings.slow_ports),
+        *_slow_links(ports, findings),
+        *_silent(ports, findings),
+        *_recovered(ports, findings.recovered),
+        *_failures(ports, findings),
+    ]
+    return replace(findings, notes=tuple(notes))
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    rest = len(every) - _SHOWN
+    return ", ".join(every) if rest <= 0 else f"{', '.join(every[:_SHOWN])} and {rest:,} more"
+
+
+def _way(ports: Sequence[NetworkPort], pair: PortPair) -> str:
+    return f"{ports[pair.client].label} -> {ports[pair.server].label}"
+
+
+def _not_measured(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
+    silent = [ports[place].label for place, why in findings.groups.excluded if not why]
+    if silent:
+        yield f"Ports without an address are not measured: {_listed(silent)}."
+    for place, why in findings.groups.excluded:
+        if why:
+            yield f"{ports[place].label} is not measured: {why}."
+    excluded = {place for place, _ in findings.groups.excluded}
+    lonely = [ports[i].label for i in findings.unmeasured_ports if i not in excluded]
+    if lonely:
+        yield f"Ports that have nobody to be measured with in their network: {_listed(lonely)}."
+
+
+def _networks(findings: Findings) -> Iterable[str]:
+    subnets: dict[int, dict[str, None]] = {}
+    for network, subnet in zip(findings.networks, findings.groups.subnets, strict=True):
+        if network != NO_NETWORK:
+            subnets.setdefault(network, {})[subnet] = None
+    for members in subnets.values():
+        if len(members) > 1:
+            yield f"Subnets that reach each other, taken as one network: {_listed(members)}."
+    if len(subnets) > 1:
+        names = (next(iter(members)) for members in subnets.values())
+        yield f"{len(subnets)} networks that do not reach each other: {_listed(names)}."
+
+
+def _line_rates(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
+    """NICs of one index that negotiated another speed than most."""
+    rails: dict[int, list[NetworkPort]] = {}
+    for port, network in zip(ports, findings.networks, strict=True):
+        if network != NO_NETWORK and port.line_rate_gb_per_s > 0:
+            rails.setdefault(port.nic, []).append(port)
+    for members in rails.values():
+        usual, _ = Counter(port.line_rate_gb_per_s for port in members).most_common(1)[0]
+        odd = [port for port in members if port.line_rate_gb_per_s != usual]
+        if odd:
+            names = _listed(f"{port.label} ({port.line_rate_gb_per_s:g})" for port in odd)
+            yield f"Line rate is {usual:g} GB/s on most hosts, but not of {names}."
+
+
+def _against_line_rate(figures: Sequence[ClassFigure]) -> Iterable[str]:
+    alike: dict[tuple[str, float, str], list[float]] = {}
+    for figure in figures:
+        key = figure.link_class
+        if figure.quantity is Quantity.BANDWIDTH and key.line_rate_gb_per_s > 0:
+            share = figure.median / key.line_rate_gb_per_s
+            if not _LIKE_LINE_RATE[0] <= share <= _LIKE_LINE_RATE[1]:
+                group = (key.distance.value, key.line_rate_gb_per_s, key.tool)
+                alike.setdefault(group, []).append(figure.median)
+    for (apart, line_rate, tool), medians in alike.items():
+        middle = statistics.median(medians)
+        where = f" in {len(medians)} networks" if len(medians) > 1 else ""
+        yield (
+            f"Pairs of the {apart} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}{where}: "
+            f"{middle / line_rate:.0%} of the line rate of {line_rate:g} GB/s, all of them alike."
+        )
+
+
+def _slow_ports(ports: Sequence[NetworkPort], slow: Sequence[SlowPort]) -> Iterable[str]:
+    by_port: dict[tuple[Quantity, int], list[SlowPort]] = {}
+    for verdict in slow:
+        by_port.setdefault((verdict.quantity, verdict.port), []).append(verdict)
+    for (quantity, place), verdicts in by_port.items():
+        figure = statistics.median(v.figure for v in verdicts)
+        expected = statistics.median(v.expected for v in verdicts)
+        count = sum(v.measurements for v in verdicts)
+        does = ""
+        if len(verdicts) == 1 and verdicts[0].role is not Role.EITHER:
+            does = f"{verdicts[0].role.value} "
+        once = "" if any(v.repeated for v in verdicts) else ", not measured again"
+        yield (
+            f"{ports[place].label}: {does}{figure:.1f} {_UNIT[quantity]} where its class "
+            f"{'does' if quantity is Quantity.BANDWIDTH else 'has'} {expected:.1f} "
+            f"({count} measurements{once})."
+        )
+
+
+def _slow_links(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
+    racks = findings.groups.racks
+
+    def between(link: SlowLink) -> tuple[Quantity, tuple[str, ...]]:
+        return link.quantity, tuple(sorted((racks[link.pair.client], racks[link.pair.server])))
+
+    counts = Counter(between(link) for link in findings.slow_links)
+    told = set()
+    for link in findings.slow_links:
+        key = between(link)
+        unit, (one, other) = _UNIT[link.quantity], key[1]
+        figures = f"{link.figure:.1f} {unit} instead of {link.expected:.1f}"
+        if one == other or counts[key] < 4:
+            times = f"{link.measurements} measurement{'s' if link.measurements > 1 else ''}"
+            yield (f"The way {_way(ports, link.pair)} is slow, no port alone: {figures} ({times}).")
+        elif key not in told:
+            told.add(key)
+            yield (
+                f"{counts[key]} ways between racks {one} and {other} are slow, no port alone: "
+                f"{figures} for {_way(ports, link.pair)}."
+            )
+
+
+def _silent(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
+    names = {port.host: port.host_name for port in ports}
+    for host in findings.unreachable_hosts:
+        yield f"Host {names[host]} is not reached on any port."
+    for place in findings.unreachable_ports:
+        if ports[place].host not in findings.unreachable_hosts:
+            yield f"{ports[place].label} ({ports[place].address}) is not reached by any peer."
+    if findings.dead_links:
+        ways = _listed(_way(ports, pair) for pair in findings.dead_links)
+        yield f"Nothing comes through between ports that reach others: {ways}."
+
+
+def _recovered(ports: Sequence[NetworkPort], pairs: Sequence[PortPair]) -> Iterable[str]:
+    if pairs:
+        ways = _listed(_way(ports, pair) for pair in pairs)
+        yield f"Out of line at first, fine later, so congestion and no fault: {ways}."
+
+
+def _failures(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
+    for failure in findings.failures:
+        said = f": {failure.detail}" if failure.detail else ""
+        yield f"{failure.tool}: {failure.failure.value} in {failure.count:,} measurements{said}."
+    answered: dict[int, bool] = {}
+    for result in findings.results:
+        failed = result.bandwidth_failure not in (None, Failure.TOOL_MISSING)
+        if result.bandwidth_gb_per_s is not None or (failed and result.latency_us is not None):
+            for place in (result.pair.client, result.pair.server):
+                has = answered.get(place, False) or result.bandwidth_gb_per_s is not None
+                answered[place] = has
+    mute = [ports[place].label for place, has in answered.items() if not has]
+    if mute:
+        yield f"Ports that answer, but whose bandwidth no measurement gave: {_listed(mute)}."

@@ -1,0 +1,206 @@
+"""What is out of line, and whose fault it is.
+
+A figure is judged by its class: below the class's median by more than 15 %, and by more than five
+standard deviations of the class (estimated from its median absolute deviation), it is low. A few
+per cent of noise never get there. One bad port among few spoils half of their pairs, so in a class
+of less than 12 ports the better quartile stands for the median; networks of equal line rate lend
+each other their samples there.
+
+The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a low
+figure by any other measurement in which it did what that one should have done, whoever the partner
+and whichever the class: a port that does 24 GB/s between racks, as all do there, is not cleared of
+24 GB/s inside its rack. A low figure of which both ends are cleared points to what lies between.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from probes.network.port_groups import LinkClass
+from probes.network.results import PortPair
+
+BANDWIDTH_FLOOR = 0.15
+LATENCY_FLOOR = 0.50
+LATENCY_FLOOR_US = 5.0
+_DEVIATIONS = 5.0
+_MOST_SPREAD = 0.5
+"""However much a class scatters, less than half of its bandwidth is low."""
+_MAD_TO_DEVIATION = 1.4826
+"""Standard deviation over median absolute deviation, for normal noise."""
+_ENOUGH_PORTS = 12
+
+
+class Quantity(StrEnum):
+    """What was measured."""
+
+    BANDWIDTH = "bandwidth"
+    LATENCY = "latency"
+
+
+class Role(StrEnum):
+    """What a port does in a measurement."""
+
+    SENDS = "sends"
+    RECEIVES = "receives"
+    EITHER = "either"
+    """For a round trip both are the same."""
+
+
+class End(NamedTuple):
+    """A port in one role."""
+
+    port: int
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One figure of one measurement."""
+
+    pair: PortPair
+    link_class: LinkClass
+    figure: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a class does, and from where on a figure is out of line."""
+
+    figure: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One measurement by its two ends. More score is better, so a latency's is negative."""
+
+    pair: PortPair
+    ends: tuple[End, End]
+    score: float
+    needed: float
+    """Less than this is low."""
+    expected: float
+
+    @property
+    def low(self) -> bool:
+        """Whether it is out of line."""
+        return self.score < self.needed
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Who is suspect, and what every end can do."""
+
+    best: Mapping[End, float]
+    """Best score of every end."""
+    suspects: Mapping[End, tuple[Judged, ...]]
+    """Ends with the low measurements of which they are not cleared."""
+    between: Mapping[PortPair, tuple[Judged, ...]]
+    """Low measurements of which both ends are cleared, by pair."""
+    recovered: tuple[PortPair, ...]
+    """Pairs that were low and are fine at their last try."""
+
+    def alone(self, end: End) -> tuple[Judged, ...]:
+        """Low measurements of a suspect whose other end is cleared: they tell about it alone."""
+        return tuple(
+            item
+            for item in self.suspects.get(end, ())
+            if all(self.clears(other, item) for other in item.ends if other != end)
+        )
+
+    def clears(self, end: End, item: Judged) -> bool:
+        """Whether the end did elsewhere what this measurement should have given."""
+        return self.best.get(end, item.score) >= item.needed
+
+
+def references(samples: Sequence[Sample], quantity: Quantity) -> dict[LinkClass, Reference]:
+    """What each class does when nothing is wrong."""
+    own: dict[LinkClass, list[Sample]] = {}
+    pooled: dict[tuple[str, float, str], list[Sample]] = {}
+    for sample in samples:
+        key = sample.link_class
+        own.setdefault(key, []).append(sample)
+        alike = (key.distance.value, key.line_rate_gb_per_s, key.tool)
+        pooled.setdefault(alike, []).append(sample)
+    lent = {alike: _reference(members, quantity) for alike, members in pooled.items()}
+    return {
+        key: _reference(members, quantity)
+        if _port_count(members) >= _ENOUGH_PORTS
+        else lent[key.distance.value, key.line_rate_gb_per_s, key.tool]
+        for key, members in own.items()
+    }
+
+
+def _port_count(samples: Iterable[Sample]) -> int:
+    return len({port for s in samples for port in (s.pair.client, s.pair.server)})
+
+
+def _reference(samples: Sequence[Sample], quantity: Quantity) -> Reference:
+    figures = sorted(sample.figure for sample in samples)
+    deviation = 0.0
+    if _port_count(samples) >= _ENOUGH_PORTS:
+        middle = statistics.median(figures)
+        deviation = statistics.median(abs(figure - middle) for figure in figures)
+    elif quantity is Quantity.BANDWIDTH:
+        middle = figures[-1 - len(figures) // 4]
+    else:
+        middle = figures[len(figures) // 4]
+    margin = _DEVIATIONS * _MAD_TO_DEVIATION * deviation
+    if quantity is Quantity.LATENCY:
+        return Reference(middle, middle + max(LATENCY_FLOOR_US, LATENCY_FLOOR * middle, margin))
+    margin = min(max(margin, BANDWIDTH_FLOOR * middle), _MOST_SPREAD * middle)
+    return Reference(middle, middle - margin)
+
+
+def judge(
+    samples: Sequence[Sample], expected: Mapping[LinkClass, Reference], quantity: Quantity
+) -> list[Judged]:
+    """Compare every sample with its class."""
+    sign = 1.0 if quantity is Quantity.BANDWIDTH else -1.0
+    roles = (
+        (Role.SENDS, Role.RECEIVES)
+        if quantity is Quantity.BANDWIDTH
+        else (Role.EITHER, Role.EITHER)
+    )
+    return [
+        Judged(
+            pair=sample.pair,
+            ends=(End(sample.pair.client, roles[0]), End(sample.pair.server, roles[1])),
+            score=sign * sample.figure,
+            needed=sign * expected[sample.link_class].limit,
+            expected=expected[sample.link_class].figure,
+        )
+        for sample in samples
+    ]
+
+
+def diagnose(judged: Sequence[Judged]) -> Diagnosis:
+    """Find the ends that no measurement clears; the measurements come in the order of time."""
+    best: dict[End, float] = {}
+    for item in judged:
+        for end in item.ends:
+            best[end] = max(best.get(end, item.score), item.score)
+    suspects: dict[End, list[Judged]] = {}
+    between: dict[PortPair, list[Judged]] = {}
+    recovered: dict[PortPair, None] = {}
+    for item in judged:
+        if not item.low:
+            if between.pop(item.pair, None):
+                recovered[item.pair] = None
+            continue
+        uncleared = [end for end in item.ends if best[end] < item.needed]
+        for end in uncleared:
+            suspects.setdefault(end, []).append(item)
+        if not uncleared:
+            between.setdefault(item.pair, []).append(item)
+            recovered.pop(item.pair, None)
+    return Diagnosis(
+        best=best,
+        suspects={end: tuple(items) for end, items in suspects.items()},
+        between={pair: tuple(items) for pair, items in between.items()},
+        recovered=tuple(recovered),
+    )

@@ -1,0 +1,152 @@
+"""Which ports belong together: subnets, racks, rails, and the networks that routing joins.
+
+A subnet is what the addresses say. A subnet with ports of one host only (every port with a /31 of
+its own, say) tells nothing, so those are taken as one: whoever reaches anybody does so by routing.
+Subnets of two hosts or more are networks of their own until a measurement crosses between them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from probes.network.ports import NetworkPort
+from probes.network.results import PortPair
+
+NO_NETWORK = -1
+
+
+class Distance(StrEnum):
+    """How far two ports of one network are apart."""
+
+    SAME_RACK = "same rack"
+    """Or racks are not known."""
+    OTHER_RACK = "other rack"
+    """Or another subnet of a routed network."""
+    OTHER_RAIL = "other rail"
+    """NICs of different index."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortGroups:
+    """What every port belongs to, by its place in the list of ports."""
+
+    subnets: tuple[str, ...]
+    """Empty for a port that cannot be measured."""
+    racks: tuple[str, ...]
+    """Empty when unknown."""
+    excluded: tuple[tuple[int, str], ...]
+    """Ports that cannot be measured, and why."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LinkClass:
+    """Pairs that should do alike."""
+
+    network: int
+    distance: Distance
+    line_rate_gb_per_s: float
+    """Of the slower port; 0 when unknown."""
+    tool: str
+    """TCP and RDMA do not compare."""
+
+
+def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> PortGroups:
+    """Find subnets and racks.
+
+    Args:
+        ports: all ports of the cluster.
+        rack_prefix_length: bits of the address that tell racks apart where a port's rack is not
+            known otherwise; 0: addresses do not tell.
+    """
+    excluded: dict[int, str] = {}
+    subnets, racks = [], []
+    owner: dict[str, int] = {}
+    for place, port in enumerate(ports):
+        interface = _interface(port)
+        if interface is None:
+            excluded[place] = f"address {port.address!a} cannot be read" if port.address else ""
+        elif (first := owner.setdefault(str(interface.ip), place)) != place:
+            excluded[place] = f"{interface.ip} is the address of {ports[first].label}, too"
+            if ports[first].host != port.host:
+                excluded[first] = f"{interface.ip} is the address of {port.label}, too"
+        subnets.append("" if interface is None else str(interface.network))
+        by_prefix = ""
+        if interface is not None and rack_prefix_length:
+            bits = min(rack_prefix_length, interface.max_prefixlen)
+            by_prefix = str(ipaddress.ip_network((interface.ip, bits), strict=False))
+        racks.append(port.rack or by_prefix)
+    named = ["" if place in excluded else subnet for place, subnet in enumerate(subnets)]
+    return PortGroups(
+        subnets=tuple(_pooled(ports, named)), racks=tuple(racks), excluded=tuple(excluded.items())
+    )
+
+
+def _interface(port: NetworkPort) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
+    try:
+        bits = port.prefix_length or ipaddress.ip_address(port.address).max_prefixlen
+        return ipaddress.ip_interface(f"{port.address}/{bits}")
+    except ValueError:
+        return None
+
+
+def _pooled(ports: Sequence[NetworkPort], subnets: Sequence[str]) -> list[str]:
+    """Subnets, those that only one host is in joined to one per IP version."""
+    hosts: dict[str, set[int]] = {}
+    for port, subnet in zip(ports, subnets, strict=True):
+        hosts.setdefault(subnet, set()).add(port.host)
+    return [
+        subnet if not subnet or len(hosts[subnet]) > 1 else f"routed IPv{6 if ':' in subnet else 4}"
+        for subnet in subnets
+    ]
+
+
+def join_networks(groups: PortGroups, reached: Iterable[PortPair]) -> tuple[int, ...]:
+    """Network of every port: subnets between which a measurement succeeded are one.
+
+    Returns:
+        Numbers from 0 in the order of the ports; `NO_NETWORK` for what cannot be measured.
+    """
+    joined = {subnet: subnet for subnet in groups.subnets}
+
+    def root(subnet: str) -> str:
+        while joined[subnet] != subnet:
+            joined[subnet] = subnet = joined[joined[subnet]]
+        return subnet
+
+    for pair in reached:
+        one, other = root(groups.subnets[pair.client]), root(groups.subnets[pair.server])
+        if one and other:
+            joined[max(one, other)] = min(one, other)
+    numbers: dict[str, int] = {}
+    return tuple(
+        numbers.setdefault(root(subnet), len(numbers)) if subnet else NO_NETWORK
+        for subnet in groups.subnets
+    )
+
+
+def distance(ports: Sequence[NetworkPort], groups: PortGroups, pair: PortPair) -> Distance:
+    """How far the two ports of a pair in one network are apart."""
+    a, b = pair.client, pair.server
+    if ports[a].nic != ports[b].nic:
+        return Distance.OTHER_RAIL
+    if groups.racks[a] != groups.racks[b] or groups.subnets[a] != groups.subnets[b]:
+        return Distance.OTHER_RACK
+    return Distance.SAME_RACK
+
+
+def link_class(
+    ports: Sequence[NetworkPort],
+    groups: PortGroups,
+    networks: Sequence[int],
+    pair: PortPair,
+    tool: str,
+) -> LinkClass | None:
+    """Class of a measured pair; None between two networks."""
+    network = networks[pair.client]
+    if network != networks[pair.server] or network == NO_NETWORK:
+        return None
+    rates = (ports[pair.client].line_rate_gb_per_s, ports[pair.server].line_rate_gb_per_s)
+    return LinkClass(network, distance(ports, groups, pair), min(rates), tool)

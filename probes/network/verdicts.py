@@ -1,0 +1,235 @@
+"""From measurements to findings: which ports are slow, which ways, who does not answer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from probes.network.finding_notes import notes_of
+from probes.network.findings import ClassFigure, Findings, SlowLink, SlowPort, ToolFailure
+from probes.network.outliers import (
+    Diagnosis,
+    End,
+    Judged,
+    Quantity,
+    Role,
+    Sample,
+    diagnose,
+    judge,
+    references,
+)
+from probes.network.port_groups import NO_NETWORK, LinkClass, PortGroups, link_class
+from probes.network.ports import NetworkPort
+from probes.network.results import Failure, PairResult, PortPair
+
+_PEERS_TO_BLAME = 2
+"""A port is slow when it is slow with so many ports that are fine; with one it may be the way."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that was measured, and what was asked."""
+
+    ports: tuple[NetworkPort, ...]
+    groups: PortGroups
+    networks: tuple[int, ...]
+    results: tuple[PairResult, ...]
+    suspected: frozenset[int]
+    """Ports that were suspect at any time."""
+    repeated: frozenset[PortPair]
+    rounds: int
+    notes: tuple[str, ...]
+    """Made while planning."""
+
+
+def is_reached(result: PairResult) -> bool:
+    """Whether anything came through."""
+    return result.bandwidth_gb_per_s is not None or result.latency_us is not None
+
+
+def _is_dead(result: PairResult) -> bool:
+    """Nothing came through, and not for want of a tool or because the answer is filtered."""
+    failures = {result.bandwidth_failure, result.latency_failure}
+    return not is_reached(result) and bool(failures & {Failure.UNREACHABLE, Failure.TIMEOUT})
+
+
+def samples_of(
+    ports: Sequence[NetworkPort],
+    groups: PortGroups,
+    networks: Sequence[int],
+    results: Sequence[PairResult],
+    quantity: Quantity,
+) -> list[Sample]:
+    """Figures of one quantity with their classes, in the order of the results."""
+    samples = []
+    for result in results:
+        figure, tool = result.bandwidth_gb_per_s, result.bandwidth_by
+        if quantity is Quantity.LATENCY:
+            figure, tool = result.latency_us, result.latency_by
+        kind = link_class(ports, groups, networks, result.pair, tool)
+        if figure is not None and kind is not None:
+            samples.append(Sample(result.pair, kind, figure))
+    return samples
+
+
+def diagnose_figures(samples: Sequence[Sample], quantity: Quantity) -> Diagnosis:
+    """Judge every sample by its class, and every end by its samples."""
+    return diagnose(judge(samples, references(samples, quantity), quantity))
+
+
+def diagnose_reach(networks: Sequence[int], results: Sequence[PairResult]) -> Diagnosis:
+    """The same for whether anything comes through at all inside a network."""
+    judged = []
+    for result in results:
+        client, server = result.pair.client, result.pair.server
+        inside = networks[client] == networks[server] != NO_NETWORK
+        if inside and (is_reached(result) or _is_dead(result)):
+            ends = (End(client, Role.EITHER), End(server, Role.EITHER))
+            judged.append(Judged(result.pair, ends, float(is_reached(result)), 1.0, 1.0))
+    return diagnose(judged)
+
+
+def conclude(evidence: Evidence) -> Findings:
+    """Verdicts, class figures without what is out of line, and notes."""
+    reach = diagnose_reach(evidence.networks, evidence.results)
+    figures: list[ClassFigure] = []
+    slow_ports: list[SlowPort] = []
+    slow_links: list[SlowLink] = []
+    recovered = dict.fromkeys(reach.recovered)
+    for quantity in Quantity:
+        samples = samples_of(
+            evidence.ports, evidence.groups, evidence.networks, evidence.results, quantity
+        )
+        found = diagnose_figures(samples, quantity)
+        blamed = _slow_ports(found, quantity, evidence.repeated)
+        links, transient = _slow_links(found, quantity, {p.port for p in blamed}, evidence)
+        figures += _class_figures(samples, found, quantity)
+        slow_ports += blamed
+        slow_links += links
+        recovered.update(dict.fromkeys([*found.recovered, *transient]))
+    unreachable = tuple(sorted(end.port for end in reach.suspects))
+    measured = {p for result in evidence.results for p in (result.pair.client, result.pair.server)}
+    findings = Findings(
+        groups=evidence.groups,
+        networks=evidence.networks,
+        results=evidence.results,
+        rounds=evidence.rounds,
+        figures=tuple(figures),
+        slow_ports=tuple(slow_ports),
+        slow_links=tuple(slow_links),
+        dead_links=tuple(reach.between),
+        unreachable_ports=unreachable,
+        unreachable_hosts=_silent_hosts(evidence.ports, measured, set(unreachable)),
+        unmeasured_ports=tuple(i for i in range(len(evidence.ports)) if i not in measured),
+        recovered=tuple(recovered),
+        failures=_failures(evidence),
+        notes=(),
+    )
+    return notes_of(evidence.ports, findings, evidence.notes)
+
+
+def _slow_ports(
+    found: Diagnosis, quantity: Quantity, repeated: Collection[PortPair]
+) -> list[SlowPort]:
+    by_port: dict[int, list[End]] = {}
+    for end in found.suspects:
+        by_port.setdefault(end.port, []).append(end)
+    slow = []
+    for port, ends in sorted(by_port.items()):
+        alone = {end: items for end in ends if (items := found.alone(end))}
+        peers = {e.port for items in alone.values() for item in items for e in item.ends} - {port}
+        if len(peers) < _PEERS_TO_BLAME:
+            continue
+        for end, items in alone.items():
+            slow.append(
+                SlowPort(
+                    port=port,
+                    role=end.role,
+                    quantity=quantity,
+                    figure=statistics.median(abs(item.score) for item in items),
+                    expected=statistics.median(item.expected for item in items),
+                    measurements=len(items),
+                    repeated=any(item.pair in repeated for item in items),
+                )
+            )
+    return slow
+
+
+def _slow_links(
+    found: Diagnosis, quantity: Quantity, blamed: Collection[int], evidence: Evidence
+) -> tuple[list[SlowLink], list[PortPair]]:
+    """Ways that are low for no port's fault, and those that only seemed so."""
+    low = dict(found.between)
+    for items in found.suspects.values():
+        for item in items:
+            if not blamed & {end.port for end in item.ends}:
+                low.setdefault(item.pair, tuple(i for i in items if i.pair == item.pair))
+    links, transient = [], []
+    for pair, items in low.items():
+        ends = {pair.client, pair.server}
+        cleared = pair in found.between and bool(ends & evidence.suspected)
+        if cleared and pair not in evidence.repeated:
+            # A port was low everywhere and then was not: what it did before counts no more.
+            transient.append(pair)
+            continue
+        links.append(
+            SlowLink(
+                pair=pair,
+                quantity=quantity,
+                figure=statistics.median(abs(item.score) for item in items),
+                expected=items[0].expected,
+                measurements=len(items),
+            )
+        )
+    return links, transient
+
+
+def _class_figures(
+    samples: Sequence[Sample], found: Diagnosis, quantity: Quantity
+) -> list[ClassFigure]:
+    out_of_line = {
+        (item.pair, abs(item.score))
+        for items in (*found.suspects.values(), *found.between.values())
+        for item in items
+    }
+    members: dict[LinkClass, list[float]] = {}
+    for sample in samples:
+        if (sample.pair, sample.figure) not in out_of_line:
+            members.setdefault(sample.link_class, []).append(sample.figure)
+    return [
+        ClassFigure(kind, quantity, statistics.median(values), _spread(values), len(values))
+        for kind, values in sorted(members.items())
+    ]
+
+
+def _spread(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive")
+    return (upper - lower) / middle
+
+
+def _silent_hosts(
+    ports: Sequence[NetworkPort], measured: Collection[int], unreachable: Collection[int]
+) -> tuple[int, ...]:
+    asked = {ports[place].host for place in measured}
+    answered = {ports[place].host for place in measured if place not in unreachable}
+    return tuple(sorted(asked - answered))
+
+
+def _failures(evidence: Evidence) -> tuple[ToolFailure, ...]:
+    found: dict[tuple[str, Failure], list[str]] = {}
+    for result in evidence.results:
+        if evidence.networks[result.pair.client] != evidence.networks[result.pair.server]:
+            continue
+        for tool, failure in (
+            (result.bandwidth_by or "bandwidth", result.bandwidth_failure),
+            (result.latency_by or "latency", result.latency_failure),
+        ):
+            if failure is not None:
+                found.setdefault((tool, failure), []).append(result.detail)
+    return tuple(
+        ToolFailure(tool, failure, len(details), details[0])
+        for (tool, failure), details in sorted(found.items())
+    )
