@@ -109,8 +109,9 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
     notes = []
     gpus = sorted((c for c in columns if _GPU.fullmatch(c)), key=lambda name: int(name[3:]))
     affinity = {gpu: told for gpu in gpus if (told := _affinity(rows[gpu][1]))}
-    last = next(reversed(rows))
-    if end == len(lines) and not text.endswith("\n") and affinity.pop(last, ""):
+    last = list(rows)[-1]
+    if end == len(lines) and not text.endswith("\n") and last in gpus:
+        affinity.pop(last, None)
         notes.append(
             f"The text ends in the row of {last}: its affinity may be cut, so is not used."
         )
@@ -182,7 +183,7 @@ def _rows(words: list[_Word], columns: list[str], source: str) -> dict[str, _Row
         if word.text in columns and following.text not in (*columns, "CPU")
     ]
     rows: dict[str, _Row] = {}
-    for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(words)]):
         row, mine = words[start], words[start + 1 : end]
         if row.text in rows:
             raise MachineFileError(f"{source}:{row.line}: a second row {row.text}")

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from probes.errors import MachineFileError
+from probes.pci.address import address_key, is_address, root_of
 from probes.pci.hwloc_objects import (
     COMMAND,
     attribute_bits,
@@ -30,7 +31,6 @@ from probes.pci.inventory import (
 )
 from probes.xml_tree import XmlElement
 
-_BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):[0-9a-f]{2}\.[0-7]")
 _TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-[0-9a-f]{2}\]")
 _MAX_FUNCTIONS = 65_536
@@ -75,18 +75,13 @@ def parse_hwloc_xml(text: str, source: str) -> PciInventory:
             infos = infos_of(element) | infos
     return PciInventory(
         source=source,
-        functions=tuple(sorted(reader.functions.values(), key=lambda f: _order(f.address))),
-        ports=tuple(sorted(reader.ports, key=lambda p: (_order(p.function or ""), p.name))),
+        functions=tuple(sorted(reader.functions.values(), key=lambda f: address_key(f.address))),
+        ports=tuple(sorted(reader.ports, key=lambda p: (address_key(p.function or ""), p.name))),
         numa_nodes=reader.numa_nodes,
         cpu=_cpu(infos),
         gaps=tuple(_gaps(reader, root, source)),
         hostname=infos.get("HostName", ""),
     )
-
-
-def _order(address: str) -> tuple[int, str]:
-    domain, rest = address.split(":", 1)
-    return int(domain, 16), rest
 
 
 class _Reader:
@@ -144,8 +139,7 @@ class _Reader:
 
     def function(self, element: XmlElement, place: _Place) -> PciFunction:
         address = element.attributes.get("pci_busid", "").lower()
-        bus = _BUS_ID.fullmatch(address)
-        if bus is None:
+        if not is_address(address):
             raise self.error(element, f"pci_busid={address!a:.40}; bus ids look like 0000:3b:00.0")
         if len(self.functions) >= _MAX_FUNCTIONS:
             raise self.error(element, f"more than {_MAX_FUNCTIONS:,} PCI functions")
@@ -156,7 +150,7 @@ class _Reader:
             code = 0x0680 if element.attributes.get("subtype") == "NVSwitch" else code
         return PciFunction(
             address=address,
-            root=place.root or f"pci{bus[1]}:{bus[2]}",
+            root=place.root or root_of(address),
             parent=place.bridge.address if place.bridge else None,
             class_code=code << 8 if code or vendor else None,
             vendor=vendor or None,
@@ -242,7 +236,7 @@ def _gaps(reader: _Reader, root: XmlElement, source: str) -> list[Gap]:
         gaps.append("hwloc tells no speeds of network ports; a probe on the host does")
     spoken = {port.function for port in reader.ports}
     silent = [f.address for f in reader.functions.values() if _is_nic(f)]
-    silent = sorted(set(silent).difference(spoken), key=_order)
+    silent = sorted(set(silent).difference(spoken), key=address_key)
     if silent:
         gaps.append(f"network functions without an interface, left out: {_some(silent)}")
     if any(e.attributes.get("name") == "XGMIBandwidth" for e in root.children):

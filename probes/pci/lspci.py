@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from probes.errors import MachineFileError
+from probes.pci.address import address_key
 from probes.pci.inventory import (
     BarRange,
     Gap,
@@ -26,7 +27,7 @@ from probes.pci.lspci_tree import BusTree
 
 COMMAND = "lspci -vvv -nn -D (as root)"
 
-HEADER = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7]) (\S.*)", re.I)
+HEADER = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7]) (\S.*)", re.I)
 """First line of a function: `0000:3b:00.0 3D controller [0302]: NVIDIA ...`."""
 TREE_LINE = re.compile(r"[\s|+\\-]*-\[[0-9a-f]{4,8}:[0-9a-f]{2}")
 """First lines of `lspci -t`."""
@@ -81,7 +82,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
     )
     by_address = {entry.address: entry for entry in entries}
     functions = []
-    for entry in sorted(entries, key=lambda e: _sort_key(e.address)):
+    for entry in sorted(entries, key=lambda e: address_key(e.address)):
         parent = tree.parent.get(entry.address)
         functions.append(_function(entry, parent, tree, classes, by_address))
     if verbose:
@@ -130,11 +131,6 @@ def _entries(text: str, source: str) -> list[_Entry]:
 def _address(header: re.Match[str]) -> str:
     domain, bus, device, function = header.group(1, 2, 3, 4)
     return f"{domain or '0000'}:{bus}:{device}.{function}".lower()
-
-
-def _sort_key(address: str) -> tuple[int, str]:
-    domain, rest = address.split(":", 1)
-    return int(domain, 16), rest
 
 
 def _read_detail(entry: _Entry, line: str) -> None:
@@ -275,9 +271,7 @@ def _cut(text: str, entries: list[_Entry], source: str, *, verbose: bool) -> lis
     lines = text.splitlines()
     ended = text.endswith("\n") and (not verbose or not lines[-1].strip())
     last = entries[-1].address
-    return (
-        [] if ended else [Gap(source, f"the text ends inside {last}: it may have been cut there")]
-    )
+    return [] if ended else [Gap(source, f"the text ends inside {last}: it may be cut there")]
 
 
 def _some(items: list[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from probes.pci.address import root_of
 from probes.pci.inventory import Gap
 
 _Bus = tuple[str, int]
@@ -51,8 +52,7 @@ class BusTree:
         """The root bus that a function hangs below: `pci0000:15`."""
         while (bridge := self.parent.get(address)) is not None:
             address = bridge
-        domain, bus = _bus(address)
-        return f"pci{domain}:{bus:02x}"
+        return root_of(address)
 
     def _add(self, address: str, secondary: int, subordinate: int) -> None:
         domain, bus = _bus(address)
