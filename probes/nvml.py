@@ -7,6 +7,7 @@ GPU is another machine than the one that NCCL jobs of whole GPUs run on.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +18,8 @@ from probes.cuda_visible import VARIABLE, visible_gpus
 from probes.errors import MigEnabledError
 from probes.nccl_xml_records import GpuRecord
 from probes.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
-from probes.nvml_links import GpuLinks, pci_address, read_links
+from probes.nvml_links import HIDDEN, GpuLinks, pci_address, read_links
+from probes.pci.address import address_key
 from probes.pci.inventory import Gap, PcieLink
 
 _GT_PER_S = (0.0, 2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
@@ -26,6 +28,7 @@ _BY_DESIGN = (
     "right for parts sold with fewer NVLinks or without bridges; else see whether "
     "nvidia-fabricmanager runs"
 )
+_MOST_PAIRS = 8
 _T = TypeVar("_T")
 
 
@@ -108,11 +111,11 @@ def _read(nvml: NvmlCalls, environment: Mapping[str, str], classes: Mapping[str,
     for index in range(nvml.gpu_count()):
         with _naming(index, gaps):
             found.append(_gpu(nvml, index, classes, gaps))
-    found.sort(key=lambda seen: _sort_key(seen.gpu.address))
+    found.sort(key=lambda seen: address_key(seen.gpu.address))
     visible = _visible(found, environment, gaps)
     for seen in visible:
         _refuse_mig(seen)
-    gaps += _links_down(visible)
+    gaps += [*_links_down(visible), *_no_access(nvml, visible)]
     numbered = [
         replace(seen.gpu, record=replace(seen.gpu.record, dev=dev, rank=dev))
         for dev, seen in enumerate(visible)
@@ -127,6 +130,8 @@ def _gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: list[Gap
         address = pci_address(nvml.pci_address(index))
     except ValueError as error:
         raise NvmlCallError(NvmlFault.OTHER, str(error)) from error
+    if address == HIDDEN:
+        raise NvmlCallError(NvmlFault.OTHER, "its PCI address is hidden")
     capability = nvml.compute_capability(index)
     links = read_links(nvml, index, capability, classes)
     name = _optional(lambda: nvml.name(index), "")
@@ -141,12 +146,6 @@ def _gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: list[Gap
     record = GpuRecord(None, None, capability, links.records)
     gpu = NvmlGpu(index, address, name, uuid, memory_bytes, PcieLink(gt_per_s, width), record)
     return _Seen(gpu, links, _optional(lambda: nvml.mig_mode(index), (False, False)))
-
-
-def _sort_key(address: str) -> tuple[int, str]:
-    """By domain, bus, device: domains may have more than four digits."""
-    domain, _, rest = address.partition(":")
-    return int(domain, 16), rest
 
 
 def _visible(found: list[_Seen], environment: Mapping[str, str], gaps: list[Gap]) -> list[_Seen]:
@@ -205,6 +204,19 @@ def _links_down(visible: list[_Seen]) -> Iterator[Gap]:
         )
         what = f"{_count_down(seen.links)}; {remedy if seen.links.up else _BY_DESIGN}"
         yield Gap(f"GPU {seen.gpu.index} ({seen.gpu.address})", what)
+
+
+def _no_access(nvml: NvmlCalls, visible: list[_Seen]) -> Iterator[Gap]:
+    """Pairs that NVML says must go through the host's memory."""
+    apart = []
+    for one, other in itertools.combinations([seen.gpu.index for seen in visible], 2):
+        with suppress(NvmlCallError):
+            if not nvml.may_access(one, other):
+                apart.append(f"{one}-{other}")
+    if apart:
+        pairs = ", ".join(apart[:_MOST_PAIRS]) + (", ..." if len(apart) > _MOST_PAIRS else "")
+        what = "no direct access (P2P), traffic goes through the host; see `nvidia-smi topo -p2p w`"
+        yield Gap(f"GPUs {pairs}", what)
 
 
 def _count_down(links: GpuLinks) -> str:

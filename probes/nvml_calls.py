@@ -147,6 +147,13 @@ class NvmlCalls:
         return int(generation), int(pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
 
     @_faults()
+    def may_access(self, gpu: int, other: int) -> bool:
+        """Whether a GPU may write to the other's memory directly."""
+        pair = self._handle(gpu), self._handle(other)
+        status = pynvml.nvmlDeviceGetP2PStatus(*pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
+        return bool(status == pynvml.NVML_P2P_STATUS_OK)
+
+    @_faults()
     def link_carries_p2p(self, gpu: int, link: int) -> bool:
         """Whether the NVLink is made for traffic between GPUs."""
         capability = pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED

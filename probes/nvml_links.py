@@ -6,19 +6,18 @@ that should be up and are not are kept count of, because NCCL passes over them i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from probes.nccl_xml_records import GpuLinkRecord
 from probes.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault, RemoteType
+from probes.pci.address import is_address
 
 HIDDEN = "fffffff:ff:ff.0"
 """How NCCL writes the address of an NVSwitch that the machine does not show."""
 _SWITCH_CLASS = "068000"
 _CPU_CLASS = "068001"
 _GPU_CLASS = "030200"
-_HIGHEST_DOMAIN = 0xFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,13 @@ def pci_address(nvml_address: str) -> str:
     Raises:
         ValueError: it is no PCI address.
     """
-    parts = re.fullmatch(
-        r"([0-9a-f]{1,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", nvml_address.strip().lower()
-    )
-    if parts is None:
-        raise ValueError(f"{nvml_address!a:.40} is no PCI address")
-    domain = int(parts[1], 16)
-    if domain >= _HIGHEST_DOMAIN:
+    domain, _, place = nvml_address.strip().lower().partition(":")
+    if domain in {"fffffff", "ffffffff"}:
         return HIDDEN
-    return f"{domain:04x}:{parts[2]}:{parts[3]}.{parts[4]}"
+    address = f"{domain.lstrip('0').zfill(4)}:{place}"
+    if not is_address(address):
+        raise ValueError(f"{nvml_address!a:.40} is no PCI address")
+    return address
 
 
 def read_links(nvml: NvmlCalls, gpu: int, capability: int, classes: Mapping[str, str]) -> GpuLinks:

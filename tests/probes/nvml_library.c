@@ -90,6 +90,12 @@ int nvmlDeviceGetMigMode(int *gpu, unsigned *now, unsigned *pending) {
     *now = *pending = *gpu == 1 && scene("mig");
     return SUCCESS;
 }
+int nvmlDeviceGetP2PStatus(int *gpu, int *other, int what, int *status) {
+    (void)gpu;
+    (void)other;
+    *status = what == 1 && scene("apart") ? 1 : 0;
+    return SUCCESS;
+}
 int nvmlDeviceGetMaxPcieLinkGeneration(int *gpu, unsigned *generation) {
     (void)gpu;
     *generation = 5;

@@ -82,6 +82,9 @@ class RecordedNvml(NvmlCalls):
         generation, width = self._of(gpu, "pcie")
         return generation, width
 
+    def may_access(self, gpu: int, other: int) -> bool:
+        return self._answer(self.recording.get("apart")) != [gpu, other]
+
     def link_carries_p2p(self, gpu: int, link: int) -> bool:
         return self._of_link(gpu, link, "p2p")
 

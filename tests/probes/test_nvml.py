@@ -195,6 +195,16 @@ def test_unlike_gpus_are_numbered_by_address_and_that_is_said() -> None:
     assert read(recording, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).gaps == ()
 
 
+def test_gpus_without_direct_access_are_named() -> None:
+    assert sentences(read(session() | {"apart": [1, 3]})) == [
+        (
+            "GPUs 1-3: no direct access (P2P), traffic goes through the host; see `nvidia-smi topo "
+            "-p2p w`."
+        )
+    ]
+    assert sentences(read(session() | {"apart": {"fault": "absent"}})) == []
+
+
 UUIDS = ["GPU-a1", "GPU-a2", "GPU-b"]
 
 
@@ -355,6 +365,7 @@ def test_a_real_library_is_read_through_ctypes(library: Path) -> None:
     ("scene", "gpus", "said"),
     [
         ("down", 2, "link 7 is down: 17 of 18 links"),
+        ("apart", 2, "no direct access (P2P)"),
         ("lost", 1, "left out, NVML says 'GPU is lost'"),
         ("mismatch", 0, "driver and library are of different versions"),
     ],
