@@ -32,7 +32,7 @@ def unattached_nets(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[tuple
     for cpu in cpus:
         nets = []
         for net in cpu.nets:
-            if is_pseudo(net.name):
+            if not net.is_port and is_pseudo(net.name):
                 pseudo.append(net.name)
             elif (cpu.host, net.name) in seen:
                 repeated.append(net.name)

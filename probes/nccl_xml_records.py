@@ -54,6 +54,8 @@ class NetRecord:
     name: str
     dev: int | None
     speed_mbps: int | None
+    is_port: bool = False
+    """Known to be a port, whatever it is called."""
 
 
 @dataclass(frozen=True, slots=True)

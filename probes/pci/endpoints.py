@@ -1,0 +1,145 @@
+"""Which PCI functions and ports of an inventory count as GPUs and NICs: `endpoints`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from probes.nccl_xml_nics import shortened
+from probes.nccl_xml_records import GpuRecord, NetRecord
+from probes.pci.address import address_key
+from probes.pci.inventory import NicPort, PciFunction, PciInventory
+from probes.pci.ports import natural_key
+
+_GPU_VENDORS = frozenset({0x10DE, 0x1002})
+"""NVIDIA, AMD."""
+_VIRTIO_VENDOR = 0x1AF4
+_INTEL = 0x8086
+_COPROCESSOR, _ACCELERATOR, _INFINIBAND = 0x0B40, 0x1200, 0x0207
+"""Base class and subclass, PCI Code and ID Assignment Specification 1.11."""
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """What becomes devices, by PCI address."""
+
+    gpus: dict[str, GpuRecord | None]
+    nets: dict[str, tuple[NetRecord, ...]]
+    unplaced: tuple[NetRecord, ...]
+    """Ports that sit at no PCI device."""
+
+
+def endpoints(
+    inventory: PciInventory, told: Mapping[str, GpuRecord], notes: list[str]
+) -> Endpoints:
+    """Choose, and say in the notes what was left out or assumed.
+
+    Args:
+        inventory: of the host.
+        told: what the driver says of the GPUs, by PCI address.
+        notes: sentences are added here.
+    """
+    nets, unplaced = _nets(inventory, notes)
+    return Endpoints(_gpus(inventory, told, notes), nets, unplaced)
+
+
+def _gpus(
+    inventory: PciInventory, told: Mapping[str, GpuRecord], notes: list[str]
+) -> dict[str, GpuRecord | None]:
+    """GPUs by address: those that NVML names, else those of a GPU's class."""
+    by_class = [function.address for function in inventory.functions if _is_gpu(function)]
+    if told:
+        hidden = [address for address in by_class if address not in told]
+        if hidden:
+            notes.append(
+                f"GPUs that the driver does not show to this process were left out: "
+                f"{shortened(hidden)}."
+            )
+        return {address: told[address] for address in sorted(told, key=address_key)}
+    if by_class:
+        notes.append("No GPU says what it is linked to (no NVML): NVLinks are not known.")
+        return dict.fromkeys(by_class)
+    others = [function.address for function in inventory.functions if _is_accelerator(function)]
+    if others:
+        notes.append(
+            "Processing accelerators that are no GPUs of NVIDIA or AMD are taken as GPUs; links "
+            f"between them beside PCIe are not known: {shortened(others)}."
+        )
+    return {
+        address: GpuRecord(dev=number, rank=None, compute_capability=0, links=())
+        for number, address in enumerate(others)
+    }
+
+
+def _is_gpu(function: PciFunction) -> bool:
+    code = (function.class_code or 0) >> 8
+    is_display = code >> 8 == 0x03 or code == _ACCELERATOR
+    return is_display and function.vendor in _GPU_VENDORS
+
+
+def _is_accelerator(function: PciFunction) -> bool:
+    """Intel's co-processors compress and encrypt (QuickAssist); they take part in no collective."""
+    code = (function.class_code or 0) >> 8
+    return code in {_COPROCESSOR, _ACCELERATOR} and function.vendor != _INTEL
+
+
+def _nets(
+    inventory: PciInventory, notes: list[str]
+) -> tuple[dict[str, tuple[NetRecord, ...]], tuple[NetRecord, ...]]:
+    """Ports by address of their function, numbered in the order of their names, and the rest."""
+    ports = _used_ports(inventory, notes)
+    nets: dict[str, tuple[NetRecord, ...]] = {}
+    unplaced: list[NetRecord] = []
+    ordered = sorted(ports, key=lambda port: (natural_key(port.name), port.rdma_port))
+    for number, port in enumerate(ordered):
+        mbps = None if port.speed_gbit_per_s is None else round(port.speed_gbit_per_s * 1000)
+        net = NetRecord(port.name, number, mbps, is_port=True)
+        function = inventory.by_address.get(port.function or "")
+        # NCCL 2.30 hangs a port whose own bus is not PCI (virtio, USB) on the first CPU.
+        if function is None or (function.vendor == _VIRTIO_VENDOR and not port.rdma_device):
+            unplaced.append(net)
+        else:
+            nets[function.address] = (*nets.get(function.address, ()), net)
+    silent = _silent_controllers(inventory)
+    for number, address in enumerate(silent, start=len(ordered)):
+        nets[address] = (NetRecord(f"nic@{address}", number, None, is_port=True),)
+    if silent:
+        notes.append(
+            "Network controllers that show no port (no driver, or a snapshot without class/"
+            f"infiniband) are taken as NICs of one port each: {shortened(silent)}."
+        )
+    return nets, tuple(unplaced)
+
+
+def _used_ports(inventory: PciInventory, notes: list[str]) -> list[NicPort]:
+    """Active ports; where RDMA devices have some, NCCL uses no plain interface beside them."""
+    active = [port for port in inventory.ports if port.active]
+    down = [f"{_label(port)} ({port.state})" for port in inventory.ports if not port.active]
+    if down:
+        notes.append(f"Network ports that are not up were left out: {shortened(down)}.")
+    rdma = [port for port in active if port.rdma_device]
+    plain = [port.name for port in active if not port.rdma_device]
+    if rdma and plain:
+        notes.append(
+            "Interfaces beside RDMA devices were left out, because NCCL uses RDMA where it can: "
+            f"{shortened(plain)}."
+        )
+    return rdma or active
+
+
+def _label(port: NicPort) -> str:
+    return f"{port.name}:{port.rdma_port}" if port.rdma_port > 1 else port.name
+
+
+def _silent_controllers(inventory: PciInventory) -> list[str]:
+    """Controllers without a port: InfiniBand's, or all where the host shows no port at all.
+
+    Ethernet controllers beside others that show a port are unused: switched off or given away.
+    """
+    known = {port.function for port in inventory.ports}
+    wanted = {_INFINIBAND} if inventory.ports else set(range(0x0200, 0x0300))
+    return [
+        function.address
+        for function in inventory.functions
+        if (function.class_code or 0) >> 8 in wanted and function.address not in known
+    ]

@@ -1,0 +1,208 @@
+"""`host_topology`: an inventory as the machine that NCCL would see in its place.
+
+NCCL 2.30 src/graph/xml.cc (ncclTopoGetXmlFromSys) walks from every GPU and NIC two bridges up at a
+time: a switch is its upstream port; downstream ports and root ports vanish; a CPU is a NUMA node.
+The records made here collapse alike, so that a machine has one fingerprint whether it was looked at
+here or NCCL dumped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from probes.assembly import assemble
+from probes.nccl_xml_nics import shortened
+from probes.nccl_xml_records import CpuRecord, GpuRecord, PciRecord
+from probes.pci.address import address_key
+from probes.pci.endpoints import Endpoints, endpoints
+from probes.pci.inventory import Gap, PcieLink, PciFunction, PciInventory
+from probes.pci.relation import bridges_above, numa_node_of
+from probes.topology import Topology
+
+_MAX_NOTED_GAPS = 50
+
+SILENT_TREE = (
+    "The PCI tree is silent about which NIC is close to which GPU: every device sits in a domain "
+    "of its own or straight on the root bus, as virtual machines show them; let a measurement "
+    "decide, or give the topology file that the cloud supplies for NCCL_TOPO_FILE."
+)
+"""The note of a machine whose tree tells nothing; see `is_tree_silent`."""
+
+
+def host_topology(
+    inventory: PciInventory, name: str, gpus: Mapping[str, GpuRecord] | None = None
+) -> Topology:
+    """The machine, with everything that could not be learnt in its notes.
+
+    Args:
+        inventory: of the host.
+        name: of the topology.
+        gpus: what the driver says of the GPUs, by PCI address; without any, they are known by
+            class.
+
+    Raises:
+        InvalidTopologyError: the machine cannot exist.
+    """
+    records, notes = _records(inventory, gpus or {})
+    topology = assemble(records, name, inventory.source, [*notes, *gap_notes(inventory.gaps)])
+    return replace(topology, hosts=(inventory.hostname,)) if inventory.hostname else topology
+
+
+def cpu_records(
+    inventory: PciInventory, gpus: Mapping[str, GpuRecord] | None = None
+) -> tuple[CpuRecord, ...]:
+    """The NUMA nodes that hold a GPU or a NIC, with the PCI trees below; arguments as above."""
+    return _records(inventory, gpus or {})[0]
+
+
+def gap_notes(gaps: Iterable[Gap]) -> list[str]:
+    """One sentence for all places that miss the same."""
+    places: dict[str, list[str]] = {}
+    for gap in gaps:
+        places.setdefault(gap.what, []).append(gap.where)
+    notes = [
+        Gap(where[0] if len(where) == 1 else shortened(where), what).sentence()
+        for what, where in places.items()
+    ]
+    more = len(notes) - _MAX_NOTED_GAPS
+    return [*notes[:_MAX_NOTED_GAPS], f"{more} more gaps of this kind."] if more > 0 else notes
+
+
+def is_tree_silent(functions: Iterable[PciFunction]) -> bool:
+    """Whether the tree says nothing about which of these devices are close, as in many VMs.
+
+    So it is when each sits in a domain of its own, or all of them straight on root buses: one for
+    all, or one for each.
+    """
+    devices = list(functions)
+    if len(devices) < 2:
+        return False
+    roots = {device.root for device in devices}
+    if all(device.parent is None for device in devices):
+        return len(roots) in {1, len(devices)}
+    domains = {address_key(device.address)[0] for device in devices}
+    nodes = {device.numa_node for device in devices}
+    return len(domains) == len(devices) and len(nodes) == 1
+
+
+@dataclass(slots=True)
+class _Node:
+    """A PCI record while its children are collected."""
+
+    function: PciFunction
+    children: set[str] = field(default_factory=set)
+
+
+def _records(
+    inventory: PciInventory, gpus: Mapping[str, GpuRecord]
+) -> tuple[tuple[CpuRecord, ...], list[str]]:
+    notes: list[str] = []
+    host = endpoints(inventory, gpus, notes)
+    tops, nodes = _collapsed(inventory, host)
+    by_numa: dict[int, list[str]] = {}
+    for address in sorted(tops, key=address_key):
+        by_numa.setdefault(_numa_of_tree(inventory, address, nodes), []).append(address)
+    first = _first_cpu(inventory, host, by_numa)
+    records = tuple(
+        CpuRecord(
+            host="",
+            arch=inventory.cpu.arch,
+            vendor=inventory.cpu.vendor,
+            family=inventory.cpu.family,
+            model=inventory.cpu.model,
+            pcis=tuple(_pci_record(address, nodes, host) for address in by_numa.get(number, ())),
+            nets=host.unplaced if number == first else (),
+        )
+        for number in sorted({first, *by_numa})
+    )
+    _note_places(inventory, host, by_numa, notes)
+    return records, notes
+
+
+def _collapsed(inventory: PciInventory, host: Endpoints) -> tuple[list[str], dict[str, _Node]]:
+    """Addresses right below a CPU, and everything between them and the GPUs and NICs."""
+    tops: dict[str, None] = {}
+    nodes: dict[str, _Node] = {}
+    for address in sorted({*host.gpus, *host.nets}, key=address_key):
+        function = inventory.by_address.get(address) or PciFunction(address, root="")
+        below = nodes.setdefault(address, _Node(function))
+        for bridge in bridges_above(inventory, function)[1::2]:
+            node = nodes.setdefault(bridge.address, _Node(bridge))
+            node.children.add(below.function.address)
+            below = node
+        tops[below.function.address] = None
+    return list(tops), nodes
+
+
+def _numa_of_tree(inventory: PciInventory, top: str, nodes: Mapping[str, _Node]) -> int:
+    """NUMA node of what sits right below a CPU, else of the first device below; -1: not told."""
+    number = numa_node_of(inventory, nodes[top].function)
+    if number is not None:
+        return number
+    below = (_numa_of_tree(inventory, child, nodes) for child in _ordered(nodes[top].children))
+    return next((number for number in below if number >= 0), -1)
+
+
+def _ordered(addresses: Iterable[str]) -> list[str]:
+    return sorted(addresses, key=address_key)
+
+
+def _first_cpu(
+    inventory: PciInventory, host: Endpoints, by_numa: Mapping[int, Sequence[str]]
+) -> int:
+    """The NUMA node of the first GPU; NCCL makes that CPU first."""
+    if not host.gpus:
+        nodes = inventory.numa_nodes
+        return min(by_numa, default=nodes[0].number if nodes else -1)
+    devs = {address: record.dev if record else None for address, record in host.gpus.items()}
+    known = {address: dev for address, dev in devs.items() if dev is not None}
+    gpu = min(known, key=known.__getitem__) if known else next(iter(devs))
+    function = inventory.by_address.get(gpu)
+    above = bridges_above(inventory, function) if function else []
+    way = {gpu, *(bridge.address for bridge in above)}
+    return next(number for number, tops in by_numa.items() if way & set(tops))
+
+
+def _pci_record(address: str, nodes: Mapping[str, _Node], host: Endpoints) -> PciRecord:
+    function = nodes[address].function
+    link = function.link or PcieLink(0.0, 0)
+    return PciRecord(
+        bus_id=address,
+        pci_class=_hex(function.class_code, 6),
+        vendor=_hex(function.vendor, 4),
+        device=_hex(function.device, 4),
+        link_speed=f"{link.gt_per_s:g} GT/s" if link.gt_per_s else "",
+        link_width=link.width,
+        children=tuple(
+            _pci_record(child, nodes, host) for child in _ordered(nodes[address].children)
+        ),
+        gpu=host.gpus.get(address),
+        nets=host.nets.get(address, ()),
+        pci_links=(),
+        unreadable=(),
+    )
+
+
+def _hex(number: int | None, digits: int) -> str:
+    return "" if number is None else f"{number:0{digits}x}"
+
+
+def _note_places(
+    inventory: PciInventory, host: Endpoints, by_numa: Mapping[int, Sequence[str]], notes: list[str]
+) -> None:
+    devices = {*host.gpus, *host.nets}
+    lost = sorted(devices - inventory.by_address.keys())
+    if lost:
+        notes.append(
+            f"GPUs that the PCI tree does not show are taken as straight below a CPU: "
+            f"{shortened(lost)}."
+        )
+    if -1 in by_numa and len(by_numa) > 1:
+        notes.append(
+            "PCI devices that state no NUMA node are taken as below a CPU of their own, as NCCL "
+            f"does: {shortened(list(by_numa[-1]))}."
+        )
+    functions = [inventory.by_address[address] for address in devices - set(lost)]
+    if host.gpus and is_tree_silent(functions):
+        notes.append(SILENT_TREE)

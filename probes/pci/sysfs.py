@@ -1,0 +1,287 @@
+"""`read_sysfs`: the PCI functions of a host as the kernel shows them below /sys.
+
+What the folder of a device is called says where it sits: `pci0000:3a/0000:3a:00.0/0000:3b:00.0` is
+a function below a bridge below the root bus. A value that cannot be believed is dropped with a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from probes.pci.address import address_key, is_address, is_root, root_of
+from probes.pci.errors import SysfsError, TreeError
+from probes.pci.inventory import (
+    BarRange,
+    CpuModel,
+    NumaNode,
+    PcieLink,
+    PciFunction,
+    PciInventory,
+)
+from probes.pci.ports import read_ports
+from probes.pci.tree import FileTree
+from probes.pci.values import (
+    ValueReader,
+    hexadecimal,
+    link_rate,
+    link_width,
+    number_or_none,
+    whole_number,
+)
+
+MAX_DEVICES = 65_536
+"""As many functions as one PCI domain can have; more is a damaged tree, not a machine."""
+
+_DEVICES = "sys/bus/pci/devices"
+_NODES = "sys/devices/system/node"
+_CPUS = "sys/devices/system/cpu"
+_MAX_RANGES = 64
+_MAX_DEPTH = 64
+"""Bridges above one another; real trees stay below ten."""
+_UNASSIGNED = 0x20000000
+"""IORESOURCE_UNSET of Linux's include/linux/ioport.h: the range has no address yet."""
+_DATA_CLASSES = frozenset({0x02, 0x03, 0x0B, 0x12})
+"""Base classes of devices that collectives pass: network, display, processor, accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a function sits."""
+
+    folder: str
+    root: str
+    parent: str | None
+    listed: bool = True
+    """False where only its children show that it exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What a function says of its link; 0 when unknown."""
+
+    gt_per_s: float = 0.0
+    width: int = 0
+    max_width: int = 0
+
+
+def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> PciInventory:
+    """Read a host.
+
+    Args:
+        tree: the files of the host.
+        source: what to call it in errors and in the inventory: a directory or an archive.
+        interfaces: glob patterns of network interfaces that count as NICs although they look like
+            pseudo devices (`veth*`).
+
+    Raises:
+        SysfsError: neither PCI devices nor network ports are shown, or too many devices.
+    """
+    reader = ValueReader(tree)
+    places = _places(reader, source)
+    stated = {
+        address: _stated(reader, place.folder) for address, place in places.items() if place.listed
+    }
+    functions = tuple(
+        _function(reader, address, places[address], stated)
+        for address in sorted(places, key=address_key)
+    )
+    ports = read_ports(reader, places, interfaces)
+    if not functions and not ports:
+        raise SysfsError(
+            f"{source}: no PCI devices below {_DEVICES} and no network ports; give the root "
+            "directory of a Linux system, or an archive of its /sys"
+        )
+    return PciInventory(
+        source=source,
+        functions=functions,
+        ports=ports,
+        numa_nodes=_numa_nodes(reader),
+        cpu=_cpu_model(reader),
+        gaps=tuple(reader.gaps),
+        hostname=_hostname(reader),
+    )
+
+
+def _places(reader: ValueReader, source: str) -> dict[str, _Place]:
+    names = reader.names(_DEVICES)
+    if len(names) > MAX_DEVICES:
+        raise SysfsError(
+            f"{source}: {len(names):,} PCI devices, at most {MAX_DEVICES:,} are read; this is no "
+            "machine's /sys"
+        )
+    places = dict(_listed(reader, names))
+    for place in list(places.values()):
+        _add_unlisted_bridges(reader, place, places)
+    for address, place in places.items():
+        above = places.get(place.parent or "")
+        if above is not None and above.folder != place.folder.rpartition("/")[0]:
+            reader.gap(address, f"hangs below {place.parent}, which lies elsewhere itself")
+            places[address] = replace(place, parent=None)
+    return places
+
+
+def _listed(reader: ValueReader, names: Sequence[str]) -> Iterator[tuple[str, _Place]]:
+    for name in names:
+        path = f"{_DEVICES}/{name}"
+        if not is_address(name):
+            reader.gap(path, "its name is no PCI address; it was left out")
+            continue
+        try:
+            folder = reader.tree.resolve(path)
+        except TreeError as error:
+            reader.gap(path, f"cannot be followed ({error}); it was left out")
+            continue
+        root, *chain = _way_from_root(folder)
+        if chain[-1:] != [name]:
+            reader.gap(name, "its folder does not show what it hangs below")
+            root, chain = root_of(name), [name]
+        yield name, _Place(folder, root, chain[-2] if len(chain) > 1 else None)
+
+
+def _add_unlisted_bridges(reader: ValueReader, below: _Place, places: dict[str, _Place]) -> None:
+    """Bridges that devices hang below, though the bus does not list them."""
+    while below.parent is not None and below.parent not in places:
+        bridge, folder = below.parent, below.folder.rpartition("/")[0]
+        above = folder.split("/")[-2]
+        reader.gap(bridge, f"devices hang below it, but it is not listed in {_DEVICES}")
+        below = _Place(folder, below.root, above if is_address(above) else None, listed=False)
+        places[bridge] = below
+
+
+def _way_from_root(folder: str) -> list[str]:
+    """The root bus and the functions below it; only an empty name where the path shows none."""
+    parts = folder.split("/")
+    roots = [place for place, part in enumerate(parts) if is_root(part)]
+    way = parts[roots[-1] :] if roots else [""]
+    believable = len(way) <= _MAX_DEPTH and all(is_address(part) for part in way[1:])
+    return way if believable else [""]
+
+
+def _function(
+    reader: ValueReader, address: str, place: _Place, stated: dict[str, _Stated]
+) -> PciFunction:
+    folder = place.folder
+    if not place.listed:
+        return PciFunction(address, place.root, place.parent)
+    own = stated[address]
+    function = PciFunction(
+        address=address,
+        root=place.root,
+        parent=place.parent,
+        class_code=reader.value(f"{folder}/class", hexadecimal(6), needed=True),
+        vendor=reader.value(f"{folder}/vendor", hexadecimal(4), needed=True),
+        device=reader.value(f"{folder}/device", hexadecimal(4), needed=True),
+        numa_node=reader.value(f"{folder}/numa_node", number_or_none),
+        link=_lesser(own, stated.get(place.parent or "", _Stated())),
+        bars=_ranges(reader, f"{folder}/resource"),
+    )
+    base_class = (function.class_code or 0) >> 16
+    if base_class in _DATA_CLASSES and 0 < own.width < own.max_width:
+        reader.gap(
+            address,
+            f"runs at x{own.width} of x{own.max_width}; look at its slot and riser if that is not "
+            "on purpose",
+        )
+    return function
+
+
+def _stated(reader: ValueReader, folder: str) -> _Stated:
+    """Rate: what is possible, because an idle GPU slows its link down; width: what is in use."""
+    rate = reader.value(f"{folder}/max_link_speed", link_rate)
+    if not rate:
+        rate = reader.value(f"{folder}/current_link_speed", link_rate)
+    most = reader.value(f"{folder}/max_link_width", link_width) or 0
+    width = reader.value(f"{folder}/current_link_width", link_width) or most
+    return _Stated(rate or 0.0, width, most)
+
+
+def _lesser(own: _Stated, port: _Stated) -> PcieLink | None:
+    rate = min((rate for rate in (own.gt_per_s, port.gt_per_s) if rate), default=0.0)
+    width = min((width for width in (own.width, port.width) if width), default=0)
+    return PcieLink(rate, width) if rate or width else None
+
+
+def _ranges(reader: ValueReader, path: str) -> tuple[BarRange, ...]:
+    """Lines `start end flags`; an unused one is all zero."""
+    ranges = []
+    text = reader.text(path, needed=True) or ""
+    for index, line in enumerate(text.splitlines()[:_MAX_RANGES]):
+        if re.fullmatch(r"0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16}", line) is None:
+            reader.gap(path, f"line {index + 1} is {line!a:.60}, which is no address range")
+            continue
+        start, end, flags = (int(part, 16) for part in line.split())
+        if (start == 0 and end == 0) or flags & _UNASSIGNED:
+            continue
+        if end < start:
+            reader.gap(path, f"line {index + 1} ends before it starts; the range was left out")
+            continue
+        ranges.append(BarRange(index, start, end, flags))
+    return tuple(ranges)
+
+
+def _numa_nodes(reader: ValueReader) -> tuple[NumaNode, ...]:
+    names = (re.fullmatch(r"node([0-9]{1,5})", name) for name in reader.names(_NODES))
+    nodes = []
+    for number in sorted(int(match[1]) for match in names if match):
+        cpu = _first_cpu(reader, f"{_NODES}/node{number}")
+        package = None
+        if cpu is not None:
+            path = f"{_CPUS}/cpu{cpu}/topology/physical_package_id"
+            package = reader.value(path, number_or_none)
+        nodes.append(NumaNode(number, package))
+    return tuple(nodes)
+
+
+def _first_cpu(reader: ValueReader, folder: str) -> int | None:
+    """None for a node that holds memory only."""
+    match = re.match(r"[0-9]{1,6}(?![0-9])", reader.quiet_text(f"{folder}/cpulist"))
+    if match:
+        return int(match[0])
+    names = (re.fullmatch(r"cpu([0-9]{1,6})", name) for name in reader.names(folder))
+    return min((int(match[1]) for match in names if match), default=None)
+
+
+def _cpu_model(reader: ValueReader) -> CpuModel:
+    """As NCCL 2.30 src/graph/xml.cc records it."""
+    text = reader.text("proc/cpuinfo", needed=True) or ""
+    fields: dict[str, str] = {}
+    for line in text.split("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    if "cpu family" in fields:
+        return _x86_model(reader, fields)
+    if "CPU implementer" in fields:
+        return CpuModel(arch="arm64")
+    if "POWER" in fields.get("cpu", ""):
+        return CpuModel(arch="ppc64")
+    if text:
+        reader.gap("proc/cpuinfo", "does not say what CPU this is; links between sockets unknown")
+    return CpuModel()
+
+
+def _x86_model(reader: ValueReader, fields: dict[str, str]) -> CpuModel:
+    try:
+        family = whole_number(fields["cpu family"], most=4095)
+        model = whole_number(fields.get("model", ""), most=4095)
+    except ValueError:
+        reader.gap("proc/cpuinfo", "family and model of the CPU are no numbers and stay unknown")
+        return CpuModel(arch="x86_64")
+    # The kernel adds the extended family, NCCL puts it before the four bits of the base family.
+    recorded = family if family < 15 else 15 + ((family - 15) << 4)
+    vendor = fields.get("vendor_id", "")
+    if re.fullmatch(r"[A-Za-z ]{1,12}", vendor) is None:
+        reader.gap("proc/cpuinfo", f"names {vendor!a:.40} as the CPU's vendor, which is none")
+        vendor = ""
+    return CpuModel("x86_64", vendor, recorded, model)
+
+
+def _hostname(reader: ValueReader) -> str:
+    for path in ("proc/sys/kernel/hostname", "etc/hostname"):
+        name = reader.quiet_text(path)
+        if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", name):
+            return name
+        if name:
+            reader.gap(path, f"holds {name!a:.40}, which is no host name")
+    return ""

@@ -1,0 +1,146 @@
+"""The values of sysfs files: text becomes a figure, or a named gap where it cannot be believed.
+
+A file that is not there is no gap unless it must be there: kernels differ in what they show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from probes.pci.errors import TreeError
+from probes.pci.inventory import Gap
+from probes.pci.tree import FileTree
+
+Value = TypeVar("Value")
+
+_RATES_GT_PER_S = frozenset({2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0})
+_WIDTHS = frozenset({0, 1, 2, 4, 8, 12, 16, 32})
+_NOT_TOLD_MBPS = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})
+"""How kernels of different age write that the speed of an interface is unknown."""
+_MAX_GBIT_PER_S = 3200.0
+"""Twice the fastest port announced."""
+
+
+class ValueReader:
+    """Reads values of one tree and collects the gaps."""
+
+    def __init__(self, tree: FileTree) -> None:
+        self.tree = tree
+        self.gaps: list[Gap] = []
+
+    def gap(self, where: str, what: str) -> None:
+        """Note that something could not be learnt."""
+        self.gaps.append(Gap(printable(where), what))
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder; none where it is missing."""
+        try:
+            return self.tree.list(path)
+        except TreeError as error:
+            if not error.missing:
+                self.gap(path, f"the folder cannot be read ({error})")
+            return []
+
+    def text(self, path: str, *, needed: bool = False) -> str | None:
+        """Contents of a file without the white space around; None where there are none."""
+        try:
+            raw = self.tree.read(path)
+        except TreeError as error:
+            if needed or not error.missing:
+                self.gap(path, f"cannot be read ({error}), so its value is not known")
+            return None
+        # tar fills a file that shrank while it was packed with zero bytes.
+        text = raw.rstrip(b"\0").decode("utf-8", "replace").strip()
+        if not text:
+            self.gap(path, "is empty, so its value is not known")
+        return text or None
+
+    def quiet_text(self, path: str) -> str:
+        """As `text`, for files that a kernel may refuse to fill."""
+        try:
+            return self.tree.read(path).rstrip(b"\0").decode("utf-8", "replace").strip()
+        except TreeError:
+            return ""
+
+    def value(
+        self, path: str, parse: Callable[[str], Value], *, needed: bool = False
+    ) -> Value | None:
+        """Contents of a file as a figure; None with a gap where `parse` raises ValueError."""
+        text = self.text(path, needed=needed)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.gap(path, f"holds {text!a:.40}, {error}, so its value is not known")
+            return None
+
+
+def printable(text: str) -> str:
+    """The text fit for one line of a message."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:256])
+
+
+def hexadecimal(digits: int) -> Callable[[str], int]:
+    """Parser of `0x10de`, with so many digits at most."""
+
+    def parse(text: str) -> int:
+        if re.fullmatch(rf"0x[0-9a-fA-F]{{1,{digits}}}", text) is None:
+            raise ValueError(f"which is no number of up to {digits} hex digits")
+        return int(text, 16)
+
+    return parse
+
+
+def whole_number(text: str, least: int = 0, most: int = 65_535) -> int:
+    """Decimal number between the limits."""
+    if re.fullmatch(r"-?[0-9]{1,10}", text) is None or not least <= int(text) <= most:
+        raise ValueError(f"which is no whole number from {least} to {most}")
+    return int(text)
+
+
+def number_or_none(text: str) -> int | None:
+    """A NUMA node, a package: -1 is how the kernel says that there is none."""
+    return None if text == "-1" else whole_number(text)
+
+
+def link_rate(text: str) -> float:
+    """GT/s of `max_link_speed` (`16.0 GT/s PCIe`, `8 GT/s`); 0 for `Unknown`."""
+    if text.lower().startswith("unknown") or text == "0":
+        return 0.0
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?", text)
+    if match is None or float(match[1]) not in _RATES_GT_PER_S:
+        raise ValueError("which is no PCIe transfer rate")
+    return float(match[1])
+
+
+def link_width(text: str) -> int:
+    """Lanes of `current_link_width`; 0 when unknown."""
+    if re.fullmatch(r"[0-9]{1,2}", text) is None or int(text) not in _WIDTHS:
+        raise ValueError("which is no PCIe width")
+    return int(text)
+
+
+def interface_gbit_per_s(text: str) -> float | None:
+    """Of an interface's `speed` in Mb/s; None where the kernel says that it is unknown."""
+    if re.fullmatch(r"-?[0-9]{1,10}", text) is None:
+        raise ValueError("which is no speed in Mb/s")
+    if int(text) in _NOT_TOLD_MBPS:
+        return None
+    return _believable(int(text) / 1000)
+
+
+def rdma_gbit_per_s(text: str) -> float:
+    """Of an RDMA port's `rate`: `200 Gb/sec (4X HDR)`."""
+    match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,3})?) Gb/sec(?: \(.*\))?", text)
+    if match is None:
+        raise ValueError("which is no rate in Gb/sec")
+    return _believable(float(match[1]))
+
+
+def _believable(gbit_per_s: float) -> float:
+    if not 0 < gbit_per_s <= _MAX_GBIT_PER_S:
+        raise ValueError("which no port does")
+    return gbit_per_s
