@@ -1,0 +1,1 @@
+"""A topology as a picture: `probes.drawing.svg.draw_svg`."""
