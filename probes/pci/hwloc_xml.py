@@ -79,7 +79,7 @@ def parse_hwloc_xml(text: str, source: str) -> PciInventory:
         ports=tuple(sorted(reader.ports, key=lambda p: (address_key(p.function or ""), p.name))),
         numa_nodes=reader.numa_nodes,
         cpu=_cpu(infos),
-        gaps=tuple(_gaps(reader, root, source)),
+        gaps=tuple(_gaps(reader, root)),
         hostname=infos.get("HostName", ""),
     )
 
@@ -217,15 +217,15 @@ def _cpu(infos: dict[str, str]) -> CpuModel:
     )
 
 
-def _gaps(reader: _Reader, root: XmlElement, source: str) -> list[Gap]:
+def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
     gaps = []
     if reader.ambiguous:
         gaps.append(
-            "hwloc tells what a PCIe link does, not its lanes: taken as the widest link that does "
+            "it tells what a PCIe link does, not its lanes: taken as the widest link that does "
             "this (gen 3 x16 rather than gen 4 x8)"
         )
     if not any(reader.link_speeds.values()):
-        gaps.append("no PCIe link speeds: lstopo was not run by root, or this is a simulated host")
+        gaps.append("no PCIe link speeds: lstopo was not run by root")
     if reader.repeated:
         gaps.append(f"listed twice, taken as listed first: {_some(reader.repeated)}")
     if reader.odd:
@@ -233,7 +233,7 @@ def _gaps(reader: _Reader, root: XmlElement, source: str) -> list[Gap]:
     if reader.hidden:
         gaps.append(f"devices that hide vendor and class: {_some(reader.hidden)}")
     if reader.ports:
-        gaps.append("hwloc tells no speeds of network ports; a probe on the host does")
+        gaps.append("it tells no speeds of network ports; a probe on the host does")
     spoken = {port.function for port in reader.ports}
     silent = [f.address for f in reader.functions.values() if _is_nic(f)]
     silent = sorted(set(silent).difference(spoken), key=address_key)
@@ -244,7 +244,7 @@ def _gaps(reader: _Reader, root: XmlElement, source: str) -> list[Gap]:
             "xGMI links are given as one bandwidth for all pairs, which is not what they do, and "
             "were not taken; RCCL's topology dump has them"
         )
-    return [Gap(source, what) for what in gaps]
+    return [Gap("hwloc", what) for what in gaps]
 
 
 def _is_nic(function: PciFunction) -> bool:

@@ -39,6 +39,10 @@ _IDS = re.compile(r"(?:^|\[)([0-9a-f]{4}):([0-9a-f]{4})\]?$")
 _BUS = re.compile(r"Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
 _REGION = re.compile(r"Region (\d): (Memory|I/O ports) at ([0-9a-f]+) (.*)\[size=(\d+)([KMGT]?)\]")
 _LINK = re.compile(r"Speed ([\d.]+)\s?GT/s.*?Width x(\d+)")
+_NO_DETAILS = Gap(
+    "lspci",
+    f"without -v it tells no bridge tree, NUMA nodes, links and BARs; {COMMAND} tells them",
+)
 _SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MAX_FUNCTIONS = 65_536
 
@@ -73,7 +77,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
     """
     entries = _entries(text, source)
     verbose = any(entry.verbose for entry in entries)
-    gaps = [] if verbose else [_no_details(source)]
+    gaps = [] if verbose else [_NO_DETAILS]
     classes = {entry.address: _class_code(entry.title) for entry in entries}
     tree = BusTree(
         addresses=[entry.address for entry in entries],
@@ -86,8 +90,8 @@ def parse_lspci(text: str, source: str) -> PciInventory:
         parent = tree.parent.get(entry.address)
         functions.append(_function(entry, parent, tree, classes, by_address))
     if verbose:
-        gaps += [*tree.gaps, *_detail_gaps(entries, functions, source)]
-    gaps += _cut(text, entries, source, verbose=verbose)
+        gaps += [*tree.gaps, *_detail_gaps(entries, functions)]
+    gaps += _cut(text, entries, verbose=verbose)
     numbers = sorted({e.numa_node for e in entries if e.numa_node is not None})
     return PciInventory(
         source=source,
@@ -234,15 +238,7 @@ def _port(function: PciFunction) -> NicPort:
     return NicPort(name=name, function=function.address, link_layer=layer)
 
 
-def _no_details(source: str) -> Gap:
-    return Gap(
-        source,
-        "lspci without -v: bridge tree, NUMA nodes, links and BARs are not told; "
-        f"{COMMAND} tells them",
-    )
-
-
-def _detail_gaps(entries: list[_Entry], functions: list[PciFunction], source: str) -> list[Gap]:
+def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Gap]:
     gaps = []
     denied = [entry.address for entry in entries if entry.denied]
     if denied:
@@ -257,21 +253,21 @@ def _detail_gaps(entries: list[_Entry], functions: list[PciFunction], source: st
         if entry.now and entry.capable and 0 < entry.now.width < entry.capable.width
     ]
     if narrow:
-        gaps.append(Gap(source, f"links narrower than the device could do: {_some(narrow)}"))
+        gaps.append(Gap("lspci", f"links narrower than the device could do: {_some(narrow)}"))
     if all(f.numa_node is None for f in functions):
-        gaps.append(Gap(source, "no function has a NUMA node here: where CPUs sit is not known"))
+        gaps.append(Gap("lspci", "no function has a NUMA node here: where CPUs sit is not known"))
     if any((f.class_code or 0) >> 16 == 0x02 for f in functions):
-        what = "lspci tells neither names nor speeds of network ports; a probe on the host does"
-        gaps.append(Gap(source, what))
+        what = "it tells neither names nor speeds of network ports; a probe on the host does"
+        gaps.append(Gap("lspci", what))
     return gaps
 
 
-def _cut(text: str, entries: list[_Entry], source: str, *, verbose: bool) -> list[Gap]:
+def _cut(text: str, entries: list[_Entry], *, verbose: bool) -> list[Gap]:
     """Whether it was: lspci ends every line, and with -v every function with an empty line."""
     lines = text.splitlines()
     ended = text.endswith("\n") and (not verbose or not lines[-1].strip())
     last = entries[-1].address
-    return [] if ended else [Gap(source, f"the text ends inside {last}: it may be cut there")]
+    return [] if ended else [Gap("lspci", f"the text ends inside {last}: it may be cut there")]
 
 
 def _some(items: list[str]) -> str:

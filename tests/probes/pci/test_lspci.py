@@ -136,7 +136,7 @@ def test_a_listing_without_v_says_that_it_has_no_tree() -> None:
     )
     gaps = sentences(parse_lspci(text, "mail"))
     assert gaps == (
-        "mail: lspci without -v: bridge tree, NUMA nodes, links and BARs are not told; "
+        "lspci: without -v it tells no bridge tree, NUMA nodes, links and BARs; "
         "lspci -vvv -nn -D (as root) tells them."
     )
 
