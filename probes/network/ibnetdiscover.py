@@ -21,9 +21,8 @@ from probes.network.errors import HierarchyFileError
 
 _NODE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([\w-]+)"\s*(?:#\s*"([^"]*)")?')
 _CABLE = re.compile(
-    r'\[(\d+)\](?:\[\w+\])?(?:\((\w+)\))?\s+"([SHR]-\w+)"\[(\d+)\](?:\(\w+\))?\s*#\s*(.*\S)'
+    r'\[(\d+)\](?:\[\w+\])?(?:\((\w+)\))?\s+"([SHR]-\w+)"\[(\d+)\](?:\(\w+\))?\s*#[^"]*"([^"]*)"'
 )
-_DESCRIPTION = re.compile(r'"([^"]*)"')
 _IN_SWITCHES = "Aggregation Node"
 """SHARP engines show as adapters of a switch."""
 
@@ -95,9 +94,8 @@ def _connect(
     where: str,
 ) -> None:
     peer = cable[3]
-    description = _DESCRIPTION.search(cable[5])
-    if description and not names.get(peer):
-        names[peer] = description[1]
+    if not names.get(peer):
+        names[peer] = cable[5]
     if node.startswith("S-") and peer.startswith("H-"):
         adapter, port, leaf = peer, int(cable[4]), node
     elif node.startswith("H-") and peer.startswith("S-"):

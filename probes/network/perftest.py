@@ -15,12 +15,13 @@ figure when a rule or the end of the JSON closes the table.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+from pydantic import BaseModel, Field, ValidationError
 
 from probes.network.results import Failure
 from probes.network.tool_words import failure_in_words, last_words, one_line
@@ -33,6 +34,7 @@ GB_PER_S_OF_UNIT = {
 CONTRADICTION = 0.02
 """Relative difference between average and rate times size from which a row is not believed."""
 
+_BIDIRECTIONAL = "both directions together: measure without -b"
 _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s")
 _COLUMN = re.compile(r"#\w+|[\w.%]+(?: (?:peak|average|percentile))?(?:\[[^\]\n]*\])?")
 _RULE = re.compile(r"^\s*-+\s*$")
@@ -110,8 +112,7 @@ def parse_perftest(text: str) -> PerftestResult:
             rows.append(row)
             closed = False
     if "Bidirectional" in text and rows:
-        told = "both directions together: measure without -b"
-        return PerftestResult(tuple(rows), Failure.UNREADABLE, told)
+        return PerftestResult(tuple(rows), Failure.UNREADABLE, _BIDIRECTIONAL)
     return _result(tuple(rows), closed, text)
 
 
@@ -178,30 +179,38 @@ def _is_positive(value: float) -> bool:
     return math.isfinite(value) and value > 0
 
 
-def _parse_json(text: str) -> PerftestResult:
-    names = {
-        "BW_average": "BW average",
-        "MsgRate": "MsgRate[Mpps]",
-        "t_typical": "t_typical[usec]",
-        "t_avg": "t_avg[usec]",
-    }
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return PerftestResult((), Failure.UNREADABLE, "the JSON is cut")
-    found = document.get("results")
-    rows = []
-    for result in found if isinstance(found, list) else [found]:
+class _JsonResult(BaseModel):
+    size: int = Field(alias="MsgSize", gt=0, lt=2**40, strict=True)
+    average: float | None = Field(None, alias="BW_average")
+    rate: float | None = Field(None, alias="MsgRate")
+    t_typical: float | None = None
+    t_avg: float | None = None
+
+    def row(self) -> PerftestRow:
         cells = {
-            names[key]: float(value)
-            for key, value in (result.items() if isinstance(result, dict) else ())
-            if key in names and isinstance(value, int | float)
+            "BW average": self.average,
+            "MsgRate[Mpps]": self.rate,
+            "t_typical[usec]": self.t_typical,
+            "t_avg[usec]": self.t_avg,
         }
-        size = result.get("MsgSize") if isinstance(result, dict) else None
-        if isinstance(size, int) and 0 < size < 2**40:
-            rows.append(_row_of(cells, size))
-    info = document.get("test_info")
-    if isinstance(info, dict) and "Bidirectional" in str(info.get("test")) and rows:
-        told = "both directions together: measure without -b"
-        return PerftestResult(tuple(rows), Failure.UNREADABLE, told)
-    return _result(tuple(rows), closed=True, text="no result in the JSON")
+        return _row_of({name: cell for name, cell in cells.items() if cell is not None}, self.size)
+
+
+class _Json(BaseModel):
+    test_info: dict[str, object] = {}
+    results: _JsonResult | list[_JsonResult]
+
+
+def _parse_json(text: str) -> PerftestResult:
+    try:
+        document = _Json.model_validate_json(text)
+    except ValidationError as error:
+        what = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in what["loc"])
+        told = f"{where}: {what['msg']}" if where else "the JSON is cut"
+        return PerftestResult((), Failure.UNREADABLE, one_line(told))
+    found = document.results
+    rows = tuple(each.row() for each in (found if isinstance(found, list) else [found]))
+    if rows and "Bidirectional" in str(document.test_info.get("test")):
+        return PerftestResult(rows, Failure.UNREADABLE, _BIDIRECTIONAL)
+    return _result(rows, closed=True, text="no result in the JSON")
