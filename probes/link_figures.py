@@ -15,6 +15,8 @@ NVLINK_LATENCY_US = 0.7
 """GPU to GPU directly; TACCL table 1."""
 NVSWITCH_LATENCY_US = 0.35
 """GPU to NVSwitch and NVSwitch to GPU: half of TACCL's 0.7 us each."""
+NETWORK_LATENCY_US = 1.7
+"""NIC to NIC where nobody measured it: InfiniBand in TACCL table 1."""
 LATENCY_US: dict[LinkKind, float] = {
     LinkKind.NVLINK: NVLINK_LATENCY_US,
     LinkKind.C2C: NVLINK_LATENCY_US,

@@ -17,6 +17,7 @@ _SHOWN = 6
 """Names in a list before the rest is counted."""
 _LIKE_LINE_RATE = (0.88, 1.03)
 """As `probes.bandwidth_class`: a port does 88 to 103 % of what it says."""
+_WHAT = {Quantity.BANDWIDTH: "", Quantity.LATENCY: "latency "}
 _UNIT = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
@@ -120,8 +121,8 @@ def _slow_ports(ports: Sequence[NetworkPort], slow: Sequence[SlowPort]) -> Itera
             does = f"{verdicts[0].role.value} "
         once = "" if any(v.repeated for v in verdicts) else ", not measured again"
         yield (
-            f"{ports[place].label}: {does}{figure:.1f} {_UNIT[quantity]} where its class "
-            f"{'does' if quantity is Quantity.BANDWIDTH else 'has'} {expected:.1f} "
+            f"{ports[place].label}: {does}{_WHAT[quantity]}{figure:.1f} {_UNIT[quantity]} where "
+            f"its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} {expected:.1f} "
             f"({count} measurements{once})."
         )
 

@@ -1,4 +1,4 @@
-"""What measuring the network found: `Findings`, for people (notes) and for the topology (figures)."""
+"""What measuring the network found: `Findings`, notes for people and figures for the topology."""
 
 from __future__ import annotations
 

@@ -6,10 +6,11 @@ per cent of noise never get there. One bad port among few spoils half of their p
 of less than 12 ports the better quartile stands for the median; networks of equal line rate lend
 each other their samples there.
 
-The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a low
-figure by any other measurement in which it did what that one should have done, whoever the partner
-and whichever the class: a port that does 24 GB/s between racks, as all do there, is not cleared of
-24 GB/s inside its rack. A low figure of which both ends are cleared points to what lies between.
+The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a
+low figure by any other measurement in which it did what that one should have done, whoever the
+partner and whichever the class: a port that does 24 GB/s between racks, as all do there, is not
+cleared of 24 GB/s inside its rack. A low figure of which both ends are cleared points to what lies
+between them.
 """
 
 from __future__ import annotations

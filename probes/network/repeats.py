@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from probes.network.outliers import Diagnosis, End, Role
@@ -26,7 +27,7 @@ class RepeatRequest:
     diagnoses: Sequence[Diagnosis]
     """Of bandwidth, latency and reach."""
     measured: Sequence[PortPair]
-    repeated: Set[PortPair]
+    repeated: AbstractSet[PortPair]
     """Of the measured pairs, those of earlier repetitions."""
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from probes.edge_colouring import colour_edges
+from probes.network.idle_pairs import Utilisation, without_idle
 from probes.network.port_groups import NO_NETWORK, Distance, PortGroups, distance
 from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
@@ -23,11 +24,6 @@ _REACH_PER_PORT = 2
 """Measurements that asking whether subnets are joined may cost a port."""
 _SAMPLES_PER_RAIL = 4
 """Pairs of neighbouring rails measured in a network."""
-_EVIDENCE_PER_PORT = 2
-"""Pairs that the traffic filter leaves a port, so that it can be told from its cables."""
-
-Utilisation = Mapping[tuple[str, str, str, str], float]
-"""Share of the line rate by (host, NIC, host, NIC), as `NetworkPort.host_name` and `os_name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +155,7 @@ def plan_base(
                 taken[pair] = None
                 chosen.append(pair)
         chosen += _for_the_lonely(ports, here, budget, taken)
-    kept, notes = _without_idle(ports, chosen, options)
+    kept, notes = without_idle(ports, chosen, options.utilisation, options.idle_below)
     return BasePlan(
         by_distance=tuple(
             tuple(pair for pair in kept if distance(ports, groups, pair) is apart)
@@ -285,43 +281,3 @@ def _for_the_lonely(
             if mine == 2:
                 break
     return chosen
-
-
-def _without_idle(
-    ports: Sequence[NetworkPort], pairs: Sequence[PortPair], options: SamplingOptions
-) -> tuple[list[PortPair], tuple[str, ...]]:
-    """The pairs that the log does not show idle, and as many others as ports need."""
-    if options.utilisation is None:
-        return list(pairs), ()
-    idle = {pair for pair in pairs if _idle(ports, pair, options.utilisation, options.idle_below)}
-    evidence = [0] * len(ports)
-    for pair in pairs:
-        if pair not in idle:
-            evidence[pair.client] += 1
-            evidence[pair.server] += 1
-    kept = []
-    for pair in pairs:
-        if pair in idle:
-            if min(evidence[pair.client], evidence[pair.server]) >= _EVIDENCE_PER_PORT:
-                continue
-            evidence[pair.client] += 1
-            evidence[pair.server] += 1
-        kept.append(pair)
-    dropped = len(pairs) - len(kept)
-    note = (
-        f"The traffic log shows {len(idle):,} of {len(pairs):,} planned pairs idle (below "
-        f"{options.idle_below:.1%} of the line rate): {dropped:,} are not measured, the others "
-        "are, because a port of theirs needs them."
-    )
-    return kept, (note,) if idle else ()
-
-
-def _idle(
-    ports: Sequence[NetworkPort], pair: PortPair, utilisation: Utilisation, below: float
-) -> bool:
-    """Whether the log lists the pair, and no direction of it as used."""
-    one, other = ports[pair.client], ports[pair.server]
-    there = (one.host_name, one.os_name, other.host_name, other.os_name)
-    back = (other.host_name, other.os_name, one.host_name, one.os_name)
-    listed = [utilisation[key] for key in (there, back) if key in utilisation]
-    return bool(listed) and max(listed) < below

@@ -20,17 +20,19 @@ class SimulatedFaults:
     """What is wrong, by (host, NIC)."""
 
     slow_ports: frozenset[tuple[int, int]] = frozenset()
-    """At half speed in both directions."""
+    """In both directions."""
     slow_receivers: frozenset[tuple[int, int]] = frozenset()
-    """At half speed when they receive."""
+    """Only when they receive."""
     dead_ports: frozenset[tuple[int, int]] = frozenset()
     slow_pairs: frozenset[PortPair] = frozenset()
-    """At half speed between these two, in both directions; ports by their places."""
+    """Between these two in both directions; ports by their places."""
     late_ports: frozenset[tuple[int, int]] = frozenset()
     """With 30 us more of latency."""
     busy_ports: frozenset[tuple[int, int]] = frozenset()
-    """At half speed during the first `busy_rounds` rounds."""
+    """Slow during the first `busy_rounds` rounds."""
     busy_rounds: int = 0
+    slow_share: float = 0.5
+    """What is slow does at most this share of what pairs of one rack do."""
 
 
 @dataclass
@@ -111,7 +113,7 @@ class SimulatedNetwork:
         bandwidth = self.same_rack_gb_per_s if near else self.other_rack_gb_per_s
         latency = self.same_rack_latency_us if near else self.other_rack_latency_us
         if self._is_slow(pair, ends):
-            bandwidth = min(bandwidth, self.same_rack_gb_per_s / 2)
+            bandwidth = min(bandwidth, self.same_rack_gb_per_s * self.faults.slow_share)
         if ends & self.faults.late_ports:
             latency += 30.0
         return PairResult(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from probes.network.finding_notes import notes_of
@@ -157,13 +158,13 @@ def _slow_ports(
 
 
 def _slow_links(
-    found: Diagnosis, quantity: Quantity, blamed: Collection[int], evidence: Evidence
+    found: Diagnosis, quantity: Quantity, blamed: AbstractSet[int], evidence: Evidence
 ) -> tuple[list[SlowLink], list[PortPair]]:
     """Ways that are low for no port's fault, and those that only seemed so."""
     low = dict(found.between)
     for items in found.suspects.values():
         for item in items:
-            if not blamed & {end.port for end in item.ends}:
+            if blamed.isdisjoint(end.port for end in item.ends):
                 low.setdefault(item.pair, tuple(i for i in items if i.pair == item.pair))
     links, transient = [], []
     for pair, items in low.items():
