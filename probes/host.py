@@ -31,7 +31,6 @@ from probes.topology import Topology
 Progress = Callable[[str], None]
 """Told what is being done, in a few words."""
 
-_LIVE_ROOT = Path("/")
 _A_COPY = (
     "not the root of this system, so NVML is not asked: GPUs from sysfs alone, without NVLinks"
 )
@@ -44,7 +43,7 @@ _NVIDIA = "10de:"
 class HostProbeOptions:
     """What to look at and how long."""
 
-    root: Path = _LIVE_ROOT
+    root: Path = Path("/")
     """Directory that holds `sys` and `proc`; another than `/` is a copy of some other system."""
     interfaces: tuple[str, ...] = ()
     """Glob patterns of network interfaces that count although they look like pseudo devices."""
@@ -55,7 +54,7 @@ class HostProbeOptions:
     @property
     def is_live(self) -> bool:
         """Whether it is this system that is looked at."""
-        return self.root.resolve() == _LIVE_ROOT
+        return os.path.realpath(self.root) == "/"
 
 
 def _silent(_: str) -> None:
