@@ -83,7 +83,8 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     on_progress("asking NVML")
     facts = read_nvml(classes=gpu_classes(inventory))
     topology = describe_host(inventory, facts, identity.hostname)
-    if options.measure_p2p and any(gpu.model.startswith(_NVIDIA) for gpu in topology.gpus):
+    has_cuda = facts.records or any(gpu.model.startswith(_NVIDIA) for gpu in topology.gpus)
+    if options.measure_p2p and has_cuda:
         topology = measure_gpus(topology, options.p2p_timeout_s, on_progress)
     ports = network_ports(topology, inventory, identity.hostname, interface_addresses())
     without = [port.os_name for port in ports if not port.address]

@@ -145,7 +145,20 @@ def _gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: list[Gap
     gt_per_s = _GT_PER_S[generation] if 0 <= generation < len(_GT_PER_S) else 0.0
     record = GpuRecord(None, None, capability, links.records)
     gpu = NvmlGpu(index, address, name, uuid, memory_bytes, PcieLink(gt_per_s, width), record)
-    return _Seen(gpu, links, _optional(lambda: nvml.mig_mode(index), (False, False)))
+    return _Seen(gpu, links, _mig(nvml, gpu, gaps))
+
+
+def _mig(nvml: NvmlCalls, gpu: NvmlGpu, gaps: list[Gap]) -> tuple[bool, bool]:
+    """MIG now and after the next reset; a GPU that does not know the word has none."""
+    try:
+        return nvml.mig_mode(gpu.index)
+    except NvmlCallError as error:
+        if error.fault is NvmlFault.LOST:
+            raise
+        if error.fault is not NvmlFault.ABSENT:
+            what = f"NVML does not tell whether MIG is on ({error.words:.80}), taken as off"
+            gaps.append(Gap(f"GPU {gpu.index} ({gpu.address})", what))
+        return False, False
 
 
 def _visible(found: list[_Seen], environment: Mapping[str, str], gaps: list[Gap]) -> list[_Seen]:

@@ -18,6 +18,9 @@ HIDDEN = "fffffff:ff:ff.0"
 _SWITCH_CLASS = "068000"
 _CPU_CLASS = "068001"
 _GPU_CLASS = "030200"
+_DOWN = ("", "")
+_C2C_FROM = 90
+"""Compute capability of the first GPU with C2C, Hopper beside Grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,9 @@ class GpuLinks:
     down: tuple[int, ...] = ()
     """NVLinks that exist and are not up."""
     up: int = 0
-    """NVLinks that are up, those of an unknown end too."""
+    """NVLinks that are up and lead to something known."""
     unknown: tuple[str, ...] = ()
-    """NVLinks whose other end could not be learnt, and why."""
+    """What could not be learnt, and why."""
 
 
 def pci_address(nvml_address: str) -> str:
@@ -62,28 +65,29 @@ def read_links(nvml: NvmlCalls, gpu: int, capability: int, classes: Mapping[str,
         NvmlCallError: the GPU was lost on the way.
     """
     counts: dict[tuple[str, str], int] = {}
-    down, unknown = [], []
-    up = 0
+    down: list[int] = []
+    unknown: dict[str, list[int]] = {}
     for link in range(_most_links(capability)):
-        if not _or_absent(nvml, gpu, link):
-            continue
-        if not nvml.link_is_up(gpu, link):
-            down.append(link)
-            continue
-        up += 1
         try:
-            target = _remote(nvml, gpu, link, classes)
+            end = _end(nvml, gpu, link, classes)
         except ValueError as error:
-            unknown.append(f"NVLink {link}: {error}")
+            unknown.setdefault(str(error), []).append(link)
             continue
-        counts[target] = counts.get(target, 0) + 1
+        if end == _DOWN:
+            down.append(link)
+        elif end is not None:
+            counts[end] = counts.get(end, 0) + 1
     records = [
         GpuLinkRecord("nvlink", target, target_class, count, mb_per_s=0)
         for (target, target_class), count in counts.items()
     ]
-    if capability >= 90:
-        records += _c2c(nvml, gpu)
-    return GpuLinks(tuple(records), tuple(down), up, tuple(unknown))
+    told = [f"NVLink {', '.join(map(str, links))}: {why}" for why, links in unknown.items()]
+    if capability >= _C2C_FROM:
+        try:
+            records += _c2c(nvml, gpu)
+        except ValueError as error:
+            told.append(f"C2C links: {error}")
+    return GpuLinks(tuple(records), tuple(down), sum(counts.values()), tuple(told))
 
 
 def _most_links(capability: int) -> int:
@@ -92,35 +96,41 @@ def _most_links(capability: int) -> int:
     return next((count for least, count in steps if capability >= least), 0)
 
 
-def _or_absent(nvml: NvmlCalls, gpu: int, link: int) -> bool:
-    """Whether the link is there: a GPU without it does not know the question."""
-    try:
-        return nvml.link_carries_p2p(gpu, link)
-    except NvmlCallError as error:
-        if error.fault is NvmlFault.ABSENT:
-            return False
-        raise
-
-
-def _remote(nvml: NvmlCalls, gpu: int, link: int, classes: Mapping[str, str]) -> tuple[str, str]:
-    """Address and class of the other end.
+def _end(
+    nvml: NvmlCalls, gpu: int, link: int, classes: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Address and class of the other end, `_DOWN`, or None where there is no such link.
 
     Raises:
         ValueError: nothing says what it is.
     """
     try:
+        if not nvml.link_carries_p2p(gpu, link):
+            return None
+    except NvmlCallError as error:
+        if error.fault is NvmlFault.ABSENT:
+            return None  # a GPU that has no such link does not know the question
+        raise _untold(error) from error
+    try:
+        is_up = nvml.link_is_up(gpu, link)
+    except NvmlCallError as error:
+        raise _untold(error) from error
+    return _remote(nvml, gpu, link, classes) if is_up else _DOWN
+
+
+def _remote(nvml: NvmlCalls, gpu: int, link: int, classes: Mapping[str, str]) -> tuple[str, str]:
+    """Address and class of the other end of a link that is up; errors as above."""
+    try:
         kind = nvml.link_remote_type(gpu, link)
     except NvmlCallError as error:
-        if error.fault is NvmlFault.LOST:
-            raise
+        _untold(error)
         kind = RemoteType.UNKNOWN
     try:
         address = pci_address(nvml.link_remote_address(gpu, link))
     except NvmlCallError as error:
-        if error.fault is NvmlFault.LOST:
-            raise
+        untold = _untold(error)
         if kind is not RemoteType.SWITCH:
-            raise ValueError(f"NVML does not say where it leads ({error.words})") from error
+            raise untold from error
         address = HIDDEN
     if kind is RemoteType.SWITCH or (kind is RemoteType.UNKNOWN and address == HIDDEN):
         return address, _SWITCH_CLASS
@@ -135,5 +145,16 @@ def _remote(nvml: NvmlCalls, gpu: int, link: int, classes: Mapping[str, str]) ->
 
 def _c2c(nvml: NvmlCalls, gpu: int) -> list[GpuLinkRecord]:
     """One record for all links that are up, with the bandwidth of the last, as NCCL has it."""
-    up = [mb_per_s for is_up, mb_per_s in nvml.c2c_links(gpu) if is_up]
+    try:
+        links = nvml.c2c_links(gpu)
+    except NvmlCallError as error:
+        raise _untold(error) from error
+    up = [mb_per_s for is_up, mb_per_s in links if is_up]
     return [GpuLinkRecord("c2c", "", "", len(up), up[-1])] if up else []
+
+
+def _untold(error: NvmlCallError) -> ValueError:
+    """The error for something that NVML does not tell; a lost GPU stays lost."""
+    if error.fault is NvmlFault.LOST:
+        raise error
+    return ValueError(f"NVML does not tell ({error.words})")

@@ -130,7 +130,26 @@ def test_an_older_driver_without_remote_types_is_helped_by_addresses_and_classes
             "GPU 0 (0000:00:06.0): NVLink 2: it leads to 0000:0b:00.0, and neither NVML nor sysfs "
             "says what that is."
         ),
-        "GPU 0 (0000:00:06.0): NVLink 4: NVML does not say where it leads (Not Supported).",
+        "GPU 0 (0000:00:06.0): NVLink 4: NVML does not tell (Not Supported).",
+    ]
+
+
+def test_links_that_nvml_refuses_to_tell_about_cost_no_gpu() -> None:
+    recording = session()
+    gpu = recording["gpus"][0]
+    recording["gpus"] = [gpu]
+    refused = {"fault": "no permission", "words": "Insufficient Permissions"}
+    gpu["links"][2] = {**HIDDEN_SWITCH, "p2p": refused}
+    gpu["links"][5] = {**HIDDEN_SWITCH, "up": refused}
+    gpu["c2c"] = refused
+    gpu["mig"] = refused
+    facts = read(recording)
+    assert facts.records["0000:00:06.0"].links[0].count == 16
+    where = "GPU 0 (0000:00:06.0)"
+    assert sentences(facts) == [
+        f"{where}: NVLink 2, 5: NVML does not tell (Insufficient Permissions).",
+        f"{where}: C2C links: NVML does not tell (Insufficient Permissions).",
+        f"{where}: NVML does not tell whether MIG is on (Insufficient Permissions), taken as off.",
     ]
 
 
@@ -258,7 +277,7 @@ def test_no_nvml_is_a_gap_with_a_remedy(fault: str, remedy: str) -> None:
     assert remedy in said
 
 
-@pytest.mark.parametrize("place", ["gpu", "link", "memory_bytes", "mig"])
+@pytest.mark.parametrize("place", ["gpu", "link", "memory_bytes", "mig", "c2c"])
 def test_a_lost_gpu_is_named_and_the_others_are_read(place: str) -> None:
     recording = session()
     lost = {"fault": "GPU lost", "words": "GPU is lost"}
