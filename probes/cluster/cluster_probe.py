@@ -1,0 +1,185 @@
+"""A whole cluster: look on all hosts, merge, measure the network between them: `probe_cluster`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from probes.cluster.crew import Crew, HostFailure
+from probes.cluster.errors import HostsMissingError
+from probes.cluster.merge import MergedHosts, merge_hosts
+from probes.cluster.messages import Look, Looked
+from probes.cluster.racks import place_in_racks
+from probes.cluster.rounds import CrewMeasurement
+from probes.errors import HostReportError
+from probes.host import HostProbeOptions
+from probes.host_report import HostReport
+from probes.host_report_json import report_from_json
+from probes.hosts import folded
+from probes.network.campaign import run_campaign
+from probes.network.fabric import attach_network
+from probes.network.findings import Findings
+from probes.network.port_groups import group_ports, join_networks
+from probes.network.ports import NetworkPort
+from probes.network.sampling import SamplingOptions
+from probes.network.tools import Tool, install_hint
+from probes.network.verdicts import Evidence, conclude
+from probes.topology import Topology
+
+Progress = Callable[[str, int, int], None]
+"""Stage, done, in all."""
+_NAMED = 20
+"""Hosts that an error names with their reasons."""
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What to look at and to measure."""
+
+    host: HostProbeOptions
+    network: bool = True
+    """Whether to measure between hosts."""
+    seconds_per_pair: int = 2
+    """How long a bandwidth counts."""
+    host_timeout_s: float = 120.0
+    """For a host to start and to look at itself, its GPUs measured."""
+    allow_missing: bool = False
+    racks: Mapping[str, str] = field(default_factory=dict)
+    """Rack by host name."""
+    sampling: SamplingOptions | None = None
+
+
+@dataclass(frozen=True)
+class ClusterProbe:
+    """What was found."""
+
+    topology: Topology
+    ports: tuple[NetworkPort, ...]
+    """Of all hosts."""
+    findings: Findings | None
+    """Of the network; None when it was not measured."""
+    missing: tuple[HostFailure, ...]
+    """Hosts that are not in the topology, or fell silent while the network was measured."""
+    odd_ones: tuple[str, ...]
+    """Hosts that are not like the others, a sentence each."""
+    seconds: Mapping[str, float]
+    """By stage: `look`, `network`."""
+
+
+def _silent(_stage: str, _done: int, _total: int) -> None:
+    """For callers without a progress display."""
+
+
+def probe_cluster(
+    crew: Crew, options: ClusterOptions, on_progress: Progress = _silent
+) -> ClusterProbe:
+    """Probe all hosts of a crew, then the network between them.
+
+    Raises:
+        HostsMissingError: hosts did not answer and that is not allowed, or none did.
+        ProbeError: what the hosts show cannot exist.
+    """
+    started = time.monotonic()
+    reports, places, missing = _look(crew, options, on_progress)
+    if not reports or (missing and not options.allow_missing):
+        raise HostsMissingError(_absence(missing, len(crew.names), allowed=bool(reports)))
+    names = [crew.names[place] for place in places] if crew.names_are_given else []
+    merged = merge_hosts(reports, names)
+    merged = replace(merged, ports=place_in_racks(merged.ports, options.racks))
+    looked = time.monotonic()
+    topology, findings = merged.topology, None
+    if len(merged.order) > 1:
+        measurement = CrewMeasurement(
+            crew,
+            merged.ports,
+            [places[i] for i in merged.order],
+            [reports[i].missing_tools for i in merged.order],
+            options.seconds_per_pair,
+        )
+        if options.network:
+            findings = _measure(measurement, merged, options, on_progress)
+        else:
+            findings = _not_measured(merged.ports)
+        topology = attach_network(topology, merged.ports, findings)
+        missing += [
+            HostFailure(topology.hosts[host], f"{reason}, while the network was measured")
+            for host, reason in measurement.lost.items()
+        ]
+    notes = [f"{absent.name} is missing: {absent.reason}." for absent in missing]
+    notes += _tool_notes([reports[i].missing_tools for i in merged.order], topology.hosts)
+    return ClusterProbe(
+        topology=replace(topology, notes=(*notes, *topology.notes)),
+        ports=merged.ports,
+        findings=findings,
+        missing=tuple(missing),
+        odd_ones=merged.odd_ones,
+        seconds={"look": looked - started, "network": time.monotonic() - looked},
+    )
+
+
+def _look(
+    crew: Crew, options: ClusterOptions, on_progress: Progress
+) -> tuple[list[HostReport], list[int], list[HostFailure]]:
+    """Reports, their places in the crew, and who gave none."""
+    count = len(crew.names)
+    on_progress("hosts", 0, count)
+    look = Look(options=options.host)
+    answers = crew.ask(dict.fromkeys(range(count), look), options.host_timeout_s)
+    on_progress("hosts", count, count)
+    reports: list[HostReport] = []
+    places: list[int] = []
+    missing: list[HostFailure] = []
+    for place, answer in answers.items():
+        if isinstance(answer, Looked):
+            try:
+                reports.append(report_from_json(answer.report, crew.names[place]))
+                places.append(place)
+            except HostReportError as error:
+                missing.append(HostFailure(crew.names[place], str(error)))
+        elif isinstance(answer, HostFailure):
+            missing.append(answer)
+    return reports, places, missing
+
+
+def _measure(
+    measurement: CrewMeasurement,
+    merged: MergedHosts,
+    options: ClusterOptions,
+    on_progress: Progress,
+) -> Findings:
+    try:
+        return run_campaign(merged.ports, measurement, options.sampling, on_progress)
+    finally:
+        measurement.stop()
+
+
+def _not_measured(ports: Sequence[NetworkPort]) -> Findings:
+    """What is known of the network without asking it: subnets and line rates."""
+    groups = group_ports(ports)
+    networks = join_networks(groups, ())
+    empty: frozenset[Any] = frozenset()
+    evidence = Evidence(tuple(ports), groups, networks, (), empty, empty, 0, ())
+    told = "The network was not measured, as asked: links have the line rates of their ports."
+    return replace(conclude(evidence), notes=(told,))
+
+
+def _tool_notes(missing: Sequence[Sequence[str]], hosts: Sequence[str]) -> list[str]:
+    """What is not installed where; tools serve the network between hosts only."""
+    lacking = {
+        tool: [host for host, lacks in zip(hosts, missing, strict=True) if tool in lacks]
+        for tool in Tool
+    }
+    return [
+        f"{tool} is not installed on {folded(names)}: {install_hint(tool)}."
+        for tool, names in lacking.items()
+        if names and len(hosts) > 1
+    ]
+
+
+def _absence(missing: list[HostFailure], count: int, *, allowed: bool) -> str:
+    told = "; ".join(f"{absent.name}: {absent.reason}" for absent in missing[:_NAMED])
+    more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    remedy = "mend them, or go on without them with --allow-missing" if allowed else "mend them"
+    return f"{len(missing)} of {count} hosts did not answer ({told}{more}); {remedy}"

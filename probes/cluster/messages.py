@@ -1,0 +1,167 @@
+"""Requests of the leader and replies of the hosts, as lines of JSON.
+
+    {"version": "TuCCL 0.1.0, messages 1", "number": 3, "body": {"request": "measure", ...}}
+
+Both sides name their version in every line, the first one included, and refuse another one: two
+releases may mean different things by the same figure.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import metadata
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from probes.cluster.errors import MessageError
+from probes.host import HostProbeOptions
+from probes.network.endpoint import Figure, PairTask, ServerAnswer
+
+MESSAGES_VERSION = 1
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Look(_Message):
+    """Probe this host."""
+
+    request: Literal["look"] = "look"
+    options: HostProbeOptions
+
+
+class Serve(_Message):
+    """Start a server for each of these measurements, in place of those started before."""
+
+    request: Literal["serve"] = "serve"
+    tasks: tuple[PairTask, ...]
+
+
+class Measure(_Message):
+    """Be the client of these measurements, all at once."""
+
+    request: Literal["measure"] = "measure"
+    what: Literal["latency", "bandwidth"]
+    tasks: tuple[PairTask, ...]
+
+
+class Stop(_Message):
+    """End the servers."""
+
+    request: Literal["stop"] = "stop"
+
+
+class Bye(_Message):
+    """Nothing more will be asked."""
+
+    request: Literal["bye"] = "bye"
+    exit_code: int = 0
+
+
+class Looked(_Message):
+    """Of `Look`."""
+
+    reply: Literal["looked"] = "looked"
+    report: str
+    """JSON of `probes.host_report_json`."""
+
+
+class Served(_Message):
+    """Of `Serve`, by task."""
+
+    reply: Literal["served"] = "served"
+    servers: tuple[ServerAnswer, ...]
+
+
+class Measured(_Message):
+    """Of `Measure`, by task."""
+
+    reply: Literal["measured"] = "measured"
+    figures: tuple[Figure, ...]
+
+
+class Done(_Message):
+    """Of `Stop` and `Bye`."""
+
+    reply: Literal["done"] = "done"
+
+
+class Failed(_Message):
+    """The host cannot do what it was asked for."""
+
+    reply: Literal["failed"] = "failed"
+    reason: str
+
+
+Request = Look | Serve | Measure | Stop | Bye
+Reply = Looked | Served | Measured | Done | Failed
+
+_REQUESTS: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="request")])
+_REPLIES: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="reply")])
+_Body = TypeVar("_Body", Request, Reply)
+
+
+@functools.cache
+def version() -> str:
+    """What this side speaks."""
+    try:
+        release = metadata.version("tuccl")
+    except metadata.PackageNotFoundError:
+        release = "not installed"
+    return f"TuCCL {release}, messages {MESSAGES_VERSION}"
+
+
+def request_to_line(number: int, request: Request) -> bytes:
+    """One line, with its end."""
+    return _to_line(number, request)
+
+
+def reply_to_line(number: int, reply: Reply) -> bytes:
+    """One line, with its end; `number` is that of the request."""
+    return _to_line(number, reply)
+
+
+def request_from_line(line: bytes) -> tuple[int, Request]:
+    """Number and request.
+
+    Raises:
+        MessageError: no message, or one of another version.
+    """
+    return _from_line(line, _REQUESTS, "the leader")
+
+
+def reply_from_line(line: bytes, sender: str) -> tuple[int, Reply]:
+    """Number and reply.
+
+    Raises:
+        MessageError: as `request_from_line`.
+    """
+    return _from_line(line, _REPLIES, sender)
+
+
+def _to_line(number: int, body: Request | Reply) -> bytes:
+    content = {"version": version(), "number": number, "body": body.model_dump(mode="json")}
+    return json.dumps(content, allow_nan=False).encode() + b"\n"
+
+
+def _from_line(line: bytes, adapter: TypeAdapter[_Body], sender: str) -> tuple[int, _Body]:
+    try:
+        content = json.loads(line)
+        theirs, number, body = content["version"], content["number"], content["body"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MessageError(f"{sender} sent what is no message: {line[:60]!r}") from error
+    if theirs != version():
+        raise MessageError(
+            f"{sender} runs {theirs!s:.60}, this side {version()}: install the same release on both"
+        )
+    if not isinstance(number, int):
+        raise MessageError(f"{sender} sent a message without a number")
+    try:
+        return number, adapter.validate_python(body)
+    except ValidationError as error:
+        what = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, what["loc"]))
+        raise MessageError(f"{sender} sent a damaged message: {where}: {what['msg']}") from error

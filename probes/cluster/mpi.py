@@ -1,0 +1,299 @@
+"""A crew of MPI ranks: rank 0 leads, the first rank of every host works, the others wait.
+
+No collective operation is used, because one rank that hangs would hang all: messages go to and from
+rank 0, and whoever waits for one polls with pauses, so that waiting ranks leave the cores to the
+measurement. mpi4py is imported when this is used and not before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from probes.cluster.crew import Answers, HostFailure, answer_of
+from probes.cluster.errors import MessageError, MpiMissingError
+from probes.cluster.messages import (
+    Bye,
+    Reply,
+    Request,
+    reply_from_line,
+    reply_to_line,
+    request_from_line,
+    request_to_line,
+)
+from probes.cluster.station import Station, kill_children
+from probes.host_report import HostIdentity
+
+_REQUEST, _REPLY, _ROLL_CALL, _GONE = 1, 2, 3, 4
+_LEADER_PAUSE_S = 0.001
+_RANK_PAUSE_S = 0.01
+_GOODBYE_S = 5.0
+"""How long a rank may take to say that it goes."""
+
+
+def mpi_tasks(environment: Mapping[str, str]) -> int:
+    """How many tasks a launcher of MPI started with this one; 0 when none did.
+
+    Open MPI's mpirun sets OMPI_COMM_WORLD_SIZE, MPICH's and Intel's PMI_SIZE, srun describes its
+    step (which a batch script without srun is not).
+    """
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        if (tasks := _number(environment.get(name, ""))) > 0:
+            return tasks
+    if "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:
+        said = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
+        return tasks if (tasks := _number(said)) > 1 else 0
+    return 1 if "PMIX_RANK" in environment else 0
+
+
+def _own_identity() -> HostIdentity:
+    """What two ranks have in common exactly when they run on one host."""
+    namespace = boot_id = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/net")  # noqa: PTH115 - not a path but a name
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return HostIdentity(socket.gethostname(), boot_id, namespace)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def run_with_mpi(
+    tasks: int,
+    lead: Callable[[MpiCrew], int],
+    code_of_error: Callable[[BaseException], int],
+    timeout_s: float,
+) -> int:
+    """Lead on rank 0, work on the others; every rank returns what rank 0 does.
+
+    Args:
+        tasks: how many the launcher started.
+        lead: what rank 0 does with the crew; gives the exit code.
+        code_of_error: the exit code when `lead` raises.
+        timeout_s: how long ranks may take to report.
+
+    Raises:
+        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+    """
+    comm = _world(tasks)
+    leads = comm.Get_rank() == 0
+    signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
+    if not leads:
+        return _follow(comm)
+    crew = MpiCrew(comm, timeout_s)
+    code = 1
+    try:
+        code = lead(crew)
+    except BaseException as error:
+        code = code_of_error(error)
+        raise
+    finally:
+        crew.dismiss(code)
+    return code
+
+
+def _stopped(*, tell: bool) -> NoReturn:
+    """Launchers stop a job by SIGTERM when one rank dies, and kill it a moment later."""
+    if tell:
+        text = "tuccl: stopped by the launcher of MPI, which says why: a rank died, or time is up\n"
+        os.write(2, text.encode())
+    kill_children()
+    os._exit(143)
+
+
+def _world(tasks: int) -> Any:
+    try:
+        mpi = importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:
+        raise MpiMissingError(
+            f"started by MPI with {tasks} tasks, but mpi4py cannot be used ({error}): "
+            "pip install tuccl[mpi] on every host, or probe with --hosts"
+        ) from error
+    size = mpi.COMM_WORLD.Get_size()
+    if tasks > 1 and size != tasks:
+        raise MpiMissingError(
+            f"started as one of {tasks} tasks, but MPI sees {size}: mpi4py was "
+            "built for another MPI than this launcher's; install it again with that MPI's mpicc"
+        )
+    return mpi.COMM_WORLD
+
+
+class MpiCrew:
+    """The leader's side."""
+
+    names_are_given = False
+
+    def __init__(self, comm: Any, timeout_s: float) -> None:
+        self._comm = comm
+        self._post = _Post(comm)
+        self._asked = 0
+        self._lost: dict[int, str] = {}
+        """Reasons by rank."""
+        self._station = Station()
+        ranks_of = self._roll_call(timeout_s)
+        self._ranks = [ranks[0] for ranks in ranks_of.values()]
+        """The working rank of each host."""
+        self.names = tuple(identity.hostname for identity in ranks_of)
+
+    def _roll_call(self, timeout_s: float) -> dict[HostIdentity, list[int]]:
+        """Ranks by host, in the order of ranks; those that are silent count as a host each."""
+        found = {0: _own_identity()}
+        deadline = time.monotonic() + timeout_s
+        size = self._comm.Get_size()
+        while len(found) < size and time.monotonic() < deadline:
+            if (letter := self._post.take(_ROLL_CALL)) is None:
+                time.sleep(_LEADER_PAUSE_S)
+                continue
+            found[letter[0]] = HostIdentity(**json.loads(letter[1]))
+        ranks_of: dict[HostIdentity, list[int]] = {}
+        for rank in range(size):
+            if rank not in found:
+                self._lost[rank] = f"it did not report within {timeout_s:g} s"
+            ranks_of.setdefault(found.get(rank, HostIdentity(f"rank {rank}")), []).append(rank)
+        return ranks_of
+
+    def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:
+        """See `Crew`."""
+        self._asked += 1
+        own: list[Reply] = []
+        thread = None
+        for host, request in requests.items():
+            rank = self._ranks[host]
+            if rank == 0:
+                thread = threading.Thread(
+                    target=lambda job: own.append(self._station.perform(job)),
+                    args=(request,),
+                    daemon=True,
+                )
+                thread.start()
+            elif rank not in self._lost:
+                self._post.send(rank, _REQUEST, request_to_line(self._asked, request))
+        arrived = self._collect(requests, own, time.monotonic() + timeout_s, timeout_s)
+        return {
+            host: HostFailure(self._called(host), self._lost[self._ranks[host]])
+            if self._ranks[host] in self._lost
+            else answer_of(self._called(host), arrived[self._ranks[host]])
+            for host in requests
+        }
+
+    def _collect(
+        self, requests: Mapping[int, Request], own: list[Reply], deadline: float, timeout_s: float
+    ) -> dict[int, Reply]:
+        """Replies by rank; ranks that are late are lost."""
+        arrived: dict[int, Reply] = {}
+        waiting = {self._ranks[host] for host in requests} - self._lost.keys()
+        while waiting:
+            if own and 0 in waiting:
+                arrived[0] = own[0]
+            letter = self._post.take(_REPLY)
+            if letter is not None:
+                try:
+                    number, reply = reply_from_line(letter[1], f"rank {letter[0]}")
+                    if number == self._asked:
+                        arrived[letter[0]] = reply
+                except MessageError as error:
+                    self._lost[letter[0]] = str(error)
+            waiting -= arrived.keys() | self._lost.keys()
+            if waiting and time.monotonic() > deadline:
+                self._lost.update(dict.fromkeys(waiting, f"no answer within {timeout_s:g} s"))
+            elif letter is None:
+                time.sleep(_LEADER_PAUSE_S)
+        return arrived
+
+    def _called(self, host: int) -> str:
+        rank, name = self._ranks[host], self.names[host]
+        return name if name == f"rank {rank}" else f"{name} (rank {rank})"
+
+    def dismiss(self, exit_code: int) -> None:
+        """Let every rank go with this exit code; where some are lost, end the job with it."""
+        self._station.close()
+        waiting = set(range(1, self._comm.Get_size()))
+        for rank in waiting:
+            self._post.send(rank, _REQUEST, request_to_line(0, Bye(exit_code=exit_code)))
+        waiting -= self._lost.keys()
+        deadline = time.monotonic() + _GOODBYE_S
+        while waiting and time.monotonic() < deadline:
+            if (letter := self._post.take(_GONE)) is not None:
+                waiting.discard(letter[0])
+            else:
+                time.sleep(_LEADER_PAUSE_S)
+        if waiting or self._lost:
+            # MPI_Finalize would wait for ranks that never come.
+            atexit.register(self._abort, exit_code, sorted(waiting | self._lost.keys()))
+
+    def _abort(self, exit_code: int, silent: list[int]) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        ranks = ", ".join(map(str, silent))
+        os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
+        self._comm.Abort(exit_code)
+
+
+def _follow(comm: Any) -> int:
+    """What every other rank does: report, then answer until it is let go."""
+    post, station = _Post(comm), Station()
+    post.send(0, _ROLL_CALL, json.dumps(dataclasses.asdict(_own_identity())).encode())
+    while True:
+        letter = post.take(_REQUEST)
+        if letter is None:
+            time.sleep(_RANK_PAUSE_S)
+            continue
+        number, request = request_from_line(letter[1])
+        if isinstance(request, Bye):
+            station.close()
+            post.send(0, _GONE, b"gone")
+            post.wait_until_sent()
+            return request.exit_code
+        post.send(0, _REPLY, reply_to_line(number, station.perform(request)))
+
+
+class _Post:
+    """Messages of bytes, sent and received without ever blocking."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self._mpi = importlib.import_module("mpi4py.MPI")
+        self._sending: list[tuple[Any, bytes]] = []
+        """Pending requests with their buffers, which must live as long."""
+        self._receiving: dict[int, tuple[Any, int, bytearray]] = {}
+        """By tag: request, source, buffer."""
+
+    def send(self, rank: int, tag: int, data: bytes) -> None:
+        self._sending = [(request, kept) for request, kept in self._sending if not request.Test()]
+        request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=tag)
+        self._sending.append((request, data))
+
+    def take(self, tag: int) -> tuple[int, bytes] | None:
+        """Source and content of a message that is complete; None when there is none yet."""
+        if tag not in self._receiving:
+            status = self._mpi.Status()
+            message = self._comm.Improbe(self._mpi.ANY_SOURCE, tag, status)
+            if message is None:
+                return None
+            buffer = bytearray(status.Get_count(self._mpi.BYTE))
+            request = message.Irecv([buffer, self._mpi.BYTE])
+            self._receiving[tag] = (request, status.Get_source(), buffer)
+        request, source, buffer = self._receiving[tag]
+        if not request.Test():
+            return None
+        del self._receiving[tag]
+        return source, bytes(buffer)
+
+    def wait_until_sent(self) -> None:
+        while self._sending:
+            self._sending = [(req, kept) for req, kept in self._sending if not req.Test()]
+            time.sleep(_RANK_PAUSE_S)

@@ -1,0 +1,125 @@
+"""Workers behind a launcher: what they answer, and what is said of those that do not."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from probes.cluster.crew import HostFailure
+from probes.cluster.errors import LauncherError
+from probes.cluster.launched import LaunchedCrew, launch_command
+from probes.cluster.messages import Done, Look, Looked, Stop, version
+from probes.host import HostProbeOptions
+from probes.host_report_json import report_from_json
+
+WORKER = "env HOST={host}"
+LOOK = Look(options=HostProbeOptions(measure_p2p=False))
+
+
+@contextmanager
+def crew(names: list[str], launcher: str) -> Iterator[LaunchedCrew]:
+    started = LaunchedCrew(names, launcher)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def reason(launcher: str, timeout_s: float = 10.0) -> str:
+    """Why a host cannot be used."""
+    with crew(["box"], launcher) as one:
+        (answer,) = one.ask({0: Stop()}, timeout_s).values()
+        assert isinstance(answer, HostFailure)
+        assert answer.name == "box"
+        again = one.ask({0: Stop()}, timeout_s)
+        assert again == {0: answer}, "a host that failed once is not asked again"
+        return answer.reason
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_the_worker_command_follows_the_launcher_or_goes_where_it_says() -> None:
+    worker = [sys.executable, "-m", "probes.cluster.worker"]
+    assert launch_command("ssh -p 22 {host}", "n1") == ["ssh", "-p", "22", "n1", *worker]
+    assert launch_command("at {host} {command} now", "n1") == ["at", "n1", *worker, "now"]
+    quoted = launch_command("sh -c 'cd /x && {command} # {host}'", "n1", "/opt/py")
+    assert quoted == ["sh", "-c", "cd /x && /opt/py -m probes.cluster.worker # n1"]
+
+
+@pytest.mark.parametrize(("launcher", "said"), [("ssh node1", "{host}"), ("ssh '{host}", "quotes")])
+def test_a_launcher_that_cannot_work_is_refused(launcher: str, said: str) -> None:
+    with pytest.raises(LauncherError, match=said):
+        launch_command(launcher, "n1")
+
+
+def test_hosts_answer_all_at_once_and_leave_when_they_are_let_go() -> None:
+    before = children()
+    with crew(["a", "b", "c"], WORKER) as three:
+        answers = three.ask({2: LOOK, 0: Stop()}, 30)
+        assert list(answers) == [2, 0]
+        assert answers[0] == Done()
+        looked = answers[2]
+        assert isinstance(looked, Looked)
+        assert report_from_json(looked.report, "c").topology.devices
+    assert children() == before
+
+
+def test_a_greeting_of_the_login_shell_is_no_message() -> None:
+    launcher = """sh -c 'echo "Welcome to {host}!"; exec "$@"' sh"""
+    with crew(["a"], launcher) as one:
+        assert one.ask({0: Stop()}, 30) == {0: Done()}
+
+
+def test_a_launcher_that_fails_is_quoted() -> None:
+    told = reason("sh -c 'echo first; echo no route to {host} >&2; exit 255'")
+    assert told == "the launcher ended with exit code 255: no route to box"
+
+
+def test_a_worker_that_cannot_start_says_what_is_missing() -> None:
+    told = reason("env -C / PYTHONPATH=/nowhere " + f"{sys.executable} -S -c 'import {{host}}'")
+    assert told.startswith("the launcher ended with exit code 1: ModuleNotFoundError")
+
+
+def test_a_launcher_that_does_not_exist_is_named() -> None:
+    told = reason("no-such-launcher {host}")
+    assert told.startswith("the launcher cannot be started: no-such-launcher: No such file")
+
+
+def test_a_host_that_hangs_is_named_after_its_time_and_leaves_nothing() -> None:
+    before, started = children(), time.monotonic()
+    told = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=0.5)
+    assert told == "no answer within 0.5 s: password:"
+    assert time.monotonic() - started < 5
+    assert children() == before
+
+
+def test_a_worker_that_is_stopped_is_named_and_the_others_answer() -> None:
+    with crew(["good", "stuck"], WORKER) as two:
+        assert two.ask({0: Stop(), 1: Stop()}, 30) == {0: Done(), 1: Done()}
+        stuck = next(
+            child for child in psutil.Process().children() if child.environ().get("HOST") == "stuck"
+        )
+        os.kill(stuck.pid, signal.SIGSTOP)
+        answers = two.ask({0: Stop(), 1: Stop()}, 0.5)
+        assert answers == {0: Done(), 1: HostFailure("stuck", "no answer within 0.5 s")}
+        os.kill(stuck.pid, signal.SIGCONT)
+        assert two.ask({0: Stop()}, 10) == {0: Done()}
+
+
+def test_another_release_is_refused_with_both_named() -> None:
+    line = '{"version": "TuCCL 9.9, messages 8", "number": 1, "body": {"reply": "done"}}'
+    told = reason(f"sh -c 'echo \"$1\"; sleep 60' {{host}} {line!r}")
+    assert told.startswith(f"box runs TuCCL 9.9, messages 8, this side {version()}: install")
+
+
+def test_a_damaged_reply_is_named() -> None:
+    line = f'{{"version": "{version()}", "number": 1, "body": {{"reply": "looked"}}}}'
+    told = reason(f"sh -c 'echo \"$1\"; sleep 60' {{host}} {line!r}")
+    assert told == "box sent a damaged message: looked.report: Field required"

@@ -1,0 +1,93 @@
+"""The command `tuccl probe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_HOST_TIMEOUT_S = 120.0
+DEFAULT_SECONDS_PER_PAIR = 2
+
+
+def probe(
+    check: Annotated[
+        bool, typer.Option("--check", help="Only tell what can be probed here, and what not.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the topology there, as JSON.", readable=False),
+    ] = None,
+    hosts: Annotated[
+        str, typer.Option(help="Hosts to start on, as node[01-16],login; else this one, or MPI's.")
+    ] = "",
+    launcher: Annotated[
+        str, typer.Option(help="What starts a command on a host; ssh if not given.")
+    ] = "",
+    remote_python: Annotated[
+        str, typer.Option(help="Python on the hosts; the path of this one if not given.")
+    ] = "",
+    interfaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Interfaces that count as NICs, as veth*; repeatable."
+        ),
+    ] = None,
+    rack_map: Annotated[
+        Path | None, typer.Option(help="File with a line `HOST RACK` each.", readable=False)
+    ] = None,
+    slurm_topology: Annotated[
+        Path | None, typer.Option(help="Slurm's topology.conf.", readable=False)
+    ] = None,
+    traffic_log: Annotated[
+        Path | None,
+        typer.Option(help="CSV of the use of links; idle ones are left out.", readable=False),
+    ] = None,
+    p2p: Annotated[bool, typer.Option("--p2p/--no-p2p", help="Measure between GPUs.")] = True,
+    network: Annotated[
+        bool, typer.Option("--network/--no-network", help="Measure between hosts.")
+    ] = True,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Go on without hosts that do not answer.")
+    ] = False,
+    host_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a host may take to answer.")
+    ] = DEFAULT_HOST_TIMEOUT_S,
+    seconds_per_pair: Annotated[
+        int, typer.Option(metavar="SECONDS", help="Of each bandwidth measurement.")
+    ] = DEFAULT_SECONDS_PER_PAIR,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Look at the system below this directory; nothing is measured.", readable=False
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
+) -> None:
+    """Find out what this host or cluster is, by looking and measuring.
+
+    Exit code 1: hosts did not answer or are not like the others, or links are slow or unreachable;
+    each is named, and the topology is written all the same unless hosts are missing.
+    """
+    from tuccl import probing
+
+    options = probing.ProbeCommand(
+        check=check,
+        output=output,
+        hosts=hosts,
+        launcher=launcher,
+        remote_python=remote_python,
+        interfaces=tuple(interfaces or ()),
+        rack_map=rack_map,
+        slurm_topology=slurm_topology,
+        traffic_log=traffic_log,
+        p2p=p2p,
+        network=network,
+        allow_missing=allow_missing,
+        host_timeout_s=host_timeout,
+        seconds_per_pair=seconds_per_pair,
+        root=root,
+        as_json=as_json,
+    )
+    raise typer.Exit(probing.probe(options))

@@ -1,0 +1,169 @@
+"""What `tuccl probe` tells a person: devices, links, the matrix between GPUs, what is amiss."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from probes.cluster.cluster_probe import ClusterProbe
+from probes.hosts import HostGroup, folded, hosts_alike
+from probes.network.findings import ClassFigure
+from probes.network.outliers import Quantity
+from probes.paths import local_path
+from probes.preflight import Check
+from probes.topology import Device, DeviceKind, Link, Provenance, Topology
+
+_WIDTH = 132
+_MOST_GPUS = 16
+"""GPUs of a matrix that still fits a screen."""
+_UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
+
+
+def print_probe(result: ClusterProbe) -> None:
+    """Everything that was found, what is amiss last."""
+    console = _console()
+    print_topology(result.topology, console)
+    if result.findings is not None and result.findings.figures:
+        console.print(_class_table(result.findings.figures))
+    for note in result.topology.notes:
+        console.print(f"- {note}", markup=False, soft_wrap=True)
+    took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
+    measured = 0 if result.findings is None else len(result.findings.results)
+    console.print(f"{took}; {measured} measurements between hosts", markup=False)
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """What can be probed here, and what not."""
+    table = Table(header_style="bold")
+    for heading in ("part", "status"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("what it gives", "why", "what to do"):
+        table.add_column(heading)
+    for check in checks:
+        words = (check.what_it_gives, check.why, check.remedy)
+        table.add_row(check.subject, check.status.value, *(Text(word) for word in words))
+    _console().print(table)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+
+
+def print_topology(topology: Topology, console: Console) -> None:
+    """Hosts by kind, links by class, and what GPUs of a host exchange."""
+    hosts = len({device.node for device in topology.devices if device.node >= 0})
+    console.print(
+        f"{topology.name}: {hosts} host(s), {len(topology.gpus)} GPUs, {len(topology.nics)} NICs; "
+        f"fingerprint {topology.fingerprint()}",
+        markup=False,
+    )
+    groups = hosts_alike(topology)
+    for group in groups:
+        names = folded(topology.hosts[node] for node in group.nodes if node < len(topology.hosts))
+        console.print(f"  {names}: {'; '.join(_inside(group))}", markup=False)
+    if topology.links:
+        console.print(_link_table(topology))
+    for group in groups:
+        if _is_measured(group.example):
+            console.print(_gpu_matrix(group.example, group.nodes[0]))
+
+
+def _inside(group: HostGroup) -> Iterator[str]:
+    machine = group.example
+    for gpus, count in Counter(_gpu_words(gpu) for gpu in machine.gpus).items():
+        yield f"{count} x {gpus}"
+    if not machine.gpus:
+        yield "no GPU"
+    for nics, count in Counter(_nic_words(nic) for nic in machine.nics).items():
+        yield f"{count} x {nics}"
+    if not machine.nics:
+        yield "no NIC"
+
+
+def _gpu_words(gpu: Device) -> str:
+    words = [f"GPU {gpu.model}".rstrip()]
+    if gpu.compute_capability:
+        words.append(f"sm_{gpu.compute_capability}")
+    if gpu.memory_bytes:
+        words.append(f"{gpu.memory_bytes / 2**30:.0f} GiB")
+    return " ".join(words)
+
+
+def _nic_words(nic: Device) -> str:
+    speed = f"{nic.line_rate_gb_per_s:g} GB/s" if nic.line_rate_gb_per_s else "speed unknown"
+    return f"NIC {nic.model} {speed}".replace("  ", " ")
+
+
+def _link_table(topology: Topology) -> Table:
+    classes: dict[tuple[str, ...], list[Link]] = {}
+    for link in topology.links:
+        src, dst = (topology.device[name].kind for name in (link.src, link.dst))
+        ends = sorted((src, dst), key=list(DeviceKind).index)
+        between = " - ".join(kind.value.replace("_", " ") for kind in ends)
+        key = (link.kind.value, between, str(link.lanes), link.provenance.value)
+        classes.setdefault((*key, link.latency_provenance.value), []).append(link)
+    table = Table(title=Text("links"), title_justify="left", header_style="bold")
+    for heading in ("kind", "between"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("lanes", "count", "GB/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    table.add_column("us", justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    for (kind, between, lanes, source, latency_source), links in classes.items():
+        speeds = _range([link.bandwidth_gb_per_s for link in links])
+        times = _range([link.latency_us for link in links])
+        row = (kind, between, lanes, str(len(links)), speeds, source, times, latency_source)
+        table.add_row(*row)
+    return table
+
+
+def _class_table(figures: Sequence[ClassFigure]) -> Table:
+    table = Table(title=Text("between hosts"), title_justify="left", header_style="bold")
+    for heading in ("pairs of the", "line rate GB/s", "by", "what", "median", "spread", "count"):
+        table.add_column(heading, no_wrap=True)
+    for figure in figures:
+        kind, unit = figure.link_class, _UNITS[figure.quantity]
+        table.add_row(
+            kind.distance.value,
+            f"{kind.line_rate_gb_per_s:g}",
+            kind.tool,
+            figure.quantity.value,
+            f"{figure.median:.4g} {unit}",
+            f"{figure.spread:.1%}",
+            str(figure.count),
+        )
+    return table
+
+
+def _range(figures: list[float]) -> str:
+    low, high = f"{min(figures):.4g}", f"{max(figures):.4g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _is_measured(machine: Topology) -> bool:
+    sources = [link.provenance for link in machine.links]
+    return 2 <= len(machine.gpus) <= _MOST_GPUS and Provenance.MEASURED in sources
+
+
+def _gpu_matrix(machine: Topology, node: int) -> Table:
+    name = machine.hosts[node] if node < len(machine.hosts) else machine.name
+    title = Text(f"{name}: GB/s from GPU (row) to GPU (column)")
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("")
+    for gpu in machine.gpus:
+        table.add_column(str(gpu.index), justify="right")
+    for src in machine.gpus:
+        cells = [_cell(machine, src, dst) for dst in machine.gpus]
+        table.add_row(str(src.index), *cells)
+    return table
+
+
+def _cell(machine: Topology, src: Device, dst: Device) -> str:
+    path = None if src.name == dst.name else local_path(machine, src.name, dst.name)
+    return "-" if path is None else f"{path.bandwidth_gb_per_s:.1f}"
