@@ -1,0 +1,171 @@
+"""Running the P2P benchmark: where the program is, its deadline, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from probes.p2p.errors import P2pFailedError, P2pMissingError, P2pReportError, P2pTimeoutError
+from probes.p2p.report import P2pReport, read_p2p_report
+
+PROGRAM = "tuccl-p2p"
+ENVIRONMENT = "TUCCL_P2P_BENCHMARK"
+"""Path of another build of the program."""
+
+Progress = Callable[[str], None]
+"""Told what is being measured: `2/25 copy engine, round 2/3`."""
+
+_NOTHING_TO_MEASURE = 3
+"""The program's exit code with `{"error": ...}`."""
+_KILL_WAIT_S = 5.0
+_MAX_REPORT = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class P2pOptions:
+    """How much is measured; None leaves it to the program."""
+
+    bytes: int | None = None
+    """Most that one copy moves."""
+    repetitions: int | None = None
+    only: tuple[str, ...] = ()
+    """Of `latency`, `ce`, `kernel`, `host`; empty: all."""
+    timeout_s: float = 60.0
+    """When the program is killed; from three quarters of it on it begins nothing new."""
+
+
+def p2p_binary() -> Path:
+    """The benchmark program of this installation.
+
+    Raises:
+        P2pMissingError: the package was built without nvcc, or TUCCL_P2P_BENCHMARK names no
+            program.
+    """
+    given = os.environ.get(ENVIRONMENT)
+    if given:
+        if os.access(given, os.X_OK) and Path(given).is_file():
+            return Path(given)
+        raise P2pMissingError(f"{ENVIRONMENT}={given}: no executable file; unset or correct it")
+    # An editable install leaves the sources where they are and compiles into site-packages.
+    installed = (Path(entry) / "probes" / "p2p" for entry in sys.path)
+    for folder in (Path(__file__).parent, *installed):
+        candidate = folder / PROGRAM
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    raise P2pMissingError(
+        f"no {PROGRAM} in this installation: `pip install .` compiles it where nvcc (CUDA toolkit) "
+        f"is found; a build from elsewhere can be named in {ENVIRONMENT}"
+    )
+
+
+def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = None) -> P2pReport:
+    """Measure the GPUs that CUDA shows this process.
+
+    Raises:
+        P2pMissingError: there is no program.
+        P2pFailedError: nothing can be measured here, or the program crashed.
+        P2pTimeoutError: it did not end in time; it and what it started are killed.
+        P2pReportError: its report cannot be used.
+    """
+    options = options or P2pOptions()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the installation's own program, without a shell
+            [str(p2p_binary()), *_arguments(options)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError as error:
+        raise P2pFailedError(f"{PROGRAM}: cannot be started: {error.strerror or error}") from error
+    ears = _Listeners(process, on_progress)
+    try:
+        process.wait(options.timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise P2pTimeoutError(
+            f"{PROGRAM}: did not end within {options.timeout_s:g} s and was killed"
+            f"{ears.last_said()}; see dmesg for the GPU driver's messages"
+        ) from error
+    finally:
+        _end(process)
+        ears.join()
+    return _report(process.returncode, ears)
+
+
+def _arguments(options: P2pOptions) -> list[str]:
+    arguments = ["--seconds", f"{options.timeout_s * 0.75:.3f}"]
+    if options.bytes is not None:
+        arguments += ["--bytes", str(options.bytes)]
+    if options.repetitions is not None:
+        arguments += ["--repetitions", str(options.repetitions)]
+    if options.only:
+        arguments += ["--only", ",".join(options.only)]
+    return arguments
+
+
+class _Listeners:
+    """Collect standard output, and pass on the lines of standard error as they come."""
+
+    def __init__(self, process: subprocess.Popen[bytes], on_progress: Progress | None) -> None:
+        self.said: list[str] = []
+        self._output: list[bytes] = []
+        self._on_progress = on_progress
+        self._threads = [
+            threading.Thread(target=work, args=(stream,), daemon=True)
+            for work, stream in ((self._collect, process.stdout), (self._follow, process.stderr))
+            if stream is not None
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def output(self) -> str:
+        """Standard output, once joined."""
+        return b"".join(self._output).decode("utf-8", "replace")
+
+    def last_said(self) -> str:
+        """For an error message."""
+        return f", the last it said was '{self.said[-1]:.200}'" if self.said else ""
+
+    def join(self) -> None:
+        """Wait until both streams have ended, but not without end: a hung driver keeps them."""
+        for thread in self._threads:
+            thread.join(_KILL_WAIT_S)
+
+    def _follow(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                self.said.append(line.decode("utf-8", "replace").strip())
+                if self._on_progress is not None:
+                    self._on_progress(self.said[-1])
+
+    def _collect(self, stream: IO[bytes]) -> None:
+        with stream:
+            self._output.append(stream.read(_MAX_REPORT))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group; one that hangs in the driver cannot be waited for without end."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_KILL_WAIT_S)
+
+
+def _report(code: int | None, ears: _Listeners) -> P2pReport:
+    if code in {0, _NOTHING_TO_MEASURE} and ears.output.strip():
+        report = read_p2p_report(ears.output)
+        if code == 0:
+            return report
+        raise P2pReportError(f"{PROGRAM}: exit code {code} with a report; reinstall TuCCL")
+    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+    raise P2pFailedError(f"{PROGRAM}: {how} without a report{ears.last_said()}")
