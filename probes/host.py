@@ -146,7 +146,11 @@ def network_ports(
     hostname: str,
     addresses: Mapping[str, Sequence[InterfaceAddress]],
 ) -> tuple[NetworkPort, ...]:
-    """The port of every NIC, in the order of the NICs, with its best address."""
+    """The port of every NIC, in the order of the NICs, with its best address.
+
+    A controller that shows no port has no driver, or its interface is in another namespace: nothing
+    on this host can use it.
+    """
     by_name: dict[str, list[NicPort]] = {}
     for port in inventory.ports:
         if port.active:
@@ -154,8 +158,10 @@ def network_ports(
     found = []
     for nic in topology.nics:
         # Ports of one RDMA device share its name; both lists have them in the same order.
-        same = by_name.get(nic.os_name) or [NicPort(nic.os_name, None)]
-        port = same.pop(0) if len(same) > 1 else same[0]
+        same = by_name.get(nic.os_name)
+        if not same:
+            continue
+        port = same.pop(0)
         known = addresses.get(port.interface, ())
         best = known[0] if known else InterfaceAddress("", 0)
         found.append(

@@ -1,6 +1,7 @@
 """One host: what sysfs and NVML say together, its ports, and the live look at this machine."""
 
 import json
+import shutil
 import socket
 import time
 from dataclasses import replace
@@ -150,6 +151,12 @@ def test_two_ports_of_one_rdma_device_stay_apart(tmp_path: Path) -> None:
     ]
 
 
+def test_a_controller_without_a_port_is_no_place_to_measure(root: Path) -> None:
+    shutil.rmtree(root / "sys/class/net")
+    report = probe_host(HostProbeOptions(root))
+    assert report.ports == ()
+
+
 def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program = tmp_path / "tuccl-p2p"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -235,5 +242,6 @@ def test_this_host_is_looked_at_in_under_a_second() -> None:
     assert report.identity.network_namespace == str(Path("/proc/self/ns/net").stat().st_ino)
     assert report.identity.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert report.topology.hosts == (socket.gethostname(),)
-    assert len(report.ports) == len(report.topology.nics)
+    assert len(report.ports) <= len(report.topology.nics)
+    assert {port.nic for port in report.ports} <= {nic.index for nic in report.topology.nics}
     assert report_from_json(report_to_json(report), "this") == report
