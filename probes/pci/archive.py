@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import posixpath
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -53,8 +54,8 @@ def archive_entries(data: bytes) -> Iterator[ArchiveEntry]:
             yield ArchiveEntry(path, link=member.linkname)
         elif member.islnk():
             # A second name of a file before it; relative, so that it stays inside the archive.
-            up = "../" * path.count("/")
-            yield ArchiveEntry(path, link=up + _inside(member.linkname))
+            first = posixpath.relpath(_inside(member.linkname) or ".", posixpath.dirname(path))
+            yield ArchiveEntry(path, link=first)
         elif member.isdir():
             yield ArchiveEntry(path)
 

@@ -103,11 +103,9 @@ def _is_pseudo(name: str, place: _Place) -> bool:
 
 
 def _together(rdma: _Place, interface: _Place | None) -> bool:
-    return (
-        interface is not None
-        and rdma.function is not None
-        and rdma.function == (interface.function)
-    )
+    if interface is None or rdma.function is None:
+        return False
+    return rdma.function == interface.function
 
 
 def _place(reader: ValueReader, path: str, functions: Container[str]) -> _Place | None:
@@ -132,7 +130,7 @@ def _place(reader: ValueReader, path: str, functions: Container[str]) -> _Place 
     address = parts[addresses[-1]]
     if address not in functions:
         reader.gap(path, f"it sits at {address}, which the host does not list")
-        return _Place(None)
+        return _Place(None, told=False)
     return _Place(address)
 
 
@@ -143,8 +141,11 @@ def _rdma_device(
     numbers = [int(name) for name in reader.names(folder) if re.fullmatch(r"[1-9]\d{0,2}", name)]
     if not numbers:
         reader.gap(device, "the RDMA device shows no ports")
+    only = beside[0] if len(beside) == len(numbers) == 1 else ""
     return [
-        _rdma_port(reader, device, function, number, _interface_of(reader, device, number, beside))
+        _rdma_port(
+            reader, device, function, number, _interface_of(reader, device, number, beside) or only
+        )
         for number in sorted(numbers)
     ]
 
@@ -191,8 +192,7 @@ def _interface_of(reader: ValueReader, device: str, number: int, beside: Sequenc
     numbered = {}
     for name in sorted(beside, key=natural_key, reverse=True):
         numbered[reader.quiet_text(f"{_INTERFACES}/{name}/dev_port") or "0"] = name
-    only = beside[0] if len(beside) == 1 else ""
-    return numbered.get(str(number - 1), only)
+    return numbered.get(str(number - 1), "")
 
 
 def _interface(reader: ValueReader, name: str, function: str | None) -> NicPort:

@@ -99,8 +99,8 @@ def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> P
         ports=ports,
         numa_nodes=_numa_nodes(reader),
         cpu=_cpu_model(reader),
-        gaps=tuple(reader.gaps),
         hostname=_hostname(reader),
+        gaps=tuple(reader.gaps),  # last, when everything has been read
     )
 
 

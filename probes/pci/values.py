@@ -84,11 +84,11 @@ def printable(text: str) -> str:
 
 
 def hexadecimal(digits: int) -> Callable[[str], int]:
-    """Parser of `0x10de`, with so many digits at most."""
+    """Parser of `0x10de`, with so many digits: fewer are a value that was cut."""
 
     def parse(text: str) -> int:
-        if re.fullmatch(rf"0x[0-9a-fA-F]{{1,{digits}}}", text) is None:
-            raise ValueError(f"which is no number of up to {digits} hex digits")
+        if re.fullmatch(rf"0x[0-9a-fA-F]{{{digits}}}", text) is None:
+            raise ValueError(f"which is no number of {digits} hex digits")
         return int(text, 16)
 
     return parse
