@@ -12,6 +12,7 @@ handshake with the server's port then takes its place, and the figure says so.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Collection
@@ -36,7 +37,7 @@ from probes.network.results import Failure
 from probes.network.tcp import (
     free_port,
     handshake_us,
-    is_listening,
+    listening_inodes,
     listening_socket,
     port_of,
     wait_until,
@@ -52,6 +53,8 @@ RDMA_ITERATIONS = 1000
 _HANDSHAKE_S = 1.0
 _START_ATTEMPTS = 3
 """Somebody else may take a free port before the server does."""
+
+_PORT_TAKEN = re.compile("already in use|couldn't listen", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def start_server(task: PairTask) -> Server:
             if _comes_up(program, port):
                 return Server(port, program)
             said = program.end()
-            if "already in use" not in said.lower() or attempt == _START_ATTEMPTS:
+            if not _PORT_TAKEN.search(said) or attempt == _START_ATTEMPTS:
                 failure, words = failure_in_words(said) or (Failure.TIMEOUT, last_words(said))
                 raise ServerStartError(f"{where} does not listen: {words}", failure)
     except ToolMissingError as error:
@@ -169,12 +172,16 @@ def start_server(task: PairTask) -> Server:
 
 
 def _comes_up(program: Program, port: int) -> bool:
+    def listens() -> bool:
+        # Another server of this host may have got the same port, at another address.
+        return program.holds_socket(listening_inodes(port))
+
     try:
-        wait_until(lambda: is_listening(port) or not program.is_running, START_S)
+        wait_until(lambda: listens() or not program.is_running, START_S)
+        return program.is_running and listens()
     except BaseException:
         program.end()
         raise
-    return program.is_running and is_listening(port)
 
 
 def measure_bandwidth(task: PairTask) -> Figure:

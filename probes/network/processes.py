@@ -13,8 +13,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -58,6 +59,13 @@ class Program:
     def is_running(self) -> bool:
         """Whether it has not ended by itself."""
         return self._process.poll() is None
+
+    def holds_socket(self, inodes: Collection[str]) -> bool:
+        """Whether it, or a process that it started, has one of these sockets open."""
+        wanted = {f"socket:[{inode}]" for inode in inodes}
+        return bool(wanted) and any(
+            not wanted.isdisjoint(_open_files(pid)) for pid in _group(self._process.pid)
+        )
 
     def wait(self, timeout_s: float) -> Ended:
         """Wait for its end; past the time, end it."""
@@ -114,6 +122,25 @@ def run(command: Sequence[str], timeout_s: float) -> Ended:
     """
     with Program(command, timeout_s) as program:
         return program.wait(timeout_s)
+
+
+def _group(leader: int) -> list[int]:
+    """The processes of a group."""
+    members = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(ValueError, ProcessLookupError):
+            if os.getpgid(int(entry.name)) == leader:
+                members.append(int(entry.name))
+    return members
+
+
+def _open_files(pid: int) -> set[str]:
+    files = set()
+    with contextlib.suppress(OSError):  # the process, or a file of it, is gone
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                files.add(str(entry.readlink()))
+    return files
 
 
 def _text(output: bytes) -> str:

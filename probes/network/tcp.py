@@ -45,11 +45,12 @@ def port_of(listener: socket.socket) -> int:
     return int(listener.getsockname()[1])
 
 
-def is_listening(port: int, tables: Path = Path("/proc/net")) -> bool:
-    """Whether a process of this network namespace listens at a TCP port of any address.
+def listening_inodes(port: int, tables: Path = Path("/proc/net")) -> frozenset[str]:
+    """Sockets of this network namespace that listen at a TCP port of any address, by inode.
 
     Looked up in the kernel's tables, because a connection would use up a server for one client.
     """
+    inodes = set()
     for name in ("tcp", "tcp6"):
         try:
             lines = (tables / name).read_text().splitlines()[1:]
@@ -57,9 +58,9 @@ def is_listening(port: int, tables: Path = Path("/proc/net")) -> bool:
             continue
         for line in lines:
             fields = line.split()
-            if len(fields) > 3 and fields[3] == _LISTENS and fields[1].endswith(f":{port:04X}"):
-                return True
-    return False
+            if len(fields) > 9 and fields[3] == _LISTENS and fields[1].endswith(f":{port:04X}"):
+                inodes.add(fields[9])
+    return frozenset(inodes)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -1,0 +1,75 @@
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from probes.network.addresses import (
+    InterfaceAddress,
+    gid_index,
+    interface_addresses,
+    mac_addresses,
+)
+
+
+class Entry(NamedTuple):
+    family: int
+    address: str
+    netmask: str | None
+
+
+ENTRIES = {
+    "eth1": [
+        Entry(socket.AF_INET6, "fe80::1%eth1", "ffff:ffff:ffff:ffff::"),
+        Entry(socket.AF_INET6, "fd00::1", "ffff:ffff:ffff:ffff::"),
+        Entry(socket.AF_INET, "10.2.0.9", "255.255.255.0"),
+        Entry(socket.AF_INET, "10.1.0.1", "255.255.0.0"),
+        Entry(psutil.AF_LINK, "0C:42:A1:00:00:01", None),
+    ],
+    "eth0": [Entry(psutil.AF_LINK, "", None)],
+}
+
+
+def test_addresses_come_with_their_prefix_the_least_useful_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: ENTRIES)
+    found = interface_addresses()
+    assert list(found) == ["eth0", "eth1"]
+    assert found["eth0"] == ()
+    assert found["eth1"] == (
+        InterfaceAddress("10.1.0.1", 16),
+        InterfaceAddress("10.2.0.9", 24),
+        InterfaceAddress("fd00::1", 64),
+        InterfaceAddress("fe80::1%eth1", 64),
+    )
+    assert [address.is_link_local for address in found["eth1"]] == [False, False, False, True]
+
+
+def test_hardware_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: ENTRIES)
+    assert mac_addresses() == {"eth1": "0c:42:a1:00:00:01"}
+
+
+def test_this_host_has_its_loopback_address() -> None:
+    assert InterfaceAddress("127.0.0.1", 8) in interface_addresses()["lo"]
+
+
+def _gid(infiniband: Path, index: int, gid: str, speaks: str) -> None:
+    port = infiniband / "mlx5_0" / "ports" / "1"
+    for folder, text in ((port / "gids", gid), (port / "gid_attrs" / "types", speaks)):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / str(index)).write_text(f"{text}\n")
+
+
+def test_the_gid_of_an_address_is_the_one_that_speaks_roce_v2(tmp_path: Path) -> None:
+    _gid(tmp_path, 0, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "IB/RoCE v1")
+    _gid(tmp_path, 1, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "RoCE v2")
+    _gid(tmp_path, 2, "0000:0000:0000:0000:0000:ffff:0a01:0001", "IB/RoCE v1")
+    _gid(tmp_path, 3, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2")
+    assert gid_index("mlx5_0", 1, "10.1.0.1", tmp_path) == 3
+    assert gid_index("mlx5_0", 1, "fe80::e42:a1ff:fe00:1%eth0", tmp_path) == 1
+    assert gid_index("mlx5_0", 1, "10.1.0.2", tmp_path) is None
+    assert gid_index("mlx5_0", 2, "10.1.0.1", tmp_path) is None
+    assert gid_index("mlx5_0", 1, "", tmp_path) is None
