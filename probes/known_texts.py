@@ -40,6 +40,7 @@ _NVLINKS = f"it does not tell where a link leads; give `nvidia-smi topo -m` or {
 
 _PERFTEST = "output of perftest (ib_write_bw, ib_write_lat)"
 _P2P_TEST = "output of p2pBandwidthLatencyTest"
+_STATUS = "output of `nvidia-smi nvlink --status`"
 
 _OUTPUTS = (
     (r"== \S+/(board_id|fw_ver|hca_type|ports/\d+/\w+)", "values of /sys/class/infiniband", _PORTS),
@@ -49,28 +50,12 @@ _OUTPUTS = (
     (r"link \S+/\d+ (subnet_prefix|state) .*", "output of `rdma link`", _PORTS),
     (r"VM_hostname \S+", "a list of hosts and their InfiniBand ports", _NETWORK),
     (r"(switchguid|caguid)=0x.*", "output of ibnetdiscover", _NETWORK),
-    (
-        r"(RDMA_\w+|Send|Atomic\w*)( Bidirectional)? (BW|Latency) Test",
-        "output of perftest",
-        _FIGURES,
-    ),
+    (r"(RDMA_|Send|Atomic)\w*( Bidirectional)? (BW|Latency) Test", _PERFTEST, _FIGURES),
     (r"#bytes\s+#iterations\s.*", _PERFTEST, _FIGURES),
-    (
-        r"PING \S+ \(.*|.*icmp_seq=\d+ ttl=.*|--- \S+ ping statistics ---",
-        "output of ping",
-        _NETWORK,
-    ),
+    (r"PING \S+ \(.*|.*icmp_seq=\d+ ttl=.*|--- \S+ ping stat.*", "output of ping", _NETWORK),
     (r"nvbandwidth Version.*|memcpy (CE|SM) .*|Running \w+\.", "output of nvbandwidth", _FIGURES),
-    (
-        r"\[P2P \(Peer-to-Peer.*|(Uni|Bi)directional P2P=.*",
-        "output of p2pBandwidthLatencyTest",
-        _FIGURES,
-    ),
-    (
-        r"Link \d+: ([\d.]+ GB/s|<inactive>)",
-        "output of `nvidia-smi nvlink --status`",
-        _NVLINKS,
-    ),
+    (r"\[P2P \(Peer-to-Peer.*|(Uni|Bi)directional P2P=.*", _P2P_TEST, _FIGURES),
+    (r"Link \d+: ([\d.]+ GB/s|<inactive>)", _STATUS, _NVLINKS),
     (r"(cpu|gpu\d+)_to_(cpu|gpu\d+)_\w+ [\d.]+", "output of gpu_copy", _FIGURES),
     (r"(SwitchName|NodeName)=\S.*", "a configuration of Slurm", _NETWORK),
 )

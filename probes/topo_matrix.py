@@ -23,7 +23,7 @@ _GPU = re.compile(r"GPU\d{1,4}")
 _CELL = re.compile(r"X|NV(\d{1,3})|PIX|PXB|PHB|NODE|SYS|SOC")
 _NIC_NAME = re.compile(r"\s*(NIC\d{1,4}):\s+(\S+)\s*")
 _CPU_LIST = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*,?")
-_MAX_DEVICES = 512
+_MAX_DEVICES = 128
 
 
 class Connection(StrEnum):
@@ -92,7 +92,7 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
     Raises:
         MachineFileError: no such table, a cut one, an unknown word, or it contradicts itself.
     """
-    lines = _ESCAPES.sub("", text).splitlines()
+    lines = _lines(text)
     start = next((n for n, line in enumerate(lines) if _is_header(line.split())), None)
     if start is None:
         raise MachineFileError(f"{source}: no table of {COMMAND} in it; give its whole output")
@@ -134,7 +134,13 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
 
 def is_topo_matrix(text: str) -> bool:
     """Whether the text has the head of such a table."""
-    return any(_is_header(line.split()) for line in _ESCAPES.sub("", text).splitlines())
+    return any(_is_header(line.split()) for line in _lines(text))
+
+
+def _lines(text: str) -> list[str]:
+    """Without colours; what a terminal could not show in one place is shown as a question mark."""
+    plain = _ESCAPES.sub("", text).splitlines()
+    return [re.sub(r"[^\t -~]", "?", line) for line in plain]
 
 
 def _is_header(words: list[str]) -> bool:
@@ -164,7 +170,7 @@ def _columns(words: list[_Word], source: str, line: int) -> list[str]:
         if word.text == "CPU" or row:
             break
         columns.append(word.text)
-    if len(columns) > _MAX_DEVICES or len(set(columns)) < len(columns):
+    if not 0 < len(set(columns)) == len(columns) <= _MAX_DEVICES:
         raise MachineFileError(
             f"{source}:{line}: {len(columns)} columns, {len(set(columns))} names; give the output "
             f"of {COMMAND} as it was printed"
@@ -177,10 +183,11 @@ _Row = tuple[dict[str, Cell], list[str]]
 
 
 def _rows(words: list[_Word], columns: list[str], source: str) -> dict[str, _Row]:
+    head = {*columns, "CPU"}
     starts = [
         place
         for place, (word, following) in enumerate(itertools.pairwise(words))
-        if word.text in columns and following.text not in (*columns, "CPU")
+        if word.text in head and word.text != "CPU" and following.text not in head
     ]
     rows: dict[str, _Row] = {}
     for start, end in itertools.pairwise([*starts, len(words)]):

@@ -27,9 +27,10 @@ def ports_of(element: XmlElement, function: PciFunction, version: str) -> list[N
             named[kind][child.attributes.get("name", "")] = infos_of(child)
     nets, rdma = named["network"], named["rdma"]
     if not rdma:
-        return [_port(function, net, interface=net, infos=infos) for net, infos in nets.items()]
+        plain = sorted(nets.items())
+        return [_port(function, net, interface=net, infos=infos) for net, infos in plain]
     ports = []
-    for device, infos in rdma.items():
+    for device, infos in sorted(rdma.items()):
         states = {int(m[1]): infos[m[0]] for name in infos if (m := _PORT_STATE.fullmatch(name))}
         numbers = sorted(states) or list(range(1, max(1, len(nets)) + 1))
         for number in numbers:

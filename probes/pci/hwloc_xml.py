@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from probes.errors import MachineFileError
+from probes.nccl_xml_nics import shortened
 from probes.pci.address import address_key, is_address, root_of
 from probes.pci.hwloc_objects import (
     COMMAND,
@@ -34,7 +35,6 @@ from probes.xml_tree import XmlElement
 _TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-[0-9a-f]{2}\]")
 _MAX_FUNCTIONS = 65_536
-_NVSWITCH_CLASS = 0x068000
 
 _LANE_GB_PER_S = {2.5: 0.25, 5.0: 0.5} | {rate: rate * 16 / 130 for rate in (8.0, 16.0, 32.0, 64.0)}
 """By GT/s, as hwloc 2.9 computes pci_link_speed (8b/10b, then 128b/130b)."""
@@ -69,19 +69,26 @@ def parse_hwloc_xml(text: str, source: str) -> PciInventory:
         raise MachineFileError(
             f"{source}: an hwloc export without PCI devices; write it with {COMMAND} on the host"
         )
-    infos: dict[str, str] = {}
-    for element in (*objects_below(root), root):
-        if element.attributes.get("type") in ("Machine", "Package", "Socket", None):
-            infos = infos_of(element) | infos
+    addresses = sorted(reader.functions, key=address_key)
+    infos = _host_infos(root)
     return PciInventory(
         source=source,
-        functions=tuple(sorted(reader.functions.values(), key=lambda f: address_key(f.address))),
-        ports=tuple(sorted(reader.ports, key=lambda p: (address_key(p.function or ""), p.name))),
+        functions=tuple(reader.functions[address] for address in addresses),
+        ports=tuple(port for address in addresses for port in reader.ports.get(address, ())),
         numa_nodes=reader.numa_nodes,
         cpu=_cpu(infos),
         gaps=tuple(_gaps(reader, root)),
         hostname=infos.get("HostName", ""),
     )
+
+
+def _host_infos(root: XmlElement) -> dict[str, str]:
+    """What the export says of the host and its first package; hwloc 3 has some at the root."""
+    infos: dict[str, str] = {}
+    for element in (*objects_below(root), root):
+        if element is root or element.attributes.get("type") in ("Machine", "Package", "Socket"):
+            infos = infos_of(element) | infos
+    return infos
 
 
 class _Reader:
@@ -91,7 +98,7 @@ class _Reader:
         self.source = source
         self.version = root.attributes.get("version", "1")
         self.functions: dict[str, PciFunction] = {}
-        self.ports: list[NicPort] = []
+        self.ports: dict[str, list[NicPort]] = {}
         self.numa_nodes = _numa_nodes(root)
         self.node_numbers = frozenset(node.number for node in self.numa_nodes)
         self.link_speeds: dict[str, float] = {}
@@ -113,8 +120,8 @@ class _Reader:
                 if function.address in self.functions:
                     self.repeated.append(function.address)
                     continue
-                self.add(function)
-                self.ports += ports_of(child, function, self.version)
+                self.functions[function.address] = function
+                self.ports[function.address] = ports_of(child, function, self.version)
             self.read(child, below)
 
     def node_of(self, element: XmlElement) -> int | None:
@@ -129,7 +136,7 @@ class _Reader:
             bridge = self.function(element, place)
             if bridge.address in self.functions:
                 raise self.error(element, f"{bridge.address} a second time; export the host again")
-            self.add(bridge)
+            self.functions[bridge.address] = bridge
             return replace(place, bridge=bridge)
         buses = element.attributes.get("bridge_pci", "").lower()
         found = _HOST_BRIDGE.fullmatch(buses)
@@ -159,9 +166,6 @@ class _Reader:
             link=self.link(element, address, place.bridge),
             label=infos_of(element).get("PCIDevice", ""),
         )
-
-    def add(self, function: PciFunction) -> None:
-        self.functions[function.address] = function
 
     def link(self, element: XmlElement, address: str, above: PciFunction | None) -> PcieLink | None:
         """The lesser of the two bandwidths stated, as the widest link of 16 lanes at most."""
@@ -218,7 +222,18 @@ def _cpu(infos: dict[str, str]) -> CpuModel:
 
 
 def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
-    gaps = []
+    nics = {f.address for f in reader.functions.values() if (f.class_code or 0) >> 16 == 0x02}
+    with_ports = {address for address, ports in reader.ports.items() if ports}
+    named = (
+        ("listed twice, taken as listed first", reader.repeated),
+        ("speeds that no PCIe link has, left out", reader.odd),
+        ("devices that hide vendor and class", reader.hidden),
+        (
+            "network functions without an interface, left out",
+            sorted(nics - with_ports, key=address_key),
+        ),
+    )
+    gaps = [f"{what}: {shortened(addresses)}" for what, addresses in named if addresses]
     if reader.ambiguous:
         gaps.append(
             "it tells what a PCIe link does, not its lanes: taken as the widest link that does "
@@ -226,30 +241,11 @@ def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
         )
     if not any(reader.link_speeds.values()):
         gaps.append("no PCIe link speeds: lstopo was not run by root")
-    if reader.repeated:
-        gaps.append(f"listed twice, taken as listed first: {_some(reader.repeated)}")
-    if reader.odd:
-        gaps.append(f"speeds that no PCIe link has, left out: {_some(reader.odd)}")
-    if reader.hidden:
-        gaps.append(f"devices that hide vendor and class: {_some(reader.hidden)}")
-    if reader.ports:
+    if with_ports:
         gaps.append("it tells no speeds of network ports; a probe on the host does")
-    spoken = {port.function for port in reader.ports}
-    silent = [f.address for f in reader.functions.values() if _is_nic(f)]
-    silent = sorted(set(silent).difference(spoken), key=address_key)
-    if silent:
-        gaps.append(f"network functions without an interface, left out: {_some(silent)}")
     if any(e.attributes.get("name") == "XGMIBandwidth" for e in root.children):
         gaps.append(
             "xGMI links are given as one bandwidth for all pairs, which is not what they do, and "
             "were not taken; RCCL's topology dump has them"
         )
     return [Gap("hwloc", what) for what in gaps]
-
-
-def _is_nic(function: PciFunction) -> bool:
-    return (function.class_code or 0) >> 16 == 0x02
-
-
-def _some(items: list[str]) -> str:
-    return ", ".join(items[:4]) + (f" and {len(items) - 4} more" if len(items) > 4 else "")

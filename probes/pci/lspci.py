@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from probes.errors import MachineFileError
+from probes.nccl_xml_nics import shortened
 from probes.pci.address import address_key
 from probes.pci.inventory import (
     BarRange,
@@ -37,12 +38,17 @@ _TAIL = re.compile(r"\s*\((?:rev|prog-if) [^()]*\)")
 _PROG_IF = re.compile(r"\(prog-if ([0-9a-f]{2})\b")
 _IDS = re.compile(r"(?:^|\[)([0-9a-f]{4}):([0-9a-f]{4})\]?$")
 _BUS = re.compile(r"Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
-_REGION = re.compile(r"Region (\d): (Memory|I/O ports) at ([0-9a-f]+) (.*)\[size=(\d+)([KMGT]?)\]")
-_LINK = re.compile(r"Speed ([\d.]+)\s?GT/s.*?Width x(\d+)")
+_REGION = re.compile(
+    r"Region (\d): (Memory|I/O ports) at ([0-9a-f]{1,16}) (.*)\[size=(\d{1,9})([KMGT]?)\]"
+)
+_LINK = re.compile(r"Speed (\d{1,3}(?:\.\d{1,3})?)\s?GT/s.*?Width x(\d{1,3})")
 _NO_DETAILS = Gap(
     "lspci",
     f"without -v it tells no bridge tree, NUMA nodes, links and BARs; {COMMAND} tells them",
 )
+_NUMA_NODE = re.compile(r"NUMA node: (\d{1,5})")
+_MAX_LETTERS = 1000
+"""Of one line; lspci's are shorter."""
 _SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MAX_FUNCTIONS = 65_536
 
@@ -115,7 +121,7 @@ def _entries(text: str, source: str) -> list[_Entry]:
                     "lspci run on one host"
                 )
             seen.add(address)
-            entries.append(_Entry(address, header[5]))
+            entries.append(_Entry(address, header[5][:_MAX_LETTERS]))
         elif TREE_LINE.match(line):
             raise MachineFileError(
                 f"{source}:{number}: this is the tree of lspci -t, which tells neither links nor "
@@ -141,14 +147,14 @@ def _read_detail(entry: _Entry, line: str) -> None:
     """One indented line. Deeper ones are of capabilities: SR-IOV has Regions of its own there."""
     entry.verbose = True
     deep = line.startswith(("\t\t", "                "))
-    text = line.strip()
+    text = line[:_MAX_LETTERS].strip()
     if deep:
         if text.startswith("LnkCap:") and entry.capable is None:
             entry.capable = _link(text)
         elif text.startswith("LnkSta:") and entry.now is None:
             entry.now = _link(text)
-    elif text.startswith("NUMA node: ") and text[11:].isdecimal():
-        entry.numa_node = int(text[11:])
+    elif (node := _NUMA_NODE.fullmatch(text)) is not None:
+        entry.numa_node = int(node[1])
     elif (bus := _BUS.match(text)) is not None:
         entry.buses = int(bus[2], 16), int(bus[3], 16)
     elif (region := _REGION.match(text)) is not None:
@@ -222,13 +228,13 @@ def _effective(entry: _Entry, above: _Entry | None) -> PcieLink | None:
     ends = [end for end in (entry, above) if end is not None and (end.capable or end.now)]
     if entry not in ends:
         return None
-    speeds = [rate for end in ends if (rate := _figure(end.capable, end.now, "gt_per_s"))]
-    widths = [width for end in ends if (width := _figure(end.now, end.capable, "width"))]
-    return PcieLink(min(speeds, default=0.0), int(min(widths, default=0)))
-
-
-def _figure(first: PcieLink | None, second: PcieLink | None, name: str) -> float:
-    return next((value for link in (first, second) if link and (value := getattr(link, name))), 0)
+    speeds = [link.gt_per_s for end in ends if (link := end.capable or end.now)]
+    widths = [
+        link.width
+        for end in ends
+        if (link := end.now if end.now and end.now.width else end.capable) and link.width
+    ]
+    return PcieLink(min(speeds), min(widths, default=0))
 
 
 def _port(function: PciFunction) -> NicPort:
@@ -239,21 +245,17 @@ def _port(function: PciFunction) -> NicPort:
 
 
 def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Gap]:
-    gaps = []
-    denied = [entry.address for entry in entries if entry.denied]
-    if denied:
-        what = "capabilities, and so the links, were hidden: run lspci -vvv as root"
-        gaps.append(Gap(_some(denied), what))
-    unnamed = [f.address for f in functions if f.class_code is None]
-    if unnamed:
-        gaps.append(Gap(_some(unnamed), "class not known by its name; lspci -nn prints its number"))
+    hidden = "capabilities, and so its link, were hidden: run lspci -vvv as root"
+    unnamed = "class not known by its name; lspci -nn prints its number"
+    gaps = [Gap(entry.address, hidden) for entry in entries if entry.denied]
+    gaps += [Gap(f.address, unnamed) for f in functions if f.class_code is None]
     narrow = [
         f"{entry.address} x{entry.now.width} of x{entry.capable.width}"
         for entry in entries
         if entry.now and entry.capable and 0 < entry.now.width < entry.capable.width
     ]
     if narrow:
-        gaps.append(Gap("lspci", f"links narrower than the device could do: {_some(narrow)}"))
+        gaps.append(Gap("lspci", f"links narrower than the device could do: {shortened(narrow)}"))
     if all(f.numa_node is None for f in functions):
         gaps.append(Gap("lspci", "no function has a NUMA node here: where CPUs sit is not known"))
     if any((f.class_code or 0) >> 16 == 0x02 for f in functions):
@@ -268,7 +270,3 @@ def _cut(text: str, entries: list[_Entry], *, verbose: bool) -> list[Gap]:
     ended = text.endswith("\n") and (not verbose or not lines[-1].strip())
     last = entries[-1].address
     return [] if ended else [Gap("lspci", f"the text ends inside {last}: it may be cut there")]
-
-
-def _some(items: list[str]) -> str:
-    return ", ".join(items[:4]) + (f" and {len(items) - 4} more" if len(items) > 4 else "")

@@ -172,7 +172,7 @@ def test_a_link_is_the_widest_that_does_what_is_told(
 
 def test_what_the_rule_for_links_decides_is_said() -> None:
     assert "taken as the widest link" in sentences(linked("15.753846"))
-    assert "speeds that no PCIe link has, left out: 0000:01:00.0" in sentences(linked("0.133000"))
+    assert "speeds that no PCIe link has, left out: '0000:01:00.0'" in sentences(linked("0.133000"))
     assert "no PCIe link speeds" in sentences(linked("0.000000"))
 
 
@@ -206,7 +206,7 @@ def test_a_device_listed_twice_counts_once_and_is_said() -> None:
     text = MACHINE.replace("0000:19:00.0", "0000:18:00.0")
     inventory = read(text)
     assert inventory.by_address["0000:18:00.0"].vendor == 0x10DE
-    assert "listed twice, taken as listed first: 0000:18:00.0" in sentences(inventory)
+    assert "listed twice, taken as listed first: '0000:18:00.0'" in sentences(inventory)
 
 
 @given(st.integers(0, len(MACHINE) - 12))
@@ -259,7 +259,7 @@ def test_an_export_without_nvlinks_has_no_records_and_a_damaged_one_is_refused()
 def test_a_switch_that_hides_its_class_is_still_a_switch() -> None:
     inventory = read(nvlinked("0 0 0 0 0 0 0 0 0"))
     assert inventory.by_address["0000:03:00.0"].class_code == 0x068000
-    assert "devices that hide vendor and class: 0000:03:00.0" in sentences(inventory)
+    assert "devices that hide vendor and class: '0000:03:00.0'" in sentences(inventory)
 
 
 def _summary(path: Path) -> str:

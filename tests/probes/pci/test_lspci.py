@@ -100,7 +100,7 @@ def test_an_idle_link_has_the_speed_it_can_do_and_the_width_it_has() -> None:
     assert function(MACHINE, "0000:18:00.0").link == PcieLink(32.0, 16)
     # The port above does gen 4 at most, and eight lanes are up.
     assert function(MACHINE, "0000:19:00.0").link == PcieLink(16.0, 8)
-    narrow = "narrower than the device could do: 0000:17:01.0 x8 of x16, 0000:19:00.0 x8 of x16"
+    narrow = "than the device could do: '0000:17:01.0 x8 of x16', '0000:19:00.0 x8 of x16'"
     assert narrow in sentences(parse_lspci(MACHINE, "mail"))
 
 
@@ -145,7 +145,7 @@ def test_a_listing_by_a_user_without_rights_says_what_was_hidden() -> None:
     text = entry("18:00.0 3D controller: NVIDIA Corporation Device 2330", "NUMA node: 0") + entry(
         "19:00.0 Ethernet controller: Acme", "Capabilities: <access denied>"
     )
-    assert "0000:19:00.0: capabilities, and so the links, were hidden" in sentences(
+    assert "0000:19:00.0: capabilities, and so its link, were hidden" in sentences(
         parse_lspci(text, "mail")
     )
 
