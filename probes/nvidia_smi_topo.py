@@ -213,7 +213,10 @@ def compare_with_matrix(topology: Topology, matrix: TopoMatrix) -> tuple[str, ..
 
 
 def _in_bus_order(gpus: list[Device]) -> list[Device]:
-    return sorted(gpus, key=lambda gpu: gpu.bus_id) if all(g.bus_id for g in gpus) else gpus
+    if not all(gpu.bus_id for gpu in gpus):
+        return gpus
+    # Domains may have more digits than four, and come later then.
+    return sorted(gpus, key=lambda gpu: (len(gpu.bus_id), gpu.bus_id))
 
 
 def _compared(topology: Topology, cell: Cell, one: Device, other: Device) -> list[str]:
