@@ -15,6 +15,7 @@ import functools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -106,8 +107,7 @@ class NetworkNamespaces:
             self._line.communicate()
         for name in _namespaces():
             if name.startswith(self._prefix):
-                _kill_inside(name)
-                _ip("netns", "delete", name)
+                _remove(name)
 
     def _build(self) -> None:
         _ip("netns", "add", self._switch)
@@ -172,15 +172,15 @@ def remove_stale() -> None:
     for name in _namespaces():
         run = re.match(r"tuccl-(\d+)-", name)
         if run and not Path(f"/proc/{run[1]}").exists():
-            with contextlib.suppress(RuntimeError):  # another run may have been quicker
-                _kill_inside(name)
-                _ip("netns", "delete", name)
+            _remove(name)
 
 
-def _kill_inside(name: str) -> None:
-    for pid in _ip("netns", "pids", name).split():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), 9)
+def _remove(name: str) -> None:
+    with contextlib.suppress(RuntimeError):  # another run may have been quicker
+        for pid in _ip("netns", "pids", name).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        _ip("netns", "delete", name)
 
 
 def _namespaces() -> list[str]:

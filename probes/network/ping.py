@@ -46,7 +46,7 @@ class PingResult:
 def ping_command(
     source: str, target: str, count: int, interval_s: float, deadline_s: int
 ) -> list[str]:
-    """The command line for iputils; intervals below 0.2 s (since 2021: 2 ms) are root's."""
+    """The command line for iputils; an interval below 2 ms (before 2021: 0.2 s) is root's."""
     timing = ["-c", str(count), "-i", f"{interval_s:g}", "-W", "1", "-w", str(deadline_s)]
     return ["ping", "-n", *timing, "-I", source, target]
 

@@ -87,6 +87,22 @@ def test_ping_of_this_host() -> None:
     assert len(figure.samples) == 3
 
 
+def test_an_old_ping_is_asked_again_for_what_it_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = shutil.which("sh")
+    (tmp_path / "ping").write_text(
+        f"#!{shell}\n"
+        'case "$*" in *"-i 0.2"*) ;; *)\n'
+        "echo 'ping: cannot flood; minimal interval allowed for user is 200ms'; exit 2;; esac\n"
+        "echo '64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.100 ms'\n"
+        "echo '1 packets transmitted, 1 received, 0% packet loss, time 0ms'\n"
+    )
+    (tmp_path / "ping").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert measure_latency(replace(TASK, tool=Tool.PING)) == Figure(50.0, "ping", samples=(50.0,))
+
+
 @requires_tools
 def test_a_refused_connection_is_a_filter() -> None:
     figure = measure_bandwidth(replace(TASK, tcp_port=free_port("127.0.0.1")))
