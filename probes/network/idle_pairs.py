@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
+from probes.network.traffic_log import LinkUse
 
 _EVIDENCE_PER_PORT = 2
 """Pairs that the traffic filter leaves a port, so that it can be told from its cables."""
 
 Utilisation = Mapping[tuple[str, str, str, str], float]
 """Share of the line rate by (host, NIC, host, NIC), as `NetworkPort.host_name` and `os_name`."""
+
+
+def utilisation_of(log: Sequence[LinkUse]) -> dict[tuple[str, str, str, str], float]:
+    """The filter's view of a traffic log."""
+    return {(u.src_host, u.src_nic, u.dst_host, u.dst_nic): u.utilisation for u in log}
 
 
 def without_idle(

@@ -1,10 +1,10 @@
 """What is out of line, and whose fault it is.
 
-A figure is judged by its class: below the class's median by more than 15 %, and by more than five
-standard deviations of the class (estimated from its median absolute deviation), it is low. A few
-per cent of noise never get there. One bad port among few spoils half of their pairs, so in a class
-of less than 12 ports the better quartile stands for the median; networks of equal line rate lend
-each other their samples there.
+A figure is judged by its class: below the class's median by more than 15 %, and by more than four
+standard deviations of the class, it is low. The deviation is estimated from the better half, since
+faults only make figures worse. One bad port among few spoils half of their pairs, so in a class of
+less than 24 ports the better quartile stands for the median, with a margin of 20 %; networks of
+equal line rate lend each other their samples there.
 
 The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a
 low figure by any other measurement in which it did what that one should have done, whoever the
@@ -25,14 +25,15 @@ from probes.network.port_groups import LinkClass
 from probes.network.results import PortPair
 
 BANDWIDTH_FLOOR = 0.15
+FEW_PORTS_FLOOR = 0.20
 LATENCY_FLOOR = 0.50
 LATENCY_FLOOR_US = 5.0
-_DEVIATIONS = 5.0
+_DEVIATIONS = 4.0
 _MOST_SPREAD = 0.5
 """However much a class scatters, less than half of its bandwidth is low."""
 _MAD_TO_DEVIATION = 1.4826
 """Standard deviation over median absolute deviation, for normal noise."""
-_ENOUGH_PORTS = 12
+_ENOUGH_PORTS = 24
 
 
 class Quantity(StrEnum):
@@ -98,6 +99,8 @@ class Diagnosis:
 
     best: Mapping[End, float]
     """Best score of every end."""
+    low: tuple[Judged, ...]
+    """Measurements out of line, in the order of time."""
     suspects: Mapping[End, tuple[Judged, ...]]
     """Ends with the low measurements of which they are not cleared."""
     between: Mapping[PortPair, tuple[Judged, ...]]
@@ -141,20 +144,24 @@ def _port_count(samples: Iterable[Sample]) -> int:
 
 
 def _reference(samples: Sequence[Sample], quantity: Quantity) -> Reference:
-    figures = sorted(sample.figure for sample in samples)
-    deviation = 0.0
+    """From the best figure of every pair, so that repeating the bad ones moves nothing."""
+    more_is_better = quantity is Quantity.BANDWIDTH
+    best: dict[PortPair, float] = {}
+    for sample in samples:
+        known = best.setdefault(sample.pair, sample.figure)
+        best[sample.pair] = (max if more_is_better else min)(known, sample.figure)
+    figures = sorted(best.values(), reverse=more_is_better)
     if _port_count(samples) >= _ENOUGH_PORTS:
         middle = statistics.median(figures)
-        deviation = statistics.median(abs(figure - middle) for figure in figures)
-    elif quantity is Quantity.BANDWIDTH:
-        middle = figures[-1 - len(figures) // 4]
+        better_half = figures[: (len(figures) + 1) // 2]
+        deviation = statistics.median(abs(figure - middle) for figure in better_half)
+        floor = BANDWIDTH_FLOOR
     else:
-        middle = figures[len(figures) // 4]
+        middle, deviation, floor = figures[len(figures) // 4], 0.0, FEW_PORTS_FLOOR
     margin = _DEVIATIONS * _MAD_TO_DEVIATION * deviation
-    if quantity is Quantity.LATENCY:
-        return Reference(middle, middle + max(LATENCY_FLOOR_US, LATENCY_FLOOR * middle, margin))
-    margin = min(max(margin, BANDWIDTH_FLOOR * middle), _MOST_SPREAD * middle)
-    return Reference(middle, middle - margin)
+    if more_is_better:
+        return Reference(middle, middle - min(max(margin, floor * middle), _MOST_SPREAD * middle))
+    return Reference(middle, middle + max(LATENCY_FLOOR_US, LATENCY_FLOOR * middle, margin))
 
 
 def judge(
@@ -201,6 +208,7 @@ def diagnose(judged: Sequence[Judged]) -> Diagnosis:
             recovered.pop(item.pair, None)
     return Diagnosis(
         best=best,
+        low=tuple(item for item in judged if item.low),
         suspects={end: tuple(items) for end, items in suspects.items()},
         between={pair: tuple(items) for pair, items in between.items()},
         recovered=tuple(recovered),

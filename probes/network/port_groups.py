@@ -22,11 +22,12 @@ class Distance(StrEnum):
     """How far two ports of one network are apart."""
 
     SAME_RACK = "same rack"
-    """Or racks are not known."""
+    """Or racks are not known; NICs of one index."""
     OTHER_RACK = "other rack"
-    """Or another subnet of a routed network."""
+    """Or another subnet of a routed network; NICs of one index."""
     OTHER_RAIL = "other rail"
-    """NICs of different index."""
+    """NICs of different index in one rack."""
+    OTHER_RACK_AND_RAIL = "other rack and rail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,10 @@ def join_networks(groups: PortGroups, reached: Iterable[PortPair]) -> tuple[int,
 def distance(ports: Sequence[NetworkPort], groups: PortGroups, pair: PortPair) -> Distance:
     """How far the two ports of a pair in one network are apart."""
     a, b = pair.client, pair.server
-    if ports[a].nic != ports[b].nic:
-        return Distance.OTHER_RAIL
-    if groups.racks[a] != groups.racks[b] or groups.subnets[a] != groups.subnets[b]:
-        return Distance.OTHER_RACK
-    return Distance.SAME_RACK
+    same_rack = groups.racks[a] == groups.racks[b] and groups.subnets[a] == groups.subnets[b]
+    if ports[a].nic == ports[b].nic:
+        return Distance.SAME_RACK if same_rack else Distance.OTHER_RACK
+    return Distance.OTHER_RAIL if same_rack else Distance.OTHER_RACK_AND_RAIL
 
 
 def link_class(

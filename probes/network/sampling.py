@@ -77,9 +77,9 @@ class Budget:
         """Whether the port takes part in any measurement."""
         return self.left[port] < self.limit
 
-    def allows(self, pair: PortPair) -> bool:
-        """Whether both ports may take part in one more."""
-        return self.left[pair.client] > 0 and self.left[pair.server] > 0
+    def allows(self, pair: PortPair, beyond: int = 0) -> bool:
+        """Whether both ports may take part in one more, `beyond` so many over the limit."""
+        return min(self.left[pair.client], self.left[pair.server]) > -beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def plan_base(
                 budget.spend(pair)
                 taken[pair] = None
                 chosen.append(pair)
-        chosen += _for_the_lonely(ports, here, budget, taken)
+        chosen += _for_the_lonely(ports, here, budget, taken, options.kept_for_repeats)
     kept, notes = without_idle(ports, chosen, options.utilisation, options.idle_below)
     return BasePlan(
         by_distance=tuple(
@@ -191,10 +191,14 @@ def in_order(ports: Sequence[NetworkPort], groups: PortGroups) -> list[int]:
 
 
 def _fits(
-    ports: Sequence[NetworkPort], pair: PortPair, budget: Budget, taken: Mapping[PortPair, None]
+    ports: Sequence[NetworkPort],
+    pair: PortPair,
+    budget: Budget,
+    taken: Mapping[PortPair, None],
+    beyond: int = 0,
 ) -> bool:
     apart = ports[pair.client].host != ports[pair.server].host
-    return apart and pair not in taken and budget.allows(pair)
+    return apart and pair not in taken and budget.allows(pair, beyond)
 
 
 def _all_pairs(ports: Sequence[NetworkPort], members: Sequence[int]) -> Iterator[PortPair]:
@@ -264,8 +268,12 @@ def _for_the_lonely(
     members: Sequence[int],
     budget: Budget,
     taken: dict[PortPair, None],
+    kept: int,
 ) -> list[PortPair]:
-    """Two pairs each for ports that no circle reached, with whoever is next and has room."""
+    """Two pairs each for ports that no circle reached, with whoever is next and has room.
+
+    What is kept for repeats counts as room: a port that nobody measured is worse.
+    """
     chosen: list[PortPair] = []
     for i, place in enumerate(members):
         if budget.touched(place):
@@ -273,7 +281,7 @@ def _for_the_lonely(
         mine = 0
         for peer in [*members[i + 1 :], *members[:i]]:
             pair = PortPair(peer, place) if mine else PortPair(place, peer)
-            if _fits(ports, pair, budget, taken):
+            if _fits(ports, pair, budget, taken, kept):
                 budget.spend(pair)
                 taken[pair] = None
                 chosen.append(pair)

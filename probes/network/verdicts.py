@@ -110,7 +110,12 @@ def conclude(evidence: Evidence) -> Findings:
         slow_links += links
         recovered.update(dict.fromkeys([*found.recovered, *transient]))
     unreachable = tuple(sorted(end.port for end in reach.suspects))
-    measured = {p for result in evidence.results for p in (result.pair.client, result.pair.server)}
+    measured = {
+        place
+        for result in evidence.results
+        if evidence.networks[result.pair.client] == evidence.networks[result.pair.server]
+        for place in (result.pair.client, result.pair.server)
+    }
     findings = Findings(
         groups=evidence.groups,
         networks=evidence.networks,
@@ -161,13 +166,15 @@ def _slow_links(
     found: Diagnosis, quantity: Quantity, blamed: AbstractSet[int], evidence: Evidence
 ) -> tuple[list[SlowLink], list[PortPair]]:
     """Ways that are low for no port's fault, and those that only seemed so."""
-    low = dict(found.between)
-    for items in found.suspects.values():
-        for item in items:
-            if blamed.isdisjoint(end.port for end in item.ends):
-                low.setdefault(item.pair, tuple(i for i in items if i.pair == item.pair))
+    low: dict[PortPair, list[Judged]] = {}
+    for item in found.low:
+        # What a slow port does in its other role is its own fault, too.
+        if blamed.isdisjoint((item.pair.client, item.pair.server)):
+            low.setdefault(item.pair, []).append(item)
     links, transient = [], []
     for pair, items in low.items():
+        if pair in found.recovered:
+            continue
         ends = {pair.client, pair.server}
         cleared = pair in found.between and bool(ends & evidence.suspected)
         if cleared and pair not in evidence.repeated:
@@ -189,11 +196,7 @@ def _slow_links(
 def _class_figures(
     samples: Sequence[Sample], found: Diagnosis, quantity: Quantity
 ) -> list[ClassFigure]:
-    out_of_line = {
-        (item.pair, abs(item.score))
-        for items in (*found.suspects.values(), *found.between.values())
-        for item in items
-    }
+    out_of_line = {(item.pair, abs(item.score)) for item in found.low}
     members: dict[LinkClass, list[float]] = {}
     for sample in samples:
         if (sample.pair, sample.figure) not in out_of_line:

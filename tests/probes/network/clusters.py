@@ -1,0 +1,80 @@
+"""Ports of small clusters, and networks that answer as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from probes.network.ports import NetworkPort
+from probes.network.results import Failure, PairResult, PortPair
+from probes.topology import Device, DeviceKind, LinkKind, Topology
+
+Answer = Callable[[NetworkPort, NetworkPort], "tuple[float, float] | None"]
+
+
+def port(host: int, nic: int = 0, **fields: object) -> NetworkPort:
+    """NIC `nic` of host `host` in subnet 10.{nic}.0.0/16, 50 GB/s."""
+    usual = NetworkPort(
+        host=host,
+        host_name=f"node{host}",
+        nic=nic,
+        os_name=f"mlx5_{nic}",
+        address=f"10.{nic}.{host // 250}.{host % 250 + 1}",
+        prefix_length=16,
+        line_rate_gb_per_s=50.0,
+    )
+    return replace(usual, **fields)
+
+
+def cluster(hosts: int, nics: int = 1, **fields: object) -> tuple[NetworkPort, ...]:
+    return tuple(port(host, nic, **fields) for host in range(hosts) for nic in range(nics))
+
+
+def answering(
+    ports: Sequence[NetworkPort], answer: Answer
+) -> Callable[[Sequence[PortPair]], list[PairResult]]:
+    """Measures by asking `answer(client, server)` for GB/s and us; None: nothing comes back."""
+
+    def result(pair: PortPair) -> PairResult:
+        figures = answer(ports[pair.client], ports[pair.server])
+        if figures is None:
+            return PairResult(
+                pair,
+                bandwidth_by="iperf3",
+                latency_by="ping",
+                bandwidth_failure=Failure.TIMEOUT,
+                latency_failure=Failure.UNREACHABLE,
+                detail="100% packet loss",
+            )
+        return PairResult(pair, *figures, bandwidth_by="iperf3", latency_by="ping")
+
+    return lambda pairs: [result(pair) for pair in pairs]
+
+
+def same_subnet(client: NetworkPort, server: NetworkPort) -> tuple[float, float] | None:
+    """Rails of their own, everything alike."""
+    return (48.0, 4.0) if client.nic == server.nic else None
+
+
+def without_network(cluster: Topology) -> Topology:
+    """The hosts of a cluster before anything is known of the network."""
+    return replace(
+        cluster,
+        devices=tuple(d for d in cluster.devices if d.kind is not DeviceKind.NETWORK_SWITCH),
+        links=tuple(link for link in cluster.links if link.kind is not LinkKind.NETWORK),
+    )
+
+
+def bare_hosts(ports: Sequence[NetworkPort]) -> Topology:
+    """NICs and nothing else."""
+    nics = (
+        Device(
+            f"n{p.host}/nic{p.nic}",
+            DeviceKind.NIC,
+            p.host,
+            p.nic,
+            line_rate_gb_per_s=p.line_rate_gb_per_s,
+        )
+        for p in ports
+    )
+    return Topology("hosts", tuple(nics), ())

@@ -1,0 +1,79 @@
+import pytest
+
+from probes.network.port_groups import Distance, distance, group_ports, join_networks, link_class
+from probes.network.results import PortPair
+from tests.probes.network.clusters import cluster, port
+
+
+def test_subnets_come_from_the_addresses() -> None:
+    groups = group_ports(cluster(2, 2))
+    assert groups.subnets == ("10.0.0.0/16", "10.1.0.0/16", "10.0.0.0/16", "10.1.0.0/16")
+    assert groups.excluded == ()
+    assert join_networks(groups, []) == (0, 1, 0, 1)
+
+
+def test_subnets_of_one_host_each_are_taken_as_routed() -> None:
+    ports = [port(h, address=f"10.0.0.{2 * h}", prefix_length=31) for h in range(3)]
+    ports += [port(h, 1, address=f"fd00::{h}:1", prefix_length=127) for h in range(3)]
+    assert set(group_ports(ports).subnets) == {"routed IPv4", "routed IPv6"}
+    assert join_networks(group_ports(ports), []) == (0, 0, 0, 1, 1, 1)
+
+
+def test_what_cannot_be_measured_and_why() -> None:
+    ports = [
+        port(0),
+        port(1),
+        port(2, address=""),
+        port(3, address="10.0.0.999"),
+        port(4, 1, address="172.17.0.1"),
+        port(5, 1, address="172.17.0.1"),
+        port(1, 1, address="10.0.0.2"),
+    ]
+    groups = group_ports(ports)
+    excluded = dict(groups.excluded)
+    assert excluded[2] == ""
+    assert excluded[3] == "address '10.0.0.999' cannot be read"
+    assert excluded[4] == "172.17.0.1 is the address of node5/mlx5_1, too"
+    assert excluded[5] == "172.17.0.1 is the address of node4/mlx5_1, too"
+    assert excluded[6] == "10.0.0.2 is the address of node1/mlx5_0, too"
+    assert 1 not in excluded, "one port of a host keeps an address that two of its ports have"
+    assert join_networks(groups, []) == (0, 0, -1, -1, -1, -1, -1)
+
+
+def test_racks_by_name_else_by_prefix() -> None:
+    ports = [port(0, rack="A"), port(1), port(2, address="10.0.7.3")]
+    assert group_ports(ports).racks == ("A", "", "")
+    assert group_ports(ports, rack_prefix_length=24).racks == ("A", "10.0.0.0/24", "10.0.7.0/24")
+
+
+def test_a_measurement_across_subnets_makes_them_one_network() -> None:
+    ports = cluster(2, 3)
+    groups = group_ports(ports)
+    assert join_networks(groups, [PortPair(0, 4)]) == (0, 0, 1, 0, 0, 1)
+    assert join_networks(groups, [PortPair(0, 4), PortPair(1, 5)]) == (0,) * 6
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (port(0, rack="A"), port(1, rack="A"), Distance.SAME_RACK),
+        (port(0, rack="A"), port(1, rack="B"), Distance.OTHER_RACK),
+        (port(0), port(1, address="10.9.0.1"), Distance.OTHER_RACK),
+        (port(0, 0, prefix_length=8), port(1, 1, prefix_length=8), Distance.OTHER_RAIL),
+        (port(0, 0, rack="A"), port(1, 1, rack="B"), Distance.OTHER_RACK_AND_RAIL),
+    ],
+)
+def test_distances(one, other, expected) -> None:
+    # A second host in either subnet, so that neither is pooled.
+    ports = [one, other, port(2), port(3, 0, address="10.9.0.2")]
+    assert distance(ports, group_ports(ports), PortPair(0, 1)) is expected
+
+
+def test_a_class_has_the_line_rate_of_the_slower_port_and_ends_at_the_network() -> None:
+    ports = [port(0), port(1, line_rate_gb_per_s=12.5), port(0, 1), port(1, 1)]
+    groups = group_ports(ports)
+    networks = join_networks(groups, [])
+    kind = link_class(ports, groups, networks, PortPair(0, 1), "ping")
+    assert kind is not None
+    assert (kind.line_rate_gb_per_s, kind.tool, kind.network) == (12.5, "ping", 0)
+    assert link_class(ports, groups, networks, PortPair(0, 3), "ping") is None
