@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from probes.bandwidth_class import bandwidth_class, network_class
+from probes.bandwidth_class import bandwidth_class, limit_class, network_class
+from probes.figure_text import speed
 from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
 
 _Pair = tuple[str, str, LinkKind]
@@ -50,6 +51,7 @@ def describe_changes(old: Topology, new: Topology) -> tuple[str, ...]:
         *_devices_gone_or_new(old, new),
         *_devices_changed(old, new),
         *_links_changed(old, new),
+        *_limits_changed(old, new),
     )
     if changes:
         return changes
@@ -58,6 +60,34 @@ def describe_changes(old: Topology, new: Topology) -> tuple[str, ...]:
         "GPU ranks or NICs may have changed places."
     )
     return (unexplained,)
+
+
+def describe_figures(old: Topology, new: Topology) -> tuple[str, ...]:
+    """One sentence per link whose bandwidth reads differently though its class is the same.
+
+    Both topologies must be valid. In the order of the links of the old topology and in its names.
+    """
+    before, after = _by_pair(old), _by_pair(_with_old_names(old, new))
+    told: dict[_Pair, str] = {}
+    for pair, links in before.items():
+        others = after.get(pair, ())
+        if others and _link_change(links, others) is None and _figures(links) != _figures(others):
+            told[pair] = f"does {_figures(others)}, it did {_figures(links)}"
+    sentences = []
+    while told:
+        (src, dst, kind), change = next(iter(told.items()))
+        del told[src, dst, kind]
+        both = told.get((dst, src, kind)) == change
+        if both:
+            del told[dst, src, kind]
+        sentences.append(f"{_LINK_NAMES[kind]} {src} {'<->' if both else '->'} {dst} {change}.")
+    return tuple(sentences)
+
+
+def _figures(links: tuple[Link, ...]) -> str:
+    """`386 GB/s (measured)`."""
+    sources = sorted({link.provenance.value for link in links})
+    return f"{speed(sum(link.bandwidth_gb_per_s for link in links))} ({', '.join(sources)})"
 
 
 def _with_old_names(old: Topology, new: Topology) -> Topology:
@@ -71,6 +101,9 @@ def _with_old_names(old: Topology, new: Topology) -> Topology:
         name=new.name,
         devices=tuple(replace(device, name=names[device.name]) for device in new.devices),
         links=tuple(replace(link, src=names[link.src], dst=names[link.dst]) for link in new.links),
+        limits=tuple(
+            replace(limit, src=names[limit.src], dst=names[limit.dst]) for limit in new.limits
+        ),
     )
 
 
@@ -178,6 +211,21 @@ def _links_changed(old: Topology, new: Topology) -> Iterator[str]:
         both = _link_change(before.get(back, ()), after.get(back, ())) == change
         told |= {pair, back} if both else {pair}
         yield f"{_LINK_NAMES[kind]} {src} {'<->' if both else '->'} {dst} {change}."
+
+
+def _limits_changed(old: Topology, new: Topology) -> Iterator[str]:
+    """Pairs of devices that both have, limited otherwise than before."""
+    for src, dst in {**old.limit_between, **new.limit_between}:
+        if not all(name in old.device and name in new.device for name in (src, dst)):
+            continue
+        was, now = old.limit_between.get((src, dst)), new.limit_between.get((src, dst))
+        if now is None:
+            yield f"The pair {src} -> {dst} is not limited any more."
+        elif was is None:
+            yield f"The pair {src} -> {dst} is limited to {speed(now.bandwidth_gb_per_s)}."
+        elif limit_class(was.bandwidth_gb_per_s) != limit_class(now.bandwidth_gb_per_s):
+            speeds = speed(now.bandwidth_gb_per_s), speed(was.bandwidth_gb_per_s)
+            yield f"The pair {src} -> {dst} is limited to {speeds[0]}, it was to {speeds[1]}."
 
 
 def _untold(old: Topology, new: Topology, pair: _Pair) -> bool:

@@ -16,6 +16,7 @@ LINK_NAMES = {
     LinkKind.NETWORK: "network",
 }
 
+
 def speed(gb_per_s: float) -> str:
     """`24 GB/s`, `0.985 GB/s`: three digits, none that say nothing."""
     return f"{_three_digits(gb_per_s)} GB/s"

@@ -29,7 +29,7 @@ def host_name(topology: Topology, node: int) -> str:
 def split_hosts(topology: Topology) -> dict[int, Topology]:
     """Each host with what is inside it, by node in ascending order; the network is left out.
 
-    Devices keep their names and nodes, a host its name.
+    Devices keep their names and nodes; the topology of a host is called as the host is.
     """
     nodes = sorted({device.node for device in topology.devices} - {NETWORK_NODE})
     devices: dict[int, list[Device]] = {node: [] for node in nodes}
@@ -50,7 +50,7 @@ def split_hosts(topology: Topology) -> dict[int, Topology]:
             devices=tuple(devices[node]),
             links=tuple(links[node]),
             notes=topology.notes if len(nodes) == 1 else (),
-            hosts=topology.hosts[: node + 1],
+            hosts=topology.hosts if len(nodes) == 1 else (),
             limits=tuple(limits[node]),
         )
         for node in nodes

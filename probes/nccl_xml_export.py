@@ -16,11 +16,13 @@ import math
 import re
 import xml.etree.ElementTree as ET  # Only written with, never read with.
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from probes.bandwidth_class import bandwidth_class, pcie_generation
 from probes.changes import describe_changes
 from probes.device_tree import Branch, HostTrees, host_trees
 from probes.errors import ProbeError, TopologyExportError
+from probes.figure_text import counted
 from probes.hosts import split_hosts
 from probes.nccl_xml import parse_nccl_xml
 from probes.nccl_xml_nics import is_pseudo
@@ -95,17 +97,22 @@ def export_losses(topology: Topology) -> tuple[str, ...]:
     measured = sum(link.provenance is Provenance.MEASURED for link in topology.links)
     timed = sum(link.latency_provenance is Provenance.MEASURED for link in topology.links)
     guessed = sum("<cpu " in line and "arch=" in line for line in text.splitlines())
-    losses = []
-    for count, loss in (
-        (measured, "links have a measured bandwidth: the file gives generations and counts."),
-        (timed, "links have a measured latency: the file gives none."),
-        (len(topology.limits), "pairs measured slower than their links: the file has no place."),
-        (sum(gpu.memory_bytes > 0 for gpu in topology.gpus), "GPUs state their memory."),
-        (sum(map(bool, topology.hosts)), "hosts have a name."),
-        (guessed, "CPUs: a make was chosen by the bandwidth between them."),
-    ):
-        if count:
-            losses.append(f"{count} {loss}")
+    memory = sum(gpu.memory_bytes > 0 for gpu in topology.gpus)
+    losses = [
+        f"Not in the file: {what}."
+        for count, what in (
+            (measured, f"the bandwidth measured on {counted(measured, 'link')}"),
+            (timed, f"the latency measured on {counted(timed, 'link')}"),
+            (len(topology.limits), f"the limit of {counted(len(topology.limits), 'pair')}"),
+            (memory, f"the memory of {counted(memory, 'GPU')}"),
+            (any(topology.hosts), "the names of hosts"),
+        )
+        if count
+    ]
+    if guessed:
+        losses.append(
+            f"The make of {counted(guessed, 'CPU')} was chosen by the bandwidth between them."
+        )
     return (*losses, *_misread(topology, text))
 
 
@@ -116,7 +123,7 @@ def _misread(topology: Topology, text: str) -> Iterator[str]:
     except ProbeError as error:
         yield f"The file cannot be read back: {error}."
         return
-    changes = describe_changes(topology, back)
+    changes = describe_changes(replace(topology, limits=()), back)
     yield from (f"Read back: {change}" for change in changes[:_MOST_CHANGES])
     if len(changes) > _MOST_CHANGES:
         yield f"Read back: {len(changes) - _MOST_CHANGES} more changes."
@@ -127,7 +134,8 @@ def _check(topology: Topology, hosts: dict[int, Topology]) -> None:
     outside = any(device.node == NETWORK_NODE for device in topology.devices)
     if outside or sum(len(host.links) for host in hosts.values()) < len(topology.links):
         raise TopologyExportError(
-            f"{cannot}: it has no place for the network; export one of its {len(hosts)} hosts"
+            f"{cannot}: it has no place for the network; export one of its {len(hosts)} hosts "
+            "(--host)"
         )
     if not topology.gpus:
         raise TopologyExportError(f"{cannot}: it has no GPU; give a machine with GPUs")

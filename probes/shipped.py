@@ -8,4 +8,5 @@ from pathlib import Path
 def shipped_machines() -> dict[str, Path]:
     """Files by name without ending (`a100-8gpu-8nic`), sorted by name."""
     folder = Path(__file__).with_name("machines")
-    return {path.stem: path for path in sorted(folder.glob("*.xml"))}
+    files = (path for path in folder.iterdir() if path.suffix in {".xml", ".json"})
+    return {path.stem: path for path in sorted(files)}

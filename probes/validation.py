@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from probes.errors import InvalidTopologyError
@@ -16,6 +16,8 @@ from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, Topology
 
 MAX_DEVICES = 65_536
 """More is a damaged file, not a machine: 8,192 hosts with 8 GPUs would need bigger tables too."""
+MAX_HOST_DEVICES = 1_024
+"""On one host: machines have a few dozen, and the fingerprint looks at a host from each of them."""
 MAX_LINKS = 1_048_576
 """As `MAX_DEVICES`."""
 MAX_NAME = 256
@@ -81,6 +83,13 @@ def _check_size(topology: Topology) -> None:
         if count > limit:
             raise InvalidTopologyError(
                 f"topology '{topology.name}': {count:,} {what}, at most {limit:,} are supported"
+            )
+    on_host = Counter(device.node for device in topology.devices if device.node != NETWORK_NODE)
+    for node, count in on_host.most_common(1):
+        if count > MAX_HOST_DEVICES:
+            raise InvalidTopologyError(
+                f"topology '{topology.name}': {count:,} devices on host {node}, at most "
+                f"{MAX_HOST_DEVICES:,} are supported"
             )
 
 

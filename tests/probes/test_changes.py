@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from probes.changes import describe_changes
+from probes.changes import describe_changes, describe_figures
 from probes.nccl_xml import parse_nccl_xml
 from probes.replicate import Network, replicate
-from probes.topology import Topology
+from probes.topology import LinkKind, PairLimit, Provenance, Topology
 from tests.probes.machines import crossed, ring, shipped, shipped_text
 
 TEXT = shipped_text()
@@ -145,3 +145,42 @@ def test_nics_of_a_cluster_that_changed_places() -> None:
         "NIC n1/nic0 (mlx5_0, 0000:12:00.0) is NIC 1 of its node, it was NIC 0.",
         "NIC n1/nic1 (mlx5_1, 0000:14:00.0) is NIC 0 of its node, it was NIC 1.",
     )
+
+
+def test_a_limit_that_came_went_or_moved_by_a_class_is_told() -> None:
+    def limited(*gb_per_s: float) -> Topology:
+        limits = (PairLimit("n0/gpu0", "n0/gpu1", figure) for figure in gb_per_s)
+        return replace(OLD, limits=tuple(limits))
+
+    pair = "The pair n0/gpu0 -> n0/gpu1 is"
+    assert describe_changes(OLD, limited(8.0)) == (f"{pair} limited to 8 GB/s.",)
+    assert describe_changes(limited(8.0), OLD) == (f"{pair} not limited any more.",)
+    assert describe_changes(limited(8.0), limited(4.0)) == (
+        f"{pair} limited to 4 GB/s, it was to 8 GB/s.",
+    )
+    assert describe_changes(limited(8.0), limited(8.1)) == ()
+
+
+def test_figures_within_a_class_are_told_on_request() -> None:
+    def measured(factor: float, end: str) -> Topology:
+        links = tuple(
+            replace(
+                link,
+                bandwidth_gb_per_s=link.bandwidth_gb_per_s * factor,
+                provenance=Provenance.MEASURED,
+            )
+            if link.kind is LinkKind.NVLINK and link.src.startswith(end)
+            else link
+            for link in OLD.links
+        )
+        return replace(OLD, links=links)
+
+    assert describe_figures(OLD, OLD) == ()
+    one_way = describe_figures(OLD, measured(0.9, "n0/gpu3"))
+    assert one_way == (
+        "NVLink n0/gpu3 -> n0/nvswitch0 does 270 GB/s (measured), it did 300 GB/s (spec).",
+    )
+    assert len(describe_figures(OLD, measured(0.9, "n0/"))) == 8
+    assert all(" <-> " in sentence for sentence in describe_figures(OLD, measured(0.9, "n0/")))
+    # Half the speed is a change of class, which describe_changes tells.
+    assert describe_figures(OLD, measured(0.5, "n0/gpu3")) == ()

@@ -126,3 +126,11 @@ def test_too_many_devices_are_refused_at_once() -> None:
 def test_a_measured_limit_that_cannot_be_is_refused(limit: PairLimit, said: str) -> None:
     with pytest.raises(InvalidTopologyError, match=said):
         check_structure(replace(PAIR, limits=(limit,)))
+
+
+def test_devices_of_one_host_are_bounded() -> None:
+    nics = tuple(Device(f"nic{i}", DeviceKind.NIC, i % 2, i) for i in range(2048))
+    check_structure(Topology("two hosts", nics, ()))
+    crowded = (*nics, Device("one more", DeviceKind.NIC, 1))
+    with pytest.raises(InvalidTopologyError, match="1,025 devices on host 1, at most 1,024"):
+        check_structure(Topology("crowded", crowded, ()))
