@@ -24,7 +24,9 @@ class Endpoints:
     """What becomes devices, by PCI address."""
 
     gpus: dict[str, GpuRecord | None]
+    """None where nothing but the class says that it is one."""
     nets: dict[str, tuple[NetRecord, ...]]
+    """Empty where nothing but the class says that it is a NIC."""
     unplaced: tuple[NetRecord, ...]
     """Ports that sit at no PCI device."""
 
@@ -102,7 +104,9 @@ def _nets(
             nets[function.address] = (*nets.get(function.address, ()), net)
     silent = _silent_controllers(inventory)
     for number, address in enumerate(silent, start=len(ordered)):
-        nets[address] = (NetRecord(f"nic@{address}", number, None, is_port=True),)
+        unnamed = NetRecord(f"nic@{address}", number, None, is_port=True)
+        # Where no port is told at all, the class makes a NIC of it, one of unknown speed.
+        nets[address] = (unnamed,) if inventory.ports else ()
     if silent:
         notes.append(
             "Network controllers that show no port (no driver, or a snapshot without class/"
@@ -141,5 +145,7 @@ def _silent_controllers(inventory: PciInventory) -> list[str]:
     return [
         function.address
         for function in inventory.functions
-        if (function.class_code or 0) >> 8 in wanted and function.address not in known
+        if (function.class_code or 0) >> 8 in wanted
+        and function.vendor != _VIRTIO_VENDOR
+        and function.address not in known
     ]

@@ -122,17 +122,20 @@ class SysfsTree:
         # The kernel counts the extended family on top, NCCL writes it before the base family.
         family = first.family if first.family < 15 else 15 + ((first.family - 15) >> 4)
         self.cpu(first.vendor, family, first.model)
+        taken = {pci.bus_id[:-5] for pci in _all(cpus)}
+        spare = (bus for bus in (f"0000:{n:02x}" for n in range(256)) if bus not in taken)
         for number, cpu in enumerate(cpus):
-            for place, top in enumerate(cpu.pcis):
-                bus = f"0000:{0x80 + 16 * number + place:02x}"
+            for top in cpu.pcis:
+                bus = next(spare)
                 way = [f"pci{bus}", f"{bus}:01.0"]
                 self.device(way, numa_node=number, link=_link(top))
-                self._below([*way, top.bus_id], top, number)
-        for net in (net for cpu in cpus for net in cpu.nets):
-            self.interface(net.name, "", speed=str(net.speed_mbps))
-        return dict(_gpus(cpus))
+                self._below([*way, top.bus_id], top, number, spare)
+        # NCCL lists interfaces without a PCI device once per CPU.
+        for name, net in {net.name: net for cpu in cpus for net in cpu.nets}.items():
+            self.interface(name, "", speed=str(net.speed_mbps))
+        return {pci.bus_id: pci.gpu for pci in _all(cpus) if pci.gpu is not None}
 
-    def _below(self, way: list[str], pci: PciRecord, numa_node: int) -> None:
+    def _below(self, way: list[str], pci: PciRecord, numa_node: int, spare: Iterator[str]) -> None:
         folder = self.device(
             way,
             pci_class=f"0x{pci.pci_class}",
@@ -142,21 +145,19 @@ class SysfsTree:
         )
         for net in pci.nets:
             self.rdma(net.name, folder, rate=f"{(net.speed_mbps or 0) // 1000} Gb/sec (4X HDR)")
+        bus = next(spare) if pci.children else ""
         for place, child in enumerate(pci.children):
-            domain, bus, _ = pci.bus_id.split(":")
-            port = f"{domain}:{int(bus, 16) + 8:02x}:{place + 1:02x}.0"
+            port = f"{bus}:{place + 1:02x}.0"
             self.device([*way, port], numa_node=numa_node, link=_link(child))
-            self._below([*way, port, child.bus_id], child, numa_node)
+            self._below([*way, port, child.bus_id], child, numa_node, spare)
 
 
 def _link(pci: PciRecord) -> tuple[str, int]:
     return pci.link_speed, pci.link_width
 
 
-def _gpus(cpus: Sequence[CpuRecord]) -> Iterator[tuple[str, GpuRecord]]:
-    waiting = [pci for cpu in cpus for pci in cpu.pcis]
-    while waiting:
-        pci = waiting.pop()
-        waiting += pci.children
-        if pci.gpu is not None:
-            yield pci.bus_id, pci.gpu
+def _all(cpus: Sequence[CpuRecord]) -> list[PciRecord]:
+    found = [pci for cpu in cpus for pci in cpu.pcis]
+    for pci in found:
+        found += pci.children
+    return found
