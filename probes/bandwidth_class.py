@@ -8,7 +8,7 @@ network speeds. Nothing better is promised for a link that runs far below its no
 - NVLink, xGMI, C2C and PCIe: octaves of the bandwidth of one lane, so generations of PCIe are one
   class apart and halving always changes the class.
 - Between sockets: octaves of the whole link.
-- Network: the nearest usual speed, since those are closer to each other than an octave.
+- Network: the nearest usual speed of one port, since those are closer to each other than an octave.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _USUAL_GBPS = (1, 2.5, 5, 10, 20, 25, 40, 50, 100, 200, 400, 800, 1600, 3200)
 def bandwidth_class(link: Link) -> int:
     """Class of a link; comparable between links of one kind and lane count only."""
     if link.kind is LinkKind.NETWORK:
-        return network_class(link.bandwidth_gb_per_s)
+        return network_class(link.bandwidth_gb_per_s / link.lanes)
     per_lane = link.bandwidth_gb_per_s / link.lanes
     return math.floor(math.log2(per_lane / _OCTAVE_BORDER_GB_PER_S[link.kind]))
 

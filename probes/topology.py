@@ -92,7 +92,8 @@ class Link:
     provenance: Provenance
     """Where `bandwidth_gb_per_s` came from."""
     lanes: int = 1
-    """NVLink or xGMI links bundled in it, or PCIe lanes."""
+    """NVLink or xGMI links bundled in it, PCIe lanes, or between network switches the ports whose
+    traffic it was measured to carry."""
     latency_provenance: Provenance = Provenance.ASSUMED
     """Where `latency_us` came from."""
     spread: float = 0.0

@@ -171,8 +171,8 @@ def _uplinks(
         of_rack.setdefault(racks[place], []).append(place)
     for rack, leaf in leaves.items():
         across = figures.uplink(of_rack[rack])
-        yield _link(leaf, spine, across)
-        yield _link(spine, leaf, across)
+        for src, dst in ((leaf, spine), (spine, leaf)):
+            yield replace(_link(src, dst, across), lanes=len(of_rack[rack]))
 
 
 def _port_notes(

@@ -13,6 +13,7 @@ NOMINAL = [
     *[(LinkKind.PCIE, 16, gb_per_s) for gb_per_s in (12, 15.75, 24, 31.5, 48, 63, 96, 126)],
     *[(LinkKind.PCIE, 8, gb_per_s) for gb_per_s in (6, 7.88, 12, 15.75, 24, 31.5)],
     *[(LinkKind.NETWORK, 1, gbps / 8) for gbps in (10, 20, 25, 40, 50, 100, 200, 400, 800)],
+    (LinkKind.NETWORK, 11, 11 * 25),
 ]
 
 

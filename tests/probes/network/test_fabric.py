@@ -183,8 +183,22 @@ def test_racks_are_leaf_switches_below_a_spine() -> None:
     assert (up.bandwidth_gb_per_s, up.latency_us) == (48.0, 2.0)
     across = link(topology, "rail1-leaf1", "rail1-spine")
     assert (across.bandwidth_gb_per_s, across.latency_us) == (8 * 24.0, 1.5)
-    assert across.provenance is Provenance.MEASURED
+    assert (across.lanes, across.provenance) == (8, Provenance.MEASURED)
     assert any("the least that they can be" in note for note in topology.notes)
+
+
+def test_noise_moves_no_uplink_across_a_class_border() -> None:
+    # 11 ports of 24.4 GB/s together are at the border of two usual speeds.
+    found = set()
+    for seed in range(8):
+        network = SimulatedNetwork(
+            22, 1, seed, line_rate_gb_per_s=25.0, same_rack_gb_per_s=24.4, other_rack_gb_per_s=24.4
+        )
+        ports = tuple(replace(p, rack=f"r{p.host % 2}") for p in network.ports)
+        network.ports = ports
+        findings = run_campaign(ports, network.measure)
+        found.add(attach_network(bare_hosts(ports), ports, findings).fingerprint())
+    assert len(found) == 1
 
 
 def test_two_rails_on_each_of_two_networks() -> None:
