@@ -147,24 +147,30 @@ void destroy_events(Running &running) {
     (void)cudaGetLastError();
 }
 
+// The GPU that has the received data before it: only that one is sure to have access.
+const Gpu &receiver(const Flow &flow) {
+    return flow.dst ? *flow.dst : *flow.runs_on;
+}
+
 // Overwrites what is to be received, so that data of an earlier transfer cannot pass for new.
 void poison(Running &running) {
     for (const Flow &flow : running.group.flows) {
-        flow.runs_on->use();
-        check(cudaMemsetAsync(flow.to, kPoison, flow.bytes, flow.stream), "clearing a buffer");
+        const Gpu &gpu = receiver(flow);
+        gpu.use();
+        check(cudaMemsetAsync(flow.to, kPoison, flow.bytes, gpu.streams.back()),
+              "clearing a buffer");
+        wait_for(gpu.streams.back(), "clearing a buffer");
     }
-    for (const Flow &flow : running.group.flows)
-        wait_for(flow.stream, "clearing a buffer");
 }
 
 void check_data(Running &running) {
     *running.mismatch = 0;
     for (const Flow &flow : running.group.flows) {
-        const Gpu *reader = flow.dst ? flow.dst : flow.runs_on;
-        reader->use();
-        check(compare(flow.to, flow.bytes, flow.seed, running.mismatch, reader->streams.back()),
+        const Gpu &gpu = receiver(flow);
+        gpu.use();
+        check(compare(flow.to, flow.bytes, flow.seed, running.mismatch, gpu.streams.back()),
               "check of the data");
-        wait_for(reader->streams.back(), "check of the data");
+        wait_for(gpu.streams.back(), "check of the data");
     }
     if (*running.mismatch)
         running.fail(Status::kCorrupt, "the data that arrived is not the data that was sent");
