@@ -50,6 +50,8 @@ START_S = 5.0
 """In which a server must listen."""
 RDMA_ITERATIONS = 1000
 _HANDSHAKE_S = 1.0
+_MOST_LOST = 2
+"""Handshakes that may fail before what was measured until then must do."""
 _START_ATTEMPTS = 3
 """Somebody else may take a free port before the server does."""
 
@@ -187,23 +189,23 @@ def _comes_up(program: Program, port: int) -> bool:
 
 def measure_bandwidth(task: PairTask) -> Figure:
     """What the client sends to the server, in GB/s; what goes wrong is in the figure."""
-    if task.tool is not Tool.IB_WRITE_BW:
-        command = iperf3_client_command(
-            task.client.address,
-            _target(task),
-            task.tcp_port,
-            streams_for(_line_rate_gb_per_s(task)),
-            task.seconds,
-            task.omitted_s,
-        )
+    if task.tool is Tool.IB_WRITE_BW:
+        command = bandwidth_command(_rdma(task.client), task.tcp_port, task.seconds, _target(task))
         output, problem = _output_of(command, task)
-        result = parse_iperf3(output)
-        figure = Figure(result.bandwidth_gb_per_s, task.tool, result.failure, result.detail)
+        read = parse_perftest(output)
+        figure = Figure(read.bandwidth_gb_per_s, task.tool, read.failure, read.detail)
         return problem or _reconsidered(figure, task)
-    command = bandwidth_command(_rdma(task.client), task.tcp_port, task.seconds, _target(task))
+    command = iperf3_client_command(
+        task.client.address,
+        _target(task),
+        task.tcp_port,
+        streams_for(_line_rate_gb_per_s(task)),
+        task.seconds,
+        task.omitted_s,
+    )
     output, problem = _output_of(command, task)
-    read = parse_perftest(output)
-    figure = Figure(read.bandwidth_gb_per_s, task.tool, read.failure, read.detail)
+    result = parse_iperf3(output)
+    figure = Figure(result.bandwidth_gb_per_s, task.tool, result.failure, result.detail)
     return problem or _reconsidered(figure, task)
 
 
@@ -239,15 +241,17 @@ def _ping(task: PairTask) -> Figure:
 def _by_handshakes(task: PairTask, pinged: Figure) -> Figure:
     """Half the median TCP handshake where no ping comes through; else what ping found."""
     samples: list[float] = []
-    for _ in range(task.pings):
+    lost = 0
+    while len(samples) + lost < task.pings and lost <= min(_MOST_LOST, len(samples)):
         try:
             took = handshake_us(task.client.address, _target(task), task.tcp_port, _HANDSHAKE_S)
         except OSError:
-            if not samples:
-                return pinged
+            lost += 1
             continue
         samples.append(took / 2)
         time.sleep(0.001)
+    if not samples:
+        return pinged
     kind = "not usable" if pinged.failure is Failure.TOOL_MISSING else "filtered"
     told = one_line(f"ping is {kind} ({pinged.detail}), TCP handshakes instead")
     return Figure(median(samples), TCP_CONNECT, None, told, tuple(samples))
@@ -255,11 +259,14 @@ def _by_handshakes(task: PairTask, pinged: Figure) -> Figure:
 
 def _reconsidered(figure: Figure, task: PairTask) -> Figure:
     """Without a connection: traffic is filtered if the host answers pings, else it is away."""
-    if figure.failure not in (Failure.UNREACHABLE, Failure.TIMEOUT):
+    lost = figure.failure in (Failure.UNREACHABLE, Failure.TIMEOUT)
+    if not lost or "connect" not in figure.detail.lower():
         return figure
-    passes = _ping(task).failure is None
-    told = one_line(f"{figure.detail} ({'ping passes' if passes else 'nor does ping pass'})")
-    failure = Failure.FILTERED if passes else Failure.UNREACHABLE
+    pinged = _ping(task).failure
+    if pinged is Failure.TOOL_MISSING:
+        return figure
+    told = one_line(f"{figure.detail} ({'nor does ping pass' if pinged else 'ping passes'})")
+    failure = Failure.UNREACHABLE if pinged else Failure.FILTERED
     return replace(figure, failure=failure, detail=told)
 
 
