@@ -23,6 +23,7 @@ MAX_FILE_BYTES = 1 << 20
 MAX_LINKS = 40
 """Links followed on one path, as Linux does, before it counts as a loop."""
 
+_PIECE_BYTES = 1 << 16
 _REMEMBERED_LINKS = 65_536
 
 
@@ -136,7 +137,7 @@ class DirectoryTree(_LinkedTree):
 def _read_all(number: int) -> bytes:
     """Up to the limit; files of proc come in several pieces."""
     content = b""
-    while len(content) < MAX_FILE_BYTES and (piece := os.read(number, MAX_FILE_BYTES)):
+    while len(content) < MAX_FILE_BYTES and (piece := os.read(number, _PIECE_BYTES)):
         content += piece
     return content[:MAX_FILE_BYTES]
 
@@ -227,9 +228,9 @@ class TarTree(_MemoryTree):
             top = _top_folder({*files, *links, *folders})
         except SnapshotError as error:
             raise SnapshotError(f"{source}: {error}") from None
+        # The top folder becomes the root, which is what absolute links of the system mean.
         super().__init__(
             {path.removeprefix(top): content for path, content in files.items()},
-            # Absolute links mean the root of the system, wherever that lies in the archive.
             {path.removeprefix(top): target for path, target in links.items()},
             {path.removeprefix(top) for path in folders},
         )

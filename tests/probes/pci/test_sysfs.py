@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from probes.pci.errors import SysfsError
 from probes.pci.inventory import BarRange, CpuModel, NumaNode, PcieLink, PciInventory
+from probes.pci.records import host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, TarTree
 from tests.probes.pci.sysfs_tree import GPU, INFINIBAND, SysfsTree
@@ -381,6 +382,7 @@ def test_bytes_of_any_kind_give_a_believable_value_or_a_gap(
     for port in inventory.ports:
         assert port.speed_gbit_per_s is None or 0 < port.speed_gbit_per_s <= 3200
     assert all("\n" not in gap.sentence() for gap in inventory.gaps)
+    assert len(host_topology(inventory, "here").notes) >= len({gap.what for gap in inventory.gaps})
     if "\ufffd" in content.decode("utf-8", "replace") and not file.endswith(_QUIET):
         assert [gap.where for gap in inventory.gaps][:1] == [file]
 
