@@ -87,8 +87,7 @@ void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
     gpu.facts.buffer_bytes = allocate_two(
         options.bytes, &gpu.send, &gpu.receive,
         [](void **to, size_t bytes) { return cudaMalloc(to, bytes); }, "GPU memory");
-    size_t flag_bytes = size_t{kSlots} * kFlagStride * sizeof(uint32_t);
-    check(cudaMalloc(reinterpret_cast<void **>(&gpu.flags), flag_bytes), "GPU memory");
+    check(cudaMalloc(reinterpret_cast<void **>(&gpu.flags), kFlagBytes), "GPU memory");
     cudaStream_t stream = gpu.streams[0];
     check(fill(gpu.send, gpu.facts.buffer_bytes, gpu.seed(), stream), "fill");
     if (options.host) {
@@ -143,15 +142,16 @@ std::string enable_access(const Gpu &from, const Gpu &to) {
 
 void enable_all_access(Machine &machine, Report &report) {
     size_t count = machine.gpus.size();
+    const std::vector<int> opened = machine.usable();
     std::vector<std::vector<std::string>> refusals(count, std::vector<std::string>(count));
     for_all(machine.gpus, [&](Gpu &gpu) {
         gpu.use();
-        for (int peer : machine.usable())
+        for (int peer : opened)
             if (peer != gpu.device)
                 refusals[gpu.device][peer] = enable_access(gpu, machine.gpus[peer]);
     });
     machine.access.assign(count, std::vector<bool>(count));
-    std::vector<int> usable = machine.usable();
+    const std::vector<int> usable = machine.usable();
     for (int a : usable) {
         for (int b : usable) {
             bool both = refusals[a][b].empty() && refusals[b][a].empty();
@@ -180,6 +180,10 @@ std::vector<int> Machine::usable() const {
 Machine open_machine(const Options &options, Report &report) {
     int count = 0;
     check(cudaGetDeviceCount(&count), "GPUs of this host");
+    if (count > kSlots)
+        throw std::runtime_error(std::to_string(count) + " GPUs; at most " +
+                                 std::to_string(kSlots) + " are measured: hide some with " +
+                                 "CUDA_VISIBLE_DEVICES");
     Machine machine;
     machine.gpus.resize(static_cast<size_t>(count));
     for (int device = 0; device < count; device++)

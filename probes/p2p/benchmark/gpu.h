@@ -12,7 +12,7 @@ namespace p2p {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSlots = 64; // transfers under way at once
+constexpr int kSlots = 64; // transfers under way at once, and GPUs
 constexpr size_t kAlignment = 4096;
 
 // Words that the host and all GPUs share, in pinned memory.
@@ -30,7 +30,7 @@ struct Gpu {
     char *receive = nullptr;
     char *host_send = nullptr;
     char *host_receive = nullptr;
-    uint32_t *flags = nullptr;         // kSlots cache lines
+    uint32_t *flags = nullptr;
     std::vector<cudaStream_t> streams; // one for every GPU of the host, and one more
 
     // The data that this GPU sends; never that of another.
@@ -43,7 +43,11 @@ struct Gpu {
     void use() const;
 };
 
-constexpr int kFlagStride = 32; // words: 128 bytes
+// Flags of latency kernels. Some places of a GPU's memory are farther away than others, therefore
+// every sample takes another one.
+constexpr size_t kFlagPlaces = 61;
+constexpr size_t kFlagStride = 1056; // words
+constexpr size_t kFlagBytes = kFlagPlaces * kFlagStride * sizeof(uint32_t);
 
 // The process's end frees what a machine holds, also after a transfer that never ended.
 struct Machine {

@@ -11,7 +11,8 @@ constexpr uint32_t kIterations = 500;
 constexpr uint64_t kLimitNs = 2000000000;
 
 using Pair = std::pair<int, int>;
-using Launch = std::function<void(const Gpu &, const Gpu &, LatencyResult *)>;
+// Between two GPUs, with the flag that lies so many words into the memory of each.
+using Launch = std::function<void(const Gpu &, const Gpu &, size_t, LatencyResult *)>;
 
 cudaStream_t stream_between(const Gpu &gpu, const Gpu &peer) {
     return gpu.streams[static_cast<size_t>(peer.device)];
@@ -20,14 +21,13 @@ cudaStream_t stream_between(const Gpu &gpu, const Gpu &peer) {
 void clear_flags(const Gpu &gpu, const Gpu &peer) {
     gpu.use();
     cudaStream_t stream = stream_between(gpu, peer);
-    check(cudaMemsetAsync(gpu.flags, 0, size_t{kSlots} * kFlagStride * sizeof(uint32_t), stream),
-          "clearing flags");
+    check(cudaMemsetAsync(gpu.flags, 0, kFlagBytes, stream), "clearing flags");
     wait_for(stream, "clearing flags");
 }
 
 // Launches for all pairs, then waits for all; one sample each. Failures stay with their pair.
 void sample(const Machine &machine, const std::vector<Pair> &pairs, const Launch &launch,
-            double share, std::vector<Measurement> &measured) {
+            size_t flag, double share, std::vector<Measurement> &measured) {
     auto fail = [&](size_t i, const std::string &detail) {
         measured[i].status = Status::kFailed;
         measured[i].detail = detail;
@@ -50,7 +50,7 @@ void sample(const Machine &machine, const std::vector<Pair> &pairs, const Launch
         clear_flags(a, b);
         clear_flags(b, a);
     });
-    for_good([&](size_t i, const Gpu &a, const Gpu &b) { launch(a, b, &results[i]); });
+    for_good([&](size_t i, const Gpu &a, const Gpu &b) { launch(a, b, flag, &results[i]); });
     for_good([&](size_t i, const Gpu &a, const Gpu &b) {
         wait_for(stream_between(a, b), "latency kernel");
         wait_for(stream_between(b, a), "latency kernel");
@@ -67,11 +67,12 @@ std::vector<Measurement> measure(const Machine &machine, const std::vector<Pair>
     std::vector<Measurement> measured;
     for (auto [a, b] : pairs)
         measured.push_back({what, {a, b}, "us", {}, Status::kOk, ""});
-    sample(machine, pairs, launch, share, measured);
+    sample(machine, pairs, launch, 0, share, measured);
     for (Measurement &first : measured)
         first.samples.clear(); // a warm-up
     for (int i = 0; i < repetitions; i++)
-        sample(machine, pairs, launch, share, measured);
+        sample(machine, pairs, launch, static_cast<size_t>(i) % kFlagPlaces * kFlagStride, share,
+               measured);
     return measured;
 }
 
@@ -79,9 +80,9 @@ std::vector<Measurement> measure(const Machine &machine, const std::vector<Pair>
 
 std::vector<Measurement> measure_write_latency(const Machine &machine,
                                                const std::vector<Pair> &pairs, int repetitions) {
-    auto launch = [](const Gpu &a, const Gpu &b, LatencyResult *result) {
+    auto launch = [](const Gpu &a, const Gpu &b, size_t flag, LatencyResult *result) {
         a.use();
-        check(write_and_fence(b.flags, kIterations, kLimitNs, result, stream_between(a, b)),
+        check(write_and_fence(b.flags + flag, kIterations, kLimitNs, result, stream_between(a, b)),
               "latency kernel");
     };
     return measure(machine, pairs, "write_latency", launch, 1.0, repetitions);
@@ -89,12 +90,12 @@ std::vector<Measurement> measure_write_latency(const Machine &machine,
 
 std::vector<Measurement> measure_flag_latency(const Machine &machine,
                                               const std::vector<Pair> &pairs, int repetitions) {
-    auto launch = [](const Gpu &a, const Gpu &b, LatencyResult *result) {
+    auto launch = [](const Gpu &a, const Gpu &b, size_t flag, LatencyResult *result) {
         for (bool serves : {false, true}) {
             const Gpu &own = serves ? a : b, &peer = serves ? b : a;
             own.use();
-            check(exchange_flags(own.flags, peer.flags, kIterations, serves, kLimitNs, result,
-                                 stream_between(own, peer)),
+            check(exchange_flags(own.flags + flag, peer.flags + flag, kIterations, serves, kLimitNs,
+                                 result, stream_between(own, peer)),
                   "latency kernel");
         }
     };
