@@ -73,15 +73,13 @@ def describe_figures(old: Topology, new: Topology) -> tuple[str, ...]:
         others = after.get(pair, ())
         if others and _link_change(links, others) is None and _figures(links) != _figures(others):
             told[pair] = f"does {_figures(others)}, it did {_figures(links)}"
-    sentences = []
-    while told:
-        (src, dst, kind), change = next(iter(told.items()))
-        del told[src, dst, kind]
+    sentences: dict[_Pair, str] = {}
+    for (src, dst, kind), change in told.items():
         both = told.get((dst, src, kind)) == change
-        if both:
-            del told[dst, src, kind]
-        sentences.append(f"{_LINK_NAMES[kind]} {src} {'<->' if both else '->'} {dst} {change}.")
-    return tuple(sentences)
+        if not (both and (dst, src, kind) in sentences):
+            arrow = "<->" if both else "->"
+            sentences[src, dst, kind] = f"{_LINK_NAMES[kind]} {src} {arrow} {dst} {change}."
+    return tuple(sentences.values())
 
 
 def _figures(links: tuple[Link, ...]) -> str:

@@ -43,7 +43,7 @@ def tree_lines(topology: Topology) -> list[str]:
         lines += ["", _title(topology, group), *_host_lines(group.example)]
     if len(groups) > _MOST_GROUPS:
         rest = [node for group in groups[_MOST_GROUPS:] for node in group.nodes]
-        names = folded(host_name(topology, node) for node in rest[:64])
+        names = folded(host_name(topology, node) for node in rest)
         lines += ["", f"and {counted(len(rest), 'host')} of other kinds: {names}"]
     network = list(_network_lines(topology))
     if network:

@@ -82,7 +82,8 @@ class _Drawing:
         self.next_x = 0.0
 
     def draw(self, title: str, x: float, y: float) -> Panel:
-        roots = host_trees(self.host).roots
+        trees = host_trees(self.host)
+        roots = trees.roots
         cpus = [root.device for root in roots if root.device.kind is DeviceKind.CPU]
         above = self.room_above(cpus)
         top = y + _HEAD + above
@@ -94,6 +95,7 @@ class _Drawing:
         for root in roots:
             self.hang(root, top, None)
         self.draw_cpu_links(cpus, top)
+        self.draw_switch_links(trees.switch_links)
         bottom = self.draw_fabric(self.leaf_row + LEAF_HEIGHT)
         right = max((box.x + box.width for box in self.places.values()), default=x + COLUMN)
         width = max(right - x + _PADDING, 8.0 * len(title) + 2 * _PADDING)
@@ -134,7 +136,7 @@ class _Drawing:
 
     def room_above(self, cpus: Sequence[Device]) -> float:
         """Height that the links between CPUs take above them: two CPUs are linked sideways."""
-        if len(cpus) < 3:
+        if len(cpus) < 3 or all(link.kind is not LinkKind.UPI for link in self.host.links):
             return 0.0
         return _BUS_HEIGHT if self.is_uniform() else _ARC_LEAST + _ARC_PER_COLUMN * len(cpus)
 
@@ -160,8 +162,20 @@ class _Drawing:
             for box in boxes:
                 drop = straight((box.middle, bus), (box.middle, box.y), link)
                 self.scene.wires.append(replace(drop, label=""))
-        else:
-            self.scene.wires += self.arcs(pairs, top, direction=-1)
+        elif pairs:
+            pitch = (boxes[-1].middle - boxes[0].middle) / max(len(boxes) - 1, 1)
+            self.scene.wires += self.arcs(pairs, top, direction=-1, pitch=pitch)
+
+    def draw_switch_links(self, links: Sequence[Link]) -> None:
+        """Direct PCIe links between switches, as arcs between those of one level."""
+        for link in links:
+            one, other = self.places[link.src], self.places[link.dst]
+            wire = straight((one.middle + GAP, one.y), (other.middle + GAP, other.y), link)
+            if one.y == other.y:
+                wire = replace(wire, arc=-_ARC_LEAST)
+            # Not at the middle, where the uplink of a switch between may be.
+            at = (min(one.middle, other.middle) + LEAF_WIDTH, min(one.y, other.y) - 15)
+            self.scene.wires.append(replace(wire, label_at=at, anchor="middle"))
 
     def draw_fabric(self, bottom: float) -> float:
         """NVLink, xGMI and C2C below the row of GPUs; the lowest y that they need."""
@@ -202,9 +216,16 @@ class _Drawing:
         self.scene.wires.append(replace(wire, label_at=(x + 6, box.y - 10)))
 
     def arcs(
-        self, pairs: Sequence[tuple[Link, Link | None]], y: float, direction: int
+        self,
+        pairs: Sequence[tuple[Link, Link | None]],
+        y: float,
+        direction: int,
+        pitch: float = COLUMN,
     ) -> Iterator[Wire]:
-        """An arc for each pair, longer ones reach further; ends at one device are fanned out."""
+        """An arc for each pair, longer ones reach further; ends at one device are fanned out.
+
+        `pitch` is the usual distance of two neighbours.
+        """
         peers: dict[str, list[tuple[float, int]]] = {}
         for number, (link, _) in enumerate(pairs):
             for end, other in ((link.src, link.dst), (link.dst, link.src)):
@@ -219,7 +240,7 @@ class _Drawing:
         alike = Counter[int]()
         for number, (link, back) in enumerate(pairs):
             a, b = foot(link.src, number), foot(link.dst, number)
-            columns = abs(self.places[link.src].middle - self.places[link.dst].middle) / COLUMN
+            columns = abs(self.places[link.src].middle - self.places[link.dst].middle) / pitch
             # Arcs as long as each other would run into one at their middles.
             shift = _ARC_SHIFT * (alike[round(columns)] % 3)
             alike[round(columns)] += 1

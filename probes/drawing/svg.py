@@ -90,8 +90,7 @@ def draw_svg(topology: Topology) -> str:
 
 
 def _title(topology: Topology, group: HostGroup) -> str:
-    names = folded(host_name(topology, node) for node in group.nodes[:64])
-    names = _cut(names, 48)
+    names = _cut(folded(host_name(topology, node) for node in group.nodes), 64)
     return f"{len(group.nodes):,} hosts alike: {names}" if len(group.nodes) > 1 else f"host {names}"
 
 

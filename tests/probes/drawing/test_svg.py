@@ -112,6 +112,7 @@ def test_hosts_alike_are_drawn_once_on_their_switches(layout: NetworkLayout) -> 
     large = draw_svg(replicate(shipped(), 128, Network(1.7, layout)))
     _check(large)
     assert "4 hosts alike: n[0-3]" in _texts(small)
+    assert "128 hosts alike: n[0-127]" in _texts(large)
     assert abs(len(large) - len(small)) < 200
     ports = [text.partition(": ")[2] for text in _texts(large) if text.endswith(" NICs")]
     assert ports == (["128 NICs"] * 8 if layout is NetworkLayout.RAILS else ["1,024 NICs"])
@@ -152,6 +153,27 @@ def test_no_cpu_no_gpu_no_link() -> None:
     assert sum("C" in path.get("d", "") for path in root.iter(f"{SVG}path")) == 3
     _check(draw_svg(Topology("cpu", (Device("cpu", DeviceKind.CPU, 0),), ())))
     _check(draw_svg(Topology("empty", (), ())))
+
+
+def test_cpus_that_are_not_all_linked_and_switches_that_are() -> None:
+    cpus = [Device(f"cpu{i}", DeviceKind.CPU, 0, i) for i in range(4)]
+    switches = [Device(f"switch{i}", DeviceKind.PCIE_SWITCH, 0, i) for i in range(4)]
+    links = [*both_ways("cpu0", "cpu3", LinkKind.UPI, 16.0)]
+    for i in range(4):
+        links += both_ways(f"switch{i}", f"cpu{i}", LinkKind.PCIE, 24.0, lanes=16)
+    direct = both_ways("switch0", "switch2", LinkKind.PCIE, 25.0, lanes=16)
+    links += [replace(link, provenance=Provenance.ASSUMED) for link in direct]
+    gpus = [gpu(i) for i in range(24)]
+    for i, device in enumerate(gpus):
+        links += both_ways(device.name, f"switch{i // 6}", LinkKind.PCIE, 24.0, lanes=16)
+    machine = Topology("odd", (*cpus, *switches, *gpus), tuple(links))
+    root = _check(draw_svg(machine))
+    places = {
+        "".join(text.itertext()): float(text.get("y", "0")) for text in root.iter(f"{SVG}text")
+    }
+    # The arc between the outer CPUs stays between the title of the host and the CPUs.
+    assert places["host n0"] < places["16 GB/s"] < places["cpu0"]
+    assert places["cpu0"] < places["25 GB/s"] < places["switch0"]
 
 
 def test_a_host_beyond_what_can_be_seen_is_refused() -> None:
