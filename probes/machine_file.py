@@ -51,7 +51,7 @@ def machine_from_bytes(content: bytes, source: str) -> Topology:
     """
     name = PurePath(source).name.split(".", 1)[0] or "machine"
     if content.startswith(_ARCHIVES) or content[_TAR_MAGIC] == b"ustar":
-        inventory = read_sysfs(TarTree(content), source)
+        inventory = read_sysfs(TarTree(content, source), source)
         topology = host_topology(inventory, inventory.hostname or name)
     else:
         topology = _from_text(_text(content, source), source, name)

@@ -11,8 +11,11 @@ from probes.pci.address import address_key
 from probes.pci.inventory import NicPort, PciFunction, PciInventory
 from probes.pci.ports import natural_key
 
-_GPU_VENDORS = frozenset({0x10DE, 0x1002})
+_AMD = 0x1002
+_GPU_VENDORS = frozenset({0x10DE, _AMD})
 """NVIDIA, AMD."""
+_AMD_BOARD_CHIPS = frozenset({0x4752, 0x5159, 0x515E})
+"""Rage XL, RV100 and ES1000 of old server boards (PCI ID database): consoles, no GPUs for us."""
 _VIRTIO_VENDOR = 0x1AF4
 _INTEL = 0x8086
 _COPROCESSOR, _ACCELERATOR, _INFINIBAND = 0x0B40, 0x1200, 0x0207
@@ -76,7 +79,8 @@ def _gpus(
 def _is_gpu(function: PciFunction) -> bool:
     code = (function.class_code or 0) >> 8
     is_display = code >> 8 == 0x03 or code == _ACCELERATOR
-    return is_display and function.vendor in _GPU_VENDORS
+    is_board_chip = function.vendor == _AMD and function.device in _AMD_BOARD_CHIPS
+    return is_display and function.vendor in _GPU_VENDORS and not is_board_chip
 
 
 def _is_accelerator(function: PciFunction) -> bool:

@@ -399,3 +399,13 @@ def test_gaps_of_one_kind_are_one_note() -> None:
     ]
     many = gap_notes(Gap("x", f"reason {number}") for number in range(60))
     assert (len(many), many[-1]) == (51, "10 more gaps of this kind.")
+
+
+def test_the_console_chip_of_a_server_board_is_no_gpu() -> None:
+    def seen(device: int) -> int:
+        chip = PciFunction(
+            "0000:01:03.0", "pci0000:00", class_code=0x030000, vendor=0x1002, device=device
+        )
+        return len(host_topology(PciInventory("here", (chip,)), "host").gpus)
+
+    assert (seen(0x515E), seen(0x66A1)) == (0, 1)
