@@ -17,6 +17,8 @@ _SHOWN = 6
 """Names in a list before the rest is counted."""
 _LIKE_LINE_RATE = (0.88, 1.03)
 """As `probes.bandwidth_class`: a port does 88 to 103 % of what it says."""
+_ALIKE = 0.15
+"""Spread up to which the figures of a class are called alike."""
 _WHAT = {Quantity.BANDWIDTH: "", Quantity.LATENCY: "latency "}
 _UNIT = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
@@ -91,20 +93,22 @@ def _line_rates(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[st
 
 
 def _against_line_rate(figures: Sequence[ClassFigure]) -> Iterable[str]:
-    alike: dict[tuple[str, float, str], list[float]] = {}
+    alike: dict[tuple[str, float, str], list[ClassFigure]] = {}
     for figure in figures:
         key = figure.link_class
         if figure.quantity is Quantity.BANDWIDTH and key.line_rate_gb_per_s > 0:
             share = figure.median / key.line_rate_gb_per_s
             if not _LIKE_LINE_RATE[0] <= share <= _LIKE_LINE_RATE[1]:
                 group = (key.distance.value, key.line_rate_gb_per_s, key.tool)
-                alike.setdefault(group, []).append(figure.median)
-    for (apart, line_rate, tool), medians in alike.items():
-        middle = statistics.median(medians)
-        where = f" in {len(medians)} networks" if len(medians) > 1 else ""
+                alike.setdefault(group, []).append(figure)
+    for (apart, line_rate, tool), members in alike.items():
+        middle = statistics.median(figure.median for figure in members)
+        spread = max(figure.spread for figure in members)
+        where = f" in {len(members)} networks" if len(members) > 1 else ""
+        how = "all of them alike" if spread < _ALIKE else f"with quartiles {spread:.0%} apart"
         yield (
             f"Pairs of the {apart} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}{where}: "
-            f"{middle / line_rate:.0%} of the line rate of {line_rate:g} GB/s, all of them alike."
+            f"{middle / line_rate:.0%} of the line rate of {line_rate:g} GB/s, {how}."
         )
 
 

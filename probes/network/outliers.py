@@ -4,7 +4,8 @@ A figure is judged by its class: below the class's median by more than 15 %, and
 standard deviations of the class, it is low. The deviation is estimated from the better half, since
 faults only make figures worse. One bad port among few spoils half of their pairs, so in a class of
 less than 24 ports the better quartile stands for the median, with a margin of 20 %; networks of
-equal line rate lend each other their samples there.
+equal line rate lend each other their samples there. In a class of which the better quartile is
+itself out of the median's line, so many are bad that it does so, too.
 
 The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a
 low figure by any other measurement in which it did what that one should have done, whoever the
@@ -33,6 +34,8 @@ _MOST_SPREAD = 0.5
 """However much a class scatters, less than half of its bandwidth is low."""
 _MAD_TO_DEVIATION = 1.4826
 """Standard deviation over median absolute deviation, for normal noise."""
+_OUTER_TO_DEVIATION = 2.1
+"""Standard deviation over the median distance of the better quarter from the better quartile."""
 _ENOUGH_PORTS = 24
 
 
@@ -151,17 +154,25 @@ def _reference(samples: Sequence[Sample], quantity: Quantity) -> Reference:
         known = best.setdefault(sample.pair, sample.figure)
         best[sample.pair] = (max if more_is_better else min)(known, sample.figure)
     figures = sorted(best.values(), reverse=more_is_better)
-    if _port_count(samples) >= _ENOUGH_PORTS:
-        middle = statistics.median(figures)
-        better_half = figures[: (len(figures) + 1) // 2]
-        deviation = statistics.median(abs(figure - middle) for figure in better_half)
-        floor = BANDWIDTH_FLOOR
+    quartile = figures[len(figures) // 4]
+    if _port_count(samples) < _ENOUGH_PORTS:
+        middle, deviation, floor = quartile, 0.0, FEW_PORTS_FLOOR
     else:
-        middle, deviation, floor = figures[len(figures) // 4], 0.0, FEW_PORTS_FLOOR
-    margin = _DEVIATIONS * _MAD_TO_DEVIATION * deviation
+        middle, floor = statistics.median(figures), BANDWIDTH_FLOOR
+        deviation = _MAD_TO_DEVIATION * _median_distance(figures, middle, 2)
+        if abs(quartile - middle) > floor * quartile:
+            middle = quartile
+            deviation = _OUTER_TO_DEVIATION * _median_distance(figures, middle, 4)
+    margin = _DEVIATIONS * deviation
     if more_is_better:
         return Reference(middle, middle - min(max(margin, floor * middle), _MOST_SPREAD * middle))
     return Reference(middle, middle + max(LATENCY_FLOOR_US, LATENCY_FLOOR * middle, margin))
+
+
+def _median_distance(figures: Sequence[float], middle: float, share: int) -> float:
+    """From the middle, of the better half or quarter of the figures (the first of them)."""
+    better = figures[: (len(figures) + share - 1) // share]
+    return statistics.median(abs(figure - middle) for figure in better)
 
 
 def judge(

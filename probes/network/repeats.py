@@ -8,13 +8,17 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from probes.network.outliers import Diagnosis, End, Role
-from probes.network.port_groups import NO_NETWORK, PortGroups
+from probes.network.port_groups import NO_NETWORK, Distance, PortGroups, distance
 from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
 from probes.network.sampling import Budget, in_order
 
 _CANDIDATES = 64
 """Peers that are looked at for one suspect; bounds the time when half of a cluster is suspect."""
+
+
+_DISTANCES = tuple(Distance)
+"""From near to far."""
 
 
 @dataclass(frozen=True)
@@ -109,27 +113,34 @@ class _PeerFinder:
                 rail.append(place)
                 whole.append(place)
 
-    def peers(self, suspect: _Suspect) -> Iterator[PortPair]:
-        """Pairs with ports that are fine in the role needed: of the rail, then of the network."""
+    def peers(self, suspect: _Suspect) -> list[PortPair]:
+        """Pairs with ports that are fine in the role needed, those of its rail and rack first."""
         place, role = suspect.end
         port, network = self.request.ports[place], self.request.networks[place]
         in_rail, in_whole = self.position[place]
-        for circle, here in (
-            (self.rails[network, port.nic], in_rail),
-            (self.members[network], in_whole),
-        ):
-            for step in range(1, min(_CANDIDATES, len(circle))):
-                peer = circle[(here + step) % len(circle)]
+        rail, whole = self.rails[network, port.nic], self.members[network]
+        found: dict[PortPair, None] = {}
+        for circle, here in ((rail, in_rail), (whole, in_whole)):
+            for peer in _around(circle, here):
                 if (
                     self.request.ports[peer].host != port.host
                     and (place, peer) not in self.met
                     and self._is_fine(peer, suspect)
                 ):
-                    sends = role is Role.SENDS
-                    yield PortPair(place, peer) if sends else PortPair(peer, place)
+                    ends = (place, peer) if role is Role.SENDS else (peer, place)
+                    found[PortPair(*ends)] = None
+        ports, groups = self.request.ports, self.request.groups
+        return sorted(found, key=lambda pair: _DISTANCES.index(distance(ports, groups, pair)))
 
     def _is_fine(self, peer: int, suspect: _Suspect) -> bool:
         opposite = {Role.SENDS: Role.RECEIVES, Role.RECEIVES: Role.SENDS}
         end = End(peer, opposite.get(suspect.end.role, Role.EITHER))
         trusted = suspect.diagnosis.best.get(end, -math.inf) >= suspect.needed
         return trusted and end not in self.bad and End(peer, Role.EITHER) not in self.bad
+
+
+def _around(circle: Sequence[int], here: int) -> Iterator[int]:
+    """The others by how near they stand, on both sides."""
+    for step in range(1, min(_CANDIDATES, len(circle))):
+        side = (step + 1) // 2 * (1 if step % 2 else -1)
+        yield circle[(here + side) % len(circle)]

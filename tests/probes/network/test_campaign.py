@@ -156,6 +156,26 @@ def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     assert findings.notes == (f"{said}, all of them alike.",)
 
 
+def test_a_class_that_scatters_is_not_called_alike() -> None:
+    ports = cluster(40)
+    measure = answering(ports, lambda a, _b: (20.0 + 20.0 * (a.host % 8) / 8, 30.0))
+    assert "% apart." in notes(run_campaign(ports, measure))
+
+
+def test_a_suspect_at_the_edge_of_its_rack_meets_peers_of_its_rack() -> None:
+    # Between racks all do 20 GB/s, so only its own rack shows that node7 does half.
+    ports = tuple(port(h, rack=f"r{h // 8}") for h in range(24))
+
+    def answer(client: NetworkPort, server: NetworkPort) -> tuple[float, float]:
+        if client.rack != server.rack:
+            return (20.0, 9.0)
+        return (24.0 if 7 in (client.host, server.host) else 48.0, 4.0)
+
+    findings = run_campaign(ports, answering(ports, answer))
+    assert slow_names(ports, findings) == {"node7/mlx5_0"}
+    assert not findings.slow_links
+
+
 def test_subnets_that_routing_joins_are_measured_as_racks_of_one_network() -> None:
     ports = tuple(
         port(h, address=f"10.0.{h // 4}.{h % 4 + 1}", prefix_length=24) for h in range(16)
@@ -239,6 +259,13 @@ def test_a_port_that_negotiated_less_is_named_and_no_outlier() -> None:
     )
     assert not findings.slow_ports
     assert "50 GB/s on most hosts, but not of node4/mlx5_0 (12.5)." in notes(findings)
+
+
+def test_the_order_of_answers_leaves_no_trace() -> None:
+    network, other = (SimulatedNetwork(20, 2, 3) for _ in range(2))
+    findings = run_campaign(network.ports, network.measure)
+    shuffled = run_campaign(other.ports, lambda pairs: other.measure(pairs)[::-1])
+    assert findings == shuffled
 
 
 def test_an_answer_for_another_pair_is_refused() -> None:

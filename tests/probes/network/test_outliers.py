@@ -56,6 +56,12 @@ def test_small_networks_of_one_line_rate_lend_each_other_samples() -> None:
     assert references(samples, Quantity.BANDWIDTH)[other].figure == 12.0
 
 
+def test_where_half_of_a_class_is_slow_the_better_quartile_counts() -> None:
+    slow = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(22)}
+    reference = references(circle(40, slow), Quantity.BANDWIDTH)[KIND]
+    assert (reference.figure, reference.limit) == (48.0, pytest.approx(48.0 * 0.85))
+
+
 def test_latency_has_a_floor_of_five_us_and_half() -> None:
     short = [Sample(s.pair, KIND, 2.0) for s in circle(30)]
     long = [Sample(s.pair, KIND, 40.0) for s in circle(30)]
