@@ -1,4 +1,4 @@
-"""The command line: `tuccl init`, `table`, `explain`, `ship`, `retune`, `verify`.
+"""The command line: `tuccl init`, `table`, `explain`, `ship`, `retune`, `verify`, `probe`.
 
 Data goes to standard output, everything else to standard error. Every command takes `--json`. Exit
 codes are those of `tuccl.errors.ExitCode`, and every error is one line. What a command needs is
@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from tuccl import __version__
+from tuccl import __version__, cli_probe, cli_topology
 from tuccl.atomic_file import absolute
 from tuccl.errors import ExitCode, TucclError
 
@@ -42,6 +42,7 @@ def _complain(text: str) -> None:
 def _exit_code_of(error: Exception) -> int:
     """The documented exit code of a known error, after saying it; unknown errors pass through."""
     from lookup_tables.errors import TableError
+    from probes.cluster.errors import HostsMissingError, MpiMissingError
     from probes.errors import ProbeError
     from sketches.errors import SketchError
     from synthesizer.errors import AlgorithmFileError, SynthesisError
@@ -53,12 +54,13 @@ def _exit_code_of(error: Exception) -> int:
     if isinstance(error, TucclError):
         _complain(str(error))
         return error.exit_code
-    if isinstance(error, ProbeError | SketchError | AlgorithmFileError):
-        _complain(str(error))
-        return ExitCode.BAD_INPUT
-    if isinstance(error, TableError | SynthesisError | PluginMissingError):
+    if isinstance(error, TableError | SynthesisError | PluginMissingError | MpiMissingError):
         _complain(str(error))
         return ExitCode.ENVIRONMENT
+    if isinstance(error, ProbeError | SketchError | AlgorithmFileError):
+        _complain(str(error))
+        missing = isinstance(error, HostsMissingError)
+        return ExitCode.FINDING if missing else ExitCode.BAD_INPUT
     if hasattr(error, "format_message"):  # Of the command line parser.
         _complain(f"{error.format_message()} See `tuccl --help`.")
         return ExitCode.BAD_INPUT
@@ -191,6 +193,10 @@ def verify(
     from tuccl import commands
 
     raise typer.Exit(commands.verify(file, as_json))
+
+
+app.command()(cli_probe.probe)
+app.add_typer(cli_topology.app)
 
 
 def main() -> None:

@@ -12,13 +12,14 @@ import dataclasses
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,6 +37,7 @@ from probes.cluster.messages import (
 from probes.cluster.station import Station, kill_children
 from probes.host_report import HostIdentity
 
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _REQUEST, _REPLY, _ROLL_CALL, _GONE = 1, 2, 3, 4
 _LEADER_PAUSE_S = 0.001
 _RANK_PAUSE_S = 0.01
@@ -89,7 +91,8 @@ def run_with_mpi(
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
     """
-    comm = _world(tasks)
+    with _deadline(timeout_s, tasks):
+        comm = _world(tasks)
     leads = comm.Get_rank() == 0
     signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
     if not leads:
@@ -104,6 +107,33 @@ def run_with_mpi(
     finally:
         crew.dismiss(code)
     return code
+
+
+@contextmanager
+def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
+    """End this process if MPI does not start in time.
+
+    MPI_Init waits for all tasks, in C and with Python's lock held, so only another process can.
+    """
+    first = "0" in (os.environ.get(name) for name in _RANK_VARIABLES)
+    reading, writing = os.pipe()
+    watcher = os.fork()
+    if watcher == 0:
+        os.close(writing)
+        started, _, _ = select.select([reading], [], [], timeout_s)
+        if not started:
+            told = (
+                f"tuccl: MPI did not start within {timeout_s:g} s: of its {tasks} tasks one hangs\n"
+            )
+            os.write(2, told.encode() if first else b"")
+            os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(0)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.close(writing)
+        os.waitpid(watcher, 0)
 
 
 def _stopped(*, tell: bool) -> NoReturn:
