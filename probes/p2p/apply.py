@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from probes.errors import InvalidTopologyError
+from probes.link_figures import pcie_gb_per_s
 from probes.p2p.classify import (
     MOST,
     PCIE_LEAST,
@@ -33,6 +34,8 @@ from probes.p2p.report import Figure, P2pReport, What
 from probes.paths import Path, local_path
 from probes.topology import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
 
+_FASTEST_MBPS_PER_LANE = 480
+"""PCIe 6, in the unit of `pcie_gb_per_s`."""
 _ALIKE = 0.05
 _Key = TypeVar("_Key", bound=Hashable)
 _Pair = tuple[str, str]
@@ -193,18 +196,14 @@ def _uplinks(
             if figure is None or path is None:
                 continue
             own = path.links[0 if outwards else -1]
-            if (
-                not PCIE_LEAST * path.bandwidth_gb_per_s
-                <= figure.median
-                <= (MOST * path.bandwidth_gb_per_s)
-            ):
-                words.append(
-                    f"{path.devices[0]} -> {path.devices[-1]}: its links promise "
-                    f"{path.bandwidth_gb_per_s:.4g} GB/s, copies with host memory do "
-                    f"{figure.median:.4g}: the measurement is taken for {own.src} -> {own.dst}."
-                )
-            elif path.bandwidth_gb_per_s < own.bandwidth_gb_per_s:
-                continue  # held up further on, as it should be: nothing is said of this link
+            promise = path.bandwidth_gb_per_s
+            if PCIE_LEAST * promise <= figure.median <= MOST * promise:
+                if promise < own.bandwidth_gb_per_s:
+                    continue  # held up further on, as it should be: this link may do more
+            else:
+                words.append(_host_words(path, own, figure))
+                if _is_beyond_pcie(own, figure):
+                    continue
             # A neighbour may be reached faster than host memory.
             over = [measured[pair] for pair, way in before.items() if own in way.links]
             figures[own] = max([figure, *over], key=_speed)
@@ -213,6 +212,23 @@ def _uplinks(
         same = {k: v for k, v in figures.items() if (k.kind, k.lanes) == (kind, lanes)}
         changed.update({link: _with(link, figure) for link, figure in _levelled(same).items()})
     return changed, words
+
+
+def _host_words(path: Path, own: Link, figure: Figure) -> str:
+    outcome = f"{own.src} -> {own.dst} takes the measurement"
+    if _is_beyond_pcie(own, figure):
+        outcome = "more than PCIe can, so there is another way that was not seen"
+    return (
+        f"{path.devices[0]} -> {path.devices[-1]}: its links promise "
+        f"{path.bandwidth_gb_per_s:.4g} GB/s, copies with host memory do {figure.median:.4g}: "
+        f"{outcome}."
+    )
+
+
+def _is_beyond_pcie(link: Link, figure: Figure) -> bool:
+    """Faster than PCIe of any generation with the lanes of this link."""
+    most = MOST * pcie_gb_per_s(_FASTEST_MBPS_PER_LANE, link.lanes)
+    return link.kind is LinkKind.PCIE and figure.median > most
 
 
 def _host_path(topology: Topology, gpu: str, *, outwards: bool) -> Path | None:

@@ -78,11 +78,13 @@ class Look:
         return MOST * self.promised_gb_per_s
 
     @property
-    def label(self) -> str:
-        """`NVSwitch, 18 links`."""
-        return (
-            f"{self.kind}, {self.lanes} link{'s' * (self.lanes > 1)}" if self.lanes else self.kind
-        )
+    def promise(self) -> str:
+        """`NVSwitch 18 links promise 450 GB/s`."""
+        if not self.promised_gb_per_s:
+            return self.kind
+        what = f"{self.kind} {_counted(self.lanes)}" if self.lanes else self.kind
+        verb = "promise" if self.lanes > 1 or self.kind is PairClass.SOCKETS else "promises"
+        return f"{what} {verb} {self.promised_gb_per_s:.4g} GB/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,7 @@ def compare_pair(
     if not look.least_gb_per_s <= speed <= look.most_gb_per_s or (
         by_speed is PairClass.STAGED and look.kind in FABRICS
     ):
-        promise = f"promises {look.promised_gb_per_s:.4g} GB/s" if look.promised_gb_per_s else ""
-        sentence = (
-            f"{src} -> {dst}: {' '.join(filter(None, (look.label, promise)))}, "
-            f"{speed:.4g} GB/s measured: {reason}."
-        )
+        sentence = f"{src} -> {dst}: {look.promise}, {speed:.4g} GB/s measured: {reason}."
     return PairFinding(
         src, dst, look.kind, look.promised_gb_per_s, measured, by_speed, disagreement=sentence
     )

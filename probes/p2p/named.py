@@ -22,7 +22,9 @@ def places_by_address(
         for place, gpu in enumerate(report.gpus)
         if _address(gpu.bus_id) in known
     }
-    strange = [gpu.bus_id for place, gpu in enumerate(report.gpus) if place not in places]
+    strange = [
+        gpu.bus_id for place, gpu in enumerate(report.gpus) if place not in places and gpu.bus_id
+    ]
     missed = [gpu.name for gpu in topology.gpus if gpu.name not in places.values()]
     notes = []
     if strange:

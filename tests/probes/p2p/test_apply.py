@@ -142,6 +142,18 @@ def test_a_slow_way_to_host_memory_does_not_slow_a_link_that_neighbours_use_fast
     assert found.topology.links_between["n0/gpu1", "n0/cpu0"][0].bandwidth_gb_per_s == 22.0
 
 
+def test_a_link_that_sleeps_when_idle_is_raised_and_one_that_is_no_pcie_is_not() -> None:
+    box = pcie_box()
+    asleep = replace(box, links=tuple(replace(link, bandwidth_gb_per_s=3.0) for link in box.links))
+    found = applied(asleep, BUSES[:4], pcie_figures(22.0))
+    assert {link.bandwidth_gb_per_s for link in found.topology.links} == {25.0}
+    assert "n0/gpu0 -> n0/cpu0 takes the measurement" in "".join(found.disagreements)
+    coherent = {**pcie_figures(22.0), ("gpu_to_host", (0,)): 350.0}
+    found = applied(box, BUSES[:4], coherent)
+    assert found.topology.links_between["n0/gpu0", "n0/cpu0"][0].bandwidth_gb_per_s == 24.0
+    assert ["more than PCIe can" in words for words in found.disagreements] == [True]
+
+
 def test_assumed_links_that_a_pair_exceeds_are_raised() -> None:
     box = pcie_box()
     slow = [replace(link, bandwidth_gb_per_s=6.0) for link in box.links]

@@ -28,7 +28,15 @@ def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the CUDA program cannot be compiled here: no nvcc or no cmake")
     build = tmp_path_factory.mktemp("p2p")
     for command in (
-        ["cmake", "-S", ROOT, "-B", build, "-DTUCCL_WARNINGS_AS_ERRORS=ON"],
+        [
+            "cmake",
+            "-S",
+            ROOT,
+            "-B",
+            build,
+            "-DTUCCL_WARNINGS_AS_ERRORS=ON",
+            "-DCMAKE_CUDA_ARCHITECTURES=75",
+        ],
         ["cmake", "--build", build, "--target", "tuccl-p2p", "-j2"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)

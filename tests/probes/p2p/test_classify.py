@@ -63,7 +63,7 @@ def test_by_measurement(look: Look, speed: float, found: PairClass, words: str) 
 def test_a_disagreement_names_pair_promise_and_figure() -> None:
     finding = compare_pair("n0/gpu0", "n0/gpu3", SWITCHED, Figure(51.0, 0.0), peer_access=True)
     assert finding.disagreement.startswith(
-        "n0/gpu0 -> n0/gpu3: NVSwitch, 18 links promises 450 GB/s, 51 GB/s measured: "
+        "n0/gpu0 -> n0/gpu3: NVSwitch 18 links promise 450 GB/s, 51 GB/s measured: "
     )
 
 
