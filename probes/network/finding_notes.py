@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from probes.network.findings import ClassFigure, Findings, SlowLink, SlowPort
 from probes.network.outliers import Quantity, Role
-from probes.network.port_groups import NO_NETWORK
+from probes.network.port_groups import NO_NETWORK, Distance
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PortPair
 
@@ -32,7 +32,7 @@ def notes_of(
         *_not_measured(ports, findings),
         *_networks(findings),
         *_line_rates(ports, findings),
-        *_against_line_rate(findings.figures),
+        *_against_line_rate(findings),
         *_slow_ports(ports, findings.slow_ports),
         *_slow_links(ports, findings),
         *_silent(ports, findings),
@@ -92,9 +92,9 @@ def _line_rates(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[st
             yield f"Line rate is {usual:g} GB/s on most hosts, but not of {names}."
 
 
-def _against_line_rate(figures: Sequence[ClassFigure]) -> Iterable[str]:
+def _against_line_rate(findings: Findings) -> Iterable[str]:
     alike: dict[tuple[str, float, str], list[ClassFigure]] = {}
-    for figure in figures:
+    for figure in findings.figures:
         key = figure.link_class
         if figure.quantity is Quantity.BANDWIDTH and key.line_rate_gb_per_s > 0:
             share = figure.median / key.line_rate_gb_per_s
@@ -106,8 +106,10 @@ def _against_line_rate(figures: Sequence[ClassFigure]) -> Iterable[str]:
         spread = max(figure.spread for figure in members)
         where = f" in {len(members)} networks" if len(members) > 1 else ""
         how = "all of them alike" if spread < _ALIKE else f"with quartiles {spread:.0%} apart"
+        known = any(findings.groups.racks) or apart != Distance.SAME_RACK
+        pairs = f"Pairs of the {apart}" if known else "Pairs"
         yield (
-            f"Pairs of the {apart} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}{where}: "
+            f"{pairs} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}{where}: "
             f"{middle / line_rate:.0%} of the line rate of {line_rate:g} GB/s, {how}."
         )
 

@@ -11,7 +11,7 @@ the traffic filter of TuCCL's paper (inter-node topology construction).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from probes.edge_colouring import colour_edges
@@ -63,7 +63,6 @@ class Budget:
     """How many more measurements each port may take part in."""
 
     def __init__(self, ports: int, limit: int, spent: Iterable[PortPair] = ()) -> None:
-        self.limit = limit
         self.left = [limit] * ports
         for pair in spent:
             self.spend(pair)
@@ -72,10 +71,6 @@ class Budget:
         """Count a measurement."""
         self.left[pair.client] -= 1
         self.left[pair.server] -= 1
-
-    def touched(self, port: int) -> bool:
-        """Whether the port takes part in any measurement."""
-        return self.left[port] < self.limit
 
     def allows(self, pair: PortPair, beyond: int = 0) -> bool:
         """Whether both ports may take part in one more, `beyond` so many over the limit."""
@@ -101,19 +96,15 @@ def plan_reach(ports: Sequence[NetworkPort], groups: PortGroups) -> list[PortPai
         if groups.subnets[place]:
             members.setdefault(groups.subnets[place], []).append(place)
     circle = list(members.values())
-    budget = Budget(len(ports), _REACH_PER_PORT)
-    chosen: dict[PortPair, None] = {}
+    picked = _Picker(ports, Budget(len(ports), _REACH_PER_PORT))
     for step in range(1, min(3, len(circle) // 2 + 1)):
         for turn in range(2):
             for here in range(len(circle)):
                 one, other = circle[here], circle[(here + step) % len(circle)]
-                shift = 2 * here + turn
-                for pair in _crossing(one, other, shift):
-                    if _fits(ports, pair, budget, chosen):
-                        budget.spend(pair)
-                        chosen[pair] = None
+                for pair in _crossing(one, other, 2 * here + turn):
+                    if picked.pick(pair):
                         break
-    return list(chosen)
+    return picked.pairs
 
 
 def _crossing(one: Sequence[int], other: Sequence[int], shift: int) -> Iterator[PortPair]:
@@ -138,9 +129,7 @@ def plan_base(
         options: how much to measure.
         spent: what was measured before.
     """
-    budget = Budget(len(ports), options.planned_limit, spent)
-    taken: dict[PortPair, None] = dict.fromkeys(spent)
-    chosen: list[PortPair] = []
+    picked = _Picker(ports, Budget(len(ports), options.planned_limit, spent), spent)
     members: dict[int, list[int]] = {}
     for place in in_order(ports, groups):
         if networks[place] != NO_NETWORK:
@@ -150,12 +139,9 @@ def plan_base(
         few = len({ports[place].host for place in here}) <= options.all_pairs_up_to_hosts
         pairs = _all_pairs(ports, here) if few else _sampled(ports, groups, here)
         for pair in itertools.chain(_rail_samples(ports, here), pairs):
-            if _fits(ports, pair, budget, taken):
-                budget.spend(pair)
-                taken[pair] = None
-                chosen.append(pair)
-        chosen += _for_the_lonely(ports, here, budget, taken, options.kept_for_repeats)
-    kept, notes = without_idle(ports, chosen, options.utilisation, options.idle_below)
+            picked.pick(pair)
+        _serve_the_lonely(picked, here, options.kept_for_repeats)
+    kept, notes = without_idle(ports, picked.pairs, options.utilisation, options.idle_below)
     return BasePlan(
         by_distance=tuple(
             tuple(pair for pair in kept if distance(ports, groups, pair) is apart)
@@ -190,15 +176,29 @@ def in_order(ports: Sequence[NetworkPort], groups: PortGroups) -> list[int]:
     )
 
 
-def _fits(
-    ports: Sequence[NetworkPort],
-    pair: PortPair,
-    budget: Budget,
-    taken: Mapping[PortPair, None],
-    beyond: int = 0,
-) -> bool:
-    apart = ports[pair.client].host != ports[pair.server].host
-    return apart and pair not in taken and budget.allows(pair, beyond)
+class _Picker:
+    """The pairs chosen so far: between two hosts, each once, within the budget."""
+
+    def __init__(
+        self, ports: Sequence[NetworkPort], budget: Budget, spent: Iterable[PortPair] = ()
+    ) -> None:
+        self.ports = ports
+        self.budget = budget
+        self.taken = set(spent)
+        self.pairs: list[PortPair] = []
+        self.served: set[int] = set()
+        """Ports that are in any of the pairs."""
+
+    def pick(self, pair: PortPair, beyond: int = 0) -> bool:
+        """Choose the pair if it may be; the budget may be exceeded by `beyond` per port."""
+        apart = self.ports[pair.client].host != self.ports[pair.server].host
+        if not apart or pair in self.taken or not self.budget.allows(pair, beyond):
+            return False
+        self.budget.spend(pair)
+        self.taken.add(pair)
+        self.pairs.append(pair)
+        self.served |= {pair.client, pair.server}
+        return True
 
 
 def _all_pairs(ports: Sequence[NetworkPort], members: Sequence[int]) -> Iterator[PortPair]:
@@ -228,8 +228,9 @@ def _sampled(
             if len(racks) == 1:
                 yield from _circle(rack, 2)
         if len(racks) > 1:
-            # A step as long as the largest rack always leads to another one, and every port sends
-            # once and receives once even where racks differ in size.
+            # A step as long as the largest rack leads to another one (but inside a rack that has
+            # more than half of all), and every port sends once and receives once even where racks
+            # differ in size.
             step = max(len(rack) for rack in racks.values())
             for length in (step,) if step > 1 else (1, 2):
                 yield from _circle(cell, length)
@@ -263,29 +264,16 @@ def _circle(members: Sequence[int], step: int) -> Iterator[PortPair]:
             yield PortPair(members[i], members[(i + step) % count])
 
 
-def _for_the_lonely(
-    ports: Sequence[NetworkPort],
-    members: Sequence[int],
-    budget: Budget,
-    taken: dict[PortPair, None],
-    kept: int,
-) -> list[PortPair]:
+def _serve_the_lonely(picked: _Picker, members: Sequence[int], kept: int) -> None:
     """Two pairs each for ports that no circle reached, with whoever is next and has room.
 
     What is kept for repeats counts as room: a port that nobody measured is worse.
     """
-    chosen: list[PortPair] = []
     for i, place in enumerate(members):
-        if budget.touched(place):
+        if place in picked.served:
             continue
         mine = 0
         for peer in [*members[i + 1 :], *members[:i]]:
-            pair = PortPair(peer, place) if mine else PortPair(place, peer)
-            if _fits(ports, pair, budget, taken, kept):
-                budget.spend(pair)
-                taken[pair] = None
-                chosen.append(pair)
-                mine += 1
+            mine += picked.pick(PortPair(peer, place) if mine else PortPair(place, peer), kept)
             if mine == 2:
                 break
-    return chosen

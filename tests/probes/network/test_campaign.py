@@ -152,7 +152,7 @@ def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     ports = cluster(8)
     findings = run_campaign(ports, answering(ports, lambda _a, _b: (20.0, 30.0)))
     assert not findings.slow_ports
-    said = "Pairs of the same rack do 20.0 GB/s by iperf3: 40% of the line rate of 50 GB/s"
+    said = "Pairs do 20.0 GB/s by iperf3: 40% of the line rate of 50 GB/s"
     assert findings.notes == (f"{said}, all of them alike.",)
 
 

@@ -86,6 +86,17 @@ def test_nics_that_only_some_hosts_have_are_measured_too() -> None:
         assert peers_of(pairs, place), ports[place].label
 
 
+def test_a_port_that_only_met_another_network_is_measured_in_its_own() -> None:
+    flat = {"prefix_length": 8}
+    ports = (*cluster(12, 1, **flat), port(3, 1, **flat), port(5, 2, address="11.0.0.1"))
+    ports = (*ports, port(6, 2, address="11.0.0.2"))
+    groups = group_ports(ports)
+    plan = plan_base(
+        ports, groups, join_networks(groups, []), SamplingOptions(), [PortPair(12, 13)]
+    )
+    assert peers_of([pair for pairs in plan.by_distance for pair in pairs], 12)
+
+
 def test_reach_compares_neighbouring_subnets_by_few_pairs() -> None:
     ports = cluster(64, 8)
     pairs = plan_reach(ports, group_ports(ports))
