@@ -3,7 +3,7 @@
 NCCL's file holds generations and counts where a topology holds figures: a PCIe speed and width, the
 number of NVLinks of a GPU whose compute capability tells what one does, the make of a CPU. What is
 written is what gives a figure of the same bandwidth class when it is read back, so a machine that
-can be said at all keeps its fingerprint. `export_losses` tells what could not be said.
+can be said at all keeps its fingerprint. `probes.nccl_xml_losses` tells what could not be said.
 
 Elements and attributes as NCCL 2.30 src/graph/xml.cc writes them. Of a `<cpu>`, NCCL itself fills
 in what is left out from the host that it runs on.
@@ -15,16 +15,12 @@ import itertools
 import math
 import re
 import xml.etree.ElementTree as ET  # Only written with, never read with.
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from probes.bandwidth_class import bandwidth_class, pcie_generation
-from probes.changes import describe_changes
 from probes.device_tree import Branch, HostTrees, host_trees
-from probes.errors import ProbeError, TopologyExportError
-from probes.figure_text import counted
+from probes.errors import TopologyExportError
 from probes.hosts import split_hosts
-from probes.nccl_xml import parse_nccl_xml
 from probes.nccl_xml_nics import is_pseudo
 from probes.topology import (
     NETWORK_NODE,
@@ -32,7 +28,6 @@ from probes.topology import (
     DeviceKind,
     Link,
     LinkKind,
-    Provenance,
     Topology,
 )
 from probes.validation import check_structure
@@ -62,8 +57,6 @@ _CPU_MAKES: tuple[tuple[float, dict[str, str]], ...] = (
 )
 """What states each bandwidth between CPUs that NCCL knows (`probes.link_figures`)."""
 
-_MOST_CHANGES = 4
-
 
 def topology_to_nccl_xml(topology: Topology) -> str:
     """Write hosts without a network between them; ends with a newline.
@@ -85,48 +78,6 @@ def topology_to_nccl_xml(topology: Topology) -> str:
         rank += len(host.gpus)
     ET.indent(system, "  ")
     return ET.tostring(system, encoding="unicode") + "\n"
-
-
-def export_losses(topology: Topology) -> tuple[str, ...]:
-    """What the file does not say, one sentence each; empty when it says everything.
-
-    Raises:
-        ProbeError: as `topology_to_nccl_xml`.
-    """
-    text = topology_to_nccl_xml(topology)
-    measured = sum(link.provenance is Provenance.MEASURED for link in topology.links)
-    timed = sum(link.latency_provenance is Provenance.MEASURED for link in topology.links)
-    guessed = sum("<cpu " in line and "arch=" in line for line in text.splitlines())
-    memory = sum(gpu.memory_bytes > 0 for gpu in topology.gpus)
-    losses = [
-        f"Not in the file: {what}."
-        for count, what in (
-            (measured, f"the bandwidth measured on {counted(measured, 'link')}"),
-            (timed, f"the latency measured on {counted(timed, 'link')}"),
-            (len(topology.limits), f"the limit of {counted(len(topology.limits), 'pair')}"),
-            (memory, f"the memory of {counted(memory, 'GPU')}"),
-            (any(topology.hosts), "the names of hosts"),
-        )
-        if count
-    ]
-    if guessed:
-        losses.append(
-            f"The make of {counted(guessed, 'CPU')} was chosen by the bandwidth between them."
-        )
-    return (*losses, *_misread(topology, text))
-
-
-def _misread(topology: Topology, text: str) -> Iterator[str]:
-    """What is another machine when the file is read back."""
-    try:
-        back = parse_nccl_xml(text, f"{topology.name}.xml")
-    except ProbeError as error:
-        yield f"The file cannot be read back: {error}."
-        return
-    changes = describe_changes(replace(topology, limits=()), back)
-    yield from (f"Read back: {change}" for change in changes[:_MOST_CHANGES])
-    if len(changes) > _MOST_CHANGES:
-        yield f"Read back: {len(changes) - _MOST_CHANGES} more changes."
 
 
 def _check(topology: Topology, hosts: dict[int, Topology]) -> None:
@@ -288,20 +239,22 @@ def _bus_ids(trees: HostTrees) -> dict[str, str]:
     """By device: its own where it has a proper one that is not taken, else one made up."""
     bus_ids: dict[str, str] = {}
     taken: set[str] = set()
-    waiting = []
+    waiting: list[tuple[str, ...]] = []
+    seen: set[str] = set()
     for branch in trees.walk():
-        bus_id = branch.device.bus_id.strip().lower()
-        if branch.device.name in bus_ids or branch.device.kind is DeviceKind.CPU:
+        if branch.device.name in seen or branch.device.kind is DeviceKind.CPU:
             continue
+        one_pci = tuple(part.device.name for part in (branch, *_functions(branch)))
+        seen.update(one_pci)
+        bus_id = branch.device.bus_id.strip().lower()
         if _BDF.fullmatch(bus_id) and bus_id not in taken:
             taken.add(bus_id)
-            for part in (branch, *_functions(branch)):
-                bus_ids[part.device.name] = bus_id
+            bus_ids |= dict.fromkeys(one_pci, bus_id)
         else:
-            waiting.append(branch.device.name)
+            waiting.append(one_pci)
     free = (f"{0xE000 + n // 256:04x}:{n % 256:02x}:00.0" for n in itertools.count())
-    for name in waiting:
-        bus_ids[name] = next(bus_id for bus_id in free if bus_id not in taken)
+    for one_pci in waiting:
+        bus_ids |= dict.fromkeys(one_pci, next(bus_id for bus_id in free if bus_id not in taken))
     return bus_ids
 
 

@@ -12,7 +12,8 @@ from probes.changes import describe_changes, describe_figures
 from probes.drawing.svg import draw_svg
 from probes.hosts import hosts_alike, split_hosts
 from probes.machine_file import read_machine_file
-from probes.nccl_xml_export import export_losses, topology_to_nccl_xml
+from probes.nccl_xml_export import topology_to_nccl_xml
+from probes.nccl_xml_losses import export_losses
 from probes.shipped import shipped_machines
 from probes.topology import Topology
 from probes.topology_json import topology_to_json
