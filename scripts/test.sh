@@ -10,6 +10,7 @@ export PATH="$PWD/.venv-test/bin:$PATH"
 
 ruff check .
 ruff format --check .
-find tuccl tests -name '*.c' -o -name '*.h' | sort | xargs clang-format --dry-run --Werror
+find tuccl probes tests -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' | sort |
+  xargs clang-format --dry-run --Werror
 mypy
 pytest -n 2 -m "not slow" "$@"
