@@ -1,4 +1,4 @@
-"""The command line: `tuccl init`, `table`, `explain`, `ship`, `retune`, `verify`, `probe`.
+"""The command line: `tuccl init`, `table`, `ship`, `probe`, `topology` and their neighbours.
 
 Data goes to standard output, everything else to standard error. Every command takes `--json`. Exit
 codes are those of `tuccl.errors.ExitCode`, and every error is one line. What a command needs is

@@ -155,7 +155,7 @@ def test_any_small_machine_keeps_its_fingerprint(machine: Topology) -> None:
     assert not any("ead back" in loss for loss in export_losses(machine))
 
 
-def test_direct_links_between_switches_and_c2c_are_written() -> None:
+def test_direct_links_between_switches_and_links_to_the_cpu_are_written() -> None:
     switches = [Device(f"s{i}", DeviceKind.PCIE_SWITCH, 0, i) for i in range(2)]
     links = [
         *both_ways("s0", "cpu", LinkKind.PCIE, 24.0, lanes=16),
@@ -163,6 +163,7 @@ def test_direct_links_between_switches_and_c2c_are_written() -> None:
         *both_ways("n0/gpu0", "s0", LinkKind.PCIE, 24.0, lanes=16),
         *both_ways("n0/gpu1", "s1", LinkKind.PCIE, 24.0, lanes=16),
         *both_ways("n0/gpu1", "cpu", LinkKind.C2C, 447.06, lanes=10),
+        *both_ways("n0/gpu0", "cpu", LinkKind.NVLINK, 75.0, lanes=3),
         *(
             replace(link, provenance=Provenance.ASSUMED)
             for link in both_ways("s0", "s1", LinkKind.PCIE, 48.0, lanes=16)
@@ -171,6 +172,7 @@ def test_direct_links_between_switches_and_c2c_are_written() -> None:
     cpu = Device("cpu", DeviceKind.CPU, 0)
     text = _round_trip(Topology("direct", (gpu(0), gpu(1), cpu, *switches), tuple(links)))
     assert '<c2c bw="44706" count="10" />' in text
+    assert 'tclass="0x068001" count="3" />' in text
     assert text.count("<pcilink ") == 1
 
 
