@@ -1,0 +1,56 @@
+"""A job for `mpirun`: ranks 2i and 2i+1 are host i, and what the arguments name befalls ranks.
+
+    mpirun -np 6 python mpi_job.py RANK:hang ...
+
+The leader asks all hosts twice and prints what it got as JSON.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+
+from mpi4py import MPI
+
+from probes.cluster import mpi
+from probes.cluster.crew import HostFailure
+from probes.cluster.messages import Reply, Request, Stop
+from probes.cluster.station import Station
+from probes.host_report import HostIdentity
+
+rank = MPI.COMM_WORLD.Get_rank()
+fates = dict(argument.split(":") for argument in sys.argv[1:])
+
+
+def identity() -> HostIdentity:
+    if fates.get(str(rank)) == "hang before it reports":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return HostIdentity(f"host{rank // 2}")
+
+
+def perform(station: Station, request: Request) -> Reply:
+    if fates.get(str(rank)) == "hang at work":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return station.do(request)
+
+
+mpi._own_identity = identity
+Station.perform = perform  # type: ignore[method-assign]
+
+
+def lead(crew: mpi.MpiCrew) -> int:
+    everybody = dict.fromkeys(range(len(crew.names)), Stop())
+    answers = [crew.ask(everybody, 1.0) for _ in range(2)]
+    told = [
+        {
+            host: asdict(answer) if isinstance(answer, HostFailure) else answer.reply
+            for host, answer in each.items()
+        }
+        for each in answers
+    ]
+    sys.stdout.write(json.dumps({"names": crew.names, "answers": told}))
+    return 7
+
+
+sys.exit(mpi.run_with_mpi(MPI.COMM_WORLD.Get_size(), lead, lambda _: 9, 1.0))

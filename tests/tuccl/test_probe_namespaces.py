@@ -1,0 +1,113 @@
+"""`tuccl probe --hosts` on network namespaces joined by cables of known rate and delay."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from probes.paths import Path as Route
+from probes.paths import network_path
+from probes.read import read_topology
+from probes.topology import LinkKind, Provenance, Topology
+from tests.network_namespaces import Interface, NetworkNamespaces, _ip, requires_namespaces
+from tests.tuccl.conftest import Run
+
+RATE_MBIT, SLOW_MBIT, DELAY_US = 40, 10, 500
+GOOD = Interface(rate_mbit=RATE_MBIT, delay_us=DELAY_US)
+SLOW = Interface(rate_mbit=SLOW_MBIT, delay_us=DELAY_US)
+
+pytestmark = requires_namespaces
+
+
+@dataclass(frozen=True)
+class Probe:
+    code: int
+    document: dict[str, object]
+    errors: str
+    topology: Topology
+
+    def route(self, src: int, dst: int) -> Route:
+        route = network_path(self.topology, f"n{src}/nic0", f"n{dst}/nic0")
+        assert route is not None
+        return route
+
+
+def probe(run_tuccl: Run, folder: Path, hosts: NetworkNamespaces, *args: str) -> Probe:
+    names = ",".join(hosts.namespace(host) for host in range(len(hosts.hosts)))
+    done = run_tuccl(
+        "probe", "--hosts", names, "--launcher", "ip netns exec {host}", "--interfaces", "eth*",
+        "--seconds-per-pair", "1", "-o", "topology.json", "--json", *args,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    topology = read_topology(folder / "topology.json")
+    return Probe(done.returncode, json.loads(done.stdout), done.stderr, topology)
+
+
+def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    with NetworkNamespaces([[GOOD], [GOOD], [SLOW], [GOOD], [GOOD]]) as hosts:
+        # The cable of host 4 leads nowhere, though its light is on.
+        _ip("-n", hosts._switch, "link", "set", "h4f0", "nomaster")
+        found = probe(run_tuccl, tmp_path, hosts)
+        assert not hosts.processes()
+        names = [hosts.namespace(host) for host in range(5)]
+    assert found.code == 1, found.errors
+    assert found.topology.hosts == tuple(names)
+    network = found.document["network"]
+    assert network["unreachable_hosts"] == [names[4]]
+    assert network["slow_ports"] == [f"{names[2]}/eth0"]
+    assert (network["slow_links"], network["dead_links"]) == ([], [])
+    assert any(note.startswith(f"{names[2]}/eth0: ") for note in found.topology.notes)
+    assert f"Host {names[4]} is not reached on any port." in found.topology.notes
+    for src, dst, mbit in (
+        (0, 1, RATE_MBIT),
+        (1, 3, RATE_MBIT),
+        (0, 2, SLOW_MBIT),
+        (2, 3, SLOW_MBIT),
+    ):
+        route = found.route(src, dst)
+        assert route.bandwidth_gb_per_s == pytest.approx(mbit / 8000, rel=0.1)
+        assert route.latency_us == pytest.approx(2 * DELAY_US, rel=0.2)
+        assert {link.provenance for link in route.links} == {Provenance.MEASURED}
+    assert network_path(found.topology, "n0/nic0", "n4/nic0") is None
+
+
+def test_a_sound_cluster_is_no_finding_and_racks_become_leaf_switches(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    with NetworkNamespaces([[Interface()] for _ in range(4)]) as hosts:
+        names = [hosts.namespace(host) for host in range(4)]
+        (tmp_path / "racks").write_text(
+            f"{names[0]} rack-a\n{names[1]} rack-a\n{names[2]} rack-b\n{names[3]} rack-b\n"
+        )
+        found = probe(run_tuccl, tmp_path, hosts, "--no-network", "--rack-map", "racks")
+    assert found.code == 0, found.errors
+    network = [link for link in found.topology.links if link.kind is LinkKind.NETWORK]
+    assert network
+    assert Provenance.MEASURED not in {link.provenance for link in network}
+    assert any("was not measured, as asked" in note for note in found.topology.notes)
+    switches = {link.dst for link in network if "/" in link.src}
+    assert len(switches) == 2
+    assert len(found.route(0, 1).links) == 2
+    assert len(found.route(0, 2).links) == 4
+
+
+def test_a_host_that_hangs_is_left_out_and_the_others_are_a_topology(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    with NetworkNamespaces([[Interface()] for _ in range(3)]) as hosts:
+        names = [hosts.namespace(host) for host in range(3)]
+        hang = (
+            f"sh -c 'case $0 in {names[1]}) sleep 60;; esac; exec ip netns exec $0 \"$@\"' {{host}}"
+        )
+        found = probe(
+            run_tuccl, tmp_path, hosts,
+            "--launcher", hang, "--host-timeout", "5", "--allow-missing", "--no-network",
+        )  # fmt: skip
+        assert not hosts.processes()
+    assert found.code == 1
+    assert found.document["missing"] == [{"name": names[1], "reason": "no answer within 5 s"}]
+    assert found.topology.hosts == (names[0], names[2])
+    assert len(found.route(0, 1).links) == 2
