@@ -226,7 +226,7 @@ def test_shipped_sketches_are_synthesized_as_they_are(
     topology = (TOPOLOGIES / f"topo-{machine}-1MB.json").read_text()
     sketch = made(topology, (SKETCHES / f"{name}.json").read_text())
     size_bytes = megabytes << 20
-    options = SynthesisOptions(time_limit_s=1, trees_per_rank=1)
+    options = SynthesisOptions(time_limit_s=1, trees_per_rank=1, pieces_per_tree=2)
     algorithm = synthesize(Collective.ALL_GATHER, sketch, size_bytes, options).algorithm
     assert verify(algorithm).proved
     assert simulate_us(algorithm, sketch, size_bytes, ExecutionModel()) <= most_us
