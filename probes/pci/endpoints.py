@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from probes.nccl_xml_nics import shortened
 from probes.nccl_xml_records import GpuRecord, NetRecord
-from probes.pci.address import address_key
+from probes.pci.address import address_key, slot_of
 from probes.pci.inventory import NicPort, PciFunction, PciInventory
 from probes.pci.ports import natural_key
 
@@ -18,6 +18,8 @@ _AMD_BOARD_CHIPS = frozenset({0x4752, 0x5159, 0x515E})
 """Rage XL, RV100 and ES1000 of old server boards (PCI ID database): consoles, no GPUs for us."""
 _VIRTIO_VENDOR = 0x1AF4
 _INTEL = 0x8086
+_NETWORK = 0x02
+"""Base class of NICs."""
 _COPROCESSOR, _ACCELERATOR, _INFINIBAND = 0x0B40, 0x1200, 0x0207
 """Base class and subclass, PCI Code and ID Assignment Specification 1.11."""
 
@@ -100,7 +102,7 @@ def _nets(
     for number, port in enumerate(ordered):
         mbps = None if port.speed_gbit_per_s is None else round(port.speed_gbit_per_s * 1000)
         net = NetRecord(port.name, number, mbps, is_port=True)
-        function = inventory.by_address.get(port.function or "")
+        function = _device_of(inventory, port)
         # NCCL 2.30 hangs a port whose own bus is not PCI (virtio, USB) on the first CPU.
         if function is None or (function.vendor == _VIRTIO_VENDOR and not port.rdma_device):
             unplaced.append(net)
@@ -117,6 +119,29 @@ def _nets(
             f"infiniband) are taken as NICs of one port each: {shortened(silent)}."
         )
     return nets, tuple(unplaced)
+
+
+def _device_of(inventory: PciInventory, port: NicPort) -> PciFunction | None:
+    """The function that stands for the NIC of a port.
+
+    Ports of one RDMA NIC, and the virtual functions cut from it, are functions of their own that
+    share one link: the first function stands for all, as in NCCL 2.30 (ncclIbGetPciPath of
+    src/transport/net_ib).
+    """
+    function = inventory.by_address.get(port.function or "")
+    if function is None or not port.rdma_device:
+        return function
+    slot = slot_of(function.address)
+    firsts = [f"{slot}.0"]
+    if function.parent is not None:  # a link leads to one device, a root bus to many
+        firsts.insert(0, f"{slot.rpartition(':')[0]}:00.0")
+    found = (inventory.by_address.get(address) for address in firsts)
+    return next((first for first in found if first and _is_same_nic(function, first)), function)
+
+
+def _is_same_nic(function: PciFunction, first: PciFunction) -> bool:
+    is_network = (first.class_code or 0) >> 16 == _NETWORK
+    return is_network and (first.vendor, first.parent) == (function.vendor, function.parent)
 
 
 def _used_ports(inventory: PciInventory, notes: list[str]) -> list[NicPort]:

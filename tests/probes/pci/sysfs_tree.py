@@ -136,14 +136,19 @@ class SysfsTree:
         return {pci.bus_id: pci.gpu for pci in _all(cpus) if pci.gpu is not None}
 
     def _below(self, way: list[str], pci: PciRecord, numa_node: int, spare: Iterator[str]) -> None:
-        folder = self.device(
-            way,
-            pci_class=f"0x{pci.pci_class}",
-            ids=(f"0x{pci.vendor}", f"0x{pci.device}"),
-            numa_node=numa_node,
-            link=_link(pci),
-        )
-        for net in pci.nets:
+        def function(address: str) -> str:
+            return self.device(
+                [*way[:-1], address],
+                pci_class=f"0x{pci.pci_class}",
+                ids=(f"0x{pci.vendor}", f"0x{pci.device}"),
+                numa_node=numa_node,
+                link=_link(pci),
+            )
+
+        folder = function(pci.bus_id)
+        for place, net in enumerate(pci.nets):
+            if place:  # every port of a NIC is a function of its own; NCCL lists them as one device
+                folder = function(f"{pci.bus_id[:-1]}{place}")
             self.rdma(net.name, folder, rate=f"{(net.speed_mbps or 0) // 1000} Gb/sec (4X HDR)")
         bus = next(spare) if pci.children else ""
         for place, child in enumerate(pci.children):

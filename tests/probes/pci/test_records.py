@@ -362,6 +362,36 @@ def test_two_ports_of_one_device_share_its_link() -> None:
     assert way.devices == ("n0/nic0", "n0/pcie0", "n0/nic1")
 
 
+@pytest.mark.parametrize(
+    ("bridge", "second", "shared"),
+    [
+        ("0000:00:01.0", "0000:01:00.1", True),  # the second port of a card
+        ("0000:00:01.0", "0000:01:02.3", True),  # a virtual function
+        ("", "0000:01:00.1", True),
+        ("", "0000:01:02.3", False),  # on a root bus it is a card of its own
+    ],
+)
+def test_functions_of_one_rdma_nic_share_its_link(bridge: str, second: str, shared: bool) -> None:
+    link = PcieLink(16.0, 16)
+    above = [_function(bridge, 0x060400, 0x8086, link=link)] if bridge else []
+    nics = [
+        replace(_function(address, 0x020000, 0x15B3, link=link), parent=bridge or None)
+        for address in ("0000:01:00.0", second)
+    ]
+    ports = tuple(
+        NicPort(f"mlx5_{n}", nic.address, f"mlx5_{n}", 1, speed_gbit_per_s=100.0)
+        for n, nic in enumerate(nics)
+    )
+    topology = host_topology(PciInventory("x", (*above, *nics), ports), "x")
+    assert [nic.os_name for nic in topology.nics] == ["mlx5_0", "mlx5_1"]
+    switches = [device for device in topology.devices if device.kind is DeviceKind.PCIE_SWITCH]
+    assert [switch.bus_id for switch in switches] == ["0000:01:00.0"] * shared
+    # An interface without RDMA keeps its function, as in NCCL's socket transport.
+    plain = tuple(replace(port, rdma_device="", rdma_port=0) for port in ports)
+    apart = host_topology(PciInventory("x", (*above, *nics), plain), "x")
+    assert [nic.bus_id for nic in apart.nics] == ["0000:01:00.0", second]
+
+
 def test_a_host_without_ports_has_nics_of_unknown_speed_by_class() -> None:
     nic = _function("0000:01:00.0", 0x020000, 0x15B3, link=PcieLink(16.0, 16))
     topology = host_topology(PciInventory("x", (nic,)), "x")
