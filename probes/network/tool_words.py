@@ -19,6 +19,8 @@ _UNREACHABLE = (
     r"|network is down|cannot assign requested address|couldn't connect|no ib devices"
     r"|unable to find the infiniband|device \S+ not found|state is (not active|down)"
     r"|couldn't get (the )?lid"
+    # perftest: IBV_WC_RETRY_EXC_ERR, and a queue pair to which there is no way: RDMA does not pass.
+    r"|failed status 12\b|failed to modify qp"
 )
 _TIMED_OUT = r"timed out|timeout"
 

@@ -12,6 +12,8 @@ from probes.network.tool_words import MAX_WORDS, failure_in_words, last_words, o
         ("connect: Connection refused", Failure.FILTERED),
         ("No route to host", Failure.UNREACHABLE),
         ("IB device mlx5_9 not found", Failure.UNREACHABLE),
+        ("Failed status 12: wr_id 0 syndrom 0x81", Failure.UNREACHABLE),
+        ("Failed to modify QP 298 to RTR", Failure.UNREACHABLE),
         ("connect: Connection timed out", Failure.TIMEOUT),
     ],
 )
