@@ -162,9 +162,11 @@ def start_server(task: PairTask) -> Server:
             program = Program(_server_command(task, port), task.timeout_s + START_S)
             if _comes_up(program, port):
                 return Server(port, program)
+            # What gave up has a reason of its own; only what hangs may be a way that is cut.
+            otherwise = Failure.TIMEOUT if program.is_running else Failure.UNREADABLE
             said = program.end()
             if not _PORT_TAKEN.search(said) or attempt == _START_ATTEMPTS:
-                failure, words = failure_in_words(said) or (Failure.TIMEOUT, last_words(said))
+                failure, words = failure_in_words(said) or (otherwise, last_words(said))
                 raise ServerStartError(f"{where} does not listen: {words}", failure)
     except ToolMissingError as error:
         raise ServerStartError(f"{where}: {error}", Failure.TOOL_MISSING) from error

@@ -166,6 +166,19 @@ def test_perftest_without_a_device_says_so() -> None:
     assert caught.value.failure is Failure.UNREACHABLE
 
 
+def test_a_server_that_gives_up_is_no_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ib_write_bw").write_text(
+        f'#!{shutil.which("sh")}\necho "Couldn\'t allocate MR"; exit 1\n'
+    )
+    (tmp_path / "ib_write_bw").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ServerStartError, match="does not listen: Couldn't allocate MR") as caught:
+        start_server(PairTask(RDMA, RDMA, Tool.IB_WRITE_BW))
+    assert caught.value.failure is Failure.UNREADABLE
+
+
 PERFTEST = """\
 #!{python}
 import socket, sys
