@@ -9,4 +9,4 @@ def shipped_machines() -> dict[str, Path]:
     """Files by name without ending (`a100-8gpu-8nic`), sorted by name."""
     folder = Path(__file__).with_name("machines")
     files = (path for path in folder.iterdir() if path.suffix in {".xml", ".json"})
-    return {path.stem: path for path in sorted(files)}
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}

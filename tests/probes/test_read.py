@@ -5,6 +5,7 @@ import pytest
 from probes.errors import TopologyFileError
 from probes.read import read_topology
 from probes.shipped import shipped_machines
+from probes.topology import LinkKind, Provenance
 from probes.topology_json import topology_to_json
 from tests.probes.machines import shipped
 
@@ -20,7 +21,19 @@ def test_both_forms_are_told_apart_by_content(tmp_path: Path) -> None:
 
 
 def test_machines_that_come_with_the_package() -> None:
-    assert list(shipped_machines()) == ["a100-8gpu-8nic", "h200-4gpu"]
+    assert list(shipped_machines()) == ["a100-8gpu-8nic", "h200-4gpu", "h200-4gpu-measured"]
+
+
+def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:
+    machine = read_topology(shipped_machines()["h200-4gpu-measured"])
+    fast = [link for link in machine.links if link.kind is LinkKind.NVLINK]
+    assert len(machine.gpus) == 4
+    assert len(fast) == 8
+    for link in fast:
+        assert link.lanes == 18
+        assert link.provenance is link.latency_provenance is Provenance.MEASURED
+        # Nominal 450 GB/s; a copy engine reaches 386 (NVIDIA nvbandwidth on the same board).
+        assert link.bandwidth_gb_per_s == pytest.approx(386, rel=0.05)
 
 
 @pytest.mark.parametrize(
