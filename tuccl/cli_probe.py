@@ -68,7 +68,8 @@ def probe(
     """Find out what this host or cluster is, by looking and measuring.
 
     Exit code 1: hosts did not answer or are not like the others, or links are slow or unreachable;
-    each is named, and the topology is written all the same unless hosts are missing.
+    each is named. The topology is written all the same, except that missing hosts need
+    --allow-missing. With --check, exit code 1: nothing can be probed here.
     """
     from tuccl import probing
 
