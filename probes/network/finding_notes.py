@@ -59,8 +59,12 @@ def _not_measured(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[
     for place, why in findings.groups.excluded:
         if why:
             yield f"{ports[place].label} is not measured: {why}."
-    excluded = {place for place, _ in findings.groups.excluded}
-    lonely = [ports[i].label for i in findings.unmeasured_ports if i not in excluded]
+    tried = {place for place, _ in findings.groups.excluded}
+    for result in findings.results:
+        ends = (result.pair.client, result.pair.server)
+        if findings.networks[ends[0]] == findings.networks[ends[1]]:
+            tried.update(ends)
+    lonely = [ports[i].label for i in findings.unmeasured_ports if i not in tried]
     if lonely:
         yield f"Ports that have nobody to be measured with in their network: {_listed(lonely)}."
 
@@ -178,13 +182,17 @@ def _failures(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]
     for failure in findings.failures:
         said = f": {failure.detail}" if failure.detail else ""
         yield f"{failure.tool}: {failure.failure.value} in {failure.count:,} measurements{said}."
-    answered: dict[int, bool] = {}
+    has_bandwidth: dict[int, bool] = {}
     for result in findings.results:
-        failed = result.bandwidth_failure not in (None, Failure.TOOL_MISSING)
-        if result.bandwidth_gb_per_s is not None or (failed and result.latency_us is not None):
-            for place in (result.pair.client, result.pair.server):
-                has = answered.get(place, False) or result.bandwidth_gb_per_s is not None
-                answered[place] = has
-    mute = [ports[place].label for place, has in answered.items() if not has]
+        ends = (result.pair.client, result.pair.server)
+        if findings.networks[ends[0]] != findings.networks[ends[1]]:
+            continue
+        gave = result.bandwidth_gb_per_s is not None
+        if gave or result.bandwidth_failure is not Failure.TOOL_MISSING:
+            for place in ends:
+                has_bandwidth[place] = has_bandwidth.get(place, False) or gave
+    away = set(findings.unreachable_ports)
+    mute = [i for i, has in sorted(has_bandwidth.items()) if not has and i not in away]
     if mute:
-        yield f"Ports that answer, but whose bandwidth no measurement gave: {_listed(mute)}."
+        names = _listed(ports[place].label for place in mute)
+        yield f"Ports whose bandwidth no measurement gave: {names}."

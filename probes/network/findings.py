@@ -78,7 +78,8 @@ class Findings:
     unreachable_hosts: tuple[int, ...]
     """Hosts of which no measurable port answers."""
     unmeasured_ports: tuple[int, ...]
-    """Ports without a usable address, or without anybody to measure with."""
+    """Without a usable address, without anybody to measure with, or no measurement gave a figure
+    (and none said that nothing comes through)."""
     recovered: tuple[PortPair, ...]
     """Out of line at first, fine when measured again."""
     failures: tuple[ToolFailure, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -110,12 +110,13 @@ def conclude(evidence: Evidence) -> Findings:
         slow_links += links
         recovered.update(dict.fromkeys([*found.recovered, *transient]))
     unreachable = tuple(sorted(end.port for end in reach.suspects))
-    measured = {
-        place
+    inside = [
+        result
         for result in evidence.results
         if evidence.networks[result.pair.client] == evidence.networks[result.pair.server]
-        for place in (result.pair.client, result.pair.server)
-    }
+    ]
+    asked = _places(inside)
+    known = _places(filter(is_reached, inside)) | set(unreachable)
     findings = Findings(
         groups=evidence.groups,
         networks=evidence.networks,
@@ -126,13 +127,17 @@ def conclude(evidence: Evidence) -> Findings:
         slow_links=tuple(slow_links),
         dead_links=tuple(reach.between),
         unreachable_ports=unreachable,
-        unreachable_hosts=_silent_hosts(evidence.ports, measured, set(unreachable)),
-        unmeasured_ports=tuple(i for i in range(len(evidence.ports)) if i not in measured),
+        unreachable_hosts=_silent_hosts(evidence.ports, asked, set(unreachable)),
+        unmeasured_ports=tuple(i for i in range(len(evidence.ports)) if i not in known),
         recovered=tuple(recovered),
         failures=_failures(evidence),
         notes=(),
     )
     return notes_of(evidence.ports, findings, evidence.notes)
+
+
+def _places(results: Iterable[PairResult]) -> set[int]:
+    return {place for result in results for place in (result.pair.client, result.pair.server)}
 
 
 def _slow_ports(
@@ -215,11 +220,11 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _silent_hosts(
-    ports: Sequence[NetworkPort], measured: Collection[int], unreachable: Collection[int]
+    ports: Sequence[NetworkPort], asked: Collection[int], unreachable: Collection[int]
 ) -> tuple[int, ...]:
-    asked = {ports[place].host for place in measured}
-    answered = {ports[place].host for place in measured if place not in unreachable}
-    return tuple(sorted(asked - answered))
+    hosts = {ports[place].host for place in asked}
+    answered = {ports[place].host for place in asked if place not in unreachable}
+    return tuple(sorted(hosts - answered))
 
 
 def _failures(evidence: Evidence) -> tuple[ToolFailure, ...]:

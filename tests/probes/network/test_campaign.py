@@ -244,6 +244,24 @@ def test_ports_that_answer_without_bandwidth_are_named() -> None:
     )
 
 
+def test_a_port_that_no_tool_reads_is_named_and_blamed_for_nothing() -> None:
+    ports = cluster(12)
+
+    def measure(pairs: Sequence[PortPair]) -> list[PairResult]:
+        no = Failure.UNREADABLE
+        return [
+            PairResult(p, None, None, "ib_write_bw", "ib_write_lat", no, no, "Couldn't allocate MR")
+            if 7 in (p.client, p.server)
+            else PairResult(p, 48.0, 4.0, "ib_write_bw", "ib_write_lat")
+            for p in pairs
+        ]
+
+    findings = run_campaign(ports, measure)
+    assert "Ports whose bandwidth no measurement gave: node7/mlx5_0." in findings.notes
+    assert not findings.unreachable_ports
+    assert findings.unmeasured_ports == (7,)
+
+
 def test_ports_that_cannot_be_measured_are_named() -> None:
     ports = (*cluster(4), port(4, address=""), port(5, 1, line_rate_gb_per_s=12.5))
     findings = run_campaign(ports, answering(ports, same_subnet))
