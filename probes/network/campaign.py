@@ -82,10 +82,11 @@ class _Campaign:
         spent = [result.pair for result in self.results]
         plan = plan_base(self.ports, self.groups, networks, self.options, spent)
         self._measure("pairs", plan.by_distance)
+        planned = frozenset(result.pair for result in self.results)
         suspected: set[int] = set()
         repeated: set[PortPair] = set()
         for _ in range(_REPETITIONS):
-            diagnoses = self._diagnoses(networks)
+            diagnoses = self._diagnoses(networks, planned)
             suspected.update(end.port for found in diagnoses for end in found.suspects)
             measured = [result.pair for result in self.results]
             request = RepeatRequest(
@@ -101,6 +102,7 @@ class _Campaign:
             networks=networks,
             results=tuple(self.results),
             suspected=frozenset(suspected),
+            planned=planned,
             repeated=frozenset(repeated),
             rounds=self.rounds,
             notes=plan.notes,
@@ -113,10 +115,13 @@ class _Campaign:
         bandwidth = result.bandwidth_gb_per_s
         return is_reached(result) and (bandwidth is None or bandwidth >= _JOINED_FROM * rate)
 
-    def _diagnoses(self, networks: Sequence[int]) -> tuple[Diagnosis, ...]:
+    def _diagnoses(
+        self, networks: Sequence[int], planned: frozenset[PortPair]
+    ) -> tuple[Diagnosis, ...]:
         known = (self.ports, self.groups, networks, self.results)
         figures = (
-            diagnose_figures(samples_of(*known, quantity), quantity) for quantity in Quantity
+            diagnose_figures(samples_of(*known, quantity), quantity, planned)
+            for quantity in Quantity
         )
         return (*figures, diagnose_reach(networks, self.results))
 

@@ -38,6 +38,8 @@ class Evidence:
     results: tuple[PairResult, ...]
     suspected: frozenset[int]
     """Ports that were suspect at any time."""
+    planned: frozenset[PortPair]
+    """What was measured before anybody was suspect."""
     repeated: frozenset[PortPair]
     rounds: int
     notes: tuple[str, ...]
@@ -74,9 +76,17 @@ def samples_of(
     return samples
 
 
-def diagnose_figures(samples: Sequence[Sample], quantity: Quantity) -> Diagnosis:
-    """Judge every sample by its class, and every end by its samples."""
-    return diagnose(judge(samples, references(samples, quantity), quantity))
+def diagnose_figures(
+    samples: Sequence[Sample], quantity: Quantity, planned: Collection[PortPair]
+) -> Diagnosis:
+    """Judge every sample by its class, and every end by its samples.
+
+    What a class does is told by the pairs that were `planned` before anybody was suspect: new pairs
+    of suspects are mostly bad, and would make that usual in a class of few pairs.
+    """
+    unbiased = [sample for sample in samples if sample.pair in planned]
+    expected = references(samples, quantity) | references(unbiased, quantity)
+    return diagnose(judge(samples, expected, quantity))
 
 
 def diagnose_reach(networks: Sequence[int], results: Sequence[PairResult]) -> Diagnosis:
@@ -102,7 +112,7 @@ def conclude(evidence: Evidence) -> Findings:
         samples = samples_of(
             evidence.ports, evidence.groups, evidence.networks, evidence.results, quantity
         )
-        found = diagnose_figures(samples, quantity)
+        found = diagnose_figures(samples, quantity, evidence.planned)
         blamed = _slow_ports(found, quantity, evidence.repeated)
         links, transient = _slow_links(found, quantity, {p.port for p in blamed}, evidence)
         figures += _class_figures(samples, found, quantity)

@@ -148,6 +148,14 @@ def test_three_hosts_can() -> None:
     assert slow_names(ports, run_campaign(ports, measure)) == {"node2/mlx5_0"}
 
 
+def test_a_rail_of_slow_ports_in_one_fabric_is_named_though_repeats_show_it_often() -> None:
+    ports = tuple(port(h, n, address=f"10.0.{n}.{h + 1}") for h in range(32) for n in range(8))
+    measure = answering(ports, lambda a, b: (24.0 if 3 in (a.nic, b.nic) else 48.0, 4.0))
+    findings = run_campaign(ports, measure)
+    assert slow_names(ports, findings) == {f"node{h}/mlx5_3" for h in range(32)}
+    assert not findings.slow_links
+
+
 def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     ports = cluster(8)
     findings = run_campaign(ports, answering(ports, lambda _a, _b: (20.0, 30.0)))
