@@ -1,9 +1,8 @@
 """Greedy routing: the integer program's horizon, and what stands in where it finds nothing in time.
 
-`soonest_trees` lays all trees at once over time: each step takes the hop that brings some chunk to
-a new rank soonest, in the way of TACOS, but deterministic and with shared ports. `balanced_trees`
-lays one tree after another and each hop where the busiest resource stays least busy: long chains,
-good for large sizes. In both the images of a hop occupy their resources together with it.
+All trees are laid at once over time: each step takes the hop that brings some chunk to a new rank
+soonest, in the way of TACOS, but deterministic and with shared ports. The images of a hop occupy
+their resources together with it.
 """
 
 from __future__ import annotations
@@ -75,38 +74,6 @@ class _Growth:
         for other in self._onward.get(rank, ()):
             if other not in self.arrival[f]:
                 heapq.heappush(self.queue, (self.finish(f, (rank, other)), f, rank, other))
-
-
-def balanced_trees(costs: Resources, families: Sequence[Family]) -> dict[Family, RouteTree]:
-    """A spanning tree for every family; every source must reach every rank."""
-    load = [0.0] * len(costs.names)
-    onward = _onward(costs)
-    return {family: _balanced_tree(costs, family, onward, load) for family in families}
-
-
-def _balanced_tree(
-    costs: Resources, family: Family, onward: dict[int, list[int]], load: list[float]
-) -> RouteTree:
-    """One tree laid over the loads so far, which it adds to."""
-    usage = {hop: _usage(costs, family, hop) for hop in costs.of_edge}
-    source = family.orbit.representative
-    arrival = {source: 0.0}
-    hops: list[Hop] = []
-    frontier = {(source, b) for b in onward.get(source, ())}
-
-    def worth(hop: Hop) -> tuple[float, float, Hop]:
-        busiest = max(load[resource] + busy for resource, busy in usage[hop])
-        return busiest, arrival[hop[0]] + costs.latency_us[hop], hop
-
-    while frontier:
-        a, b = min(frontier, key=worth)
-        for resource, busy in usage[a, b]:
-            load[resource] += busy
-        arrival[b] = arrival[a] + costs.latency_us[a, b]
-        hops.append((a, b))
-        frontier |= {(b, c) for c in onward.get(b, ())}
-        frontier = {hop for hop in frontier if hop[1] not in arrival}
-    return RouteTree(source, tuple(hops))
 
 
 def _onward(costs: Resources) -> dict[int, list[int]]:

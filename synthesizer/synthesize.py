@@ -35,17 +35,8 @@ from synthesizer.resources import require_connected, resources, reversed_sketch
 from synthesizer.solver import SolveStatus
 from synthesizer.verifier import verify
 
-TREES = {
-    Collective.BROADCAST: (1, 2, 4, 8),
-    Collective.REDUCE: (1, 2, 4, 8),
-}
-"""Trees per source that are tried, where it is not the usual (1, 2, 3)."""
-
-_CLOSE_ENOUGH = 1.02
-"""Loads this near to the bound are not worth more trees."""
-
-_LATENCY_BOUND = 0.5
-"""Nor are loads that take less than this part of the time."""
+TREES = {False: (1, 2, 3, 4, 6), True: (1, 2, 4, 8)}
+"""Trees per source that are tried: where every rank is a source, where only the root is."""
 
 _ROOTED = {Collective.BROADCAST, Collective.REDUCE}
 _REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
@@ -157,30 +148,26 @@ def _check(
 def _best_plan(
     collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
 ) -> Plan:
-    """The plan with the fewest trees per source that more trees don't beat."""
+    """Trees and timetable of one direction."""
     rooted = collective in _ROOTED
-    used = reversed_sketch(sketch) if collective in _REDUCING else sketch
-    orbits = (single(root, sketch.ranks),) if rooted else rank_orbits(sketch)
-    block = size_bytes if rooted else size_bytes / sketch.ranks
-    counts: tuple[int, ...] = (options.trees_per_rank,)
-    if not options.trees_per_rank:
-        counts = tuple(count for count in TREES.get(collective, (1, 2, 3)) if count <= block)
     bound = size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root)
-    best: Plan | None = None
-    for count in counts:
-        limit = options.time_limit_s / len(counts)
-        plan = make_plan(
-            PlanRequest(used, orbits, block, limit, options.gap, count, options.pieces_per_tree)
+    latency = latency_bound_us(collective, sketch, root)
+    plan = make_plan(
+        PlanRequest(
+            sketch=reversed_sketch(sketch) if collective in _REDUCING else sketch,
+            orbits=(single(root, sketch.ranks),) if rooted else rank_orbits(sketch),
+            block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
+            time_limit_s=options.time_limit_s,
+            gap=options.gap,
+            trees=(options.trees_per_rank,) if options.trees_per_rank else TREES[rooted],
+            load_bound_us=bound,
+            latency_bound_us=latency,
+            pieces=options.pieces_per_tree,
         )
-        if best is None or plan.end_us < best.end_us:
-            best = plan
-        if plan.load_us <= max(bound * _CLOSE_ENOUGH, _LATENCY_BOUND * plan.end_us):
-            break
-    if best is None:
-        raise InfeasibleError(f"{collective}: {size_bytes} bytes can't be cut into chunks")
+    )
     # The bound of any schedule holds for these routes too, and may say more than the solver did.
-    proved = max(best.routing.bound_us, bound, latency_bound_us(collective, sketch, root))
-    return replace(best, routing=replace(best.routing, bound_us=proved))
+    proved = max(plan.routing.bound_us, bound, latency)
+    return replace(plan, routing=replace(plan.routing, bound_us=proved))
 
 
 def _synthesize_all_reduce(
@@ -212,7 +199,7 @@ def _synthesize_alltoall(
     if pairs.routing.status is not SolveStatus.OPTIMAL:
         fallback = "the solver stopped at its limit"
     seconds = {"greedy": 0.0, "routing": routed - started, "ordering": ordered - routed}
-    plan = Plan(timed, pairs.routing, fallback, seconds, 0.0)
+    plan = Plan(timed, pairs.routing, fallback, seconds)
     program = alltoall_program(sketch.ranks, timed, pairs.targets)
     return _finish(program, size_bytes, options, (plan,))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.errors import InfeasibleError
-from synthesizer.greedy import balanced_trees, soonest_trees
+from synthesizer.greedy import soonest_trees
 from synthesizer.list_schedule import list_schedule
 from synthesizer.orbits import Orbit, rank_orbits, single
 from synthesizer.path_routing import route_pairs
@@ -85,9 +85,8 @@ def _assert_spanning(tree: RouteTree, sketch: Sketch) -> None:
 def test_greedy_trees_span(sketch: Sketch) -> None:
     costs = resources(sketch, 1e6)
     families = _families(sketch)
-    for trees in (soonest_trees(costs, families, sketch.ranks), balanced_trees(costs, families)):
-        for tree in expand(trees):
-            _assert_spanning(tree, sketch)
+    for tree in expand(soonest_trees(costs, families, sketch.ranks)):
+        _assert_spanning(tree, sketch)
 
 
 def test_routing_reaches_the_bound_of_two_switched_nodes_with_one_tree_each() -> None:
@@ -108,7 +107,7 @@ def test_routing_reaches_the_bound_of_two_switched_nodes_with_one_tree_each() ->
 def test_small_chunks_go_straight() -> None:
     sketch = switched(1, 8)
     costs = resources(sketch, 16)
-    start = balanced_trees(costs, _families(sketch))
+    start = soonest_trees(costs, _families(sketch), sketch.ranks)
     routing = route_trees(sketch, costs, start, 10.0, 0.01)
     assert all(a == tree.source for tree in routing.trees for a, _ in tree.hops)
 
@@ -128,7 +127,7 @@ def test_sweeps_find_the_balance_that_symmetry_would_have_given() -> None:
     sketch = switched(2, 6, nic_gb_per_s=50.0, rotations=False)
     block = 1e9 / 12
     costs = resources(sketch, block)
-    start = balanced_trees(costs, _families(sketch))
+    start = soonest_trees(costs, _families(sketch), sketch.ranks)
     routing = route_trees(sketch, costs, start, 20.0, 0.01)
     assert routing.status is None
     assert not routing.limit_hit
