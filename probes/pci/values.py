@@ -117,7 +117,9 @@ def link_rate(text: str) -> float:
 
 
 def link_width(text: str) -> int:
-    """Lanes of `current_link_width`; 0 when unknown."""
+    """Lanes of `current_link_width`; 0 when unknown, which Linux writes as 255 where no link is."""
+    if text == "255":
+        return 0
     if re.fullmatch(r"[0-9]{1,2}", text) is None or int(text) not in _WIDTHS:
         raise ValueError("which is no PCIe width")
     return int(text)
