@@ -102,7 +102,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
     return PciInventory(
         source=source,
         functions=tuple(functions),
-        ports=tuple(_port(f) for f in functions if (f.class_code or 0) >> 16 == 0x02),
+        ports=tuple(_port(f) for f in functions if _is_nic(f.class_code)),
         numa_nodes=tuple(NumaNode(number) for number in numbers),
         gaps=tuple(gaps),
     )
@@ -214,16 +214,23 @@ def _function(
         vendor=vendor,
         device=device,
         numa_node=entry.numa_node,
-        link=_effective(entry, by_address[parent] if parent else None),
+        link=_effective(
+            entry, by_address[parent] if parent else None, is_nic=_is_nic(classes[entry.address])
+        ),
         bars=tuple(entry.bars),
         label=description,
     )
 
 
-def _effective(entry: _Entry, above: _Entry | None) -> PcieLink | None:
+def _is_nic(class_code: int | None) -> bool:
+    return (class_code or 0) >> 16 == 0x02
+
+
+def _effective(entry: _Entry, above: _Entry | None, *, is_nic: bool) -> PcieLink | None:
     """Speed: the lesser of what both ends are capable of, since an idle link slows down.
 
-    Width: the lesser of what both ends do now, since a link does not widen again by itself.
+    That of a NIC does not: it is what the link does now. Width: the lesser of what both ends do
+    now, since a link does not widen again by itself.
     """
     ends = [end for end in (entry, above) if end is not None and (end.capable or end.now)]
     if entry not in ends:
@@ -234,6 +241,8 @@ def _effective(entry: _Entry, above: _Entry | None) -> PcieLink | None:
         for end in ends
         if (link := end.now if end.now and end.now.width else end.capable) and link.width
     ]
+    if is_nic and entry.now is not None and entry.now.gt_per_s > 0:
+        speeds.append(entry.now.gt_per_s)
     return PcieLink(min(speeds), min(widths, default=0))
 
 
@@ -242,6 +251,18 @@ def _port(function: PciFunction) -> NicPort:
     layer = {0x0200: "Ethernet", 0x0207: "InfiniBand"}.get((function.class_code or 0) >> 8, "")
     name = f"nic@{function.address}"
     return NicPort(name=name, function=function.address, link_layer=layer)
+
+
+def _slow_nics(by_address: dict[str, _Entry], functions: list[PciFunction]) -> list[str]:
+    """NICs whose link does less than both of its ends could."""
+    slow = []
+    for function in functions:
+        own, above = by_address[function.address], by_address.get(function.parent or "")
+        ends = [end.capable for end in (own, above) if end is not None and end.capable]
+        most = min((end.gt_per_s for end in ends), default=0.0)
+        if _is_nic(function.class_code) and own.now and 0 < own.now.gt_per_s < most:
+            slow.append(f"{function.address} {own.now.gt_per_s:g} of {most:g} GT/s")
+    return slow
 
 
 def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Gap]:
@@ -256,9 +277,14 @@ def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Ga
     ]
     if narrow:
         gaps.append(Gap("lspci", f"links narrower than the device could do: {shortened(narrow)}"))
+    slow = _slow_nics({entry.address: entry for entry in entries}, functions)
+    if slow:
+        gaps.append(
+            Gap("lspci", f"links of NICs slower than both ends could do: {shortened(slow)}")
+        )
     if all(f.numa_node is None for f in functions):
         gaps.append(Gap("lspci", "no function has a NUMA node here: where CPUs sit is not known"))
-    if any((f.class_code or 0) >> 16 == 0x02 for f in functions):
+    if any(_is_nic(f.class_code) for f in functions):
         what = "it tells neither names nor speeds of network ports; a probe on the host does"
         gaps.append(Gap("lspci", what))
     return gaps

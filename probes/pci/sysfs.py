@@ -40,9 +40,12 @@ _CPUS = "sys/devices/system/cpu"
 _MAX_RANGES = 64
 _MAX_DEPTH = 64
 """Bridges above one another; real trees stay below ten."""
+_SLOT = "look at its slot and riser if that is not on purpose"
 _UNASSIGNED = 0x20000000
 """IORESOURCE_UNSET of Linux's include/linux/ioport.h: the range has no address yet."""
-_DATA_CLASSES = frozenset({0x02, 0x03, 0x0B, 0x12})
+_NETWORK = 0x02
+"""Base class of NICs."""
+_DATA_CLASSES = frozenset({_NETWORK, 0x03, 0x0B, 0x12})
 """Base classes of devices that collectives pass: network, display, processor, accelerator."""
 
 
@@ -178,12 +181,10 @@ def _function(
         bars=_ranges(reader, f"{folder}/resource"),
     )
     base_class = (function.class_code or 0) >> 16
+    if base_class == _NETWORK and function.link is not None:
+        function = replace(function, link=_as_trained(reader, address, folder, function.link))
     if base_class in _DATA_CLASSES and 0 < own.width < own.max_width:
-        reader.gap(
-            address,
-            f"runs at x{own.width} of x{own.max_width}; look at its slot and riser if that is not "
-            "on purpose",
-        )
+        reader.gap(address, f"runs at x{own.width} of x{own.max_width}; {_SLOT}")
     return function
 
 
@@ -195,6 +196,15 @@ def _stated(reader: ValueReader, folder: str) -> _Stated:
     most = reader.value(f"{folder}/max_link_width", link_width) or 0
     width = reader.value(f"{folder}/current_link_width", link_width) or most
     return _Stated(rate or 0.0, width, most)
+
+
+def _as_trained(reader: ValueReader, address: str, folder: str, most: PcieLink) -> PcieLink:
+    """The link of a NIC: it is not slowed down when idle, so a lower rate is all it does."""
+    rate = reader.value(f"{folder}/current_link_speed", link_rate)
+    if not rate or rate >= most.gt_per_s:
+        return most
+    reader.gap(address, f"runs at {rate:g} of {most.gt_per_s:g} GT/s; {_SLOT}")
+    return replace(most, gt_per_s=rate)
 
 
 def _lesser(own: _Stated, port: _Stated) -> PcieLink | None:

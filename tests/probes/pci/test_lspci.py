@@ -104,6 +104,15 @@ def test_an_idle_link_has_the_speed_it_can_do_and_the_width_it_has() -> None:
     assert narrow in sentences(parse_lspci(MACHINE, "mail"))
 
 
+def test_the_link_of_a_nic_has_the_speed_it_was_trained_to() -> None:
+    slow = MACHINE.replace("Speed 16GT/s (downgraded), Width x8", "Speed 8GT/s, Width x8")
+    assert function(slow, "0000:19:00.0").link == PcieLink(8.0, 8)
+    words = "links of NICs slower than both ends could do: '0000:19:00.0 8 of 16 GT/s'"
+    assert words in sentences(parse_lspci(slow, "mail"))
+    # Its port does gen 4 at most: 16 of the NIC's 32 GT/s are all there is.
+    assert "links of NICs" not in sentences(parse_lspci(MACHINE, "mail"))
+
+
 def test_bars_are_regions_of_the_function_itself() -> None:
     assert function(MACHINE, "0000:18:00.0").bars == (
         BarRange(0, 0x21E042000000, 0x21E042FFFFFF, 0x102200),
