@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,7 +44,7 @@ def print_checks(checks: Sequence[Check]) -> None:
     for heading in ("part", "status"):
         table.add_column(heading, no_wrap=True)
     for heading in ("what it gives", "why", "what to do"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for check in checks:
         words = (check.what_it_gives, check.why, check.remedy)
         table.add_row(check.subject, check.status.value, *(Text(word) for word in words))
@@ -65,7 +66,8 @@ def print_topology(topology: Topology, console: Console) -> None:
     groups = hosts_alike(topology)
     for group in groups:
         names = folded(topology.hosts[node] for node in group.nodes if node < len(topology.hosts))
-        console.print(f"  {names}: {'; '.join(_inside(group))}", markup=False)
+        inside = "; ".join(_inside(group))
+        console.print(f"  {names}: {inside}" if names else f"  {inside}", markup=False)
     if topology.links:
         console.print(_link_table(topology))
     for group in groups:
@@ -107,24 +109,23 @@ def _link_table(topology: Topology) -> Table:
         between = " - ".join(kind.value.replace("_", " ") for kind in ends)
         key = (link.kind.value, between, str(link.lanes), link.provenance.value)
         classes.setdefault((*key, link.latency_provenance.value), []).append(link)
-    table = Table(title=Text("links"), title_justify="left", header_style="bold")
+    table = Table(title=Text("links"), title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     for heading in ("kind", "between"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("lanes", "count", "GB/s"):
+    for heading in ("lanes", "count", "GB/s", "us"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("from", no_wrap=True)
-    table.add_column("us", justify="right", no_wrap=True)
-    table.add_column("from", no_wrap=True)
     for (kind, between, lanes, source, latency_source), links in classes.items():
         speeds = _range([link.bandwidth_gb_per_s for link in links])
-        times = _range([link.latency_us for link in links])
-        row = (kind, between, lanes, str(len(links)), speeds, source, times, latency_source)
-        table.add_row(*row)
+        times = _range([link.latency_us for link in links], digits=3)
+        figures = (f"{speeds} {source}", f"{times} {latency_source}")
+        table.add_row(kind, between, lanes, str(len(links)), *figures)
     return table
 
 
 def _class_table(figures: Sequence[ClassFigure]) -> Table:
-    table = Table(title=Text("between hosts"), title_justify="left", header_style="bold")
+    table = Table(
+        title=Text("between hosts"), title_justify="left", header_style="bold", box=SIMPLE_HEAD
+    )
     for heading in ("pairs of the", "line rate GB/s", "by", "what", "median", "spread", "count"):
         table.add_column(heading, no_wrap=True)
     for figure in figures:
@@ -141,8 +142,8 @@ def _class_table(figures: Sequence[ClassFigure]) -> Table:
     return table
 
 
-def _range(figures: list[float]) -> str:
-    low, high = f"{min(figures):.4g}", f"{max(figures):.4g}"
+def _range(figures: list[float], digits: int = 4) -> str:
+    low, high = f"{min(figures):.{digits}g}", f"{max(figures):.{digits}g}"
     return low if low == high else f"{low} to {high}"
 
 
@@ -153,11 +154,18 @@ def _is_measured(machine: Topology) -> bool:
 
 def _gpu_matrix(machine: Topology, node: int) -> Table:
     name = machine.hosts[node] if node < len(machine.hosts) else machine.name
-    title = Text(f"{name}: GB/s from GPU (row) to GPU (column)")
-    table = Table(title=title, title_justify="left", header_style="bold")
+    caption = Text("GB/s of a copy | us from a kernel's write until the other GPU sees it")
+    table = Table(
+        title=Text(f"{name}: from GPU (row) to GPU (column)"),
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+    )
     table.add_column("")
     for gpu in machine.gpus:
-        table.add_column(str(gpu.index), justify="right")
+        table.add_column(str(gpu.index), justify="right", no_wrap=True)
     for src in machine.gpus:
         cells = [_cell(machine, src, dst) for dst in machine.gpus]
         table.add_row(str(src.index), *cells)
@@ -166,4 +174,8 @@ def _gpu_matrix(machine: Topology, node: int) -> Table:
 
 def _cell(machine: Topology, src: Device, dst: Device) -> str:
     path = None if src.name == dst.name else local_path(machine, src.name, dst.name)
-    return "-" if path is None else f"{path.bandwidth_gb_per_s:.1f}"
+    if path is None:
+        return "-"
+    measured = all(link.latency_provenance is Provenance.MEASURED for link in path.links)
+    latency = f" | {path.latency_us:.2f}" if measured else ""
+    return f"{path.bandwidth_gb_per_s:.1f}{latency}"
