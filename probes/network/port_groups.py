@@ -73,7 +73,7 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
             excluded[place] = f"{interface.ip} is the address of {ports[first].label}, too"
             if ports[first].host != port.host:
                 excluded[first] = f"{interface.ip} is the address of {port.label}, too"
-        subnets.append("" if interface is None else str(interface.network))
+        subnets.append("" if interface is None else _subnet(interface, port))
         by_prefix = ""
         if interface is not None and rack_prefix_length:
             bits = min(rack_prefix_length, interface.max_prefixlen)
@@ -83,6 +83,12 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
     return PortGroups(
         subnets=tuple(_pooled(ports, named)), racks=tuple(racks), excluded=tuple(excluded.items())
     )
+
+
+def _subnet(interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface, port: NetworkPort) -> str:
+    # Every link has the same link-local subnet, so only a measurement tells whether rails are one.
+    rail = f" of NIC {port.nic}" if interface.is_link_local else ""
+    return f"{interface.network}{rail}"
 
 
 def _interface(port: NetworkPort) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:

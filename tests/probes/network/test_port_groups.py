@@ -19,6 +19,18 @@ def test_subnets_of_one_host_each_are_taken_as_routed() -> None:
     assert join_networks(group_ports(ports), []) == (0, 0, 0, 1, 1, 1)
 
 
+def test_link_local_addresses_tell_no_subnets_so_every_rail_is_one_until_it_is_crossed() -> None:
+    ports = [
+        port(h, n, address=f"fe80::{h}:{n}%eth{n}", prefix_length=64)
+        for h in range(1, 3)
+        for n in range(2)
+    ]
+    groups = group_ports(ports)
+    assert groups.subnets == ("fe80::/64 of NIC 0", "fe80::/64 of NIC 1") * 2
+    assert join_networks(groups, []) == (0, 1, 0, 1)
+    assert join_networks(groups, [PortPair(0, 3)]) == (0, 0, 0, 0)
+
+
 def test_what_cannot_be_measured_and_why() -> None:
     ports = [
         port(0),
