@@ -15,6 +15,8 @@ from probes.network.results import Failure, PortPair
 
 _SHOWN = 6
 """Names in a list before the rest is counted."""
+_FOLDED_FROM = 4
+"""Slow ways in one place from which they are one sentence."""
 _LIKE_LINE_RATE = (0.88, 1.03)
 """As `probes.bandwidth_class`: a port does 88 to 103 % of what it says."""
 _ALIKE = 0.15
@@ -108,14 +110,25 @@ def _against_line_rate(findings: Findings) -> Iterable[str]:
     for (apart, line_rate, tool), members in alike.items():
         middle = statistics.median(figure.median for figure in members)
         spread = max(figure.spread for figure in members)
-        where = f" in {len(members)} networks" if len(members) > 1 else ""
+        where = _where(findings, members)
         how = "all of them alike" if spread < _ALIKE else f"with quartiles {spread:.0%} apart"
         known = any(findings.groups.racks) or apart != Distance.SAME_RACK
         pairs = f"Pairs of the {apart}" if known else "Pairs"
         yield (
-            f"{pairs} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}{where}: "
+            f"{pairs}{where} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}: "
             f"{middle / line_rate:.0%} of the line rate of {line_rate:g} GB/s, {how}."
         )
+
+
+def _where(findings: Findings, figures: Sequence[ClassFigure]) -> str:
+    """In which networks, unless there is one only."""
+    networks = {figure.link_class.network for figure in figures}
+    if len(networks) > 1:
+        return f" in {len(networks)} networks"
+    if set(findings.networks) <= {NO_NETWORK, *networks}:
+        return ""
+    (network,) = networks
+    return f" in {findings.groups.subnets[findings.networks.index(network)]}"
 
 
 def _slow_ports(ports: Sequence[NetworkPort], slow: Sequence[SlowPort]) -> Iterable[str]:
@@ -138,26 +151,30 @@ def _slow_ports(ports: Sequence[NetworkPort], slow: Sequence[SlowPort]) -> Itera
 
 
 def _slow_links(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
-    racks = findings.groups.racks
-
-    def between(link: SlowLink) -> tuple[Quantity, tuple[str, ...]]:
-        return link.quantity, tuple(sorted((racks[link.pair.client], racks[link.pair.server])))
-
-    counts = Counter(between(link) for link in findings.slow_links)
-    told = set()
+    alike: dict[tuple[Quantity, str], list[SlowLink]] = {}
     for link in findings.slow_links:
-        key = between(link)
-        unit, (one, other) = _UNIT[link.quantity], key[1]
-        figures = f"{link.figure:.1f} {unit} instead of {link.expected:.1f}"
-        if one == other or counts[key] < 4:
+        alike.setdefault((link.quantity, _place(findings, link.pair)), []).append(link)
+    for (quantity, where), links in alike.items():
+        unit = _UNIT[quantity]
+        few = links if len(links) < _FOLDED_FROM else ()
+        for link in few:
+            figures = f"{link.figure:.1f} {unit} instead of {link.expected:.1f}"
             times = f"{link.measurements} measurement{'s' if link.measurements > 1 else ''}"
-            yield (f"The way {_way(ports, link.pair)} is slow, no port alone: {figures} ({times}).")
-        elif key not in told:
-            told.add(key)
+            yield f"The way {_way(ports, link.pair)} is slow, no port alone: {figures} ({times})."
+        if not few:
+            first = links[0]
             yield (
-                f"{counts[key]} ways between racks {one} and {other} are slow, no port alone: "
-                f"{figures} for {_way(ports, link.pair)}."
+                f"{len(links)} ways {where} are slow, no port alone: {first.figure:.1f} {unit} "
+                f"instead of {first.expected:.1f} for {_way(ports, first.pair)}."
             )
+
+
+def _place(findings: Findings, pair: PortPair) -> str:
+    """Where a way is: ways of one place have one cause, like as not."""
+    one, other = sorted(findings.groups.racks[end] for end in (pair.client, pair.server))
+    if one != other:
+        return f"between racks {one} and {other}"
+    return f"inside rack {one}" if one else f"in {findings.groups.subnets[pair.client]}"
 
 
 def _silent(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:

@@ -211,14 +211,17 @@ def _slow_links(
 def _class_figures(
     samples: Sequence[Sample], found: Diagnosis, quantity: Quantity
 ) -> list[ClassFigure]:
+    """Of every class without what is out of line; one that is so as a whole has what it does."""
     out_of_line = {(item.pair, abs(item.score)) for item in found.low}
     members: dict[LinkClass, list[float]] = {}
+    every: dict[LinkClass, list[float]] = {}
     for sample in samples:
+        every.setdefault(sample.link_class, []).append(sample.figure)
         if (sample.pair, sample.figure) not in out_of_line:
             members.setdefault(sample.link_class, []).append(sample.figure)
     return [
         ClassFigure(kind, quantity, statistics.median(values), _spread(values), len(values))
-        for kind, values in sorted(members.items())
+        for kind, values in sorted((every | members).items())
     ]
 
 

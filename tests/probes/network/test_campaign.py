@@ -164,6 +164,23 @@ def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     assert findings.notes == (f"{said}, all of them alike.",)
 
 
+@pytest.mark.parametrize("hosts", [2, 12, 32])
+def test_a_rail_that_is_slow_as_a_whole_is_named_and_has_its_own_figure(hosts: int) -> None:
+    ports = cluster(hosts, 4)
+    measure = answering(
+        ports, lambda a, b: same_subnet(a, b) and (24.0 if a.nic == 3 else 48.0, 4.0)
+    )
+    findings = run_campaign(ports, measure)
+    assert len(findings.notes) <= 4
+    said = "Pairs in 10.3.0.0/16 do 24.0 GB/s by iperf3: 48% of the line rate of 50 GB/s"
+    assert f"{said}, all of them alike." in findings.notes
+    bandwidth = [f for f in findings.figures if f.quantity is Quantity.BANDWIDTH]
+    assert {(f.link_class.network, f.median) for f in bandwidth} == {
+        *((network, 48.0) for network in range(3)),
+        (3, 24.0),
+    }
+
+
 def test_a_class_that_scatters_is_not_called_alike() -> None:
     ports = cluster(40)
     measure = answering(ports, lambda a, _b: (20.0 + 20.0 * (a.host % 8) / 8, 30.0))

@@ -126,6 +126,14 @@ def test_nics_that_nothing_reaches_have_no_network_link() -> None:
     )
 
 
+def test_a_slow_rail_of_two_hosts_has_what_was_measured() -> None:
+    slow = lambda a, b: same_subnet(a, b) and (12.0 if a.nic == 3 else 48.0, 4.0)  # noqa: E731
+    topology = probed(cluster(2, 8), slow)
+    for nic, figure in ((2, 48.0), (3, 12.0)):
+        up = link(topology, f"n1/nic{nic}", f"rail{nic}")
+        assert (up.bandwidth_gb_per_s, up.provenance) == (figure, Provenance.MEASURED)
+
+
 def test_unmeasured_ports_inherit_and_unlisted_nics_are_left_alone() -> None:
     ports = tuple(replace(p, address="") if p.host == 4 else p for p in cluster(6, 2))
     extra = port(5, 2)
