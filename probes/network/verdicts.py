@@ -38,12 +38,12 @@ class Evidence:
     results: tuple[PairResult, ...]
     suspected: frozenset[int]
     """Ports that were suspect at any time."""
-    planned: frozenset[PortPair]
-    """What was measured before anybody was suspect."""
     repeated: frozenset[PortPair]
     rounds: int
     notes: tuple[str, ...]
     """Made while planning."""
+    planned: frozenset[PortPair] = frozenset()
+    """What was measured before anybody was suspect."""
 
 
 def is_reached(result: PairResult) -> bool:
