@@ -1,0 +1,193 @@
+"""Rail exchanges: all_gather, reduce_scatter and all_reduce for many nodes that look alike.
+
+Every NIC carries each block of its rail once per direction that the bound demands, and the links
+inside the nodes work at the same time as the NICs; `synthesizer.experts.rail_template` has the
+pattern. The steps are found once, relative to a rank, and written down for all ranks, so 1,024
+ranks take seconds. As every schedule, the result is worth nothing before the verifier has seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from synthesizer.algorithm import (
+    Algorithm,
+    Buffer,
+    ChunkRef,
+    GpuProgram,
+    Protocol,
+    Step,
+    Threadblock,
+)
+from synthesizer.collectives import Collective, input_chunks, output_chunks
+from synthesizer.errors import InfeasibleError
+from synthesizer.experts.rail_template import Lane, Move, Template, balanced_radices, shifted
+
+Grid = tuple[tuple[int, ...], ...]
+"""Ranks by node, then by place in the node."""
+
+MESSAGES_PER_NIC = 128
+"""Messages of one direction that the blocks are cut for: the last one passes no link alone."""
+
+
+def rail_exchange(
+    collective: Collective,
+    grid: Grid,
+    pieces: int = 0,
+    radices: Sequence[int] | None = None,
+    protocol: Protocol = Protocol.SIMPLE,
+) -> Algorithm:
+    """All_gather, reduce_scatter or all_reduce along rails and inside nodes at once.
+
+    Args:
+        collective: One of the three.
+        grid: Two or more nodes, equally large.
+        pieces: Of a rank's block; 0: so many that a NIC sends about `MESSAGES_PER_NIC` messages.
+        radices: Of the nodes' numbers, one phase each; None: `balanced_radices`.
+        protocol: Noted in the schedule.
+
+    Raises:
+        InfeasibleError: Another collective, or a grid, pieces or radices that don't fit.
+    """
+    chosen = balanced_radices(len(grid)) if radices is None else tuple(radices)
+    pieces = pieces or max(1, MESSAGES_PER_NIC // len(grid))
+    _check(collective, grid, pieces, chosen)
+    template = Template(chosen, len(grid[0]), pieces)
+    if collective is Collective.REDUCE_SCATTER:
+        template.accumulator = Buffer.SCRATCH
+    if collective is not Collective.ALL_GATHER:
+        template.scatter()
+    if collective is not Collective.REDUCE_SCATTER:
+        template.gather(Buffer.INPUT if collective is Collective.ALL_GATHER else Buffer.OUTPUT)
+    ranks = len(grid) * len(grid[0])
+    shape = "x".join(map(str, chosen))
+    return Algorithm(
+        name=f"{collective}_rails_{shape}_{pieces}c",
+        collective=collective,
+        protocol=protocol,
+        channels=1,
+        chunks_per_loop=ranks * pieces,
+        in_place=True,
+        out_of_place=True,
+        programs=_programs(collective, grid, template),
+    )
+
+
+def _check(collective: Collective, grid: Grid, pieces: int, radices: tuple[int, ...]) -> None:
+    known = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE)
+    if collective not in known:
+        raise InfeasibleError(f"{collective}: rail exchanges are for {', '.join(known)}")
+    if len(grid) < 2 or len({len(row) for row in grid}) != 1:
+        raise InfeasibleError(
+            f"{collective}: a rail exchange needs two or more nodes with equally many GPUs"
+        )
+    if sorted(rank for row in grid for rank in row) != list(range(len(grid) * len(grid[0]))):
+        raise InfeasibleError(f"{collective}: the grid must hold every rank once")
+    if pieces < 1 or prod(radices) != len(grid) or any(radix < 2 for radix in radices):
+        raise InfeasibleError(
+            f"{collective}: {pieces} pieces and radices {radices} for {len(grid)} nodes; the "
+            "product of the radices must be the number of nodes, pieces 1 or more"
+        )
+
+
+def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[GpuProgram, ...]:
+    """The template's steps for every rank."""
+    moves: dict[Move, int] = {}
+    lanes = [
+        (lane, tuple(moves.setdefault(move, len(moves)) for move in lane_moves))
+        for lane, lane_moves in template.moves.items()
+        if lane_moves
+    ]
+    place = _Places(collective, grid, template)
+    programs = {}
+    scratch = len(template.items) - template.pieces
+    if collective is not Collective.REDUCE_SCATTER:
+        scratch = 0
+    for node, row in enumerate(grid):
+        for local, rank in enumerate(row):
+            steps = place.steps(tuple(moves), node, local)
+            sizes = (collective, place.ranks, place.ranks * template.pieces)
+            programs[rank] = GpuProgram(
+                rank,
+                input_chunks(*sizes),
+                output_chunks(*sizes),
+                scratch,
+                tuple(
+                    Threadblock(
+                        number,
+                        *_ends(grid, template.radices, lane, node, local),
+                        0,
+                        tuple([steps[move] for move in chosen]),
+                    )
+                    for number, (lane, chosen) in enumerate(lanes)
+                ),
+            )
+    return tuple(programs[rank] for rank in range(place.ranks))
+
+
+def _ends(
+    grid: Grid, radices: tuple[int, ...], lane: Lane, node: int, local: int
+) -> tuple[int, int]:
+    """Send peer and receive peer of a rank's threadblock."""
+    if not lane.distance:
+        return -1, -1
+    sign = 1 if lane.sends else -1
+    if lane.digit < 0:
+        peer = grid[node][(local + sign * lane.distance) % len(grid[0])]
+    else:
+        away = [lane.distance if digit == lane.digit else 0 for digit in range(len(radices))]
+        peer = grid[shifted(node, away, radices, sign)][local]
+    return (peer, -1) if lane.sends else (-1, peer)
+
+
+class _Places:
+    """Where items lie in the buffers of a rank."""
+
+    def __init__(self, collective: Collective, grid: Grid, template: Template) -> None:
+        self.collective = collective
+        self.grid = grid
+        self.template = template
+        self.ranks = len(grid) * len(grid[0])
+        chunks = range(self.ranks * template.pieces)
+        self._refs = {buffer: [ChunkRef(buffer, chunk) for chunk in chunks] for buffer in Buffer}
+
+    def steps(self, moves: Sequence[Move], node: int, local: int) -> list[Step]:
+        """The template's steps as the rank at (node, local) runs them."""
+        where = self._where(node, local)
+        return [
+            Step(
+                move.type,
+                where[move.src][move.column][move.item],
+                where[move.dst][move.column][move.dst_item],
+                1,
+                move.depends,
+            )
+            for move in moves
+        ]
+
+    def _where(self, node: int, local: int) -> dict[Buffer, list[list[ChunkRef]]]:
+        """Chunks by buffer, column and item; a column may be counted from the end."""
+        template, pieces = self.template, self.template.pieces
+        owners = [
+            self.grid[shifted(node, item.away, template.radices, -1)] for item in template.items
+        ]
+        columns = [(local + column) % len(owners[0]) for column in range(len(owners[0]))]
+        blocks = [
+            [
+                owner[column] * pieces + item.piece
+                for owner, item in zip(owners, template.items, strict=True)
+            ]
+            for column in columns
+        ]
+        own = [[item.piece for item in template.items]] * len(columns)
+        slots = [[max(0, i - pieces) for i in range(len(template.items))]] * len(columns)
+        places = {
+            Buffer.INPUT: own if self.collective is Collective.ALL_GATHER else blocks,
+            Buffer.OUTPUT: own if self.collective is Collective.REDUCE_SCATTER else blocks,
+            Buffer.SCRATCH: slots,
+        }
+        return {
+            buffer: [[self._refs[buffer][chunk] for chunk in column] for column in found]
+            for buffer, found in places.items()
+        }
