@@ -16,7 +16,7 @@ from probes.network.results import Failure, PortPair
 _SHOWN = 6
 """Names in a list before the rest is counted."""
 _FOLDED_FROM = 4
-"""Slow ways in one place from which they are one sentence."""
+"""Slow ways in one place, or ports of a rack, from which they are one sentence."""
 _LIKE_LINE_RATE = (0.88, 1.03)
 """As `probes.bandwidth_class`: a port does 88 to 103 % of what it says."""
 _ALIKE = 0.15
@@ -35,7 +35,7 @@ def notes_of(
         *_networks(findings),
         *_line_rates(ports, findings),
         *_against_line_rate(findings),
-        *_slow_ports(ports, findings.slow_ports),
+        *_slow_ports(ports, findings),
         *_slow_links(ports, findings),
         *_silent(ports, findings),
         *_recovered(ports, findings.recovered),
@@ -131,23 +131,40 @@ def _where(findings: Findings, figures: Sequence[ClassFigure]) -> str:
     return f" in {findings.groups.subnets[findings.networks.index(network)]}"
 
 
-def _slow_ports(ports: Sequence[NetworkPort], slow: Sequence[SlowPort]) -> Iterable[str]:
+def _slow_ports(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     by_port: dict[tuple[Quantity, int], list[SlowPort]] = {}
-    for verdict in slow:
+    for verdict in findings.slow_ports:
         by_port.setdefault((verdict.quantity, verdict.port), []).append(verdict)
+    racks = findings.groups.racks
+    slow = Counter((quantity, racks[place]) for quantity, place in by_port)
+    away = {*findings.unmeasured_ports, *findings.unreachable_ports}
+    size = Counter(rack for place, rack in enumerate(racks) if place not in away)
+    whole: dict[tuple[Quantity, str], list[SlowPort]] = {}
     for (quantity, place), verdicts in by_port.items():
-        figure = statistics.median(v.figure for v in verdicts)
-        expected = statistics.median(v.expected for v in verdicts)
-        count = sum(v.measurements for v in verdicts)
-        does = ""
-        if len(verdicts) == 1 and verdicts[0].role is not Role.EITHER:
-            does = f"{verdicts[0].role.value} "
-        once = "" if any(v.repeated for v in verdicts) else ", not measured again"
-        yield (
-            f"{ports[place].label}: {does}{_WHAT[quantity]}{figure:.1f} {_UNIT[quantity]} where "
-            f"its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} {expected:.1f} "
-            f"({count} measurements{once})."
-        )
+        rack = racks[place]
+        if rack and _FOLDED_FROM <= size[rack] == slow[quantity, rack]:
+            whole.setdefault((quantity, rack), []).extend(verdicts)
+        else:
+            yield f"{_does(ports[place].label, verdicts)}."
+    for (_, rack), verdicts in whole.items():
+        who = f"All {size[rack]} ports of rack {rack}"
+        yield f"{_does(who, verdicts)}, so look at its switch first."
+
+
+def _does(who: str, verdicts: Sequence[SlowPort]) -> str:
+    """What is out of line about `who`, all in one quantity."""
+    quantity = verdicts[0].quantity
+    figure = statistics.median(v.figure for v in verdicts)
+    expected = statistics.median(v.expected for v in verdicts)
+    count = sum(v.measurements for v in verdicts)
+    roles = {verdict.role for verdict in verdicts} - {Role.EITHER}
+    role = f"{roles.pop().value} " if len(roles) == 1 else ""
+    once = "" if any(v.repeated for v in verdicts) else ", not measured again"
+    return (
+        f"{who}: {role}{_WHAT[quantity]}{figure:.1f} {_UNIT[quantity]} where "
+        f"its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} {expected:.1f} "
+        f"({count} measurements{once})"
+    )
 
 
 def _slow_links(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:

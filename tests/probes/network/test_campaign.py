@@ -164,6 +164,24 @@ def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     assert findings.notes == (f"{said}, all of them alike.",)
 
 
+def test_a_rack_of_which_all_ports_are_slow_is_one_sentence() -> None:
+    ports = tuple(port(h, n, rack=f"r{h // 8}") for h in range(32) for n in range(2))
+
+    def answer(a: NetworkPort, b: NetworkPort) -> tuple[float, float] | None:
+        slow = "r2" in (a.rack, b.rack) or "node3/mlx5_1" in (a.label, b.label)
+        return same_subnet(a, b) and (24.0 if slow else 48.0, 4.0)
+
+    findings = run_campaign(ports, answering(ports, answer))
+    slow_hosts = [3, *range(16, 24)]
+    assert {ports[slow.port].host for slow in findings.slow_ports} == set(slow_hosts)
+    told = [note for note in findings.notes if "where its class does" in note]
+    does = "24.0 GB/s where its class does 48.0"
+    assert told == [
+        f"node3/mlx5_1: {does} (6 measurements).",
+        f"All 16 ports of rack r2: {does} (64 measurements), so look at its switch first.",
+    ]
+
+
 @pytest.mark.parametrize("hosts", [2, 12, 32])
 def test_a_rail_that_is_slow_as_a_whole_is_named_and_has_its_own_figure(hosts: int) -> None:
     ports = cluster(hosts, 4)
