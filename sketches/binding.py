@@ -6,7 +6,9 @@ them in order, so that each gets as many GPUs as the others. Where the tree tell
 another (virtual machines that show every device on one root bus), the same sharing out decides by
 index alone, and the binding says so.
 
-NICs much slower than the node's fastest (management ports, bridges of containers) are left out.
+NICs much slower than the node's fastest (management ports, bridges of containers) are left out, and
+so are those on a much narrower PCIe link than another that is as near (storage beside compute): of
+these the port speed may not be known.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from probes.paths import Proximity, pcie_distance, pcie_hops
+from probes.paths import Proximity, local_path, pcie_distance, pcie_hops
 from probes.topology import Device, LinkKind, Topology
 from sketches.sketch import Binding, DroppedEdge, PruningStage
 
@@ -86,12 +88,24 @@ def _is_linked(topology: Topology, nic: Device) -> bool:
 def nearest_nics(
     topology: Topology, ranks: Sequence[int], nics: Sequence[Device]
 ) -> dict[tuple[str, ...], list[int]]:
-    """Ranks of one node by the NICs that are nearest to them."""
+    """Ranks of one node by the NICs that are nearest to them, without much narrower ones."""
     sharers: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank, row in _distances(topology, ranks, nics).items():
         pairs = zip(nics, row, strict=True)
-        sharers[tuple(nic.name for nic, away in pairs if away == min(row))].append(rank)
+        near = [nic.name for nic, away in pairs if away == min(row)]
+        sharers[_wide(topology, topology.gpus[rank].name, near)].append(rank)
     return sharers
+
+
+def _wide(topology: Topology, gpu: str, nics: Sequence[str]) -> tuple[str, ...]:
+    """NICs without those that a GPU reaches with half of the best bandwidth or less.
+
+    GPUs that share a NIC of full width in pairs do no worse than with such a one for each.
+    """
+    paths = {nic: local_path(topology, gpu, nic) for nic in nics}
+    width = {nic: path.bandwidth_gb_per_s if path else 0.0 for nic, path in paths.items()}
+    most = max(width.values())
+    return tuple(nic for nic in nics if width[nic] > SLOW_NIC_SHARE * most or not most)
 
 
 def _distances(

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from probes.machine_file import machine_from_bytes
 from probes.topology import Device, DeviceKind, LinkKind, Topology
 from sketches.binding import bind_gpus, nic_gb_per_s
 from sketches.sketch import PruningStage
+from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import cluster, devices, machine, pcie_box, virtual_machine
 
 
@@ -79,6 +82,50 @@ def test_a_slow_nic_is_left_out_even_when_it_is_nearest() -> None:
     slow = [edge for edge in dropped if edge.dst == "n0/nic1"]
     assert len(slow) == 2
     assert "50%" in slow[0].reason
+
+
+def test_of_equally_near_nics_one_on_a_much_narrower_link_is_passed_over() -> None:
+    parts = [*devices(0, DeviceKind.GPU, 2), *devices(0, DeviceKind.NIC, 3)]
+    parts.append(Device("switch", DeviceKind.PCIE_SWITCH, 0))
+    width = {"n0/nic0": 24.0, "n0/nic2": 40.0}
+    cables = [
+        (device.name, "switch", LinkKind.PCIE, width.get(device.name, 48.0), 0.1)
+        for device in parts[:-1]
+    ]
+    assert _nics(machine("storage", parts, cables)) == ["n0/nic1", "n0/nic2"]
+
+
+@requires_shared_data
+def test_the_gpus_of_an_xe9680_take_the_nics_for_compute_and_not_those_for_storage() -> None:
+    file = SHARED_DATA / "pci_sysfs/lspci/dell-xe9680-h100x8-8cx7.lspci-vvv.txt"
+    text = file.read_text("utf-8")
+    # As it is, and with the NIC for storage first: the order must not decide.
+    for storage, compute in (("1b", "1a"), ("1a", "1b")):
+        swapped = _with_buses(text, {"1a": compute, "1b": storage})
+        topology = machine_from_bytes(swapped.encode(), "lspci.txt")
+        pairs = {
+            topology.gpus[binding.rank].bus_id: topology.device[binding.nic].bus_id
+            for binding in bind_gpus(topology)[0]
+        }
+        assert pairs == {
+            f"0000:{gpu}:00.0": f"0000:{nic}:00.0"
+            for gpu, nic in (
+                *(("19", compute), ("3b", "3c"), ("4c", "4d"), ("5d", "5e")),
+                *(("9b", "9c"), ("bb", "bc"), ("cb", "cc"), ("db", "dc")),
+            )
+        }
+
+
+def _with_buses(text: str, renamed: dict[str, str]) -> str:
+    """The output of lspci with other bus numbers: of functions, and of the bridges above them."""
+
+    def swap(match: re.Match[str]) -> str:
+        return match[1] + renamed.get(match[2], match[2]) + match[3]
+
+    text = re.sub(r"(^)([0-9a-f]{2})(:[0-9a-f]{2}\.)", swap, text, flags=re.M)
+    for edge in ("secondary", "subordinate"):
+        text = re.sub(rf"({edge}=)(1[ab])(,)", swap, text)
+    return text
 
 
 def test_a_nic_without_a_network_link_is_left_out_when_others_have_one() -> None:
