@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from probes.network.sampling import SamplingOptions
 from probes.network.slurm_topology import parse_slurm_topology
 from probes.network.traffic_log import parse_traffic_log
 from probes.preflight import CheckStatus, check_host
+from probes.topology import Topology
 from probes.topology_json import topology_to_json
 from tuccl import display, probe_summary
 from tuccl.atomic_file import absolute, write_atomically
+from tuccl.cli_probe import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR
 from tuccl.errors import ExitCode, TucclError, UsageError
 
 SCHEMA_VERSION = 1
@@ -36,22 +38,22 @@ SCHEMA_VERSION = 1
 class ProbeCommand:
     """The options of `tuccl probe`."""
 
-    check: bool
-    output: Path | None
-    hosts: str
-    launcher: str
-    remote_python: str
-    interfaces: tuple[str, ...]
-    rack_map: Path | None
-    slurm_topology: Path | None
-    traffic_log: Path | None
-    p2p: bool
-    network: bool
-    allow_missing: bool
-    host_timeout_s: float
-    seconds_per_pair: int
-    root: Path | None
-    as_json: bool
+    check: bool = False
+    output: Path | None = None
+    hosts: str = ""
+    launcher: str = ""
+    remote_python: str = ""
+    interfaces: tuple[str, ...] = ()
+    rack_map: Path | None = None
+    slurm_topology: Path | None = None
+    traffic_log: Path | None = None
+    p2p: bool = True
+    network: bool = True
+    allow_missing: bool = False
+    host_timeout_s: float = DEFAULT_HOST_TIMEOUT_S
+    seconds_per_pair: int = DEFAULT_SECONDS_PER_PAIR
+    root: Path | None = None
+    as_json: bool = False
 
 
 def probe(command: ProbeCommand) -> int:
@@ -61,22 +63,45 @@ def probe(command: ProbeCommand) -> int:
     if command.check:
         return _check(command)
     options = _cluster_options(command)
+    return with_crew(command, lambda crew: _lead(crew, command, options))
+
+
+def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
+    """Run `lead` with the hosts that the command or MPI names, in one process; the exit code.
+
+    The other processes of an MPI job answer it and leave with its code.
+    """
+    tasks = mpi_tasks(os.environ)
     if tasks > 1:
-        return run_with_mpi(
-            tasks, lambda crew: _lead(crew, command, options), _code_of, command.host_timeout_s
-        )
+        return run_with_mpi(tasks, lead, _code_of, command.host_timeout_s)
     if not command.hosts:
         local = LocalCrew()
         try:
-            return _lead(local, command, options)
+            return lead(local)
         finally:
             local.close()
     names = list(dict.fromkeys(expand_host_list(command.hosts)))
     crew = LaunchedCrew(names, command.launcher or DEFAULT_LAUNCHER, command.remote_python)
     try:
-        return _lead(crew, command, options)
+        return lead(crew)
     finally:
         crew.close()
+
+
+def probe_for_init(crew: Crew) -> Topology:
+    """The machine as `tuccl init` and `tuccl retune` take it: all that `tuccl probe` measures.
+
+    Raises:
+        HostsMissingError: hosts did not answer.
+        ProbeError: what the hosts show cannot exist.
+    """
+    with display.progress_line() as progress:
+        result = probe_cluster(crew, _cluster_options(ProbeCommand()), progress)
+    for name in (*result.odd_ones, *result.topology.notes):
+        display.say(f"note: {name}")
+    took = sum(result.seconds.values())
+    display.say(f"probed in {took:.1f} s: topology {result.topology.fingerprint()}")
+    return result.topology
 
 
 def _check_options(command: ProbeCommand, tasks: int) -> None:
