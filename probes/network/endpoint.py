@@ -192,7 +192,9 @@ def _comes_up(program: Program, port: int) -> bool:
 def measure_bandwidth(task: PairTask) -> Figure:
     """What the client sends to the server, in GB/s; what goes wrong is in the figure."""
     if task.tool is Tool.IB_WRITE_BW:
-        command = bandwidth_command(_rdma(task.client), task.tcp_port, task.seconds, _target(task))
+        command = bandwidth_command(
+            _rdma(task.client, task), task.tcp_port, task.seconds, _target(task)
+        )
         output, problem = _output_of(command, task)
         read = parse_perftest(output)
         figure = Figure(read.bandwidth_gb_per_s, task.tool, read.failure, read.detail)
@@ -217,7 +219,9 @@ def measure_latency(task: PairTask) -> Figure:
         figure = _ping(task)
         lost = figure.failure in (Failure.UNREACHABLE, Failure.FILTERED, Failure.TOOL_MISSING)
         return _by_handshakes(task, figure) if lost and task.tcp_port else figure
-    command = latency_command(_rdma(task.client), task.tcp_port, RDMA_ITERATIONS, _target(task))
+    command = latency_command(
+        _rdma(task.client, task), task.tcp_port, RDMA_ITERATIONS, _target(task)
+    )
     output, problem = _output_of(command, task)
     read = parse_perftest(output)
     figure = Figure(read.latency_us, task.tool, read.failure, read.detail)
@@ -292,15 +296,15 @@ def _output_of(
 
 def _server_command(task: PairTask, port: int) -> list[str]:
     if task.tool is Tool.IB_WRITE_BW:
-        return bandwidth_command(_rdma(task.server), port, task.seconds)
+        return bandwidth_command(_rdma(task.server, task), port, task.seconds)
     if task.tool is Tool.IB_WRITE_LAT:
-        return latency_command(_rdma(task.server), port, RDMA_ITERATIONS)
+        return latency_command(_rdma(task.server, task), port, RDMA_ITERATIONS)
     return iperf3_server_command(task.server.address, port)
 
 
-def _rdma(port: NetworkPort) -> RdmaEnd:
+def _rdma(port: NetworkPort, task: PairTask) -> RdmaEnd:
     gid = gid_index(port.rdma_device, port.rdma_port, port.address)
-    return RdmaEnd(port.rdma_device, port.rdma_port, gid)
+    return RdmaEnd(port.rdma_device, port.rdma_port, gid, ":" in task.server.address)
 
 
 def _target(task: PairTask) -> str:

@@ -43,7 +43,8 @@ class _Report(BaseModel):
 def streams_for(line_rate_gb_per_s: float) -> int:
     """Parallel TCP streams: about one per 25 Gb/s, which is what a core carries, 4 at least.
 
-    4 also where the rate is unknown: streams share a slow link without harm.
+    4 also where the rate is unknown: streams share a slow link without harm. Before iperf 3.16 all
+    streams share one core, so that on a fast link the figure is that of the core.
     """
     return min(MAX_STREAMS, max(4, math.ceil(line_rate_gb_per_s * 8 / 25)))
 

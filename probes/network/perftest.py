@@ -73,6 +73,8 @@ class RdmaEnd:
     port: int
     gid_index: int | None = None
     """RoCE: the GID that carries the address; None leaves the choice to perftest."""
+    over_ipv6: bool = False
+    """Both ends find each other by an IPv6 address, which perftest since 2023 does if told."""
 
 
 def bandwidth_command(end: RdmaEnd, tcp_port: int, seconds: int, server: str = "") -> list[str]:
@@ -89,7 +91,8 @@ def latency_command(end: RdmaEnd, tcp_port: int, iterations: int, server: str = 
 
 def _end(end: RdmaEnd, tcp_port: int) -> list[str]:
     gid = [] if end.gid_index is None else ["-x", str(end.gid_index)]
-    return ["-d", end.device, "-i", str(end.port), *gid, "-p", str(tcp_port), "-F"]
+    family = ["--ipv6-addr"] if end.over_ipv6 else []
+    return ["-d", end.device, "-i", str(end.port), *gid, "-p", str(tcp_port), "-F", *family]
 
 
 def _server(server: str) -> list[str]:

@@ -23,6 +23,7 @@ _UNREACHABLE = (
     r"|failed status 12\b|failed to modify qp"
 )
 _TIMED_OUT = r"timed out|timeout"
+_OTHER_VERSION = r"unrecognized option|invalid option"
 
 _MEANINGS = tuple(
     (failure, re.compile(pattern, re.IGNORECASE))
@@ -30,6 +31,8 @@ _MEANINGS = tuple(
         (Failure.TOOL_MISSING, _TOOL_UNUSABLE),
         (Failure.FILTERED, _FILTERED),
         (Failure.UNREACHABLE, _UNREACHABLE),
+        # Before the usage that follows, which speaks of timeouts.
+        (Failure.UNREADABLE, _OTHER_VERSION),
         (Failure.TIMEOUT, _TIMED_OUT),
     )
 )

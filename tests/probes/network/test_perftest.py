@@ -165,6 +165,9 @@ def test_command_lines() -> None:
     assert bandwidth_command(end, 18600, 2, "10.0.0.2") == [*server.split(), "10.0.0.2"]
     latency = "ib_write_lat -d mlx5_0 -i 2 -p 18600 -F -s 8 -n 1000 10.0.0.2"
     assert latency_command(RdmaEnd("mlx5_0", 2), 18600, 1000, "10.0.0.2") == latency.split()
+    over_ipv6 = RdmaEnd("mlx5_3", 1, 3, over_ipv6=True)
+    assert "--ipv6-addr" in bandwidth_command(over_ipv6, 18600, 2)
+    assert "--ipv6-addr" in latency_command(over_ipv6, 18600, 1000, "fd00::2")
 
 
 @requires_shared_data

@@ -14,6 +14,7 @@ from probes.network.tool_words import MAX_WORDS, failure_in_words, last_words, o
         ("IB device mlx5_9 not found", Failure.UNREACHABLE),
         ("Failed status 12: wr_id 0 syndrom 0x81", Failure.UNREACHABLE),
         ("Failed to modify QP 298 to RTR", Failure.UNREACHABLE),
+        ("ib_write_bw: unrecognized option '--ipv6-addr'", Failure.UNREADABLE),
         ("connect: Connection timed out", Failure.TIMEOUT),
     ],
 )
