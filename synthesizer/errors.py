@@ -3,6 +3,7 @@
 SynthesisError
 ├── AlgorithmFileError   a schedule file cannot be read
 ├── DefectError          the verifier found a defect
+├── ExportError          a schedule cannot be expressed in a format
 ├── InfeasibleError      no schedule exists under the given sketch
 ├── ProgramError         an algorithm written in the builder breaks its rules
 └── SolverError          the solver is missing or gave nothing usable
@@ -19,6 +20,10 @@ class AlgorithmFileError(SynthesisError):
 
 class DefectError(SynthesisError):
     """A schedule that must be right was proved wrong."""
+
+
+class ExportError(SynthesisError):
+    """A schedule has no expression in the format asked for."""
 
 
 class InfeasibleError(SynthesisError):
