@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from tuccl import __version__, cli_probe, cli_topology
+from tuccl import __version__, cli_probe, cli_synthesize, cli_topology
 from tuccl.atomic_file import absolute
 from tuccl.errors import ExitCode, TucclError
 
@@ -45,7 +45,7 @@ def _exit_code_of(error: Exception) -> int:
     from probes.cluster.errors import HostsMissingError, MpiMissingError
     from probes.errors import ProbeError
     from sketches.errors import SketchError
-    from synthesizer.errors import AlgorithmFileError, SynthesisError
+    from synthesizer.errors import AlgorithmFileError, InfeasibleError, SynthesisError
     from tuccl.runtime import PluginMissingError
 
     if isinstance(error, OSError):
@@ -54,13 +54,16 @@ def _exit_code_of(error: Exception) -> int:
     if isinstance(error, TucclError):
         _complain(str(error))
         return error.exit_code
-    if isinstance(error, TableError | SynthesisError | PluginMissingError | MpiMissingError):
-        _complain(str(error))
-        return ExitCode.ENVIRONMENT
-    if isinstance(error, ProbeError | SketchError | AlgorithmFileError):
-        _complain(str(error))
-        missing = isinstance(error, HostsMissingError)
-        return ExitCode.FINDING if missing else ExitCode.BAD_INPUT
+    for kind, code in (
+        (HostsMissingError, ExitCode.FINDING),
+        (MpiMissingError | PluginMissingError | TableError, ExitCode.ENVIRONMENT),
+        (ProbeError | SketchError, ExitCode.BAD_INPUT),
+        (AlgorithmFileError | InfeasibleError, ExitCode.BAD_INPUT),
+        (SynthesisError, ExitCode.ENVIRONMENT),
+    ):
+        if isinstance(error, kind):
+            _complain(str(error))
+            return code
     if hasattr(error, "format_message"):  # Of the command line parser.
         _complain(f"{error.format_message()} See `tuccl --help`.")
         return ExitCode.BAD_INPUT
@@ -196,6 +199,7 @@ def verify(
 
 
 app.command()(cli_probe.probe)
+app.command()(cli_synthesize.synthesize)
 app.add_typer(cli_topology.app)
 
 

@@ -16,7 +16,7 @@ app = typer.Typer(
 
 FILE_HELP = (
     "TuCCL's JSON, NCCL's or hwloc's XML, a tar of /sys, the output of lspci -vvv or "
-    "nvidia-smi topo -m; or shipped:NAME."
+    "nvidia-smi topo -m; or shipped:NAME, FILE.json#name of many, or a topology file of TACCL's."
 )
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help=FILE_HELP)]
 OutputOption = Annotated[

@@ -21,16 +21,16 @@ from probes.tree_view import tree_lines
 from tuccl import display
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
+from tuccl.machine_argument import SHIPPED, read_machine_argument
 
 SCHEMA_VERSION = 1
-SHIPPED = "shipped:"
 
 
 def show(file: str, as_json: bool) -> int:
     """`tuccl topology show [FILE]`."""
     if not file:
         return _list_shipped(as_json)
-    topology = _read(file)
+    topology = read_machine_argument(file)
     if as_json:
         _print_json(
             {
@@ -46,7 +46,7 @@ def show(file: str, as_json: bool) -> int:
 
 def diff(old_file: str, new_file: str, with_figures: bool, as_json: bool) -> int:
     """`tuccl topology diff OLD NEW`."""
-    old, new = _read(old_file), _read(new_file)
+    old, new = read_machine_argument(old_file), read_machine_argument(new_file)
     prints = old.fingerprint(), new.fingerprint()
     changes = describe_changes(old, new)
     figures = describe_figures(old, new) if with_figures else ()
@@ -69,13 +69,13 @@ def diff(old_file: str, new_file: str, with_figures: bool, as_json: bool) -> int
 
 def import_machine(file: str, output: Path | None, as_json: bool) -> int:
     """`tuccl topology import FILE`."""
-    topology = _read(file)
+    topology = read_machine_argument(file)
     return _deliver(topology, topology_to_json(topology), output, topology.notes, as_json)
 
 
 def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
     """`tuccl topology export FILE`."""
-    topology = _read(file)
+    topology = read_machine_argument(file)
     if host:
         topology = _host(topology, host)
     text = topology_to_nccl_xml(topology)
@@ -84,7 +84,7 @@ def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
 
 def draw(file: str, output: Path | None, as_json: bool) -> int:
     """`tuccl topology draw FILE`."""
-    topology = _read(file)
+    topology = read_machine_argument(file)
     return _deliver(topology, draw_svg(topology), output, (), as_json)
 
 
@@ -99,17 +99,6 @@ def _list_shipped(as_json: bool) -> int:
             _print(f"{SHIPPED}{name}  {tree_lines(machine)[0].partition(': ')[2]}\n")
         display.say("show one with: tuccl topology show shipped:NAME, or a file of your own")
     return ExitCode.OK
-
-
-def _read(file: str) -> Topology:
-    if not file.startswith(SHIPPED):
-        return read_machine_file(Path(file))
-    machines = shipped_machines()
-    name = file.removeprefix(SHIPPED)
-    if name not in machines:
-        known = ", ".join(SHIPPED + machine for machine in machines)
-        raise UsageError(f"no machine {name!a:.60} is shipped; there are {known}")
-    return read_machine_file(machines[name])
 
 
 def _host(topology: Topology, which: str) -> Topology:

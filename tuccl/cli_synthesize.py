@@ -1,0 +1,61 @@
+"""The command `tuccl synthesize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def synthesize(
+    topology: Annotated[
+        str,
+        typer.Option(
+            "--topology",
+            metavar="T",
+            help="Any file that `tuccl topology show` reads, shipped:NAME, FILE.json#name of a "
+            "file of benchmark topologies, or a topology file of TACCL's.",
+        ),
+    ],
+    operation: Annotated[str, typer.Option("--op", help="Collective, as nccl-tests names it.")],
+    size: Annotated[str, typer.Option("--size", help="As 64K, 1M, 1G; as nccl-tests counts it.")],
+    sketch: Annotated[
+        Path | None,
+        typer.Option(
+            "--sketch",
+            metavar="S",
+            help="Sketch to use, in TuCCL's or TACCL's JSON; candidates of its own if not given.",
+            readable=False,
+        ),
+    ] = None,
+    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Of the solver on all sketches, as 30s or 2m.")
+    ] = "30s",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the schedule there; -: standard output.", readable=False
+        ),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="Of the written schedule: msccl or msccl-microsoft.")
+    ] = "msccl",
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
+) -> None:
+    """Find the fastest schedule for one collective and size, proved right, beside its bound."""
+    from tuccl import synthesizing
+
+    command = synthesizing.SynthesizeCommand(
+        topology=topology,
+        operation=operation,
+        size=size,
+        sketch=sketch,
+        root=root,
+        time_limit=time_limit,
+        output=output,
+        format=format_,
+        as_json=as_json,
+    )
+    raise typer.Exit(synthesizing.synthesize_command(command))
