@@ -1,0 +1,18 @@
+"""A small language for schedules, in MSCCLang's sense (section 3 of its paper).
+
+A schedule is written as what happens to chunks: `Schedule.chunk` names chunks of a rank's buffer,
+`Reference.copy` and `Reference.reduce` move and add them, on a channel; `Schedule.parallelize` runs
+a part in several instances. Out comes a `Program`, which is lowered and verified as any other.
+docs/schedule-dsl.md shows how it is used.
+"""
+
+from __future__ import annotations
+
+from synthesizer.algorithm import Buffer
+from synthesizer.dsl.schedule import Reference, Schedule
+
+INPUT = Buffer.INPUT
+OUTPUT = Buffer.OUTPUT
+SCRATCH = Buffer.SCRATCH
+
+__all__ = ["INPUT", "OUTPUT", "SCRATCH", "Reference", "Schedule"]

@@ -1,0 +1,47 @@
+"""Instances: a statement in N instances is N statements, each over 1/N of its data.
+
+The chunks of the whole program are cut finer, by the least common multiple of all instance counts,
+and a statement over c chunks in N instances becomes N statements over c/N of them, in order. Every
+instance has a channel of its own (MSCCLang section 3.2). Statements of the same counts line up
+instance by instance; where counts differ, lowering finds which instance waits for which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import lcm
+
+from synthesizer.program import Chunk, Program, Statement
+
+
+def in_instances(program: Program, instances: Sequence[int]) -> Program:
+    """The same program with statement i running in `instances[i]` instances.
+
+    Channels are numbered anew, without gaps, in the order of (channel, instance).
+    """
+    finer = lcm(*instances)
+    parts = [
+        (_part(statement, finer, number, count), number)
+        for statement, count in zip(program.statements, instances, strict=True)
+        for number in range(count)
+    ]
+    used = sorted({(statement.channel, number) for statement, number in parts})
+    channel = {key: i for i, key in enumerate(used)}
+    return replace(
+        program,
+        chunks=program.chunks * finer,
+        statements=[
+            replace(statement, channel=channel[statement.channel, number])
+            for statement, number in parts
+        ],
+    )
+
+
+def _part(statement: Statement, finer: int, number: int, count: int) -> Statement:
+    def cut(chunk: Chunk) -> Chunk:
+        size = chunk.count * finer // count
+        return replace(chunk, offset=chunk.offset * finer + number * size, count=size)
+
+    operand = cut(statement.operand) if statement.operand else None
+    return replace(statement, src=cut(statement.src), dst=cut(statement.dst), operand=operand)

@@ -1,0 +1,159 @@
+"""Who wrote what: the single-writer rule of the language.
+
+Every write gives a place a new version. A reference remembers the versions that it was made with,
+and may be read as long as they stand. A second write to a place must come after the first by way
+of data: what it writes, or adds to, was made from what the first one wrote. Without that nothing
+but the order of the lines says which one wins.
+
+Both rules hold for every way in which the schedule lets its caller lay out the buffers. In place an
+input chunk and the output chunk that it lies on are one place, so writing the one overwrites the
+other. A copy of a chunk onto itself, which only exists in place, writes nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from synthesizer.algorithm import Buffer
+from synthesizer.collectives import Collective
+from synthesizer.errors import ProgramError
+from synthesizer.program import Chunk, Program, Statement
+
+Versions = tuple[tuple[int, ...], ...]
+"""Per way of laying out the buffers, per chunk: the statement that wrote it."""
+
+_CALLER = -1
+"""Stands for the caller, who fills the input buffers."""
+
+_BUFFER_NAMES = {Buffer.INPUT: "input", Buffer.OUTPUT: "output", Buffer.SCRATCH: "scratch"}
+
+
+def describe(chunk: Chunk) -> str:
+    """A chunk as messages name it."""
+    last = chunk.offset + chunk.count - 1
+    which = f"chunk {chunk.offset}" if chunk.count == 1 else f"chunks {chunk.offset} to {last}"
+    return f"{which} of {_BUFFER_NAMES[chunk.buffer]} of rank {chunk.rank}"
+
+
+@dataclass
+class _View:
+    """One way of laying out the buffers."""
+
+    in_place: bool
+    writer: dict[Chunk, int] = field(default_factory=dict)
+
+    def writer_of(self, program: Program, unit: Chunk) -> int | None:
+        """The statement that wrote a single chunk, None where nobody did."""
+        place = self._place(program, unit)
+        found = self.writer.get(place)
+        return _CALLER if found is None and self._is_input(program, place) else found
+
+    def write(self, program: Program, units: Iterable[Chunk], statement: int) -> None:
+        for unit in units:
+            self.writer[self._place(program, unit)] = statement
+
+    def _place(self, program: Program, unit: Chunk) -> Chunk:
+        return program.location(unit) if self.in_place else unit
+
+    def _is_input(self, program: Program, place: Chunk) -> bool:
+        """Whether the caller fills a place."""
+        if place.buffer is Buffer.INPUT or not self.in_place:
+            return place.buffer is Buffer.INPUT
+        if program.collective is Collective.ALL_GATHER:
+            return place.buffer is Buffer.OUTPUT and place.offset // program.chunks == place.rank
+        elsewhere = program.collective is Collective.BROADCAST and place.rank != program.root
+        return place.buffer is Buffer.OUTPUT and not elsewhere
+
+
+class Writers:
+    """The versions of all places while a program is traced."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        claimed = ((False, program.out_of_place), (True, program.in_place))
+        self._views = tuple(_View(in_place) for in_place, yes in claimed if yes)
+        self._parents: list[frozenset[int]] = []
+
+    def versions(self, chunk: Chunk) -> Versions:
+        """Versions of chunks as they stand.
+
+        Raises:
+            ProgramError: Nothing has been written there.
+        """
+        found = []
+        for view in self._views:
+            writers = [view.writer_of(self._program, unit) for unit in chunk.units()]
+            if None in writers:
+                raise ProgramError(
+                    f"{self._program.collective}: {describe(chunk.units()[writers.index(None)])}"
+                    " holds nothing yet; copy or reduce into it first"
+                )
+            found.append(tuple(writer for writer in writers if writer is not None))
+        return tuple(found)
+
+    def require_current(self, chunk: Chunk, versions: Versions) -> None:
+        """Checks that chunks still hold what they held when `versions` was taken.
+
+        Raises:
+            ProgramError: They were overwritten since.
+        """
+        for view, then in zip(self._views, versions, strict=True):
+            for unit, version in zip(chunk.units(), then, strict=True):
+                now = view.writer_of(self._program, unit)
+                if now is not None and now != version:
+                    remedy = "read it before, or keep a copy in scratch"
+                    if view.in_place and self._views[0] is not view:
+                        remedy += "; or say in_place=False: in place both are one buffer"
+                    raise ProgramError(
+                        f"{self._program.collective}: {describe(unit)} is read after"
+                        f" {self._name(now)} overwrote it; {remedy}"
+                    )
+
+    def record(self, reads: Iterable[Versions]) -> Versions:
+        """Takes the program's last statement into account; gives the versions it wrote.
+
+        Raises:
+            ProgramError: It writes where another one wrote that it does not follow from.
+        """
+        index = len(self._parents)
+        statement = self._program.statements[index]
+        source, *_ = reads = tuple(reads)
+        parents = {writer for versions in reads for view in versions for writer in view}
+        self._parents.append(frozenset(parents - {_CALLER}))
+        written: list[tuple[int, ...]] = []
+        for position, view in enumerate(self._views):
+            if view.in_place and self._program.is_self_copy(statement):
+                written.append(source[position])
+                continue
+            self._require_order(view, statement, index)
+            view.write(self._program, statement.dst.units(), index)
+            written.append((index,) * statement.dst.count)
+        return tuple(written)
+
+    def _require_order(self, view: _View, statement: Statement, index: int) -> None:
+        for unit in statement.dst.units():
+            before = view.writer_of(self._program, unit)
+            if before not in {None, _CALLER} and before not in self._ancestors(index, before):
+                raise ProgramError(
+                    f"{self._program.collective}: {self._name(before)} and {self._name(index)} both"
+                    f" write {describe(unit)}, and nothing orders them; give the second a place of"
+                    " its own, or make it from what the first wrote"
+                )
+
+    def _ancestors(self, index: int, oldest: int | None) -> Iterator[int]:
+        """Statements that `index` follows from, not looking before `oldest`."""
+        seen: set[int] = set()
+        waiting = [index]
+        while waiting:
+            for parent in self._parents[waiting.pop()]:
+                if parent not in seen and parent >= (oldest or 0):
+                    seen.add(parent)
+                    waiting.append(parent)
+                    yield parent
+
+    def _name(self, index: int | None) -> str:
+        statement = self._program.statements[index or 0]
+        if statement.operand is None:
+            return f"the copy of {describe(statement.src)} to {describe(statement.dst)}"
+        return f"the reduction of {describe(statement.src)} into {describe(statement.dst)}"
