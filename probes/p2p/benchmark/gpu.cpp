@@ -1,5 +1,6 @@
 #include "gpu.h"
 
+#include "buffers.h"
 #include "cuda_error.h"
 
 #include <sched.h>
@@ -59,21 +60,18 @@ void move_beside(const Gpu &gpu) {
         (void)sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
-// Two buffers of the size, or of the half, quarter, ... when memory is short.
-template <typename Allocate>
-size_t allocate_two(size_t bytes, char **a, char **b, Allocate allocate, const char *what) {
-    for (;; bytes /= 2) {
-        cudaError_t code = allocate(reinterpret_cast<void **>(a), bytes);
-        if (code == cudaSuccess) {
-            code = allocate(reinterpret_cast<void **>(b), bytes);
-            if (code == cudaSuccess)
-                return bytes;
-        }
-        (void)cudaGetLastError();
-        if (code != cudaErrorMemoryAllocation || bytes / 2 < kLeastBuffer)
-            throw CudaError(code, what);
-        // The first half of the pair is small change beside what is short: it stays allocated.
-    }
+template <typename Allocate, typename Release>
+size_t two_buffers(size_t bytes, char *&a, char *&b, Allocate allocate, Release release,
+                   const char *what) {
+    auto call = [&](char **to, size_t size) {
+        cudaError_t code = allocate(reinterpret_cast<void **>(to), size);
+        (void)cudaGetLastError(); // or the next call would report it again
+        return code;
+    };
+    check(allocate_two(a, b, bytes, kLeastBuffer, cudaSuccess, cudaErrorMemoryAllocation, call,
+                       release),
+          what);
+    return bytes;
 }
 
 void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
@@ -84,21 +82,21 @@ void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
     gpu.streams.resize(gpu_count + 1);
     for (cudaStream_t &stream : gpu.streams)
         check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    gpu.facts.buffer_bytes = allocate_two(
-        options.bytes, &gpu.send, &gpu.receive,
-        [](void **to, size_t bytes) { return cudaMalloc(to, bytes); }, "GPU memory");
+    gpu.facts.buffer_bytes = two_buffers(
+        options.bytes, gpu.send, gpu.receive,
+        [](void **to, size_t bytes) { return cudaMalloc(to, bytes); }, cudaFree, "GPU memory");
     check(cudaMalloc(reinterpret_cast<void **>(&gpu.flags), kFlagBytes), "GPU memory");
     cudaStream_t stream = gpu.streams[0];
     check(fill(gpu.send, gpu.facts.buffer_bytes, gpu.seed(), stream), "fill");
     if (options.host) {
         move_beside(gpu);
-        gpu.facts.host_buffer_bytes = allocate_two(
-            options.bytes < kMostHostBuffer ? options.bytes : kMostHostBuffer, &gpu.host_send,
-            &gpu.host_receive,
+        gpu.facts.host_buffer_bytes = two_buffers(
+            options.bytes < kMostHostBuffer ? options.bytes : kMostHostBuffer, gpu.host_send,
+            gpu.host_receive,
             [](void **to, size_t bytes) {
                 return cudaHostAlloc(to, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
             },
-            "pinned host memory");
+            cudaFreeHost, "pinned host memory");
         check(fill(gpu.host_send, gpu.facts.host_buffer_bytes, gpu.host_seed(), stream), "fill");
     }
     // Idle GPUs run at a fraction of their clocks; work brings them up.

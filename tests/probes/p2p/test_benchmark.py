@@ -129,6 +129,15 @@ def test_rounds_hold_every_pair_once_and_no_gpu_twice(describe: Path, count: int
         assert len(set(ends)) == len(ends)
 
 
+@pytest.mark.parametrize(
+    ("memory", "each", "left"), [(200, 64, 72), (128, 64, 0), (100, 32, 36), (8, 4, 0), (7, 0, 7)]
+)
+def test_buffers_shrink_until_both_fit_and_nothing_is_lost(
+    describe: Path, memory: int, each: int, left: int
+) -> None:
+    assert call(describe, "memory", str(memory)).stdout == f"{each} {left}\n"
+
+
 def test_one_gpu_needs_no_round(describe: Path) -> None:
     assert not call(describe, "rounds", "1").stdout.split()
 

@@ -1,13 +1,47 @@
-// Prints, for the Python tests, rounds of n GPUs (`rounds N`) or a report with awkward texts.
+// Prints, for the Python tests, rounds of n GPUs (`rounds N`), what two buffers get from a memory
+// of n bytes (`memory N`), or a report with awkward texts.
+#include "buffers.h"
 #include "report.h"
 #include "rounds.h"
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 
+namespace {
+
+// Asks for 64 bytes each, at least 4; prints what each got and what is left.
+int share_memory(size_t left) {
+    char *a = nullptr, *b = nullptr;
+    size_t bytes = 64;
+    bool got = p2p::allocate_two(
+        a, b, bytes, 4, true, false,
+        [&](char **to, size_t size) {
+            if (size > left)
+                return false;
+            left -= size;
+            *to = new char[size];
+            return true;
+        },
+        [&](char *from) {
+            left += bytes;
+            delete[] from;
+        });
+    if (got) {
+        delete[] a;
+        delete[] b;
+    }
+    std::printf("%zu %zu\n", got ? bytes : 0, left);
+    return 0;
+}
+
+} // namespace
+
 int main(int count, char **arguments) {
+    if (count == 3 && std::strcmp(arguments[1], "memory") == 0)
+        return share_memory(static_cast<size_t>(std::atoi(arguments[2])));
     if (count == 3) {
         std::vector<int> members(static_cast<size_t>(std::atoi(arguments[2])));
         std::iota(members.begin(), members.end(), 0);
