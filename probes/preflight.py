@@ -23,6 +23,7 @@ from probes.network.tool_words import last_words
 from probes.network.tools import MEASURING_RDMA, Tool, install_hint, missing_tools
 from probes.nvml import read_nvml
 from probes.p2p.run import p2p_binary
+from probes.pci.endpoints import endpoints
 from probes.pci.inventory import PciInventory
 from probes.pci.records import is_tree_silent
 from probes.pci.tree import DirectoryTree, FileTree
@@ -33,8 +34,9 @@ _RDMA_MEMORY_BYTES = 64 << 20
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
 _SLURM_FILES = ("topology.conf", "topology.yaml")
-_GPU_VENDORS = (0x10DE, 0x1002)
-_GPU_CLASSES = (0x03, 0x12)
+_NVIDIA = 0x10DE
+_PASSED_THROUGH = {"iommu=pt", "iommu.passthrough=1"}
+"""Of x86 and of every architecture (Linux' admin-guide/kernel-parameters)."""
 _TREE_GIVES = "GPUs, NICs and the switches between them"
 _GIVE_ALL = "give the container all devices and the host's network"
 
@@ -115,12 +117,8 @@ def _pci(inventory: PciInventory) -> Check:
 
 
 def _gpus(inventory: PciInventory) -> list[str]:
-    """NVIDIA's and AMD's display devices and accelerators."""
-    return [
-        function.address
-        for function in inventory.functions
-        if function.vendor in _GPU_VENDORS and (function.class_code or 0) >> 16 in _GPU_CLASSES
-    ]
+    """What a probe takes as GPUs without a driver's help."""
+    return [*endpoints(inventory, {}, []).gpus]
 
 
 def _nvml(environment: Mapping[str, str]) -> Check:
@@ -146,8 +144,8 @@ def _p2p(inventory: PciInventory) -> Check:
     except ProbeError as error:
         why, _, remedy = str(error).partition(": ")
         return Check(subject, _MISSING, gives, why, remedy)
-    if not _gpus(inventory):
-        return Check(subject, _MISSING, gives, f"{binary} is there, but no GPU")
+    if not any(inventory.by_address[gpu].vendor == _NVIDIA for gpu in _gpus(inventory)):
+        return Check(subject, _MISSING, gives, f"{binary} is there, but no GPU of NVIDIA")
     return Check(subject, _OK, gives, f"{binary}")
 
 
@@ -181,7 +179,7 @@ def _iommu(tree: FileTree) -> Check:
     settings = [word for word in words if "iommu" in word or word.startswith("pci=")]
     why = f"kernel started with {' '.join(settings)}" if settings else "no IOMMU setting"
     why += ", an IOMMU is at work" if active else ", no IOMMU at work"
-    if active and "iommu=pt" not in settings:
+    if active and not _PASSED_THROUGH & set(settings):
         remedy = (
             "start the kernel with iommu=pt, and switch ACS off on the switches unless virtual "
             "machines need it (`lspci -vvv | grep ACSCtl` shows SrcValid-)"

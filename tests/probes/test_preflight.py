@@ -11,7 +11,7 @@ import pytest
 
 from probes.host import HostProbeOptions
 from probes.preflight import Check, CheckStatus, check_host
-from tests.probes.sysfs_host import write_host
+from tests.probes.sysfs_host import GPUS, write_host
 
 OK, LIMITED, MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSING
 SUBJECTS = [
@@ -142,6 +142,18 @@ def test_a_copy_of_a_virtual_machine_is_checked_by_its_files_alone(tmp_path: Pat
     )
 
 
+def test_gpus_are_those_that_a_probe_counts(tmp_path: Path) -> None:
+    root = write_host(tmp_path)
+    console = root / "sys/devices/pci0000:00/0000:00:09.0"
+    (console / "vendor").write_text("0x1002\n")
+    (console / "device").write_text("0x515e\n")  # ES1000, the console chip of a board
+    assert checks(root)["PCI tree"].why.startswith("5 PCI functions, 3 GPUs")
+    for address in GPUS:
+        (root / f"sys/devices/pci0000:00/{address}/class").write_text("0x0b4000\n")
+        (root / f"sys/devices/pci0000:00/{address}/vendor").write_text("0x1bcf\n")
+    assert checks(root)["PCI tree"].why.startswith("5 PCI functions, 4 GPUs")
+
+
 @pytest.mark.parametrize(
     ("state", "status", "why"),
     [
@@ -158,7 +170,12 @@ def test_rdma_ports_by_their_state(
 
 @pytest.mark.parametrize(
     ("words", "status"),
-    [("intel_iommu=on", LIMITED), ("intel_iommu=on iommu=pt", OK), ("quiet", LIMITED)],
+    [
+        ("intel_iommu=on", LIMITED),
+        ("intel_iommu=on iommu=pt", OK),
+        ("iommu.passthrough=1", OK),
+        ("quiet", LIMITED),
+    ],
 )
 def test_an_iommu_that_translates_is_a_limit(
     tmp_path: Path, words: str, status: CheckStatus
