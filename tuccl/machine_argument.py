@@ -5,6 +5,7 @@ cluster.json   dump.xml   shipped:h200-4gpu   topologies.json#a100_2x8   topo-nd
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from probes.bench_topologies import bench_topology_reference, read_bench_topology
@@ -14,10 +15,11 @@ from probes.topology import Topology
 from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.records import is_taccl_topology
 from sketches.taccl.topology_file import read_taccl_topology
+from tuccl.atomic_file import absolute
 from tuccl.errors import UsageError
 
 SHIPPED = "shipped:"
-_MOST_TACCL_BYTES = 16 << 20
+_MOST_JSON_BYTES = 16 << 20
 
 
 def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
@@ -28,7 +30,7 @@ def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
         taccl_nodes: How many of the one node that a topology file of TACCL's describes.
 
     Raises:
-        UsageError: No machine of that name is shipped.
+        UsageError: No machine of that name is shipped, or the file has many.
         ProbeError: The file is no machine's.
         TacclFileError: The file is TACCL's and malformed.
     """
@@ -38,10 +40,23 @@ def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
     if reference is not None:
         return read_bench_topology(*reference).topology
     path = Path(text)
-    taccl = _taccl_text(path)
-    if taccl is not None:
-        return taccl_cluster(read_taccl_topology(taccl, text), taccl_nodes)
+    content = _json_text(path)
+    if is_taccl_topology(content):
+        return taccl_cluster(read_taccl_topology(content, text), taccl_nodes)
+    if _is_bench_file(content):
+        raise UsageError(f"{text}: a file of many machines; name one of them as {text}#NAME")
     return read_machine_file(path)
+
+
+def absolute_machine_argument(text: str) -> str:
+    """The same machine's name from any directory: files by their path from the root."""
+    if text.startswith(SHIPPED):
+        return text
+    reference = bench_topology_reference(text)
+    if reference is not None:
+        file, entry = reference
+        return f"{absolute(file)}#{entry}"
+    return str(absolute(Path(text)))
 
 
 def _shipped(name: str) -> Topology:
@@ -52,12 +67,23 @@ def _shipped(name: str) -> Topology:
     return read_machine_file(machines[name])
 
 
-def _taccl_text(path: Path) -> str | None:
-    """The file's text if it is TACCL's; what else it is, or why not, others say."""
+def _json_text(path: Path) -> str:
+    """The text of a small JSON file; of any other, nothing: what is wrong with it others say."""
     try:
-        if not path.is_file() or path.stat().st_size > _MOST_TACCL_BYTES:
-            return None
+        if not path.is_file() or path.stat().st_size > _MOST_JSON_BYTES:
+            return ""
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError):
-        return None
-    return text if is_taccl_topology(text) else None
+        return ""
+    return text if text.lstrip().startswith("{") else ""
+
+
+def _is_bench_file(text: str) -> bool:
+    """Whether every key of a JSON object names a machine with GPUs and links."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(document) and all(
+        isinstance(entry, dict) and {"gpus", "links"} <= entry.keys() for entry in document.values()
+    )

@@ -132,6 +132,8 @@ def _outcome(command: SynthesizeCommand) -> Outcome:
         root=command.root,
         time_limit_s=parse_seconds(command.time_limit),
     )
+    if request.root and not request.collective.has_root:
+        raise UsageError(f"--root {request.root}: {request.collective} has no root; leave it out")
     watch = Stopwatch()
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
