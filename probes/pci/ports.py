@@ -179,6 +179,8 @@ def _rdma_state(text: str) -> str:
 
 
 def _link_layer(text: str) -> str:
+    if text == "Unknown":  # a fabric of its own, such as Amazon's EFA
+        return ""
     if text not in _LINK_LAYERS.values():
         raise ValueError("which is no link layer")
     return text

@@ -60,6 +60,17 @@ def test_ports_of_one_device_get_their_own_interfaces(tree: SysfsTree) -> None:
     assert found == [(1, "ib0", 56.0), (2, "eth3", 40.0)]
 
 
+def test_a_fabric_that_is_neither_infiniband_nor_ethernet_has_no_link_layer(
+    tree: SysfsTree,
+) -> None:
+    folder = _nic(tree, "0000:10:00.0", ETHERNET)
+    tree.rdma("rdmap16s0", folder, rate="100 Gb/sec (4X EDR)", layer="Unknown")
+    inventory = _read(tree)
+    (port,) = inventory.ports
+    assert (port.name, port.speed_gbit_per_s, port.link_layer) == ("rdmap16s0", 100.0, "")
+    assert not [gap for gap in inventory.gaps if "link_layer" in gap.where]
+
+
 def test_roce_tells_the_interface_that_carries_the_addresses(tree: SysfsTree) -> None:
     folder = _nic(tree, "0000:12:00.0", ETHERNET)
     tree.rdma("mlx5_bond_0", folder, layer="Ethernet")
