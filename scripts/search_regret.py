@@ -17,7 +17,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from probes.shipped import shipped_machines  # noqa: E402
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
 from synthesizer.collectives import Collective  # noqa: E402
 from synthesizer.synthesize import SynthesisOptions  # noqa: E402
@@ -41,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     operation = parse_operation(given.operation)
-    topology = load_machine(MachineOptions(shipped_machines()["a100-8gpu-8nic"], nodes=2))
+    topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
     sizes = size_ladder(1 << 10, 1 << 30, 4)
     candidates = make_candidates(
         Collective(operation.value),

@@ -17,7 +17,6 @@ import typer
 from pydantic import JsonValue
 
 from tuccl import __version__, cli_probe, cli_synthesize, cli_topology
-from tuccl.atomic_file import absolute
 from tuccl.errors import ExitCode, TucclError
 
 app = typer.Typer(
@@ -91,12 +90,13 @@ def _root(
 @app.command()
 def init(
     topology: Annotated[
-        Path,
+        str | None,
         typer.Option(
-            help="NCCL topology XML (NCCL_TOPO_DUMP_FILE) or TuCCL topology JSON.",
-            readable=False,
+            metavar="MACHINE",
+            help="A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
+            "hosts, are probed.",
         ),
-    ],
+    ] = None,
     nodes: Annotated[int, typer.Option(help="Machines like it, joined by a network.")] = 1,
     network_gbps: Annotated[
         float | None, typer.Option(help="Gbit/s of every network link; the NIC's own if not given.")
@@ -121,9 +121,10 @@ def init(
 ) -> None:
     """Do everything: sketches, schedules, search, table and bundle. Run again, it continues."""
     from tuccl import commands
+    from tuccl.machine_argument import absolute_machine_argument
 
     options: dict[str, JsonValue] = {
-        "topology": str(absolute(topology)),
+        "topology": None if topology is None else absolute_machine_argument(topology),
         "nodes": nodes,
         "network_gbps": network_gbps,
         "network_latency_us": network_latency_us,
@@ -175,16 +176,21 @@ def ship(
 @app.command()
 def retune(
     topology: Annotated[
-        Path | None,
-        typer.Option(help="The machine now; the run's own file if not given.", readable=False),
+        str | None,
+        typer.Option(
+            metavar="MACHINE",
+            help="The machine now; else the run's own file is read again, or the hosts probed.",
+        ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Look at the machine again; if it changed, say how, keep the old table and tune again."""
     from tuccl import commands
+    from tuccl.machine_argument import absolute_machine_argument
 
-    raise typer.Exit(commands.retune(topology, workspace, as_json))
+    now = None if topology is None else absolute_machine_argument(topology)
+    raise typer.Exit(commands.retune(now, workspace, as_json))
 
 
 @app.command()

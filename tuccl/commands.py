@@ -11,15 +11,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from lookup_tables.table import Shape
+from probes.cluster.crew import Crew
 from probes.topology import Topology
 from tuccl import display, shipping
-from tuccl.atomic_file import absolute
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import ExitCode, UsageError, WorkspaceError
 from tuccl.explanation import Explanation
 from tuccl.explanation import explain as explain_call
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.pipeline import InitResult, initialize, read_machine, read_table
+from tuccl.probed_machine import keep, probe_again, probed_machine
+from tuccl.probing import ProbeCommand, with_crew
 from tuccl.report import KeyReport, Report, read_report
 from tuccl.retuning import compare
 from tuccl.settings import RunSettings, describe_sizes, make_settings, parse_operation
@@ -30,8 +32,15 @@ SCHEMA_VERSION = 1
 
 
 def init(options: dict[str, JsonValue], root: Path, as_json: bool) -> int:
-    """`tuccl init`: tune, or say that there is nothing to do."""
-    topology, settings = _inputs(options)
+    """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
+    if options["topology"] is not None:
+        return _init(options, root, as_json, None)
+    return with_crew(ProbeCommand(), lambda crew: _init(options, root, as_json, crew))
+
+
+def _init(options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew | None) -> int:
+    given, settings = _settings(options)
+    topology = _machine(given, None if crew is None else probed_machine(root, crew))
     result = _run(topology, settings, Workspace(root), options)
     if result.already_done:
         display.say(f"nothing to do: {root} holds this table already")
@@ -76,21 +85,32 @@ def ship(directory: Path, root: Path, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def retune(topology_file: Path | None, root: Path, as_json: bool) -> int:
-    """`tuccl retune`."""
-    workspace = Workspace(root)
+def retune(machine: str | None, root: Path, as_json: bool) -> int:
+    """`tuccl retune`; a machine that was probed is probed again."""
     old = _current(root)
     record = old.run.record()
     options = dict(record.options) if record is not None else {}
-    if topology_file is not None:
-        options["topology"] = str(absolute(topology_file))
-    topology, settings = _inputs(options)
+    if machine is not None:
+        options["topology"] = machine
+    if options.get("topology") is not None:
+        return _retune(old, options, root, as_json, None)
+    return with_crew(ProbeCommand(), lambda crew: _retune(old, options, root, as_json, crew))
+
+
+def _retune(
+    old: InitResult, options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew | None
+) -> int:
+    given, settings = _settings(options)
+    probed = None if crew is None else probe_again(crew)
+    topology = _machine(given, probed)
     change = compare(read_machine(old.run), topology)
     result = old
     if change.changes:
+        if probed is not None:
+            keep(probed, root)
         for sentence in change.changes:
             display.say(f"changed: {sentence}")
-        result = _run(topology, settings, workspace, options)
+        result = _run(topology, settings, Workspace(root), options)
         display.say(f"the old table is kept in {old.run.root}")
     else:
         display.say(f"the machine is as it was (topology {change.now}): the table stands")
@@ -130,8 +150,8 @@ def verify(file: Path, as_json: bool) -> int:
     return ExitCode.OK if verdict.proved else ExitCode.FINDING
 
 
-def _inputs(options: dict[str, JsonValue]) -> tuple[Topology, RunSettings]:
-    """Machine and settings from a command line's options, new or recorded."""
+def _settings(options: dict[str, JsonValue]) -> tuple[_Options, RunSettings]:
+    """What a command line asks for, new or recorded."""
     try:
         given = _Options.model_validate(options)
     except ValidationError as error:
@@ -149,21 +169,26 @@ def _inputs(options: dict[str, JsonValue]) -> tuple[Topology, RunSettings]:
         seed=given.seed,
         cycles=given.cycles,
     )
-    machine = MachineOptions(
-        topology_file=Path(given.topology),
+    return given, settings
+
+
+def _machine(given: _Options, probed: Topology | None) -> Topology:
+    options = MachineOptions(
+        topology=given.topology,
         nodes=given.nodes,
         network_gbit_per_s=given.network_gbps,
         network_latency_us=given.network_latency_us,
         network_layout=given.network_layout,
     )
-    return load_machine(machine), settings
+    return load_machine(options, probed)
 
 
 class _Options(BaseModel):
     """The options of `tuccl init`, as recorded for `retune`."""
 
     model_config = ConfigDict(extra="forbid")
-    topology: str
+    topology: str | None
+    """None: probed."""
     nodes: int
     network_gbps: float | None
     network_latency_us: float

@@ -1,4 +1,4 @@
-"""The machine that a command works on: a description from a file, replicated to nodes, validated.
+"""The machine that `init` tunes: a description, replicated to nodes and validated.
 
 Nothing is written here, so a file that cannot serve leaves no trace.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.read import read_topology
 from probes.replicate import Network, NetworkLayout, replicate
 from probes.topology import Topology
 from probes.validation import validate
 from tuccl.errors import UsageError
+from tuccl.machine_argument import read_machine_argument
 
 MAX_NODES = 1024
 
@@ -21,7 +21,9 @@ MAX_NODES = 1024
 class MachineOptions:
     """How a machine is described on the command line."""
 
-    topology_file: Path
+    topology: str | None
+    """As `read_machine_argument` takes it: a file, `shipped:NAME` or `FILE.json#name`. None: the
+    machine is at hand."""
     nodes: int = 1
     network_gbit_per_s: float | None = None
     """Speed of every NIC's network link; None: the NIC's own."""
@@ -30,8 +32,12 @@ class MachineOptions:
     network_layout: str = NetworkLayout.RAILS.value
 
 
-def load_machine(options: MachineOptions) -> Topology:
+def load_machine(options: MachineOptions, machine: Topology | None = None) -> Topology:
     """The machine, valid and ready to be tuned.
+
+    Args:
+        options: how it is described, and what joins several of it.
+        machine: the machine itself, where the options name none.
 
     Raises:
         UsageError: for impossible options.
@@ -46,10 +52,8 @@ def load_machine(options: MachineOptions) -> Topology:
         raise UsageError(
             f"--network-latency-us {options.network_latency_us} is not a latency: use 0 to 1000000"
         )
-    path = options.topology_file
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise UsageError(f"{path} is no regular file; write the topology to a file first")
-    machine = read_topology(path)
+    if machine is None:
+        machine = _read(options.topology or "")
     network = Network(
         bandwidth_gb_per_s=None if gbit is None else gbit / 8.0,
         latency_us=options.network_latency_us,
@@ -58,6 +62,13 @@ def load_machine(options: MachineOptions) -> Topology:
     topology = replicate(machine, options.nodes, network)
     validate(topology)
     return topology
+
+
+def _read(text: str) -> Topology:
+    path = Path(text)
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise UsageError(f"{path} is no regular file; write the topology to a file first")
+    return read_machine_argument(text)
 
 
 def _layout(name: str) -> NetworkLayout:

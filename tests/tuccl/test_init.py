@@ -289,7 +289,7 @@ def test_a_changed_option_is_another_run(a100: Path, changed: tuple[str, str]) -
         given |= {key: value for key, value in options.items() if key in given}
         topology = load_machine(
             MachineOptions(
-                a100,
+                str(a100),
                 2,
                 given["network_gbps"],  # type: ignore[arg-type]
                 given["network_latency_us"],  # type: ignore[arg-type]

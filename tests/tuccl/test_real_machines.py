@@ -31,10 +31,10 @@ def silent(stage: str, done: int, total: int) -> None:
 def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) -> None:
     if path.name in CANNOT_SERVE:
         with pytest.raises(ProbeError, match=CANNOT_SERVE[path.name]) as caught:
-            load_machine(MachineOptions(path))
+            load_machine(MachineOptions(str(path)))
         assert "\n" not in str(caught.value)
         return
-    topology = load_machine(MachineOptions(path))
+    topology = load_machine(MachineOptions(str(path)))
     workspace = Workspace(tmp_path / "workspace")
     result = initialize(topology, ONE_KEY, workspace, {}, silent)
     assert result.table.fingerprint == topology.fingerprint()

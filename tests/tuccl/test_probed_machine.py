@@ -1,0 +1,79 @@
+"""`tuccl init` and `tuccl retune` without --topology: the machine is probed once and kept."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from probes.cluster.crew import LocalCrew
+from probes.errors import InvalidTopologyError
+from probes.nvml import read_nvml
+from probes.read import read_topology
+from probes.shipped import shipped_machines
+from tests.tuccl.conftest import SMALL_RUN, Run
+from tuccl.probed_machine import keep, probe_again, probed_machine
+from tuccl.workspace import Workspace
+
+MEASURED = shipped_machines()["h200-4gpu-measured"]
+
+without_gpus = pytest.mark.skipif(
+    len(read_nvml().gpus) > 1, reason="this host has GPUs: what a host without them says is shown"
+)
+
+
+@without_gpus
+def test_a_host_without_gpus_is_one_line_and_leaves_no_trace(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    done = run_tuccl("init", *SMALL_RUN)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        "without GPUs: nothing to tune; it takes two or more"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workspace_keeps_the_machine_that_was_probed_for_it(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "tuccl-workspace"
+    keep(read_topology(MEASURED), workspace)
+    done = run_tuccl("init", *SMALL_RUN)
+    assert done.returncode == 0, done.stderr
+    assert "probed.json; `tuccl retune` looks whether it changed" in done.stderr
+    run = Workspace(workspace).current()
+    assert read_topology(run.topology) == read_topology(MEASURED)
+    again = run_tuccl("init", *SMALL_RUN)
+    assert "nothing to do" in again.stderr
+
+
+@without_gpus
+def test_retune_probes_again_and_a_machine_that_cannot_be_tuned_changes_nothing(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "tuccl-workspace"
+    keep(read_topology(MEASURED), workspace)
+    assert run_tuccl("init", *SMALL_RUN).returncode == 0
+    before = Workspace(workspace).current().root
+    done = run_tuccl("retune")
+    assert done.returncode == 2
+    assert "without GPUs" in done.stderr
+    assert Workspace(workspace).current().root == before
+    assert read_topology(workspace / "probed.json") == read_topology(MEASURED)
+
+
+def test_the_kept_machine_is_read_before_anything_is_probed(tmp_path: Path) -> None:
+    crew = LocalCrew()
+    crew.close()
+    shutil.copy(MEASURED, tmp_path / "probed.json")
+    assert probed_machine(tmp_path, crew) == read_topology(MEASURED)
+
+
+@without_gpus
+def test_a_probe_without_gpus_is_refused() -> None:
+    crew = LocalCrew()
+    try:
+        with pytest.raises(InvalidTopologyError, match="nothing to tune"):
+            probe_again(crew)
+    finally:
+        crew.close()
