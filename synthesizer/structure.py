@@ -29,10 +29,11 @@ MAX_MOVES = 1 << 23
 
 def algorithm_defects(algorithm: Algorithm) -> list[Defect]:
     """Defects of the header, of ranks, threadblocks and dependences."""
-    return [*_header_defects(algorithm), *_program_defects(algorithm)]
+    return [*header_defects(algorithm), *_program_defects(algorithm)]
 
 
-def _header_defects(algorithm: Algorithm) -> Iterator[Defect]:
+def header_defects(algorithm: Algorithm) -> Iterator[Defect]:
+    """Defects of what is said about the whole schedule."""
     chunks, ranks = algorithm.chunks_per_loop, algorithm.ranks
     if not ranks:
         yield _structure("the schedule has no ranks")

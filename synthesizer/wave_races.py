@@ -1,0 +1,137 @@
+"""Whether the order within each rank alone leaves no data race, on columns.
+
+Two accesses of a chunk, one of them a write, must be ordered by threadblocks' own order and by
+dependences. As in `synthesizer.races` (whose clocks that travel with messages know more, and which
+names the races) it is enough to look at each access and the write before it, and at each write and
+the reads since the write before: with these ordered, all others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesizer.algorithm import StepType
+from synthesizer.step_table import Ints, StepTable, starts
+from synthesizer.table_structure import Places
+from synthesizer.waves import Waves, ranges
+
+_CLOCK_ENTRIES = 1 << 27
+"""Entries of saved clocks that are held at once; more ranks than fit come one after another."""
+
+
+def ordered_within_ranks(table: StepTable, waves: Waves, places: Iterable[Places]) -> bool:
+    """Whether every two conflicting accesses of every way to lay out the buffers are ordered."""
+    when = np.empty(table.steps, dtype=np.int64)
+    when[waves.order] = np.arange(table.steps)
+    pairs = np.concatenate([_conflicts(table, when, one) for one in places], axis=1)
+    pairs = pairs[:, table.block[pairs[0]] != table.block[pairs[1]]]
+    # One more order by number: pairs of the same later step side by side, in the steps' order.
+    pairs = pairs[:, np.argsort(when[pairs[1]], kind="stable")]
+    return all(
+        _clocks_order(table, waves, pairs, ranks) for ranks in _batches(table, waves.waits_for)
+    )
+
+
+def units(table: StepTable, chosen: Ints) -> tuple[Ints, Ints]:
+    """Single chunks of the chosen steps: the step of each, and its place in the step."""
+    counts = table.count[chosen]
+    return np.repeat(chosen, counts), ranges(np.zeros(len(chosen), dtype=np.int64), counts)
+
+
+def _conflicts(table: StepTable, when: Ints, places: Places) -> Ints:
+    """Pairs of steps (earlier, later) whose order has to be shown."""
+    source = places.addresses(table.rank, table.src_buffer, table.src_offset)
+    target = places.addresses(table.rank, table.dst_buffer, table.dst_offset)
+    # A copy onto itself, the in-place form of a copy, changes nothing for those who read.
+    onto_itself = table.is_one_of(frozenset({StepType.COPY})) & (source == target)
+    reader, place = units(table, np.flatnonzero(table.reads))
+    writer, position = units(table, np.flatnonzero(table.writes & ~onto_itself))
+    node = np.concatenate((reader, writer))
+    address = np.concatenate((source[reader] + place, target[writer] + position))
+    writes = np.arange(len(node)) >= len(reader)
+    by_place = np.lexsort((writes, when[node], address))
+    node, address, writes = node[by_place], address[by_place], writes[by_place]
+    index = np.arange(len(node))
+    new = np.ones(len(node), dtype=bool)
+    new[1:] = address[1:] != address[:-1]
+    group = np.maximum.accumulate(np.where(new, index, 0))
+    last_write = np.full(len(node), -1)
+    last_write[1:] = np.maximum.accumulate(np.where(writes, index, -1))[:-1]
+    after_write = last_write >= group
+    # Seen from the end, the same gives the next write after each read.
+    nearest = np.minimum.accumulate(np.where(writes, index, len(node))[::-1])[::-1]
+    next_write = nearest[~writes & (nearest < len(node))]
+    before_write = index[~writes & (nearest < len(node))]
+    same = address[before_write] == address[next_write]
+    earlier = np.concatenate((last_write[after_write], before_write[same]))
+    later = np.concatenate((index[after_write], next_write[same]))
+    return np.stack((node[earlier], node[later]))
+
+
+def _batches(table: StepTable, waits_for: Ints) -> list[tuple[int, int]]:
+    """Ranges of ranks whose saved clocks fit in memory together."""
+    ranks = len(table.first_block) - 1
+    awaited = np.unique(waits_for[waits_for >= 0])
+    rows = np.bincount(table.rank[awaited], minlength=ranks)
+    entries = rows * int(np.diff(table.first_block).max(initial=1))
+    batches, start, held = [], 0, 0
+    for rank, size in enumerate(entries.tolist()):
+        if held and held + size > _CLOCK_ENTRIES:
+            batches.append((start, rank))
+            start, held = rank, 0
+        held += size
+    return [*batches, (start, ranks)]
+
+
+@dataclass(slots=True)
+class _Clocks:
+    """How many steps of each threadblock of the rank are over: vector clocks within the ranks."""
+
+    now: NDArray[np.int32]
+    """After the last step of every threadblock."""
+    saved: NDArray[np.int32]
+    """After every step that another one waits for."""
+
+
+def _clocks_order(table: StepTable, waves: Waves, pairs: Ints, ranks: tuple[int, int]) -> bool:
+    """Whether clocks show the order of all pairs on a range of ranks."""
+    rank = table.rank[waves.order]
+    mine = (rank >= ranks[0]) & (rank < ranks[1])
+    order = waves.order[mine]
+    first = starts(mine.astype(np.int64))[waves.first]
+    rank = table.rank[pairs[1]]
+    earlier, later = pairs[:, (rank >= ranks[0]) & (rank < ranks[1])]
+    row = np.empty(table.steps, dtype=np.int64)
+    row[order] = np.arange(len(order))
+    first_pair = np.searchsorted(row[later], first)
+    first_block = int(table.first_block[ranks[0]])
+    column = table.block - table.first_block[table.rank]
+    awaited = np.unique(waves.waits_for[order])
+    awaited = awaited[awaited >= 0]
+    slot = np.full(table.steps + 1, -1)
+    slot[awaited] = np.arange(len(awaited))
+    width = int(np.diff(table.first_block).max(initial=1))
+    blocks = int(table.first_block[ranks[1]]) - first_block
+    clocks = _Clocks(
+        np.zeros((blocks, width), dtype=np.int32), np.zeros((len(awaited), width), dtype=np.int32)
+    )
+    for wave in range(len(first) - 1):
+        nodes = order[first[wave] : first[wave + 1]]
+        block = table.block[nodes] - first_block
+        clock = clocks.now[block]
+        before = slot[waves.waits_for[nodes]]
+        waits = np.flatnonzero(before >= 0)
+        clock[waits] = np.maximum(clock[waits], clocks.saved[before[waits]])
+        checked = slice(first_pair[wave], first_pair[wave + 1])
+        seen = clock[row[later[checked]] - first[wave], column[earlier[checked]]]
+        if (seen <= table.position[earlier[checked]]).any():
+            return False
+        clock[np.arange(len(nodes)), column[nodes]] = table.position[nodes] + 1
+        clocks.now[block] = clock
+        keep = np.flatnonzero(slot[nodes] >= 0)
+        clocks.saved[slot[nodes[keep]]] = clock[keep]
+    return True
