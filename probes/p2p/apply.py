@@ -3,7 +3,8 @@
 - A direct link between two GPUs does what their copy engines reached, and its latency is the one
   way of a flag.
 - A GPU's link to its NVSwitch does what its best pair reached, since every pair is held to it; half
-  of a flag's way is the latency of each. A pair that stays far behind gets a `PairLimit`.
+  of a flag's way is the latency of each. A pair that stays far behind, or that is told to be
+  slower than it looks, gets a `PairLimit`.
 - A GPU's link into the PCIe tree does what it reached to and from host memory, or to a neighbour.
 - A PCIe pair that stays far behind its links gets a `PairLimit`; where one exceeds them, those
   links whose figure was an assumption are raised.
@@ -79,7 +80,14 @@ def apply_p2p(topology: Topology, report: P2pReport) -> AppliedP2p:
     changed = _raised(as_seen, measured, changed)
     links = tuple(changed.get(link, link) for link in topology.links)
     topology = replace(topology, links=links)
-    topology = replace(topology, limits=_limits(topology, measured))
+    slow = {
+        (pair.src, pair.dst)
+        for pair in pairs
+        if pair.disagreement
+        and pair.copy_engine
+        and pair.copy_engine.median < pair.promised_gb_per_s
+    }
+    topology = replace(topology, limits=_limits(topology, measured, slow))
     told += uplink_words
     notes = (*topology.notes, *told, *notes, *not_measured(report, places), *report.notes)
     return AppliedP2p(replace(topology, notes=notes), tuple(told), pairs)
@@ -260,14 +268,20 @@ def _raised(
     return raised
 
 
-def _limits(topology: Topology, measured: Mapping[_Pair, Figure]) -> tuple[PairLimit, ...]:
-    """Of pairs that stay far behind the links they now have; other devices' limits are kept."""
+def _limits(
+    topology: Topology, measured: Mapping[_Pair, Figure], told_slow: set[_Pair]
+) -> tuple[PairLimit, ...]:
+    """Of pairs that stay behind the links they now have; other devices' limits are kept.
+
+    Far behind where look and measurement agree, beyond noise where a pair is told to be slow.
+    """
     limits = [limit for limit in topology.limits if (limit.src, limit.dst) not in measured]
     bare = replace(topology, limits=())
     for (src, dst), figure in measured.items():
         path = local_path(bare, src, dst)
         if path is None or len(path.links) == 1:
             continue
-        if figure.median < PCIE_LEAST * path.bandwidth_gb_per_s:
+        least = 1 - _ALIKE if (src, dst) in told_slow else PCIE_LEAST
+        if figure.median < least * path.bandwidth_gb_per_s:
             limits.append(PairLimit(src, dst, figure.median, figure.spread))
     return tuple(limits)

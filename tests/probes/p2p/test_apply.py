@@ -32,6 +32,7 @@ from tests.probes.p2p.reports import (
 
 GOLDEN = Path(__file__).with_name("golden") / "h200-4gpu.json"
 H200 = [f"0000:00:0{i}.0" for i in (6, 7, 8, 9)]
+NAMES = [f"n0/gpu{i}" for i in range(4)]
 BUSES = [bus_id(i) for i in range(8)]
 
 
@@ -121,6 +122,18 @@ def test_one_slow_pair_behind_an_nvswitch_is_limited_alone() -> None:
     assert len(found.disagreements) == 1
     fast = {link.bandwidth_gb_per_s for link in found.topology.links if link.lanes == 18}
     assert fast == {386.0}
+
+
+def test_a_pair_that_is_told_to_be_slow_has_its_own_figure() -> None:
+    figures = h200_figures()
+    figures["copy_engine", (0, 3)] = 300.0  # below 75 % of 450, above 60 % of 386
+    figures["copy_engine", (1, 2)] = 350.0  # within what such links do
+    found = applied(shipped("h200-4gpu"), H200, figures)
+    assert [words.split(":")[0] for words in found.disagreements] == ["n0/gpu0 -> n0/gpu3"]
+    paths = {pair: local_path(found.topology, *pair) for pair in itertools.permutations(NAMES, 2)}
+    speeds = {pair: path.bandwidth_gb_per_s for pair, path in paths.items() if path is not None}
+    assert speeds.pop(("n0/gpu0", "n0/gpu3")) == 300.0
+    assert set(speeds.values()) == {386.0}
 
 
 def test_an_uplink_at_a_quarter_is_told_and_taken() -> None:
