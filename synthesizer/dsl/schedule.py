@@ -205,8 +205,13 @@ class Schedule:
         return self._written(target, other, own)
 
     def _written(self, target: Chunk, *read: Reference) -> Reference:
+        try:
+            versions = self._writers.record(reference.versions for reference in read)
+        except ProgramError:
+            self._traced.statements.pop()
+            raise
         self._instances.append(self._current_instances)
-        return Reference(self, target, self._writers.record(r.versions for r in read))
+        return Reference(self, target, versions)
 
     def _require_readable(self, reference: Reference) -> None:
         if reference.schedule is not self:

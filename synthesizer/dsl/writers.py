@@ -12,8 +12,9 @@ other. A copy of a chunk onto itself, which only exists in place, writes nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import compress
 
 from synthesizer.algorithm import Buffer
 from synthesizer.collectives import Collective
@@ -45,15 +46,16 @@ class _View:
 
     def writer_of(self, program: Program, unit: Chunk) -> int | None:
         """The statement that wrote a single chunk, None where nobody did."""
-        place = self._place(program, unit)
+        place = self.place(program, unit)
         found = self.writer.get(place)
         return _CALLER if found is None and self._is_input(program, place) else found
 
     def write(self, program: Program, units: Iterable[Chunk], statement: int) -> None:
         for unit in units:
-            self.writer[self._place(program, unit)] = statement
+            self.writer[self.place(program, unit)] = statement
 
-    def _place(self, program: Program, unit: Chunk) -> Chunk:
+    def place(self, program: Program, unit: Chunk) -> Chunk:
+        """Where a single chunk lies."""
         return program.location(unit) if self.in_place else unit
 
     def _is_input(self, program: Program, place: Chunk) -> bool:
@@ -76,11 +78,15 @@ class Writers:
         self._parents: list[frozenset[int]] = []
 
     def versions(self, chunk: Chunk) -> Versions:
-        """Versions of chunks as they stand.
+        """Versions of chunks as they stand; an input chunk is always what the caller filled in.
 
         Raises:
-            ProgramError: Nothing has been written there.
+            ProgramError: Nothing has been written there, or an input was overwritten in place.
         """
+        if chunk.buffer is Buffer.INPUT:
+            callers = ((_CALLER,) * chunk.count,) * len(self._views)
+            self.require_current(chunk, callers)
+            return callers
         found = []
         for view in self._views:
             writers = [view.writer_of(self._program, unit) for unit in chunk.units()]
@@ -114,46 +120,59 @@ class Writers:
         """Takes the program's last statement into account; gives the versions it wrote.
 
         Raises:
-            ProgramError: It writes where another one wrote that it does not follow from.
+            ProgramError: It writes where another one wrote that it does not follow from, or chunks
+                are moved onto each other. Nothing has changed then.
         """
         index = len(self._parents)
         statement = self._program.statements[index]
         source, *_ = reads = tuple(reads)
         parents = {writer for versions in reads for view in versions for writer in view}
-        self._parents.append(frozenset(parents - {_CALLER}))
-        written: list[tuple[int, ...]] = []
-        for position, view in enumerate(self._views):
-            if view.in_place and self._program.is_self_copy(statement):
-                written.append(source[position])
-                continue
-            self._require_order(view, statement, index)
+        parents.discard(_CALLER)
+        writing = [
+            not (view.in_place and self._program.is_self_copy(statement)) for view in self._views
+        ]
+        for view in compress(self._views, writing):
+            self._require_apart(view, statement)
+            self._require_order(view, statement, index, parents)
+        self._parents.append(frozenset(parents))
+        for view in compress(self._views, writing):
             view.write(self._program, statement.dst.units(), index)
-            written.append((index,) * statement.dst.count)
-        return tuple(written)
+        written = (index,) * statement.dst.count
+        return tuple(written if writes else source[i] for i, writes in enumerate(writing))
 
-    def _require_order(self, view: _View, statement: Statement, index: int) -> None:
+    def _require_apart(self, view: _View, statement: Statement) -> None:
+        src = [view.place(self._program, unit) for unit in statement.src.units()]
+        dst = [view.place(self._program, unit) for unit in statement.dst.units()]
+        if src != dst and not set(src).isdisjoint(dst):
+            raise ProgramError(
+                f"{self._program.collective}: {describe(statement.src)} and"
+                f" {describe(statement.dst)} overlap; move them by way of other scratch chunks"
+            )
+
+    def _require_order(
+        self, view: _View, statement: Statement, index: int, parents: set[int]
+    ) -> None:
         for unit in statement.dst.units():
             before = view.writer_of(self._program, unit)
-            if before not in {None, _CALLER} and before not in self._ancestors(index, before):
+            if before is not None and before != _CALLER and not self._follows(parents, before):
                 raise ProgramError(
                     f"{self._program.collective}: {self._name(before)} and {self._name(index)} both"
                     f" write {describe(unit)}, and nothing orders them; give the second a place of"
                     " its own, or make it from what the first wrote"
                 )
 
-    def _ancestors(self, index: int, oldest: int | None) -> Iterator[int]:
-        """Statements that `index` follows from, not looking before `oldest`."""
-        seen: set[int] = set()
-        waiting = [index]
-        while waiting:
-            for parent in self._parents[waiting.pop()]:
-                if parent not in seen and parent >= (oldest or 0):
-                    seen.add(parent)
-                    waiting.append(parent)
-                    yield parent
+    def _follows(self, parents: set[int], before: int) -> bool:
+        """Whether something made from these statements is made from statement `before`."""
+        seen = {parent for parent in parents if parent >= before}
+        waiting = sorted(seen)
+        while waiting and before not in seen:
+            further = {p for p in self._parents[waiting.pop()] if p >= before} - seen
+            seen |= further
+            waiting += sorted(further)
+        return before in seen
 
-    def _name(self, index: int | None) -> str:
-        statement = self._program.statements[index or 0]
+    def _name(self, index: int) -> str:
+        statement = self._program.statements[index]
         if statement.operand is None:
             return f"the copy of {describe(statement.src)} to {describe(statement.dst)}"
         return f"the reduction of {describe(statement.src)} into {describe(statement.dst)}"
