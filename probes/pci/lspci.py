@@ -79,7 +79,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
         source: what to call it in an error, usually the path.
 
     Raises:
-        MachineFileError: no output of lspci, the tree form (-t), or the same function twice.
+        MachineFileError: no output of lspci, its form -t or -m, or the same function twice.
     """
     entries = _entries(text, source)
     verbose = any(entry.verbose for entry in entries)
@@ -114,6 +114,8 @@ def _entries(text: str, source: str) -> list[_Entry]:
     for number, line in enumerate(text.splitlines(), start=1):
         header = HEADER.fullmatch(line.rstrip())
         if header is not None:
+            if header[5].startswith('"'):
+                raise _other_form("the form of lspci -m", source, number)
             address = _address(header)
             if address in seen:
                 raise MachineFileError(
@@ -123,10 +125,7 @@ def _entries(text: str, source: str) -> list[_Entry]:
             seen.add(address)
             entries.append(_Entry(address, header[5][:_MAX_LETTERS]))
         elif TREE_LINE.match(line):
-            raise MachineFileError(
-                f"{source}:{number}: this is the tree of lspci -t, which tells neither links nor "
-                f"NUMA nodes; give the output of {COMMAND}"
-            )
+            raise _other_form("the tree of lspci -t", source, number)
         elif entries and line[:1] in ("\t", " "):
             _read_detail(entries[-1], line)
         if len(entries) > _MAX_FUNCTIONS:
@@ -136,6 +135,13 @@ def _entries(text: str, source: str) -> list[_Entry]:
             f"{source}: no line of it describes a PCI function; give the output of {COMMAND}"
         )
     return entries
+
+
+def _other_form(what: str, source: str, number: int) -> MachineFileError:
+    return MachineFileError(
+        f"{source}:{number}: this is {what}, which tells neither links nor NUMA nodes; give the "
+        f"output of {COMMAND}"
+    )
 
 
 def _address(header: re.Match[str]) -> str:

@@ -162,6 +162,8 @@ def test_a_listing_by_a_user_without_rights_says_what_was_hidden() -> None:
 def test_the_tree_form_is_refused_with_the_command_to_run() -> None:
     with pytest.raises(MachineFileError, match=r"mail:2: this is the tree of lspci -t.*-vvv -nn"):
         parse_lspci("$ lspci -tv\n-+-[0000:00]-+-00.0  Intel\n", "mail")
+    with pytest.raises(MachineFileError, match=r"mail:1: this is the form of lspci -m,.*-vvv -nn"):
+        parse_lspci('3b:00.0 "3D controller" "NVIDIA Corporation" "GH100" -ra1 "" ""\n', "mail")
 
 
 @pytest.mark.parametrize("text", ["", "hello\n", "GPU0 X\n"])
