@@ -96,6 +96,7 @@ def _nets(
 ) -> tuple[dict[str, tuple[NetRecord, ...]], tuple[NetRecord, ...]]:
     """Ports by address of their function, numbered in the order of their names, and the rest."""
     ports = _used_ports(inventory, notes)
+    _note_virtual(inventory, ports, notes)
     nets: dict[str, tuple[NetRecord, ...]] = {}
     unplaced: list[NetRecord] = []
     ordered = sorted(ports, key=lambda port: (natural_key(port.name), port.rdma_port))
@@ -158,6 +159,21 @@ def _used_ports(inventory: PciInventory, notes: list[str]) -> list[NicPort]:
             f"{shortened(plain)}."
         )
     return rdma or active
+
+
+def _note_virtual(inventory: PciInventory, ports: list[NicPort], notes: list[str]) -> None:
+    functions = inventory.by_address
+    virtual = [
+        port.name
+        for port in ports
+        if port.function in functions and functions[port.function].is_virtual
+    ]
+    if virtual:
+        notes.append(
+            "Virtual functions (SR-IOV) count as NICs, as in NCCL, though each shares the wire of "
+            f"its card: {shortened(virtual)}; if jobs do not use them, switch them off and probe "
+            "again."
+        )
 
 
 def _label(port: NicPort) -> str:

@@ -58,6 +58,8 @@ class PciFunction:
     bars: tuple[BarRange, ...] = ()
     label: str = ""
     """What a text source calls it; empty for sysfs."""
+    is_virtual: bool = False
+    """A virtual function (SR-IOV) of a card whose physical function this host shows, too."""
 
     @property
     def is_bridge(self) -> bool:

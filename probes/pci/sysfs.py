@@ -179,6 +179,7 @@ def _function(
         numa_node=reader.value(f"{folder}/numa_node", number_or_none),
         link=_lesser(own, stated.get(place.parent or "", _Stated())),
         bars=_ranges(reader, f"{folder}/resource"),
+        is_virtual=reader.is_there(f"{folder}/physfn"),
     )
     base_class = (function.class_code or 0) >> 16
     if base_class == _NETWORK and function.link is not None:

@@ -64,6 +64,14 @@ class ValueReader:
         except TreeError:
             return ""
 
+    def is_there(self, path: str) -> bool:
+        """Whether a file, folder or link that leads somewhere is there."""
+        try:
+            self.tree.resolve(path)
+        except TreeError:
+            return False
+        return True
+
     def value(
         self, path: str, parse: Callable[[str], Value], *, needed: bool = False
     ) -> Value | None:

@@ -392,6 +392,25 @@ def test_functions_of_one_rdma_nic_share_its_link(bridge: str, second: str, shar
     assert [nic.bus_id for nic in apart.nics] == ["0000:01:00.0", second]
 
 
+def test_virtual_functions_beside_their_card_are_named(tmp_path: Path) -> None:
+    tree = SysfsTree(tmp_path)
+    way = ["pci0000:00", "0000:00:01.0"]
+    tree.device(way)
+    card, virtual = (
+        tree.device([*way, f"0000:01:00.{n}"], pci_class=ETHERNET, ids=("0x15b3", "0x101e"))
+        for n in (0, 2)
+    )
+    tree.rdma("mlx5_0", card)
+    tree.rdma("mlx5_1", virtual)
+    words = "Virtual functions (SR-IOV) count as NICs"
+    topology = host_topology(_inventory(tree), "x")
+    assert not [note for note in topology.notes if note.startswith(words)]
+    tree.link(f"{virtual}/physfn", card)
+    topology = host_topology(_inventory(tree), "x")
+    assert [nic.os_name for nic in topology.nics] == ["mlx5_0", "mlx5_1"]
+    assert "shares the wire of its card: 'mlx5_1'; if jobs" in _note(topology, words)
+
+
 def test_a_host_without_ports_has_nics_of_unknown_speed_by_class() -> None:
     nic = _function("0000:01:00.0", 0x020000, 0x15B3, link=PcieLink(16.0, 16))
     topology = host_topology(PciInventory("x", (nic,)), "x")
