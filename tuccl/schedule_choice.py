@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
-from synthesizer.errors import DefectError, InfeasibleError, ProgramError, SolverError
+from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
 from synthesizer.experts import expert_algorithms
 from synthesizer.simulator import ExecutionModel, simulate_us
 from synthesizer.synthesize import SynthesisOptions, SynthesisResult, synthesize
@@ -55,7 +55,7 @@ class Choice:
     best: Tried
     """Verified."""
     tried: tuple[Tried, ...]
-    """By time; the best is the first."""
+    """By time; the best is the first. Slower ones of the experts are not verified."""
     notes: tuple[str, ...]
     """What could not be tried, and why."""
     seconds: dict[str, float]
@@ -93,41 +93,60 @@ def choose_schedule(
     Raises:
         InfeasibleError: There is no schedule on any sketch.
         SolverError: No solver works, and no expert algorithm fits.
-        DefectError: The winner fails its proof: a defect of the synthesizer.
+        DefectError: Every schedule fails its proof: a defect of the synthesizer.
     """
-    watch = Stopwatch()
-    tried: list[Tried] = []
-    notes: list[str] = []
-    failures: list[Exception] = []
+    search = _Search(request)
     ends = time.perf_counter() + request.time_limit_s
     for done, sketch in enumerate(sketches):
         progress(done)
-        if tried and time.perf_counter() > ends:
+        if search.tried and time.perf_counter() > ends:
             names = ", ".join(sketch.name for sketch in sketches[done:])
-            notes.append(f"sketches not tried, because the time limit was over: {names}")
+            search.notes.append(f"sketches not tried, because the time limit was over: {names}")
             break
-        share = request.time_limit_s / len(sketches)
+        search.try_sketch(sketch, request.time_limit_s / len(sketches))
+    return search.choice()
+
+
+@dataclass
+class _Search:
+    """What was found so far."""
+
+    request: Request
+    tried: list[Tried] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failures: list[SynthesisError] = field(default_factory=list)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def try_sketch(self, sketch: Sketch, limit_s: float) -> None:
+        """Adds the schedules of one sketch; what fails is noted."""
         for attempt in (
-            _synthesized(request, sketch, share, watch),
-            _experts(request, sketch, watch),
+            _synthesized(self.request, sketch, limit_s, self.watch),
+            _experts(self.request, sketch, self.watch),
         ):
             try:
-                tried += attempt
-            except (InfeasibleError, SolverError, ProgramError) as error:
-                failures.append(error)
-                notes.append(f"{error}")
-    if not tried:
-        raise (
-            failures[0]
-            if failures
-            else InfeasibleError(
-                f"{request.collective}: {request.size_bytes} bytes are less than one for each "
-                f"chunk of any schedule; ask for a larger size"
-            )
-        )
-    tried.sort(key=lambda one: one.time_us)
-    _prove(tried[0].algorithm, watch)
-    return Choice(tried[0], tuple(tried), tuple(dict.fromkeys(notes)), dict(watch.seconds))
+                self.tried += attempt
+            except SynthesisError as error:
+                self.failures.append(error)
+                self.notes.append(str(error))
+
+    def choice(self) -> Choice:
+        """The fastest that is proved."""
+        self.tried.sort(key=lambda one: one.time_us)
+        while self.tried and (defect := _defect(self.tried[0], self.watch)):
+            self.failures.append(DefectError(defect))
+            self.notes.append(defect)
+            del self.tried[0]
+        if not self.tried:
+            raise self.failures[0] if self.failures else _too_small(self.request)
+        notes = tuple(dict.fromkeys(self.notes))
+        return Choice(self.tried[0], tuple(self.tried), notes, dict(self.watch.seconds))
+
+
+def _too_small(request: Request) -> InfeasibleError:
+    return InfeasibleError(
+        f"{request.collective}: {request.size_bytes} bytes are less than one for each chunk of any "
+        f"schedule; ask for a larger size"
+    )
 
 
 def _synthesized(
@@ -167,8 +186,13 @@ def _timed(
         yield Tried(algorithm, sketch, time_us, synthesis)
 
 
-def _prove(algorithm: Algorithm, watch: Stopwatch) -> None:
+def _defect(tried: Tried, watch: Stopwatch) -> str | None:
+    """Why a schedule is wrong; what `synthesize` gives back it has proved already."""
+    if tried.synthesis is not None:
+        return None
     with watch.stage("verifying"):
-        verdict = verify(algorithm)
-    if not verdict.proved:
-        raise DefectError(f"{algorithm.name}: {verdict.describe()}; please report it")
+        verdict = verify(tried.algorithm)
+    if verdict.proved:
+        return None
+    name = f"{tried.algorithm.name} on sketch {tried.sketch.name}"
+    return f"left out: {name} is wrong, {verdict.describe()}; please report it"

@@ -25,7 +25,7 @@ def taccl_cluster(node: TacclNode, nodes: int) -> Topology:
     """
     if nodes > 1 and not node.nics:
         raise TacclFileError(
-            f"TACCL topology {node.name}: {nodes} nodes and no network; add nics_per_node, "
+            f"TACCL topology {node.name!a:.60}: {nodes} nodes and no network; add nics_per_node, "
             f"remote_alpha and remote_beta to its file"
         )
     devices: list[Device] = []

@@ -140,10 +140,9 @@ def _link_betas(record: _Topology, source: str) -> _Betas:
         )
     if betas[0] > betas[1]:
         raise TacclFileError(f"{source}: node_betas_list: must rise; list the fast links first")
-    classes = ((_NDV2_DOUBLE, betas[0]), (_NDV2_SINGLE, betas[1]))
-    return {
-        pair: (1, beta) for pairs, beta in classes for a, b in pairs for pair in ((a, b), (b, a))
-    }
+    # A double link's beta is that of both together.
+    classes = ((_NDV2_DOUBLE, (2, 2 * betas[0])), (_NDV2_SINGLE, (1, betas[1])))
+    return {pair: each for pairs, each in classes for a, b in pairs for pair in ((a, b), (b, a))}
 
 
 def _matrix_betas(record: _Topology, links: list[list[int]], source: str) -> _Betas:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from probes.errors import ProbeError
 from sketches.errors import TacclFileError
 from sketches.sketch import EdgeKind, PruningStage, Sketch
 from sketches.sketch_json import sketch_from_json, sketch_to_json
@@ -20,7 +24,7 @@ from synthesizer.synthesize import SynthesisOptions, synthesize
 from synthesizer.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import cluster
-from tests.sketches.taccl.files import ALONE, LINKED, RELAYED, SWITCHED, relaying, text
+from tests.sketches.taccl.files import ALONE, LINKED, RELAYED, SWITCHED, Fields, relaying, text
 
 TOPOLOGIES = SHARED_DATA / "taccl" / "topo"
 SKETCHES = SHARED_DATA / "taccl" / "sketch"
@@ -175,6 +179,40 @@ def test_more_connections_than_fit_are_refused() -> None:
     sketch = text(RELAYED, **relaying(internode_conn="fully-connected"), nnodes=32)
     with pytest.raises(TacclFileError, match="253,952 connections between nodes"):
         made(node, sketch)
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.text(max_size=3)
+ANYTHING = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("01234x"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    data=st.data(),
+    topology=st.sampled_from([SWITCHED, LINKED | NETWORKED]),
+    sketch=st.sampled_from([RELAYED, ALONE]),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_a_field_holds_there_is_a_sketch_or_an_error_by_name(
+    data: st.DataObject, topology: Fields, sketch: Fields
+) -> None:
+    topology, sketch = json.loads(json.dumps([topology, sketch]))
+    for fields in (topology, sketch):
+        if data.draw(st.booleans()):
+            inside = fields.get("internode_sketch", fields)
+            place = inside if data.draw(st.booleans()) else fields
+            place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ANYTHING)
+    message, found = "", None
+    try:
+        found = made(json.dumps(topology), json.dumps(sketch))
+    except (TacclFileError, ProbeError) as error:
+        message = str(error)
+    assert "\n" not in message
+    assert found is None or sketch_from_json(sketch_to_json(found)) == found
 
 
 @requires_shared_data

@@ -47,6 +47,7 @@ def test_two_betas_on_eight_gpus_are_the_nvlinks_of_an_ndv2() -> None:
     for gpu in range(8):
         mine = sorted(round(link.gb_per_s, 1) for link in node.links if link.src == gpu)
         assert mine == [26.2, 26.2, 52.4, 52.4]
+        assert sum(link.lanes for link in node.links if link.src == gpu) == 6
 
 
 def test_scaled_times_are_scaled_back_and_the_file_may_overrule_it() -> None:
