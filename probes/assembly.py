@@ -25,6 +25,7 @@ from probes.nccl_xml_gpu_links import (
 from probes.nccl_xml_nics import shortened
 from probes.nccl_xml_pcie import Slot, place_slots
 from probes.nccl_xml_records import CpuRecord, PciRecord
+from probes.printable import printable
 from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.validation import check_structure
 
@@ -70,7 +71,7 @@ def assemble(
     links = [*fast, *_pcie_links(slots, devices, notes), *_cpu_links(slots, devices)]
     order = {kind: place for place, kind in enumerate(DeviceKind)}
     topology = Topology(
-        name=_printable(name),
+        name=printable(name),
         devices=tuple(
             sorted([*devices, *switches], key=lambda d: (d.node, order[d.kind], d.index))
         ),
@@ -155,15 +156,11 @@ def _device(slot: Slot, index: int) -> Device:
         node=slot.host,
         index=index,
         model=model,
-        bus_id=_printable(slot.pci.bus_id) if slot.pci is not None else "",
+        bus_id=printable(slot.pci.bus_id) if slot.pci is not None else "",
         compute_capability=capability,
         line_rate_gb_per_s=slot.line_rate_gb_per_s,
-        os_name=_printable(slot.net.name) if slot.net is not None else "",
+        os_name=printable(slot.net.name) if slot.net is not None else "",
     )
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:256])
 
 
 def _in_rank_order(

@@ -26,6 +26,7 @@ from probes.pci.inventory import Gap, NicPort, PciInventory
 from probes.pci.records import gap_notes, host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, FileTree
+from probes.printable import printable
 from probes.topology import Topology
 
 Progress = Callable[[str], None]
@@ -107,8 +108,7 @@ def describe_host(inventory: PciInventory, facts: NvmlFacts, hostname: str) -> T
             replace(device, memory_bytes=memory.get(device.bus_id, 0))
             for device in topology.devices
         ),
-        # Words of a driver or of the environment may hold what a file of notes cannot.
-        notes=tuple(map(_printable, topology.notes)),
+        notes=_printable_notes(topology),
         hosts=(hostname,),
     )
 
@@ -122,7 +122,7 @@ def measure_gpus(topology: Topology, timeout_s: float, on_progress: Progress) ->
     except ProbeError as error:
         note = f"GPUs were not measured, their links have data sheet figures: {error}."
         measured = replace(topology, notes=(*topology.notes, note))
-    return replace(measured, notes=tuple(map(_printable, measured.notes)))
+    return replace(measured, notes=_printable_notes(measured))
 
 
 def read_inventory(tree: FileTree, options: HostProbeOptions) -> PciInventory:
@@ -193,7 +193,7 @@ def _identity(tree: FileTree, hostname: str, *, live: bool) -> HostIdentity:
         boot_id = tree.read("proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
     except TreeError:
         boot_id = ""
-    return HostIdentity(_printable(hostname) or "host", _printable(boot_id), namespace)
+    return HostIdentity(printable(hostname) or "host", printable(boot_id), namespace)
 
 
 def _missing_tools(ports: Sequence[NetworkPort]) -> tuple[str, ...]:
@@ -202,6 +202,6 @@ def _missing_tools(ports: Sequence[NetworkPort]) -> tuple[str, ...]:
     return tuple(map(str, missing_tools((*MEASURING, *rdma)))) if ports else ()
 
 
-def _printable(text: str) -> str:
-    """Fit for a topology's JSON, which refuses control characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MAX_NOTE])
+def _printable_notes(topology: Topology) -> tuple[str, ...]:
+    """Words of a driver or of the environment may hold what a topology's JSON refuses."""
+    return tuple(printable(note, _MAX_NOTE) for note in topology.notes)

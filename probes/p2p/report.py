@@ -25,12 +25,14 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from probes.p2p.errors import P2pFailedError, P2pReportError
+from probes.printable import printable
 
 SCHEMA_VERSION = 1
 _MAX_GB_PER_S = 20_000.0
 """Ten times NVLink of the fastest GPU to come (Rubin: 1,800 GB/s per direction)."""
 _MAX_US = 1e7
 _MAX_GPUS = 64
+_MAX_WORDS = 1000
 
 
 class What(StrEnum):
@@ -255,7 +257,7 @@ def read_p2p_report(text: str) -> P2pReport:
     if not isinstance(content, dict):
         raise P2pReportError("tuccl-p2p: its report holds no JSON object")
     if "error" in content:
-        raise P2pFailedError(f"tuccl-p2p: {_printable(str(content['error']))}")
+        raise P2pFailedError(f"tuccl-p2p: {printable(str(content['error']), _MAX_WORDS)}")
     version = content.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise P2pReportError(
@@ -278,25 +280,21 @@ def _domain(model: _ReportModel) -> P2pReport:
         gpus=tuple(
             P2pGpu(
                 bus_id=gpu.bus_id,
-                name=_printable(gpu.name),
+                name=printable(gpu.name),
                 sm_count=gpu.sm_count,
                 compute_capability=gpu.compute_capability,
                 memory_bytes=gpu.memory_bytes,
-                error=_printable(gpu.error),
+                error=printable(gpu.error, _MAX_WORDS),
             )
             for gpu in model.gpus
         ),
         samples={(m.what, m.gpus): m.samples for m in model.measurements if m.status == "ok"},
         failures=tuple(
-            P2pFailure(m.what, m.gpus, m.status == "corrupt", _printable(m.detail))
+            P2pFailure(m.what, m.gpus, m.status == "corrupt", printable(m.detail, _MAX_WORDS))
             for m in model.measurements
             if m.status != "ok"
         ),
         peer_access={pair.gpus: pair.peer_access for pair in model.pairs},
-        notes=tuple(map(_printable, model.notes)),
+        notes=tuple(printable(note, _MAX_WORDS) for note in model.notes),
         seconds=model.seconds,
     )
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])

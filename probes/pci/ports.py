@@ -19,9 +19,9 @@ from probes.pci.inventory import NicPort
 from probes.pci.values import (
     ValueReader,
     interface_gbit_per_s,
-    printable,
     rdma_gbit_per_s,
 )
+from probes.printable import printable
 
 _INTERFACES = "sys/class/net"
 _RDMA_DEVICES = "sys/class/infiniband"

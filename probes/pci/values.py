@@ -12,6 +12,7 @@ from typing import TypeVar
 from probes.pci.errors import TreeError
 from probes.pci.inventory import Gap
 from probes.pci.tree import FileTree
+from probes.printable import printable
 
 Value = TypeVar("Value")
 
@@ -84,11 +85,6 @@ class ValueReader:
         except ValueError as error:
             self.gap(path, f"holds {text!a:.40}, {error}, so its value is not known")
             return None
-
-
-def printable(text: str) -> str:
-    """The text fit for one line of a message."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:256])
 
 
 def hexadecimal(digits: int) -> Callable[[str], int]:
