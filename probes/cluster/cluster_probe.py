@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from probes.cluster.crew import Crew, HostFailure
 from probes.cluster.errors import HostsMissingError
@@ -159,8 +158,16 @@ def _not_measured(ports: Sequence[NetworkPort]) -> Findings:
     """What is known of the network without asking it: subnets and line rates."""
     groups = group_ports(ports)
     networks = join_networks(groups, ())
-    empty: frozenset[Any] = frozenset()
-    evidence = Evidence(tuple(ports), groups, networks, (), empty, empty, 0, ())
+    evidence = Evidence(
+        ports=tuple(ports),
+        groups=groups,
+        networks=networks,
+        results=(),
+        suspected=frozenset(),
+        repeated=frozenset(),
+        rounds=0,
+        notes=(),
+    )
     told = "The network was not measured, as asked: links have the line rates of their ports."
     return replace(conclude(evidence), notes=(told,))
 
