@@ -168,7 +168,7 @@ def unreachable(document: Document) -> None:
     ("content", "said"),
     [
         ("", "empty"),
-        ("not a topology", "neither"),
+        ("not a topology", "nothing in it describes a machine"),
         ("<graphs version='1'/>", "graph"),
         (ONE_GPU, "GPU"),
         (TWO_OF_ONE_NAME, "0000:01:00.0"),
