@@ -203,20 +203,33 @@ def _refuse_mig(seen: _Seen) -> None:
 
 
 def _links_down(visible: list[_Seen]) -> Iterator[Gap]:
-    """NVLinks that exist and are down: of all GPUs alike it is the part, of one it is a fault."""
-    if len(visible) > 1 and len({seen.links.down for seen in visible}) == 1:
+    """NVLinks that are down or missing: of all GPUs alike it is the part, of one it is a fault."""
+    if len(visible) > 1 and len({(seen.links.down, seen.links.up) for seen in visible}) == 1:
         if visible[0].links.down:
             yield Gap("every GPU", f"{_count_down(visible[0].links)}; {_BY_DESIGN}")
         return
+    most: dict[str, int] = {}
     for seen in visible:
-        if not seen.links.down:
+        most[seen.gpu.name] = max(most.get(seen.gpu.name, 0), _count(seen.links))
+    for seen in visible:
+        have, others = _count(seen.links), most[seen.gpu.name]
+        if seen.links.down:
+            what = _count_down(seen.links)
+        elif have < others:
+            what = f"{have} NVLinks, others of its kind have {others}"
+        else:
             continue
         remedy = (
             f"see `nvidia-smi nvlink -s -i {seen.gpu.index}` and `dmesg | grep -i xid`; a reset or "
             "a new seating of the board may help"
         )
-        what = f"{_count_down(seen.links)}; {remedy if seen.links.up else _BY_DESIGN}"
+        what = f"{what}; {remedy if seen.links.up else _BY_DESIGN}"
         yield Gap(f"GPU {seen.gpu.index} ({seen.gpu.address})", what)
+
+
+def _count(links: GpuLinks) -> int:
+    """NVLinks that exist."""
+    return links.up + len(links.down)
 
 
 def _no_access(nvml: NvmlCalls, visible: list[_Seen]) -> Iterator[Gap]:
@@ -235,7 +248,7 @@ def _no_access(nvml: NvmlCalls, visible: list[_Seen]) -> Iterator[Gap]:
 def _count_down(links: GpuLinks) -> str:
     down = ", ".join(map(str, links.down))
     verb = "link {} is down" if len(links.down) == 1 else "links {} are down"
-    return f"{verb.format(down)}: {links.up} of {links.up + len(links.down)} links"
+    return f"{verb.format(down)}: {links.up} of {_count(links)} links"
 
 
 @contextmanager

@@ -163,6 +163,18 @@ def test_a_link_that_is_down_is_named() -> None:
     assert gap.what.startswith("link 7 is down: 17 of 18 links; see `nvidia-smi nvlink -s -i 3`")
 
 
+def test_fewer_links_than_others_of_the_kind_are_named_even_when_none_is_said_to_be_down() -> None:
+    recording = session()
+    recording["gpus"][3]["links"][7] = {**HIDDEN_SWITCH, "p2p": False}
+    facts = read(recording)
+    assert facts.records["0000:00:09.0"].links[0].count == 17
+    (gap,) = facts.gaps
+    assert gap.where == "GPU 3 (0000:00:09.0)"
+    assert gap.what.startswith("17 NVLinks, others of its kind have 18; see `nvidia-smi nvlink -s")
+    recording["gpus"][3]["name"] = "NVIDIA Other"
+    assert read(recording, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).gaps == ()
+
+
 def test_links_down_on_every_gpu_alike_are_one_gap() -> None:
     recording = session()
     for gpu in recording["gpus"]:
