@@ -3,7 +3,9 @@
 Two runtimes read this format and differ in details: microsoft/msccl (src/graph/topo.cc) spells
 `reduce_scatter` and does not know `outofplace`; Azure/msccl-executor-nccl
 (src/misc/msccl/msccl_parser.cc) spells `reducescatter` and demands minBytes, maxBytes and
-outofplace. Both are read; what is written carries all attributes, only the spelling differs.
+outofplace. To the second a maxBytes of 0 means no limit; the first would never use such a schedule,
+and refuses it when minBytes is more. Both are read; what is written carries all attributes, only
+the spelling, that limit and the number of threads, which only the first reads, differ.
 
 `<copy>` elements and `redop`, which TACCL and TE-CCL write, are ignored by the runtimes and here.
 """
@@ -30,11 +32,11 @@ from synthesizer.algorithm import (
     Threadblock,
 )
 from synthesizer.collectives import Collective
-from synthesizer.errors import AlgorithmFileError
+from synthesizer.errors import AlgorithmFileError, ExportError
 
 
 class Dialect(StrEnum):
-    """Whose spelling of reduce_scatter is written."""
+    """Which runtime a file is written for."""
 
     AZURE = "azure"
     MICROSOFT = "microsoft"
@@ -57,6 +59,8 @@ _COLLECTIVES = {
         ("gather", "scatter", "send", "recv", "alltoallv", "sendrecv"), Collective.CUSTOM
     ),
 }
+_NO_LIMIT = 10**18 - 1
+"""maxBytes of a schedule without an upper limit, for the runtime that takes 0 by its word."""
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -143,6 +147,7 @@ def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
     in_place = reader.flag(root, "inplace")
     gpus = sorted((_gpu(reader, element) for element in reader.children(root, "gpu")), key=_rank)
     ranks = reader.integer(root, "ngpus")
+    max_bytes = reader.integer(root, "maxBytes", 0)
     if [gpu.rank for gpu in gpus] != list(range(len(gpus))) or len(gpus) != ranks:
         found = _short(",".join(str(gpu.rank) for gpu in gpus))
         raise reader.error(root, f"has ngpus={ranks} and <gpu> elements with the ids {found}")
@@ -156,7 +161,7 @@ def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
         out_of_place=reader.flag(root, "outofplace", default=not in_place),
         programs=tuple(gpus),
         min_bytes=reader.integer(root, "minBytes", 0),
-        max_bytes=reader.integer(root, "maxBytes", 0),
+        max_bytes=0 if max_bytes == _NO_LIMIT else max_bytes,
         root=reader.integer(root, "root", 0),
     )
 
@@ -264,21 +269,40 @@ def _step(reader: _Reader, element: _Element) -> Step:
     )
 
 
-def write_msccl_xml(algorithm: Algorithm, dialect: Dialect = Dialect.AZURE) -> str:
+def write_msccl_xml(
+    algorithm: Algorithm, dialect: Dialect = Dialect.AZURE, threads: int | None = None
+) -> str:
     """Write a schedule, with all attributes that either runtime demands.
 
     `root` is our own attribute of broadcast and reduce; the runtimes pass over it.
+
+    Args:
+        algorithm: The schedule.
+        dialect: Which runtime it is for.
+        threads: Threads per threadblock, in whole warps; None to leave them to the runtime.
+
+    Raises:
+        ExportError: The runtime cannot be told that number of threads.
     """
+    if threads is not None and (dialect is not Dialect.MICROSOFT or threads < 32 or threads % 32):
+        raise ExportError(
+            f"{algorithm.name}: {threads} threads for dialect {dialect}: only dialect microsoft"
+            " takes a number, a multiple of 32"
+        )
+    nthreads = "" if threads is None else f' nthreads="{threads}"'
     collective = _NAMES[algorithm.collective]
     if algorithm.collective is Collective.REDUCE_SCATTER and dialect is Dialect.MICROSOFT:
         collective = "reduce_scatter"
+    max_bytes = algorithm.max_bytes
+    if max_bytes == 0 and dialect is Dialect.MICROSOFT:
+        max_bytes = _NO_LIMIT
     root = f' root="{algorithm.root}"' if algorithm.collective.has_root else ""
     head = (
         f'<algo name={quoteattr(algorithm.name)} proto="{algorithm.protocol}"'
         f' nchannels="{algorithm.channels}" nchunksperloop="{algorithm.chunks_per_loop}"'
         f' ngpus="{algorithm.ranks}" coll="{collective}" inplace="{algorithm.in_place:d}"'
         f' outofplace="{algorithm.out_of_place:d}" minBytes="{algorithm.min_bytes}"'
-        f' maxBytes="{algorithm.max_bytes}"{root}>'
+        f' maxBytes="{max_bytes}"{nthreads}{root}>'
     )
     lines = [head]
     for gpu in algorithm.programs:

@@ -1,6 +1,7 @@
 """MSCCL XML: what is written is read back, both dialects, and every way to be malformed."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from synthesizer.algorithm import (
     Threadblock,
 )
 from synthesizer.collectives import Collective
-from synthesizer.errors import AlgorithmFileError
+from synthesizer.errors import AlgorithmFileError, ExportError
 from synthesizer.msccl_xml import Dialect, read_msccl_xml, write_msccl_xml
 from synthesizer.verifier import verify
 from tests.synthesizer.hand_schedules import (
@@ -101,6 +102,50 @@ def test_awaited_steps_and_no_others_report_that_they_are_done() -> None:
     assert (
         'type="re" srcbuf="s" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="0" deps="1"' in text
     )
+
+
+def test_no_upper_limit_is_said_as_each_runtime_understands_it() -> None:
+    """microsoft/msccl takes 0 by its word, and refuses it below minBytes."""
+    a = replace(all_pairs_all_reduce(2), min_bytes=1024)
+    assert 'minBytes="1024" maxBytes="0"' in write_msccl_xml(a, Dialect.AZURE)
+    text = write_msccl_xml(a, Dialect.MICROSOFT)
+    assert 'minBytes="1024" maxBytes="999999999999999999"' in text
+    assert read_msccl_xml(text) == a
+
+
+def test_only_one_runtime_reads_a_number_of_threads() -> None:
+    a = all_pairs_all_reduce(2)
+    text = write_msccl_xml(a, Dialect.MICROSOFT, threads=512)
+    assert ' nthreads="512">' in text
+    assert read_msccl_xml(text) == a
+    assert "nthreads" not in write_msccl_xml(a, Dialect.MICROSOFT)
+    for dialect, threads in ((Dialect.AZURE, 512), (Dialect.MICROSOFT, 500)):
+        with pytest.raises(ExportError, match=f"{threads} threads for dialect {dialect}"):
+            write_msccl_xml(a, dialect, threads)
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("a", all_schedules(), ids=lambda a: f"{a.collective}-{a.ranks}")
+def test_every_attribute_that_either_runtime_demands_is_written(
+    a: Algorithm, dialect: Dialect
+) -> None:
+    """The mandatory ones of both parsers, each collective by the name of that runtime."""
+    head = write_msccl_xml(a, dialect).splitlines()[0]
+    for name in (
+        *("name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll"),
+        *("inplace", "outofplace", "minBytes", "maxBytes"),
+    ):
+        assert head.count(f' {name}="') == 1
+    scatter = "reduce_scatter" if dialect is Dialect.MICROSOFT else "reducescatter"
+    names = {
+        Collective.ALL_REDUCE: "allreduce",
+        Collective.ALL_GATHER: "allgather",
+        Collective.REDUCE_SCATTER: scatter,
+        Collective.ALLTOALL: "alltoall",
+        Collective.BROADCAST: "broadcast",
+        Collective.REDUCE: "reduce",
+    }
+    assert f' coll="{names[a.collective]}"' in head
 
 
 def test_the_root_is_written_where_there_is_one() -> None:
