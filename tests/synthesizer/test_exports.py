@@ -1,0 +1,61 @@
+"""The register of export formats."""
+
+from __future__ import annotations
+
+import pytest
+
+from probes.nccl_xml import parse_nccl_xml
+from probes.shipped import shipped_machines
+from sketches.candidates import sketch_candidates
+from synthesizer.errors import ExportError
+from synthesizer.experts.ring import ring_all_gather
+from synthesizer.exports import EXPORTS, export, format_of_path
+from synthesizer.lowering import lower
+from synthesizer.msccl_xml import Dialect, read_msccl_xml, write_msccl_xml
+from synthesizer.mscclpp_plan import write_mscclpp_plan
+from synthesizer.nccl_graph_figures import GraphMachine
+from synthesizer.nccl_graph_xml import write_nccl_graph_xml
+
+RING = lower(ring_all_gather([tuple(range(8))]), "ring")
+
+
+def _machine() -> GraphMachine:
+    text = shipped_machines()["a100-8gpu-8nic"].read_text()
+    topology = parse_nccl_xml(text, "a100-8gpu-8nic.xml")
+    return GraphMachine(topology, sketch_candidates(topology)[0])
+
+
+def test_each_format_writes_what_its_writer_writes() -> None:
+    machine = _machine()
+    assert {name: export(RING, name, machine) for name in EXPORTS} == {
+        "msccl": write_msccl_xml(RING),
+        "msccl-microsoft": write_msccl_xml(RING, Dialect.MICROSOFT),
+        "mscclpp": write_mscclpp_plan(RING),
+        "nccl-graph": write_nccl_graph_xml(RING, machine),
+    }
+    assert read_msccl_xml(export(RING, "msccl")) == RING
+    assert [one.name for one in EXPORTS.values()] == list(EXPORTS)
+
+
+def test_only_formats_that_speak_of_devices_need_the_machine() -> None:
+    for one in EXPORTS.values():
+        if one.needs_machine:
+            with pytest.raises(ExportError, match=r"ring: .*give the topology"):
+                export(RING, one.name)
+        else:
+            assert export(RING, one.name)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("a.xml", "msccl"), ("a.json", "mscclpp"), ("dir.json/a.graph.xml", "nccl-graph")],
+)
+def test_a_files_name_asks_for_a_format(path: str, name: str) -> None:
+    assert format_of_path(path) == name
+
+
+def test_unknown_formats_and_names_are_refused() -> None:
+    with pytest.raises(ExportError, match="no format 'xml'; there are msccl, msccl-microsoft, "):
+        export(RING, "xml")
+    with pytest.raises(ExportError, match=r"a\.txt: no format for this name.*\.graph\.xml, "):
+        format_of_path("a.txt")
