@@ -33,14 +33,12 @@ SCHEMA_VERSION = 1
 
 def init(options: dict[str, JsonValue], root: Path, as_json: bool) -> int:
     """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
-    if options["topology"] is not None:
-        return _init(options, root, as_json, None)
     return with_crew(ProbeCommand(), lambda crew: _init(options, root, as_json, crew))
 
 
-def _init(options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew | None) -> int:
+def _init(options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew) -> int:
     given, settings = _settings(options)
-    topology = _machine(given, None if crew is None else probed_machine(root, crew))
+    topology = _machine(given, None if given.topology else probed_machine(root, crew))
     result = _run(topology, settings, Workspace(root), options)
     if result.already_done:
         display.say(f"nothing to do: {root} holds this table already")
@@ -92,16 +90,14 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     options = dict(record.options) if record is not None else {}
     if machine is not None:
         options["topology"] = machine
-    if options.get("topology") is not None:
-        return _retune(old, options, root, as_json, None)
     return with_crew(ProbeCommand(), lambda crew: _retune(old, options, root, as_json, crew))
 
 
 def _retune(
-    old: InitResult, options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew | None
+    old: InitResult, options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew
 ) -> int:
     given, settings = _settings(options)
-    probed = None if crew is None else probe_again(crew)
+    probed = None if given.topology else probe_again(crew)
     topology = _machine(given, probed)
     change = compare(read_machine(old.run), topology)
     result = old

@@ -1,6 +1,8 @@
 """`tuccl init` and `tuccl retune` without --topology: the machine is probed once and kept."""
 
+import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tuccl.workspace import Workspace
 
 MEASURED = shipped_machines()["h200-4gpu-measured"]
 
+requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
 without_gpus = pytest.mark.skipif(
     len(read_nvml().gpus) > 1, reason="this host has GPUs: what a host without them says is shown"
 )
@@ -77,3 +80,21 @@ def test_a_probe_without_gpus_is_refused() -> None:
             probe_again(crew)
     finally:
         crew.close()
+
+
+@requires_mpirun
+def test_under_mpi_one_process_tunes_and_the_others_leave_with_its_code(
+    tuccl_command: str, tmp_path: Path
+) -> None:
+    machine = ("--topology", "shipped:h200-4gpu", *SMALL_RUN)
+    argv = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", tuccl_command, "init")
+    done = subprocess.run(
+        [*argv, *machine, "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["topology"] == "h200-4gpu"
