@@ -12,7 +12,15 @@ from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
 from synthesizer.errors import InfeasibleError
-from synthesizer.experts import all_pairs, hierarchical, ring, tree
+from synthesizer.experts import (
+    all_pairs,
+    alltoall,
+    halving_doubling,
+    hierarchical,
+    hierarchical_latency,
+    ring,
+    tree,
+)
 from synthesizer.experts.ring_orders import ring_orders
 from synthesizer.lowering import lower
 from synthesizer.program import Program
@@ -22,6 +30,10 @@ PIPELINE_CHUNKS = (1, 8)
 
 HIERARCHICAL_CHUNKS = (1, 4)
 """Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
+
+MOST_RANKS_IN_DETAIL = 64
+"""Larger machines get no algorithms that are for few steps: what each rank writes down, one
+threadblock per peer, grows with the square of the ranks, and data outweighs steps there."""
 
 _Named = tuple[str, Program]
 
@@ -44,7 +56,10 @@ def expert_algorithms(
         _rings(collective, sketch, root),
         _all_pairs(collective, sketch),
         _trees(collective, sketch, root),
+        _double_trees(collective, sketch, root),
+        _halving_doubling(collective, sketch),
         _hierarchical(collective, sketch),
+        _few_steps(collective, sketch),
     )
     return tuple(lower(program, name) for family in families for name, program in family)
 
@@ -93,6 +108,51 @@ def _trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named
     if spanning:
         for chunks in PIPELINE_CHUNKS:
             yield f"{collective}_tree_{chunks}c", builders[collective](spanning, chunks)
+
+
+def _double_trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    if collective is not Collective.ALL_REDUCE:
+        return
+    first = tree.binary_tree(sketch, root)
+    second = tree.binary_tree(sketch, sketch.ranks - 1 - root, backwards=True)
+    if first and second:
+        for chunks in PIPELINE_CHUNKS:
+            yield (
+                f"{collective}_double_tree_{chunks}c",
+                tree.double_tree_all_reduce((first, second), chunks),
+            )
+
+
+def _halving_doubling(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    builders = {
+        Collective.ALL_GATHER: (("doubling", halving_doubling.doubling_all_gather),),
+        Collective.REDUCE_SCATTER: (("halving", halving_doubling.halving_reduce_scatter),),
+        Collective.ALL_REDUCE: (
+            ("doubling", halving_doubling.doubling_all_reduce),
+            ("halving_doubling", halving_doubling.halving_doubling_all_reduce),
+        ),
+    }
+    small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
+    grid = halving_doubling.exchange_grid(sketch) if small else None
+    if grid:
+        for name, build in builders[collective]:
+            yield f"{collective}_recursive_{name}", build(grid)
+
+
+def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    """All-pairs inside nodes and along rails."""
+    builders = {
+        Collective.ALL_REDUCE: (
+            ("two_step", hierarchical_latency.two_step_all_reduce),
+            ("three_step", hierarchical_latency.three_step_all_reduce),
+        ),
+        Collective.ALLTOALL: (("two_step", alltoall.two_step_alltoall),),
+    }
+    small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
+    grid = hierarchical.rail_grid(sketch) if small else None
+    if grid and len(grid[0]) > 1:
+        for name, build in builders[collective]:
+            yield f"{collective}_{name}", build(grid)
 
 
 def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:

@@ -26,20 +26,22 @@ class Tree:
         return tuple(child for child in self.order if self.parent[child] == rank)
 
 
-def binary_tree(sketch: Sketch, root: int) -> Tree | None:
+def binary_tree(sketch: Sketch, root: int, *, backwards: bool = False) -> Tree | None:
     """A spanning tree over edges that exist in both directions, None when there is none.
 
     Breadth first with at most two children per rank: a rank of a node not reached yet before ranks
     of the same node, so that a message crosses between nodes early and once per node. Ranks that
     this can't reach are attached wherever an edge leads, however many children that makes.
+    Children are taken in order of rank, or `backwards` from the last one.
     """
     parent = {root: -1}
     order = [root]
+    ranks = range(sketch.ranks)[:: -1 if backwards else 1]
     for limit in (2, sketch.ranks):
         queue = deque(order)
         while queue:
             rank = queue.popleft()
-            for child in _attach(sketch, rank, parent, limit):
+            for child in _attach(sketch, rank, parent, limit, ranks):
                 parent[child] = rank
                 order.append(child)
                 queue.append(child)
@@ -48,14 +50,16 @@ def binary_tree(sketch: Sketch, root: int) -> Tree | None:
     return Tree(tuple(order), tuple(parent[rank] for rank in range(sketch.ranks)))
 
 
-def _attach(sketch: Sketch, rank: int, parent: dict[int, int], limit: int) -> list[int]:
+def _attach(
+    sketch: Sketch, rank: int, parent: dict[int, int], limit: int, ranks: range
+) -> list[int]:
     """Ranks that `rank` takes as children; within a limit of two only where they belong."""
     node = sketch.node_of_rank
     reached = {node[member] for member in parent}
     room = limit - sum(above == rank for above in parent.values())
     linked = [
         child
-        for child in range(sketch.ranks)
+        for child in ranks
         if child not in parent and (rank, child) in sketch.edge and (child, rank) in sketch.edge
     ]
     if limit > 2:
@@ -96,7 +100,24 @@ def tree_all_reduce(tree: Tree, chunks: int) -> Program:
     return program
 
 
-def _reduce_up(program: Program, tree: Tree, chunk: int) -> Chunk:
+def double_tree_all_reduce(trees: tuple[Tree, Tree], chunks: int) -> Program:
+    """All_reduce over two trees, each on a channel of its own with half of the data.
+
+    Leaves of the one are inner ranks of the other as far as the edges allow, so that every rank
+    sends and receives the buffer about twice (Sanders et al. 2009, NCCL's tree).
+    """
+    program = Program(Collective.ALL_REDUCE, len(trees[0].order), len(trees) * chunks)
+    places = [(channel, chunk) for chunk in range(chunks) for channel in range(len(trees))]
+    totals = [
+        _reduce_up(program, trees[channel], chunk * len(trees) + channel, channel)
+        for channel, chunk in places
+    ]
+    for (channel, _), total in zip(places, totals, strict=True):
+        _broadcast_down(program, trees[channel], total, channel)
+    return program
+
+
+def _reduce_up(program: Program, tree: Tree, chunk: int, channel: int = 0) -> Chunk:
     """Sums one chunk at the root; returns where the sum lies."""
     partial: dict[int, Chunk] = {}
     for rank in reversed(tree.order):
@@ -106,13 +127,13 @@ def _reduce_up(program: Program, tree: Tree, chunk: int) -> Chunk:
             at_root = tree.parent[rank] < 0
             target = program.output(rank, chunk) if at_root else program.scratch(rank)
             for child in children:
-                total = program.reduce(partial[child], target, total)
+                total = program.reduce(partial[child], target, total, channel)
         partial[rank] = total
     return partial[tree.order[0]]
 
 
-def _broadcast_down(program: Program, tree: Tree, source: Chunk) -> None:
+def _broadcast_down(program: Program, tree: Tree, source: Chunk, channel: int = 0) -> None:
     held = {tree.order[0]: source}
     for rank in tree.order[1:]:
         target = program.output(rank, source.offset)
-        held[rank] = program.copy(held[tree.parent[rank]], target)
+        held[rank] = program.copy(held[tree.parent[rank]], target, channel)

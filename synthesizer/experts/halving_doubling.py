@@ -1,0 +1,206 @@
+"""Recursive doubling and halving: partners at distance 1, 2, 4, ... exchange what they have.
+
+All_gather by doubling and reduce_scatter by halving, its mirror image, take log2(N) steps and move
+no more than rings do; all_reduce is one after the other (Rabenseifner), or, with the whole buffer
+in every step, doubling alone (Thakur et al. 2005, sections 4.1, 4.2 and 4.5). Where N is no power
+of two, ranks too many are folded: they hand what they have to a neighbour first and get the result
+from it last, which takes two steps more.
+
+On several equal nodes the exchange runs along the rails and inside the nodes, so that it crosses
+between nodes where least data travels. It applies where the edges between partners exist: behind
+switches, on hypercubes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from sketches.sketch import Sketch
+from synthesizer.algorithm import Buffer
+from synthesizer.collectives import Collective
+from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
+from synthesizer.experts.hierarchical import Grid
+from synthesizer.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Transfers of recursive doubling that happen at once."""
+
+    pairs: tuple[tuple[int, int], ...]
+    """Sender and receiver."""
+    gives_back: bool = False
+    """Whether folded ranks get results, instead of all exchanging what they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What one rank hands to another when all_gather doubles; places of the gathered blocks."""
+
+    src: int
+    dst: int
+    places: tuple[int, ...]
+
+
+def exchange_grid(sketch: Sketch) -> Grid | None:
+    """Ranks by node where nodes are equal, else in one row; None where an edge is missing."""
+    rows: dict[int, list[int]] = {}
+    for rank, node in enumerate(sketch.node_of_rank):
+        rows.setdefault(node, []).append(rank)
+    grid: Grid = tuple(tuple(rows[node]) for node in sorted(rows))
+    if len({len(row) for row in grid}) > 1:
+        grid = (tuple(range(sketch.ranks)),)
+    used = (pair for step in (*_across_nodes(grid), *_inside_nodes(grid)) for pair in step.pairs)
+    return grid if all(pair in sketch.edge for pair in used) else None
+
+
+def doubling_all_gather(grid: Grid) -> Program:
+    """All_gather: along the rails first, while every rank has but one block."""
+    schedule = Schedule(Collective.ALL_GATHER, len(grid) * len(grid[0]))
+    for rank in range(schedule.ranks):
+        schedule.chunk(rank, INPUT, 0).copy(rank, OUTPUT, rank)
+    _double(schedule, _transfers(grid, {rank: rank for row in grid for rank in row}))
+    return schedule.program()
+
+
+def halving_reduce_scatter(grid: Grid) -> Program:
+    """Reduce_scatter: the all_gather's transfers backwards, adding up."""
+    schedule = Schedule(Collective.REDUCE_SCATTER, len(grid) * len(grid[0]))
+    own = {rank: rank for row in grid for rank in row}
+    _halve(schedule, _transfers(grid, own), own)
+    return schedule.program()
+
+
+def halving_doubling_all_reduce(grid: Grid) -> Program:
+    """All_reduce: halving, then doubling, over places chosen such that what travels is in a row.
+
+    Doubling has a channel of its own, so that it does not hold up the halving of later data.
+    """
+    ranks = len(grid) * len(grid[0])
+    schedule = Schedule(Collective.ALL_REDUCE, ranks, chunks=ranks)
+    rails = zip(*grid, strict=True)
+    own = {rank: place for place, rank in enumerate(rank for rail in rails for rank in rail)}
+    transfers = _transfers(grid, own)
+    _halve(schedule, transfers, own)
+    _double(schedule, transfers, channel=1)
+    return schedule.program()
+
+
+def doubling_all_reduce(grid: Grid) -> Program:
+    """All_reduce with the whole buffer in every step: few steps, much data."""
+    schedule = Schedule(Collective.ALL_REDUCE, len(grid) * len(grid[0]))
+    sums = {rank: schedule.chunk(rank, INPUT, 0) for rank in range(schedule.ranks)}
+    steps = (*_inside_nodes(grid), *_across_nodes(grid))
+    last = {dst: step for step in steps for _, dst in step.pairs}
+    for step in steps:
+        final = {dst for _, dst in step.pairs if last[dst] is step}
+        (_hand_back if step.gives_back else _add_up)(sums, step, final)
+    return schedule.program()
+
+
+def _across_nodes(grid: Grid) -> tuple[Step, ...]:
+    return _steps(tuple(zip(*grid, strict=True)))
+
+
+def _inside_nodes(grid: Grid) -> tuple[Step, ...]:
+    return _steps(grid)
+
+
+def _steps(groups: Grid) -> tuple[Step, ...]:
+    """Recursive doubling in equally large groups side by side."""
+    size = len(groups[0])
+    power = 1 << (size.bit_length() - 1)
+    folded = size - power
+    active = [*range(0, 2 * folded, 2), *range(2 * folded, size)]
+    fold = tuple((row[2 * i + 1], row[2 * i]) for row in groups for i in range(folded))
+    exchanges = (
+        tuple((row[active[i]], row[active[i ^ 1 << bit]]) for row in groups for i in range(power))
+        for bit in range(power.bit_length() - 1)
+    )
+    back = tuple((partner, extra) for extra, partner in fold)
+    steps = (Step(fold), *map(Step, exchanges), Step(back, gives_back=True))
+    return tuple(step for step in steps if step.pairs)
+
+
+def _transfers(grid: Grid, own: Mapping[int, int]) -> tuple[Transfer, ...]:
+    """Every transfer of an all_gather of blocks whose places are given by rank, in order."""
+    held = {rank: {place} for rank, place in own.items()}
+    found: list[Transfer] = []
+    for step in (*_across_nodes(grid), *_inside_nodes(grid)):
+        now = [Transfer(src, dst, tuple(sorted(held[src] - held[dst]))) for src, dst in step.pairs]
+        for transfer in now:
+            held[transfer.dst].update(transfer.places)
+        found += now
+    return tuple(found)
+
+
+def _double(schedule: Schedule, transfers: Iterable[Transfer], channel: int = 0) -> None:
+    for transfer in transfers:
+        for first, count in _runs(transfer.places):
+            part = schedule.chunk(transfer.src, OUTPUT, first, count)
+            part.copy(transfer.dst, OUTPUT, first, channel)
+
+
+def _halve(schedule: Schedule, transfers: tuple[Transfer, ...], own: Mapping[int, int]) -> None:
+    """Runs the transfers backwards; every rank ends with the sum of its own place.
+
+    What a rank gives away first in the all_gather is what it completes last here.
+    """
+    completing = {transfer.src: transfer for transfer in reversed(transfers)}
+    summed: set[tuple[int, int]] = set()
+    for transfer in reversed(transfers):
+        completes = completing[transfer.src] is transfer
+        _add_parts(schedule, transfer, own[transfer.src] if completes else None, summed)
+        summed.update((transfer.src, place) for place in transfer.places)
+
+
+def _add_parts(
+    schedule: Schedule, transfer: Transfer, completed: int | None, summed: set[tuple[int, int]]
+) -> None:
+    """The receiver of a transfer gives its partial sums to the sender, who adds them.
+
+    Partial sums lie in scratch at their places; those not begun, which `summed` lacks, are inputs.
+    """
+    giver, taker = transfer.dst, transfer.src
+
+    def lie(place: int) -> tuple[Buffer, Buffer, bool]:
+        theirs = SCRATCH if (giver, place) in summed else INPUT
+        ours = SCRATCH if (taker, place) in summed else INPUT
+        return theirs, ours, place == completed
+
+    for first, count in _runs(transfer.places, lie):
+        theirs, ours, final = lie(first)
+        total = schedule.chunk(taker, ours, first, count)
+        added = schedule.chunk(giver, theirs, first, count)
+        scattered = final and schedule.collective is Collective.REDUCE_SCATTER
+        total.reduce(added, OUTPUT if final else SCRATCH, 0 if scattered else first)
+
+
+def _runs(
+    places: Iterable[int], kind: Callable[[int], object] = lambda _: None
+) -> list[tuple[int, int]]:
+    """Neighbouring places of one kind as (first, count)."""
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and place == sum(runs[-1]) and kind(place) == kind(runs[-1][0]):
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((place, 1))
+    return runs
+
+
+def _add_up(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
+    """Each receiver adds what the sender has; in place, its own input must first be read."""
+    arriving = {dst: sums[src] for src, dst in step.pairs}
+    written_over = {dst for dst in final if sums[dst].chunk.buffer is INPUT}
+    for dst in sorted(written_over):
+        arriving[dst] = arriving[dst].copy(dst, SCRATCH)
+    for dst in sorted(arriving, key=lambda rank: rank in written_over):
+        place = (OUTPUT, 0) if dst in final else (SCRATCH, None)
+        sums[dst] = sums[dst].reduce(arriving[dst], *place)
+
+
+def _hand_back(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
+    for src, dst in step.pairs:
+        sums[dst] = sums[src].copy(dst, *((OUTPUT, 0) if dst in final else (SCRATCH, None)))
