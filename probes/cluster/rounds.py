@@ -168,7 +168,7 @@ def _measured(reply: Reply) -> Sequence[Figure]:
 
 def _no_figure(task: PairTask, why: ServerAnswer | Figure | HostFailure) -> Figure:
     if isinstance(why, HostFailure):
-        return Figure(None, task.tool, Failure.UNREACHABLE, f"{why.name}: {why.reason}")
+        return Figure(None, task.tool, Failure.HOST_LOST, f"{why.name}: {why.reason}")
     return Figure(None, task.tool, why.failure, why.detail)
 
 

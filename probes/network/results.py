@@ -26,6 +26,8 @@ class Failure(StrEnum):
     TOOL_MISSING = "tool missing"
     UNREADABLE = "unreadable"
     """The tool's output is cut or of a form that is not known."""
+    HOST_LOST = "host lost"
+    """Whoever was to measure is gone, which tells nothing about the way between the ports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,17 @@
 """`tuccl probe --hosts` on network namespaces joined by cables of known rate and delay."""
 
 import json
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from probes.cluster.cluster_probe import ClusterOptions, probe_cluster
+from probes.cluster.launched import LaunchedCrew
+from probes.host import HostProbeOptions
 from probes.paths import Path as Route
 from probes.paths import network_path
 from probes.read import read_topology
@@ -16,6 +22,7 @@ from tests.tuccl.conftest import Run
 RATE_MBIT, SLOW_MBIT, DELAY_US = 20, 5, 500
 GOOD = Interface(rate_mbit=RATE_MBIT, delay_us=DELAY_US)
 SLOW = Interface(rate_mbit=SLOW_MBIT, delay_us=DELAY_US)
+LAUNCHER = "ip netns exec {host}"
 
 pytestmark = requires_namespaces
 
@@ -28,15 +35,19 @@ class Probe:
     topology: Topology
 
     def route(self, src: int, dst: int) -> Route:
-        route = network_path(self.topology, f"n{src}/nic0", f"n{dst}/nic0")
-        assert route is not None
-        return route
+        return route(self.topology, src, dst)
+
+
+def route(topology: Topology, src: int, dst: int) -> Route:
+    found = network_path(topology, f"n{src}/nic0", f"n{dst}/nic0")
+    assert found is not None
+    return found
 
 
 def probe(run_tuccl: Run, folder: Path, hosts: NetworkNamespaces, *args: str) -> Probe:
     names = ",".join(hosts.namespace(host) for host in range(len(hosts.hosts)))
     done = run_tuccl(
-        "probe", "--hosts", names, "--launcher", "ip netns exec {host}", "--interfaces", "eth*",
+        "probe", "--hosts", names, "--launcher", LAUNCHER, "--interfaces", "eth*",
         "--seconds-per-pair", "1", "-o", "topology.json", "--json", *args,
     )  # fmt: skip
     assert done.stdout, done.stderr
@@ -56,10 +67,15 @@ def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
     assert found.code == 1, found.errors
     assert found.topology.hosts == tuple(names)
     network = found.document["network"]
-    assert network["unreachable_hosts"] == [names[4]]
-    # Delays are a process's work: on a busy machine others may look slow, too.
-    assert f"{names[2]}/eth0" in network["slow_ports"]
-    assert network["dead_links"] == []
+    assert isinstance(network, dict)
+    del network["measurements"]
+    assert network == {
+        "slow_ports": [f"{names[2]}/eth0"],
+        "slow_links": [],
+        "dead_links": [],
+        "unreachable_ports": [f"{names[4]}/eth0"],
+        "unreachable_hosts": [names[4]],
+    }, found.topology.notes
     assert any(note.startswith(f"{names[2]}/eth0: ") for note in found.topology.notes)
     assert f"Host {names[4]} is not reached on any port." in found.topology.notes
     for src, dst, mbit in (
@@ -68,11 +84,45 @@ def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
         (0, 2, SLOW_MBIT),
         (2, 3, SLOW_MBIT),
     ):
-        route = found.route(src, dst)
-        assert route.bandwidth_gb_per_s == pytest.approx(mbit / 8000, rel=0.1)
-        assert route.latency_us == pytest.approx(2 * DELAY_US, rel=0.2)
-        assert {link.provenance for link in route.links} == {Provenance.MEASURED}
+        way = found.route(src, dst)
+        assert way.bandwidth_gb_per_s == pytest.approx(mbit / 8000, rel=0.1)
+        assert way.latency_us == pytest.approx(2 * DELAY_US, rel=0.2)
+        assert {link.provenance for link in way.links} == {Provenance.MEASURED}
     assert network_path(found.topology, "n0/nic0", "n4/nic0") is None
+
+
+def test_a_host_that_dies_while_the_network_is_measured_is_named_and_nobody_else() -> None:
+    with NetworkNamespaces([[Interface()] for _ in range(3)]) as hosts:
+        names = [hosts.namespace(host) for host in range(3)]
+        crew = LaunchedCrew(names, LAUNCHER)
+        try:
+            found = probe_cluster(
+                crew,
+                ClusterOptions(
+                    HostProbeOptions(interfaces=("eth*",), measure_p2p=False), seconds_per_pair=1
+                ),
+                _killing(hosts.namespace(2), after_round=2),
+            )
+        finally:
+            crew.close()
+    assert [lost.name for lost in found.missing] == [names[2]]
+    (lost,) = found.missing
+    assert lost.reason == ("the launcher ended with signal 9, while the network was measured")
+    findings = found.findings
+    assert findings is not None
+    assert any(2 in (result.pair.client, result.pair.server) for result in findings.results[:2])
+    assert (findings.slow_ports, findings.slow_links, findings.dead_links) == ((), (), ())
+    assert (findings.unreachable_ports, findings.unreachable_hosts) == ((), ())
+    assert route(found.topology, 0, 1).bandwidth_gb_per_s == pytest.approx(100 / 8000, rel=0.1)
+
+
+def _killing(namespace: str, after_round: int) -> Callable[[str, int, int], None]:
+    def on_progress(stage: str, done: int, _total: int) -> None:
+        if (stage, done) == ("pairs", after_round):
+            for pid in _ip("netns", "pids", namespace).split():
+                os.kill(int(pid), signal.SIGKILL)
+
+    return on_progress
 
 
 def test_a_sound_cluster_is_no_finding_and_racks_become_leaf_switches(
