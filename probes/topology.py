@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class DeviceKind(StrEnum):
@@ -193,6 +195,8 @@ class Topology:
     @cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
         """The same as a networkx graph; node attribute `device`, edge attribute `link`."""
+        import networkx as nx  # noqa: PLC0415 - half of what starting a worker would cost
+
         graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=self.name)
         for device in self.devices:
             graph.add_node(device.name, device=device)
