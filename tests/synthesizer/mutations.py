@@ -31,12 +31,16 @@ def step_at(a: Algorithm, place: Place) -> Step:
     return a.programs[place[0]].threadblocks[place[1]].steps[place[2]]
 
 
-def with_steps(a: Algorithm, rank: int, block: int, steps: tuple[Step, ...]) -> Algorithm:
+def with_block(a: Algorithm, rank: int, changed: Threadblock) -> Algorithm:
     gpu: GpuProgram = a.programs[rank]
-    changed: Threadblock = replace(gpu.threadblocks[block], steps=steps)
+    block = changed.id
     blocks = (*gpu.threadblocks[:block], changed, *gpu.threadblocks[block + 1 :])
     programs = (*a.programs[:rank], replace(gpu, threadblocks=blocks), *a.programs[rank + 1 :])
     return replace(a, programs=programs)
+
+
+def with_steps(a: Algorithm, rank: int, block: int, steps: tuple[Step, ...]) -> Algorithm:
+    return with_block(a, rank, replace(a.programs[rank].threadblocks[block], steps=steps))
 
 
 def with_step(a: Algorithm, place: Place, step: Step) -> Algorithm:
@@ -180,6 +184,36 @@ def add_message(a: Algorithm, rng: Random) -> Algorithm:
     return a
 
 
+def change_peer(a: Algorithm, rng: Random) -> Algorithm:
+    """A threadblock talks to another rank, or two of a rank exchange whom they talk to."""
+    rank = rng.randrange(a.ranks)
+    side = rng.choice(("send_peer", "recv_peer"))
+    talking = [block for block in a.programs[rank].threadblocks if getattr(block, side) >= 0]
+    if len(talking) > 1 and rng.random() < 0.7:
+        one, two = rng.sample(talking, 2)
+        a = with_block(a, rank, replace(one, **{side: getattr(two, side)}))
+        return with_block(a, rank, replace(two, **{side: getattr(one, side)}))
+    block = rng.choice(a.programs[rank].threadblocks)
+    return with_block(a, rank, replace(block, **{side: rng.randrange(-1, a.ranks)}))
+
+
+def change_channel(a: Algorithm, rng: Random) -> Algorithm:
+    """A threadblock uses another channel, or two of a rank exchange theirs, or all move."""
+    kind = rng.random()
+    if kind < 0.2:
+        for gpu in a.programs:
+            for block in gpu.threadblocks:
+                a = with_block(a, gpu.rank, replace(block, channel=a.channels - 1 - block.channel))
+        return a
+    rank = rng.randrange(a.ranks)
+    blocks = a.programs[rank].threadblocks
+    if len(blocks) > 1 and kind < 0.7:
+        one, two = rng.sample(blocks, 2)
+        a = with_block(a, rank, replace(one, channel=two.channel))
+        return with_block(a, rank, replace(two, channel=one.channel))
+    return with_block(a, rank, replace(rng.choice(blocks), channel=rng.randrange(a.channels + 1)))
+
+
 MUTATIONS = (
     drop_step,
     drop_local_step,
@@ -192,6 +226,8 @@ MUTATIONS = (
     change_count,
     change_type,
     add_message,
+    change_peer,
+    change_channel,
 )
 
 
