@@ -22,7 +22,7 @@ from synthesizer.algorithm import (
 )
 from synthesizer.collectives import Collective, input_chunks, output_chunks
 from synthesizer.errors import InfeasibleError
-from synthesizer.experts.rail_template import Lane, Move, Template, balanced_radices, shifted
+from synthesizer.experts.rail_template import Lane, Move, Template, balanced_radices
 
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""
@@ -116,7 +116,7 @@ def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[G
                 tuple(
                     Threadblock(
                         number,
-                        *_ends(grid, template.radices, lane, node, local),
+                        *_ends(grid, template, lane, node, local),
                         0,
                         tuple([steps[move] for move in chosen]),
                     )
@@ -126,18 +126,15 @@ def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[G
     return tuple(programs[rank] for rank in range(place.ranks))
 
 
-def _ends(
-    grid: Grid, radices: tuple[int, ...], lane: Lane, node: int, local: int
-) -> tuple[int, int]:
+def _ends(grid: Grid, template: Template, lane: Lane, node: int, local: int) -> tuple[int, int]:
     """Send peer and receive peer of a rank's threadblock."""
     if not lane.distance:
         return -1, -1
-    sign = 1 if lane.sends else -1
+    away = lane.distance if lane.sends else -lane.distance
     if lane.digit < 0:
-        peer = grid[node][(local + sign * lane.distance) % len(grid[0])]
+        peer = grid[node][(local + away) % len(grid[0])]
     else:
-        away = [lane.distance if digit == lane.digit else 0 for digit in range(len(radices))]
-        peer = grid[shifted(node, away, radices, sign)][local]
+        peer = grid[(node + away * template.weight(lane.digit)) % len(grid)][local]
     return (peer, -1) if lane.sends else (-1, peer)
 
 
@@ -158,8 +155,8 @@ class _Places:
         return [
             Step(
                 move.type,
-                where[move.src][move.column][move.item],
-                where[move.dst][move.column][move.dst_item],
+                where[move.src][move.column][move.block],
+                where[move.dst][move.column][move.dst_block],
                 1,
                 move.depends,
             )
@@ -167,25 +164,23 @@ class _Places:
         ]
 
     def _where(self, node: int, local: int) -> dict[Buffer, list[list[ChunkRef]]]:
-        """Chunks by buffer, column and item; a column may be counted from the end."""
-        template, pieces = self.template, self.template.pieces
-        owners = [
-            self.grid[shifted(node, item.away, template.radices, -1)] for item in template.items
-        ]
-        columns = [(local + column) % len(owners[0]) for column in range(len(owners[0]))]
+        """Chunks by buffer, column and block; a column may be counted from the end."""
+        nodes, locals_, pieces = len(self.grid), len(self.grid[0]), self.template.pieces
+        owners = [self.grid[(node + ahead) % nodes] for ahead in range(nodes)]
         blocks = [
             [
-                owner[column] * pieces + item.piece
-                for owner, item in zip(owners, template.items, strict=True)
+                owner[(local + column) % locals_] * pieces + piece
+                for owner in owners
+                for piece in range(pieces)
             ]
-            for column in columns
+            for column in range(locals_)
         ]
-        own = [[item.piece for item in template.items]] * len(columns)
-        slots = [[max(0, i - pieces) for i in range(len(template.items))]] * len(columns)
+        own = [[block % pieces for block in range(nodes * pieces)]] * locals_
+        sums = [[max(0, block - pieces) for block in range(nodes * pieces)]] * locals_
         places = {
             Buffer.INPUT: own if self.collective is Collective.ALL_GATHER else blocks,
             Buffer.OUTPUT: own if self.collective is Collective.REDUCE_SCATTER else blocks,
-            Buffer.SCRATCH: slots,
+            Buffer.SCRATCH: sums,
         }
         return {
             buffer: [[self._refs[buffer][chunk] for chunk in column] for column in found]
