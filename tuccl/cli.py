@@ -44,7 +44,12 @@ def _exit_code_of(error: Exception) -> int:
     from probes.cluster.errors import HostsMissingError, MpiMissingError
     from probes.errors import ProbeError
     from sketches.errors import SketchError
-    from synthesizer.errors import AlgorithmFileError, InfeasibleError, SynthesisError
+    from synthesizer.errors import (
+        AlgorithmFileError,
+        ExportError,
+        InfeasibleError,
+        SynthesisError,
+    )
     from tuccl.runtime import PluginMissingError
 
     if isinstance(error, OSError):
@@ -57,7 +62,7 @@ def _exit_code_of(error: Exception) -> int:
         (HostsMissingError, ExitCode.FINDING),
         (MpiMissingError | PluginMissingError | TableError, ExitCode.ENVIRONMENT),
         (ProbeError | SketchError, ExitCode.BAD_INPUT),
-        (AlgorithmFileError | InfeasibleError, ExitCode.BAD_INPUT),
+        (AlgorithmFileError | ExportError | InfeasibleError, ExitCode.BAD_INPUT),
         (SynthesisError, ExitCode.ENVIRONMENT),
     ):
         if isinstance(error, kind):

@@ -40,8 +40,13 @@ def synthesize(
         ),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="Of the written schedule: msccl or msccl-microsoft.")
-    ] = "msccl",
+        str | None,
+        typer.Option(
+            "--format",
+            help="Of the file: msccl, msccl-microsoft, mscclpp or nccl-graph; by the file's ending "
+            "if not given. The fastest schedule that the format can tell is taken.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
 ) -> None:
     """Find the fastest schedule for one collective and size, proved right, beside its bound."""

@@ -82,6 +82,7 @@ def choose_schedule(
     request: Request,
     sketches: Sequence[Sketch],
     progress: Callable[[int], None] = lambda _: None,
+    refusal: Callable[[Tried], str | None] = lambda _: None,
 ) -> Choice:
     """Tries every sketch and takes the fastest schedule.
 
@@ -89,9 +90,10 @@ def choose_schedule(
         request: What is wanted.
         sketches: The most promising first.
         progress: Told how many sketches are done.
+        refusal: Why a schedule can't be used although it is fast; None: it can.
 
     Raises:
-        InfeasibleError: There is no schedule on any sketch.
+        InfeasibleError: There is no schedule on any sketch, or all are refused.
         SolverError: No solver works, and no expert algorithm fits.
         DefectError: Every schedule fails its proof: a defect of the synthesizer.
     """
@@ -104,7 +106,7 @@ def choose_schedule(
             search.notes.append(f"sketches not tried, because the time limit was over: {names}")
             break
         search.try_sketch(sketch, request.time_limit_s / len(sketches))
-    return search.choice()
+    return search.choice(refusal)
 
 
 @dataclass
@@ -129,12 +131,20 @@ class _Search:
                 self.failures.append(error)
                 self.notes.append(str(error))
 
-    def choice(self) -> Choice:
-        """The fastest that is proved."""
+    def choice(self, refusal: Callable[[Tried], str | None]) -> Choice:
+        """The fastest that is not refused and proved."""
         self.tried.sort(key=lambda one: one.time_us)
-        while self.tried and (defect := _defect(self.tried[0], self.watch)):
-            self.failures.append(DefectError(defect))
-            self.notes.append(defect)
+        while self.tried:
+            best = self.tried[0]
+            reason = refusal(best)
+            error: SynthesisError = InfeasibleError(f"{reason}")
+            if reason is None:
+                reason = _defect(best, self.watch)
+                error = DefectError(f"{reason}")
+            if reason is None:
+                break
+            self.failures.append(error)
+            self.notes.append(f"left out on sketch {best.sketch.name}: {reason}")
             del self.tried[0]
         if not self.tried:
             raise self.failures[0] if self.failures else _too_small(self.request)
@@ -194,5 +204,4 @@ def _defect(tried: Tried, watch: Stopwatch) -> str | None:
         verdict = verify(tried.algorithm)
     if verdict.proved:
         return None
-    name = f"{tried.algorithm.name} on sketch {tried.sketch.name}"
-    return f"left out: {name} is wrong, {verdict.describe()}; please report it"
+    return f"{tried.algorithm.name} is wrong, {verdict.describe()}; please report it"

@@ -1,38 +1,52 @@
-"""The forms in which a schedule is written to a file, and what their runtimes make of it."""
+"""The form in which a schedule is written to a file, and what runtimes make of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
+from probes.topology import Topology
 from synthesizer.algorithm import Algorithm
+from synthesizer.exports import EXPORTS, export, format_of_path
 from synthesizer.msccl_limits import check_limits
-from synthesizer.msccl_xml import Dialect, write_msccl_xml
+from synthesizer.nccl_graph_figures import GraphMachine
 from tuccl.errors import UsageError
+from tuccl.schedule_choice import Tried
 
-DEFAULT_FORMAT = "msccl"
-_FORMATS: dict[str, Callable[[Algorithm], str]] = {
-    "msccl": write_msccl_xml,
-    "msccl-microsoft": lambda algorithm: write_msccl_xml(algorithm, Dialect.MICROSOFT),
-}
+STDOUT = Path("-")
+_OF_MSCCL = ("msccl", "msccl-microsoft")
 
 
-def require_format(name: str) -> None:
-    """Checks a format's name before any work is done for it.
+def wanted_format(name: str | None, output: Path | None) -> str | None:
+    """The format by its name, else by the file's; None where nothing is to be written.
 
     Raises:
         UsageError: There is no such format.
+        ExportError: The file's name tells none.
     """
-    if name not in _FORMATS:
-        raise UsageError(f"format {name!a:.60} is unknown: use one of {', '.join(_FORMATS)}")
+    if name is not None:
+        if name not in EXPORTS:
+            raise UsageError(f"format {name!a:.60} is unknown: use one of {', '.join(EXPORTS)}")
+        return name
+    if output is None:
+        return None
+    return next(iter(EXPORTS)) if output == STDOUT else format_of_path(str(output))
 
 
-def schedule_text(algorithm: Algorithm, name: str) -> str:
-    """The schedule in a format that `require_format` has let pass."""
-    return _FORMATS[name](algorithm)
+def schedule_text(tried: Tried, topology: Topology, name: str) -> str:
+    """A schedule in a format.
+
+    Raises:
+        ExportError: The format has no words for it.
+        DefectError: It is wrong.
+    """
+    return export(tried.algorithm, name, GraphMachine(topology, tried.sketch))
 
 
-def runtime_notes(algorithm: Algorithm, size_bytes: int) -> Iterator[str]:
+def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> Iterator[str]:
     """Why an MSCCL runtime would leave the call to NCCL, one sentence each."""
+    if name not in {None, *_OF_MSCCL}:
+        return
     if size_bytes % algorithm.chunks_per_loop:
         yield (
             f"an MSCCL runtime takes no size that {algorithm.chunks_per_loop} chunks do not "

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ from probes.topology import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.collectives import Collective
+from synthesizer.errors import ExportError
 from tuccl import display
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
 from tuccl.machine_argument import read_machine_argument
 from tuccl.schedule_choice import Choice, Request, Stopwatch, Tried, choose_schedule
-from tuccl.schedule_files import require_format, runtime_notes, schedule_text
+from tuccl.schedule_files import STDOUT, runtime_notes, schedule_text, wanted_format
 from tuccl.sizes import format_size, parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 
@@ -46,7 +46,7 @@ class SynthesizeCommand:
     root: int
     time_limit: str
     output: Path | None
-    format: str
+    format: str | None
     as_json: bool
 
 
@@ -76,24 +76,25 @@ class Outcome:
 
 def synthesize_command(command: SynthesizeCommand) -> int:
     """`tuccl synthesize`."""
-    require_format(command.format)
-    to_stdout = command.output == Path("-")
-    if to_stdout and command.as_json:
+    if command.output == STDOUT and command.as_json:
         raise UsageError(
             "--json and -o - both want standard output: give a file, or leave --json out"
         )
-    outcome = _outcome(command)
-    text = schedule_text(outcome.choice.best.algorithm, command.format)
-    if command.output is not None and not to_stdout:
-        write_atomically(command.output, text)
+    wanted = wanted_format(command.format, command.output)
+    outcome = _outcome(command, wanted)
+    text = ""
+    if wanted is not None and command.output is not None:
+        text = schedule_text(outcome.choice.best, outcome.topology, wanted)
+        if command.output != STDOUT:
+            write_atomically(command.output, text)
     if command.as_json:
-        document = {"schema_version": SCHEMA_VERSION, **_as_dict(outcome, command)}
+        document = {"schema_version": SCHEMA_VERSION, **_as_dict(outcome, command.output, wanted)}
         sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
         return ExitCode.OK
-    sys.stdout.write(text if to_stdout else _as_text(outcome))
+    sys.stdout.write(text if command.output == STDOUT else _as_text(outcome))
     for note in outcome.notes:
         display.say(f"note: {note}")
-    if command.output is not None and not to_stdout:
+    if command.output not in {None, STDOUT}:
         display.say(f"written to {command.output}")
     return ExitCode.OK
 
@@ -125,7 +126,7 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _outcome(command: SynthesizeCommand) -> Outcome:
+def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
     request = Request(
         collective=parse_collective(command.operation),
         size_bytes=parse_size(command.size),
@@ -146,7 +147,12 @@ def _outcome(command: SynthesizeCommand) -> Outcome:
         )
         machine = whole_machine(topology)
     with display.progress_line() as progress:
-        choice = choose_schedule(request, sketches, _counting(progress, len(sketches)))
+        choice = choose_schedule(
+            request,
+            sketches,
+            lambda done: progress("sketches", done, len(sketches)),
+            lambda tried: _refusal(tried, topology, wanted),
+        )
     with watch.stage("bounding"):
         bounds = Bounds(
             algbw_bound_gb_per_s(request.collective, machine, request.root),
@@ -158,14 +164,20 @@ def _outcome(command: SynthesizeCommand) -> Outcome:
         *machine.notes,
         *choice.notes,
         *_contradictions(request, bounds, choice),
-        *runtime_notes(choice.best.algorithm, request.size_bytes),
+        *runtime_notes(choice.best.algorithm, request.size_bytes, wanted),
     )
     seconds = {**watch.seconds, **choice.seconds}
     return Outcome(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
 
 
-def _counting(progress: Callable[[str, int, int], None], total: int) -> Callable[[int], None]:
-    return lambda done: progress("sketches", done, total)
+def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:
+    """Why the format has no words for a schedule."""
+    try:
+        if wanted is not None:
+            schedule_text(tried, topology, wanted)
+    except ExportError as error:
+        return str(error)
+    return None
 
 
 def _contradictions(request: Request, bounds: Bounds, choice: Choice) -> tuple[str, ...]:
@@ -176,10 +188,9 @@ def _contradictions(request: Request, bounds: Bounds, choice: Choice) -> tuple[s
     return (f"faster than this machine can be: {what} than the topology; correct one of them",)
 
 
-def _as_dict(outcome: Outcome, command: SynthesizeCommand) -> dict[str, Any]:
+def _as_dict(outcome: Outcome, output: Path | None, wanted: str | None) -> dict[str, Any]:
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
     algbw = request.size_bytes * 1e-3 / best.time_us
-    written = command.output is not None
     return {
         "topology": outcome.topology.name,
         "fingerprint": outcome.topology.fingerprint(),
@@ -200,8 +211,8 @@ def _as_dict(outcome: Outcome, command: SynthesizeCommand) -> dict[str, Any]:
         "solver": _solver(best),
         "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
         "sketch": {"name": best.sketch.name, "why": best.sketch.why},
-        "file": str(command.output) if written else None,
-        "format": command.format if written else None,
+        "file": None if output is None else str(output),
+        "format": wanted,
         "tried": [
             {
                 "algorithm": one.algorithm.name,

@@ -9,13 +9,16 @@ import pytest
 
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
+from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
 from synthesizer.errors import InfeasibleError, SolverError
+from synthesizer.experts import expert_algorithms
 from synthesizer.simulator import simulate_us
 from synthesizer.verifier import verify
 from tests.sketches.machines import cluster
+from tuccl import schedule_choice
 from tuccl.errors import UsageError
-from tuccl.schedule_choice import WIRES_ALONE, Request, choose_schedule
+from tuccl.schedule_choice import WIRES_ALONE, Request, Tried, choose_schedule
 from tuccl.synthesizing import parse_collective, parse_seconds
 
 
@@ -56,6 +59,35 @@ def test_when_the_time_is_over_sketches_are_left_out_by_name(
     names = ", ".join(sketch.name for sketch in sketches[1:])
     assert choice.notes == (f"sketches not tried, because the time limit was over: {names}",)
     assert {one.sketch.name for one in choice.tried} == {sketches[0].name}
+
+
+def test_refused_and_wrong_schedules_are_left_out_by_name(sketches: tuple[Sketch, ...]) -> None:
+    free = choose_schedule(request(), sketches[:1])
+    first = free.best.algorithm.name
+
+    def refusal(tried: Tried) -> str | None:
+        return f"{first} is not wanted" if tried.algorithm.name == first else None
+
+    choice = choose_schedule(request(), sketches[:1], refusal=refusal)
+    assert choice.best.algorithm.name == free.tried[1].algorithm.name
+    assert choice.notes == (f"left out on sketch {sketches[0].name}: {first} is not wanted",)
+    with pytest.raises(InfeasibleError, match=r"^no$"):
+        choose_schedule(request(), sketches[:1], refusal=lambda _: "no")
+
+
+def test_an_expert_algorithm_that_is_wrong_is_left_out(
+    sketches: tuple[Sketch, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def idle(*_: object) -> tuple[Algorithm, ...]:
+        algorithm, *_others = expert_algorithms(Collective.ALL_GATHER, sketches[0])
+        programs = tuple(replace(gpu, threadblocks=()) for gpu in algorithm.programs)
+        return (replace(algorithm, name="idle", programs=programs),)
+
+    monkeypatch.setattr(schedule_choice, "expert_algorithms", idle)
+    choice = choose_schedule(request(), sketches[:1])
+    assert [one.synthesis is None for one in choice.tried] == [False]
+    (note,) = choice.notes
+    assert note.startswith(f"left out on sketch {sketches[0].name}: idle is wrong, ")
 
 
 def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(

@@ -154,6 +154,23 @@ def test_figures_of_a_sketch_that_beat_the_machine_are_reported(
     assert "note: faster than this machine can be: sketch direct has" in done.stderr
 
 
+def test_the_fastest_schedule_that_the_format_can_tell_is_written(
+    run_tuccl: Run, machines: Path
+) -> None:
+    graph = machines.with_name("rings.graph.xml")
+    done = run_tuccl(
+        "synthesize", "--topology", f"{machines}#one", "--op", "all_reduce", "--size", "64M",
+        "-o", graph, "--json",
+    )  # fmt: skip
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert found["format"] == "nccl-graph"
+    assert found["algorithm"].startswith("all_reduce_ring")
+    assert any(note.startswith("left out on sketch direct: ") for note in found["notes"])
+    assert graph.read_text().startswith("<graphs ")
+    assert graph.read_text().count("<gpu ") % 4 == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -163,6 +180,7 @@ def test_figures_of_a_sketch_that_beat_the_machine_are_reported(
         (("#one", "--size", "1M", "--sketch", "isle.json"), "no way from rank 0 to rank 3"),
         (("#one", "--size", "1M", "--json", "-o", "-"), "both want standard output"),
         (("#one", "--size", "1M", "-o", "x", "--format", "pdf"), "use one of msccl, msccl-"),
+        (("#one", "--size", "1M", "-o", "x.yaml"), "x.yaml: no format for this name"),
         (("#one", "--size", "1M", "--root", "1"), "--root 1: all_gather has no root"),
         (("", "--size", "1M"), "name one of them as"),
     ],
