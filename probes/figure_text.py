@@ -17,9 +17,14 @@ LINK_NAMES = {
 }
 
 
+def three_digits(figure: float) -> str:
+    """A figure without its unit: `386`, `20`, `0.985`."""
+    return f"{figure:.0f}" if figure >= 100 else f"{figure:.3g}"
+
+
 def speed(gb_per_s: float) -> str:
     """`24 GB/s`, `0.985 GB/s`: three digits, none that say nothing."""
-    return f"{_three_digits(gb_per_s)} GB/s"
+    return f"{three_digits(gb_per_s)} GB/s"
 
 
 def link_text(link: Link) -> str:
@@ -43,12 +48,8 @@ def range_text(links: Iterable[Link]) -> str:
 
 
 def _span(figures: Sequence[float], unit: str) -> str:
-    low, high = _three_digits(min(figures)), _three_digits(max(figures))
+    low, high = three_digits(min(figures)), three_digits(max(figures))
     return f"{low} {unit}" if low == high else f"{low}-{high} {unit}"
-
-
-def _three_digits(figure: float) -> str:
-    return f"{figure:.0f}" if figure >= 100 else f"{figure:.3g}"
 
 
 def short_name(device: Device) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probes.cluster.cluster_probe import ClusterProbe
+from probes.figure_text import three_digits
 from probes.hosts import HostGroup, folded, hosts_alike
 from probes.network.findings import ClassFigure
 from probes.network.outliers import Quantity
@@ -177,5 +178,5 @@ def _cell(machine: Topology, src: Device, dst: Device) -> str:
     if path is None:
         return "-"
     measured = all(link.latency_provenance is Provenance.MEASURED for link in path.links)
-    latency = f" | {path.latency_us:.2f}" if measured else ""
-    return f"{path.bandwidth_gb_per_s:.1f}{latency}"
+    latency = f" | {three_digits(path.latency_us)}" if measured else ""
+    return f"{three_digits(path.bandwidth_gb_per_s)}{latency}"

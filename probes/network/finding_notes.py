@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from probes.figure_text import three_digits
 from probes.network.findings import ClassFigure, Findings, SlowLink, SlowPort
 from probes.network.outliers import Quantity, Role
 from probes.network.port_groups import NO_NETWORK, Distance
@@ -115,8 +116,9 @@ def _against_line_rate(findings: Findings) -> Iterable[str]:
         known = any(findings.groups.racks) or apart != Distance.SAME_RACK
         pairs = f"Pairs of the {apart}" if known else "Pairs"
         yield (
-            f"{pairs}{where} do {middle:.1f} GB/s by {tool or 'an unnamed tool'}: "
-            f"{middle / line_rate:.0%} of the line rate of {line_rate:g} GB/s, {how}."
+            f"{pairs}{where} do {three_digits(middle)} GB/s by {tool or 'an unnamed tool'}: "
+            f"{three_digits(100 * middle / line_rate)}% of the line rate of {line_rate:g} GB/s, "
+            f"{how}."
         )
 
 
@@ -161,8 +163,8 @@ def _does(who: str, verdicts: Sequence[SlowPort]) -> str:
     role = f"{roles.pop().value} " if len(roles) == 1 else ""
     once = "" if any(v.repeated for v in verdicts) else ", not measured again"
     return (
-        f"{who}: {role}{_WHAT[quantity]}{figure:.1f} {_UNIT[quantity]} where "
-        f"its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} {expected:.1f} "
+        f"{who}: {role}{_WHAT[quantity]}{three_digits(figure)} {_UNIT[quantity]} where "
+        f"its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} {three_digits(expected)} "
         f"({count} measurements{once})"
     )
 
@@ -175,14 +177,15 @@ def _slow_links(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[st
         unit = _UNIT[quantity]
         few = links if len(links) < _FOLDED_FROM else ()
         for link in few:
-            figures = f"{link.figure:.1f} {unit} instead of {link.expected:.1f}"
+            figures = f"{three_digits(link.figure)} {unit} instead of {three_digits(link.expected)}"
             times = f"{link.measurements} measurement{'s' if link.measurements > 1 else ''}"
             yield f"The way {_way(ports, link.pair)} is slow, no port alone: {figures} ({times})."
         if not few:
             first = links[0]
             yield (
-                f"{len(links)} ways {where} are slow, no port alone: {first.figure:.1f} {unit} "
-                f"instead of {first.expected:.1f} for {_way(ports, first.pair)}."
+                f"{len(links)} ways {where} are slow, no port alone: "
+                f"{three_digits(first.figure)} {unit} instead of {three_digits(first.expected)} "
+                f"for {_way(ports, first.pair)}."
             )
 
 

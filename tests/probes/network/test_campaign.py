@@ -71,8 +71,8 @@ def test_a_port_that_only_receives_slowly_and_one_that_is_late() -> None:
         (2, Role.RECEIVES, Quantity.BANDWIDTH),
         (5, Role.EITHER, Quantity.LATENCY),
     ]
-    assert "node2/mlx5_0: receives 20.0 GB/s where its class does 48.0" in notes(findings)
-    assert "node5/mlx5_0: latency 25.0 us where its class has 4.0" in notes(findings)
+    assert "node2/mlx5_0: receives 20 GB/s where its class does 48" in notes(findings)
+    assert "node5/mlx5_0: latency 25 us where its class has 4" in notes(findings)
 
 
 def test_a_bad_cable_between_two_good_ports() -> None:
@@ -86,7 +86,7 @@ def test_a_bad_cable_between_two_good_ports() -> None:
     assert [(link.pair, link.figure, link.measurements) for link in findings.slow_links] == [
         (PortPair(3, 4), 12.0, 2)
     ]
-    assert "node3/mlx5_0 -> node4/mlx5_0 is slow, no port alone: 12.0 GB/s" in notes(findings)
+    assert "node3/mlx5_0 -> node4/mlx5_0 is slow, no port alone: 12 GB/s" in notes(findings)
 
 
 def test_congestion_is_cleared_by_the_second_measurement() -> None:
@@ -160,8 +160,16 @@ def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     ports = cluster(8)
     findings = run_campaign(ports, answering(ports, lambda _a, _b: (20.0, 30.0)))
     assert not findings.slow_ports
-    said = "Pairs do 20.0 GB/s by iperf3: 40% of the line rate of 50 GB/s"
+    said = "Pairs do 20 GB/s by iperf3: 40% of the line rate of 50 GB/s"
     assert findings.notes == (f"{said}, all of them alike.",)
+
+
+def test_a_slow_network_is_told_in_figures_that_are_not_zero() -> None:
+    ports = cluster(8)
+    measure = answering(ports, lambda a, b: (0.00061 if 2 in (a.host, b.host) else 0.00239, 1030.4))
+    findings = run_campaign(ports, measure)
+    assert findings.notes[0].startswith("Pairs do 0.00239 GB/s by iperf3: 0.00478% of the line")
+    assert "node2/mlx5_0: 0.00061 GB/s where its class does 0.00239" in notes(findings)
 
 
 def test_a_rack_of_which_all_ports_are_slow_is_one_sentence() -> None:
@@ -175,7 +183,7 @@ def test_a_rack_of_which_all_ports_are_slow_is_one_sentence() -> None:
     slow_hosts = [3, *range(16, 24)]
     assert {ports[slow.port].host for slow in findings.slow_ports} == set(slow_hosts)
     told = [note for note in findings.notes if "where its class does" in note]
-    does = "24.0 GB/s where its class does 48.0"
+    does = "24 GB/s where its class does 48"
     assert told == [
         f"node3/mlx5_1: {does} (6 measurements).",
         f"All 16 ports of rack r2: {does} (64 measurements), so look at its switch first.",
@@ -190,7 +198,7 @@ def test_a_rail_that_is_slow_as_a_whole_is_named_and_has_its_own_figure(hosts: i
     )
     findings = run_campaign(ports, measure)
     assert len(findings.notes) <= 4
-    said = "Pairs in 10.3.0.0/16 do 24.0 GB/s by iperf3: 48% of the line rate of 50 GB/s"
+    said = "Pairs in 10.3.0.0/16 do 24 GB/s by iperf3: 48% of the line rate of 50 GB/s"
     assert f"{said}, all of them alike." in findings.notes
     bandwidth = [f for f in findings.figures if f.quantity is Quantity.BANDWIDTH]
     assert {(f.link_class.network, f.median) for f in bandwidth} == {
@@ -257,7 +265,7 @@ def test_a_host_without_rdma_tools_is_compared_with_its_own_kind() -> None:
     findings = run_campaign(ports, measure)
     assert not findings.slow_ports
     assert not findings.slow_links
-    assert "20.0 GB/s by iperf3: 40%" in notes(findings)
+    assert "20 GB/s by iperf3: 40%" in notes(findings)
 
 
 def test_missing_tools_blame_nobody() -> None:
