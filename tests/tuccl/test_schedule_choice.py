@@ -9,7 +9,7 @@ import pytest
 
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Algorithm
+from synthesizer.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
 from synthesizer.collectives import Collective
 from synthesizer.errors import InfeasibleError, SolverError
 from synthesizer.experts import expert_algorithms
@@ -80,7 +80,9 @@ def test_an_expert_algorithm_that_is_wrong_is_left_out(
 ) -> None:
     def idle(*_: object) -> tuple[Algorithm, ...]:
         algorithm, *_others = expert_algorithms(Collective.ALL_GATHER, sketches[0])
-        programs = tuple(replace(gpu, threadblocks=()) for gpu in algorithm.programs)
+        own = Step(StepType.COPY, ChunkRef(Buffer.INPUT, 0), ChunkRef(Buffer.OUTPUT, 0))
+        block = Threadblock(0, -1, -1, 0, (own,))
+        programs = tuple(replace(gpu, threadblocks=(block,)) for gpu in algorithm.programs)
         return (replace(algorithm, name="idle", programs=programs),)
 
     monkeypatch.setattr(schedule_choice, "expert_algorithms", idle)
