@@ -30,7 +30,13 @@ from probes.p2p.classify import (
     compare_pair,
     look_at,
 )
-from probes.p2p.named import corrupt_pairs, flag_latencies_us, not_measured, places_by_address
+from probes.p2p.named import (
+    corrupt_pairs,
+    flag_latencies_us,
+    not_measured,
+    places_by_address,
+    shared_links,
+)
 from probes.p2p.report import Figure, P2pReport, What
 from probes.paths import Path, local_path
 from probes.topology import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
@@ -89,7 +95,8 @@ def apply_p2p(topology: Topology, report: P2pReport) -> AppliedP2p:
     }
     topology = replace(topology, limits=_limits(topology, measured, slow))
     told += uplink_words
-    notes = (*topology.notes, *told, *notes, *not_measured(report, places), *report.notes)
+    notes = (*notes, *shared_links(report, places), *not_measured(report, places))
+    notes = (*topology.notes, *told, *notes, *report.notes)
     return AppliedP2p(replace(topology, notes=notes), tuple(told), pairs)
 
 

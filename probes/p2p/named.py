@@ -5,11 +5,16 @@ GPUs are matched by PCI address, because CUDA_VISIBLE_DEVICES hides and reorders
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from probes.nccl_xml_nics import shortened
-from probes.p2p.report import P2pReport
+from probes.p2p.report import P2pReport, What
 from probes.topology import Topology
+
+_UNDISTURBED = 0.75
+"""Of a pair's figure alone: with less beside others it shares its way."""
+_MOST_NAMED = 4
 
 
 def places_by_address(
@@ -65,6 +70,21 @@ def flag_latencies_us(report: P2pReport, places: Mapping[int, str]) -> dict[tupl
         for b in places
         if a != b and (figure := report.flag_latency_us(a, b)) is not None
     }
+
+
+def shared_links(report: P2pReport, places: Mapping[int, str]) -> list[str]:
+    """One sentence on pairs that are slower while others copy, though these share no GPU."""
+    slowed = []
+    for a, b in itertools.permutations(sorted(places), 2):
+        alone = report.figure(What.COPY_ENGINE, a, b)
+        beside = report.figure(What.COPY_ENGINE_CONCURRENT, a, b)
+        if alone and beside and beside.median < _UNDISTURBED * alone.median:
+            figures = f"{alone.median:.3g} GB/s alone, {beside.median:.3g} beside others"
+            slowed.append(f"{places[a]} -> {places[b]} ({figures})")
+    more = f" and {len(slowed) - _MOST_NAMED} more" if len(slowed) > _MOST_NAMED else ""
+    named = ", ".join(f"'{pair}'" for pair in slowed[:_MOST_NAMED])
+    words = "Copies that share a link on their way slow each other down when they run at once"
+    return [f"{words}: {named}{more}."] if slowed else []
 
 
 def not_measured(report: P2pReport, places: Mapping[int, str]) -> list[str]:

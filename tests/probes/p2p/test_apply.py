@@ -107,6 +107,20 @@ def test_pairs_that_reach_their_links_get_no_limit() -> None:
     assert (found.topology.limits, found.disagreements) == ((), ())
 
 
+def test_pairs_that_slow_each_other_down_share_a_link_and_that_is_said() -> None:
+    figures = pcie_figures(22.0)
+    for pair, speed in {(0, 1): 11.0, (2, 3): 11.5, (1, 0): 21.0}.items():
+        figures["copy_engine_concurrent", pair] = speed
+    found = applied(pcie_box(), BUSES[:4], figures)
+    (note,) = found.topology.notes
+    assert note.startswith("Copies that share a link on their way slow each other down")
+    assert note.endswith(
+        "at once: 'n0/gpu0 -> n0/gpu1 (22 GB/s alone, 11 beside others)', "
+        "'n0/gpu2 -> n0/gpu3 (22 GB/s alone, 11.5 beside others)'."
+    )
+    assert found.topology.limits == ()
+
+
 def test_limits_of_pairs_measured_anew_are_replaced() -> None:
     old = PairLimit("n0/gpu0", "n0/gpu1", 3.0), PairLimit("n0/gpu0", "n0/cpu0", 4.0)
     topology = replace(pcie_box(), limits=old)
