@@ -69,44 +69,56 @@ def place_messages(
 
 def _free_destinations(wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]) -> set[int]:
     """Receiving steps whose destination is free when their message is sent."""
-    begun = _begun(wiring, order)
     users: dict[tuple[int, int], list[int]] = defaultdict(list)
     for node in range(len(wiring.steps)):
         for place in _touched(wiring, node, layouts):
             users[place].append(node)
-
-    def over_before(node: int, later: int) -> bool:
-        block = wiring.block_of[node]
-        return bool(begun[later, block] > node - wiring.first[block])
-
-    free: set[int] = set()
+    takers: dict[int, list[int]] = defaultdict(list)
     for node, step in enumerate(wiring.steps):
-        if step.type not in _COPIES:
-            continue
-        others = {user for place in _written(wiring, node, layouts) for user in users[place]}
-        others.discard(node)
-        send = wiring.source[node]
-        if all(over_before(other, send) or over_before(node, other) for other in others):
-            free.add(node)
+        if step.type in _COPIES:
+            takers[wiring.blocks[wiring.block_of[node]][0]].append(node)
+    free: set[int] = set()
+    for rank, nodes in sorted(takers.items()):
+        clocks = _Clocks(wiring, order, rank)
+        for node in nodes:
+            others = {user for place in _written(wiring, node, layouts) for user in users[place]}
+            others.discard(node)
+            send = wiring.source[node]
+            if all(clocks.over(o, send) or clocks.over(node, o) for o in others):
+                free.add(node)
     return free
 
 
-def _begun(wiring: Wiring, order: Sequence[int]) -> NDArray[np.int32]:
-    """For each step, how many steps of each threadblock are over before it moves any data."""
-    begun = np.zeros((len(wiring.steps), len(wiring.blocks)), np.int32)
+class _Clocks:
+    """For each step, how many steps of each threadblock of one rank are over before it moves data.
 
-    def follow(node: int, earlier: int) -> None:
-        block = wiring.block_of[earlier]
-        np.maximum(begun[node], begun[earlier], out=begun[node])
-        begun[node, block] = max(begun[node, block], earlier - wiring.first[block] + 1)
+    What lies on a rank is used by its own steps alone, so the clocks of one rank at a time do.
+    """
 
-    for node in order:
-        if node > wiring.first[wiring.block_of[node]]:
-            follow(node, node - 1)
-        for earlier in (wiring.waits_for[node], wiring.source[node]):
-            if earlier >= 0:
-                follow(node, earlier)
-    return begun
+    def __init__(self, wiring: Wiring, order: Sequence[int], rank: int) -> None:
+        own = [number for number, (home, _) in enumerate(wiring.blocks) if home == rank]
+        self._wiring = wiring
+        self._column = {block: column for column, block in enumerate(own)}
+        self._begun: NDArray[np.int32] = np.zeros((len(wiring.steps), len(own)), np.int32)
+        for node in order:
+            if node > wiring.first[wiring.block_of[node]]:
+                self._follow(node, node - 1)
+            for earlier in (wiring.waits_for[node], wiring.source[node]):
+                if earlier >= 0:
+                    self._follow(node, earlier)
+
+    def _follow(self, node: int, earlier: int) -> None:
+        """What was over before an earlier step, and that step, is over before this one."""
+        begun, block = self._begun[node], self._wiring.block_of[earlier]
+        np.maximum(begun, self._begun[earlier], out=begun)
+        column = self._column.get(block)
+        if column is not None:
+            begun[column] = max(begun[column], earlier - self._wiring.first[block] + 1)
+
+    def over(self, node: int, later: int) -> bool:
+        """Whether a step of the rank is over before another step, of any rank, moves data."""
+        block = self._wiring.block_of[node]
+        return bool(self._begun[later, self._column[block]] > node - self._wiring.first[block])
 
 
 def _touched(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:

@@ -20,7 +20,6 @@ from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, ExportError
 from synthesizer.mscclpp_buffers import PlanBuffers
 from synthesizer.mscclpp_plan_file import (
-    UNLIMITED_BYTES,
     Channels,
     ChannelType,
     Plan,
@@ -34,6 +33,9 @@ from synthesizer.verifier import verify
 
 MAX_THREADBLOCKS = 108
 """Of a rank: they wait for each other, so all must fit on the GPU at once (an A100 has 108 SMs)."""
+
+MAX_OFFSET_BYTES = 2**32 - 1
+"""The executor keeps offsets and sizes in 32 bits and does not notice when they overflow."""
 
 _NAMES = {
     Collective.ALL_REDUCE: "allreduce",
@@ -75,16 +77,33 @@ def mscclpp_plan(
     mode = algorithm.in_place if in_place is None else in_place
     _check_expressible(algorithm, node_of_rank, in_place=mode)
     buffers = PlanBuffers(algorithm, in_place=mode)
+    gpus = tuple(_gpu(algorithm, buffers, program) for program in algorithm.programs)
+    largest = _largest_message(algorithm, gpus, packets=buffers.packets)
+    if algorithm.min_bytes > largest:
+        raise ExportError(
+            f"{algorithm.name}: no MSCCL++ plan: it is for {algorithm.min_bytes} bytes and more,"
+            f" and the executor's 32-bit offsets end at {largest}"
+        )
     return Plan(
         name=algorithm.name or f"tuccl_{algorithm.content_hash()}",
         collective=_NAMES[algorithm.collective],
         protocol="LL" if buffers.packets else "Simple",
         inplace=mode,
-        gpus=tuple(_gpu(algorithm, buffers, program) for program in algorithm.programs),
+        gpus=gpus,
         use_double_scratch_buffer=buffers.packets,
         min_message_size=algorithm.min_bytes,
-        max_message_size=algorithm.max_bytes or UNLIMITED_BYTES,
+        max_message_size=min(algorithm.max_bytes or largest, largest),
     )
+
+
+def _largest_message(algorithm: Algorithm, gpus: Sequence[PlanGpu], *, packets: bool) -> int:
+    """The largest message whose buffers the executor's offsets (`uint32_t`) reach.
+
+    Packets take twice their data, and there are two halves of them.
+    """
+    scratch = max(gpu.scratch_chunks for gpu in gpus) * (4 if packets else 1)
+    chunks = algorithm.chunks_per_loop
+    return MAX_OFFSET_BYTES * chunks // max(chunks, scratch)
 
 
 def _check_expressible(

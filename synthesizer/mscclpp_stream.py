@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from synthesizer.algorithm import Buffer
-from synthesizer.errors import ExportError
 from synthesizer.mscclpp_plan_file import (
     BufferRange,
     ChannelType,
@@ -152,7 +151,6 @@ class Stream:
         """Copy or reduce chunks; `channel` is the way to the peer of a remote target."""
         reads = list(_ranges(sources, count))
         writes = list(_ranges(targets, count))
-        _check_overlap(reads, writes)
         conflict = _meet(writes, [*self._read, *self._written]) or _meet(reads, self._written)
         if self._waited or conflict:
             self._nop()
@@ -209,14 +207,3 @@ def _ranges(places: Sequence[Place], count: int) -> Iterator[_Range]:
 
 def _meet(some: Sequence[_Range], others: Sequence[_Range]) -> bool:
     return any(a[0] is b[0] and a[1] < b[2] and b[1] < a[2] for a in some for b in others)
-
-
-def _check_overlap(reads: Sequence[_Range], writes: Sequence[_Range]) -> None:
-    """An operation works chunk upon chunk in no order: it may write only what it reads in place."""
-    for read in reads:
-        for write in writes:
-            if read != write and _meet([read], [write]):
-                raise ExportError(
-                    f"no MSCCL++ plan: a step reads chunks {read[1]} to {read[2] - 1} of buffer"
-                    f" {read[0]} and writes chunks {write[1]} to {write[2] - 1} of it, in no order"
-                )

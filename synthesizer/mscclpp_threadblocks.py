@@ -106,7 +106,11 @@ class RankWriter:
 
     def stream(self, block: Threadblock) -> Stream:
         """The operations of a threadblock."""
-        stream = Stream(self.remote_buffer, self.new_semaphore, nop_per_step=self.plan.packets)
+        stream = Stream(
+            self.remote_buffer,
+            self.new_semaphore,
+            nop_per_step=self.plan.packets,
+        )
         signals = not self.plan.packets
         to_peer = self.channel.get((self.rank, block.send_peer, block.channel), -1)
         from_peer = self.channel.get((block.recv_peer, self.rank, block.channel), -1)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm, Protocol
 from synthesizer.collectives import Collective
 from synthesizer.emulator import expected_outputs
@@ -111,11 +112,19 @@ def test_plans_of_expert_schedules_compute_the_right_buffers(
 
 
 @pytest.mark.parametrize(
-    "collective", [Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST]
+    ("collective", "sketch"),
+    [
+        (Collective.ALL_REDUCE, switched(1, 4)),
+        (Collective.BROADCAST, switched(1, 4)),
+        (Collective.ALL_GATHER, hybrid_cube_mesh()),
+    ],
+    ids=["all_reduce", "broadcast", "all_gather"],
 )
-def test_plans_of_synthesized_schedules_compute_the_right_buffers(collective: Collective) -> None:
+def test_plans_of_synthesized_schedules_compute_the_right_buffers(
+    collective: Collective, sketch: Sketch
+) -> None:
     options = SynthesisOptions(time_limit_s=0.5, gap=0.1, trees_per_rank=1, pieces_per_tree=1)
-    a = synthesize(collective, hybrid_cube_mesh(), 1 << 20, options, root=3).algorithm
+    a = synthesize(collective, sketch, 1 << 20, options, root=3).algorithm
     assert _computes(mscclpp_plan(a), collective, a.root, calls=2)
 
 
@@ -188,7 +197,16 @@ def test_sizes_go_into_the_plan() -> None:
     plan = mscclpp_plan(a)
     assert (plan.min_message_size, plan.max_message_size) == (1024, 4096)
     assert plan.name == f"tuccl_{a.content_hash()}"
-    assert mscclpp_plan(all_pairs_all_gather(2)).max_message_size == 2**64 - 1
+
+
+def test_a_plan_is_for_sizes_that_the_executors_offsets_reach() -> None:
+    """All_gather needs no scratch; ring all_reduce with packets has 14 chunks of it for 4."""
+    assert mscclpp_plan(all_pairs_all_gather(2)).max_message_size == 2**32 - 1
+    ring = replace(ring_all_reduce(4), protocol=LL)
+    assert mscclpp_plan(ring).gpus[0].scratch_chunks == 14
+    assert mscclpp_plan(ring).max_message_size == (2**32 - 1) * 4 // (14 * 4)
+    with pytest.raises(ExportError, match="32-bit offsets end at 306783378"):
+        mscclpp_plan(replace(ring, min_bytes=1 << 30))
 
 
 def _many_threadblocks(copies: int) -> Algorithm:
