@@ -84,7 +84,7 @@ def schedule_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph:
                 receives.setdefault(key, []).append(first + position)
     graph.depends = list(_dependences(algorithm, first_step))
     graph.connections = list(_connections(graph.chunks, sends, receives))
-    _route_messages(graph, sends, sketch)
+    route_messages(graph, sends, sketch)
     return graph
 
 
@@ -153,9 +153,10 @@ def _connections(
         yield out, into
 
 
-def _route_messages(
+def route_messages(
     graph: ScheduleGraph, sends: dict[Connection, list[int]], sketch: Sketch
 ) -> None:
+    """Fills in ports and alphas of the given sends; raises as `schedule_graph` does."""
     edges: dict[tuple[int, int], Edge] = {}
     for src, dst, _ in sorted(sends):
         edge = sketch.edge.get((src, dst))

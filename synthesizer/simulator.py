@@ -28,11 +28,14 @@ from typing import NamedTuple
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.folded_graph import folded_graph
 from synthesizer.schedule_graph import ScheduleGraph, TiledGraph, schedule_graph, tiled_graph
 
 _EXACT_TILES = (1, 2, 3)
 _MORE_EXACT_TILES = (12, 24)
 _SMALL_SCHEDULE_STEPS = 200
+_FOLDED_STEPS = 50_000
+"""From here on ranks that are treated alike are simulated once (`folded_graph`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class CompiledSchedule:
         self._tiled: dict[tuple[int, int], TiledGraph] = {}
         self._steady: dict[ExecutionModel, _SteadyState] = {}
 
-    def time_us(self, size_bytes: int, model: ExecutionModel) -> float:
+    def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
         """Simulated time of one call in microseconds.
 
         Args:
@@ -106,7 +109,7 @@ class CompiledSchedule:
         most, longest = exact[-1]
         return model.launch_us + longest + (tiles - most) * each_further_us
 
-    def largest_message_bytes(self, size_bytes: int, instances: int) -> float:
+    def largest_message_bytes(self, size_bytes: float, instances: int) -> float:
         """Payload of the largest message of one instance; slots beyond it change nothing."""
         return size_bytes / self._chunks_per_loop * self._largest_message / instances
 
@@ -143,7 +146,9 @@ def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
             f"schedule {algorithm.name} is for {algorithm.ranks} ranks and sketch {sketch.name} "
             f"has {sketch.ranks}: use a sketch of the machine the schedule was made for"
         )
-    return CompiledSchedule(schedule_graph(algorithm, sketch), algorithm.chunks_per_loop)
+    graph = folded_graph(algorithm, sketch) if algorithm.step_count >= _FOLDED_STEPS else None
+    graph = graph or schedule_graph(algorithm, sketch)
+    return CompiledSchedule(graph, algorithm.chunks_per_loop)
 
 
 def simulate_us(

@@ -23,10 +23,17 @@ def is_sound(algorithm: Algorithm, table: StepTable, modes: Iterable[bool]) -> b
     """
     return (
         not any(True for _ in header_defects(algorithm))
-        and _programs_are_sound(algorithm, table)
+        and is_executable(algorithm, table)
+        and all(_operands_are_sound(algorithm, table, in_place=mode) for mode in modes)
+    )
+
+
+def is_executable(algorithm: Algorithm, table: StepTable) -> bool:
+    """Ids, peers, counts and dependences are in order."""
+    return (
+        _programs_are_sound(algorithm, table)
         and _blocks_are_sound(algorithm, table)
         and _steps_are_sound(table)
-        and all(_operands_are_sound(algorithm, table, in_place=mode) for mode in modes)
     )
 
 

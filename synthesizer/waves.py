@@ -32,7 +32,7 @@ class Waves:
 
 def in_waves(table: StepTable, slots: int) -> Waves | None:
     """The waves of a schedule of sound steps; None when connections don't fit or steps deadlock."""
-    wired = _connect(table)
+    wired = connect(table)
     if wired is None:
         return None
     source, rank_on_connection, sends = wired
@@ -54,7 +54,7 @@ def in_waves(table: StepTable, slots: int) -> Waves | None:
     return Waves(order, first, source, waits_for)
 
 
-def _connect(table: StepTable) -> tuple[Ints, Ints, Ints] | None:
+def connect(table: StepTable) -> tuple[Ints, Ints, Ints] | None:
     """Sends and receives of every connection, side by side.
 
     Returns:
