@@ -7,6 +7,8 @@ words on its standard error tell why it ended. All hosts are read by one thread.
 from __future__ import annotations
 
 import os
+import re
+import resource
 import selectors
 import shlex
 import signal
@@ -30,6 +32,10 @@ from probes.cluster.messages import (
 DEFAULT_LAUNCHER = "ssh -o BatchMode=yes {host}"
 _MAX_LINE_BYTES = 64 << 20
 _LAST_WORDS_BYTES = 2000
+_HOST_NAME = re.compile(r"[\w.:%@+~][\w.:%@+~-]*")
+"""Nothing that a launcher takes for an option, or a shell for more than a word."""
+_FILES_PER_HOST = 3
+_FILES_ELSEWHERE = 100
 _GOODBYE_S = 3.0
 """How long a subprocess may take to end by itself."""
 
@@ -44,8 +50,13 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
         python: on that host; empty for the path of this one.
 
     Raises:
-        LauncherError: no `{host}`, or unbalanced quotes.
+        LauncherError: no `{host}`, unbalanced quotes, or a name that is none.
     """
+    if not _HOST_NAME.fullmatch(host):
+        raise LauncherError(
+            f"host {host!a:.60} cannot be given to a launcher: use letters, digits and .:%@+~_-, "
+            "no dash in front"
+        )
     try:
         words = shlex.split(launcher)
     except ValueError as error:
@@ -67,6 +78,20 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
     return command
 
 
+def _make_room(hosts: int) -> None:
+    """Let this process open a few files for every host; most may open 1,024 unless they ask."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hosts * _FILES_PER_HOST + _FILES_ELSEWHERE
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise LauncherError(
+            f"{hosts:,} hosts take {wanted} open files and this process may open {hard}: raise "
+            "that with ulimit -n, or start one task per host with srun or mpirun"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 class LaunchedCrew:
     """A worker per host, started when the crew is made."""
 
@@ -74,16 +99,24 @@ class LaunchedCrew:
 
     def __init__(self, names: Sequence[str], launcher: str, python: str = "") -> None:
         commands = [launch_command(launcher, name, python) for name in names]
+        _make_room(len(names))
         self.names = tuple(names)
         self._asked = 0
         self._selector = selectors.DefaultSelector()
-        self._workers = [
-            _Worker(name, command) for name, command in zip(names, commands, strict=True)
-        ]
-        for place, worker in enumerate(self._workers):
-            for stream in worker.streams():
-                os.set_blocking(stream.fileno(), False)
-                self._selector.register(stream, selectors.EVENT_READ, place)
+        self._workers: list[_Worker] = []
+        try:
+            for name, command in zip(names, commands, strict=True):
+                self._start(_Worker(name, command))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, worker: _Worker) -> None:
+        place = len(self._workers)
+        self._workers.append(worker)
+        for stream in worker.streams():
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ, place)
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:
         """See `Crew`."""

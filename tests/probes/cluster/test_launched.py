@@ -1,11 +1,14 @@
 """Workers behind a launcher: what they answer, and what is said of those that do not."""
 
 import os
+import resource
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -57,6 +60,56 @@ def test_the_worker_command_follows_the_launcher_or_goes_where_it_says() -> None
 def test_a_launcher_that_cannot_work_is_refused(launcher: str, said: str) -> None:
     with pytest.raises(LauncherError, match=said):
         launch_command(launcher, "n1")
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=reboot", "n1;reboot", "$(reboot)", "n1\\", ""])
+def test_a_host_name_that_is_an_option_or_a_command_is_refused(host: str) -> None:
+    with pytest.raises(LauncherError, match="host"):
+        launch_command("ssh {host}", host)
+
+
+@pytest.mark.parametrize("host", ["node-01.rack_2", "me@n1", "10.0.0.1", "fe80::1%eth0"])
+def test_names_and_addresses_of_hosts_are_taken(host: str) -> None:
+    assert launch_command("ssh {host}", host)[1] == host
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """At most so many open files, though the process may ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = len(list(Path("/proc/self/fd").iterdir())) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_hosts_take_more_files_than_a_process_starts_with(few_files: int) -> None:
+    names = [f"n{number}" for number in range(few_files // 2)]
+    with crew(names, "sh -c 'exit 3' {host}") as many:
+        answers = many.ask(dict.fromkeys(range(len(names)), Stop()), 30)
+    assert set(answers.values()) == {
+        HostFailure(name, "the launcher ended with exit code 3") for name in names
+    }
+
+
+def test_more_hosts_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    with pytest.raises(LauncherError, match="1,000 hosts take 3100 open files .* may open 1024"):
+        LaunchedCrew([f"n{number}" for number in range(1000)], "false {host}")
+
+
+def test_whoever_interrupts_the_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, popen = children(), subprocess.Popen
+
+    def start(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        if "third" in command:
+            raise KeyboardInterrupt
+        return popen(command, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        LaunchedCrew(["first", "second", "third"], "sh -c 'sleep 60' {host}")
+    assert children() == before
 
 
 def test_hosts_answer_all_at_once_and_leave_when_they_are_let_go() -> None:
