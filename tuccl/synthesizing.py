@@ -126,7 +126,7 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
+def _request(command: SynthesizeCommand) -> Request:
     request = Request(
         collective=parse_collective(command.operation),
         size_bytes=parse_size(command.size),
@@ -135,7 +135,11 @@ def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
     )
     if request.root and not request.collective.has_root:
         raise UsageError(f"--root {request.root}: {request.collective} has no root; leave it out")
-    watch = Stopwatch()
+    return request
+
+
+def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
+    request, watch = _request(command), Stopwatch()
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
         topology = read_machine_argument(command.topology, nodes_of(given) if given else 1)
