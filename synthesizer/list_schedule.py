@@ -2,8 +2,8 @@
 
 A hop is ready when its chunk has arrived, and starts when all its resources are free; of those
 that could start at the same time the one with the longest way still before it goes first (critical
-path, MSCCLang section 4.6). A resource is free again after the chunk's time on it; alpha occupies
-nothing.
+path, MSCCLang section 4.6), or the one that has waited longest. A resource is free again after the
+chunk's time on it; alpha occupies nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from synthesizer.resources import Hop, Resources
 from synthesizer.routes import RouteTree
+
+
+class Precedence(StrEnum):
+    """Who goes first where several could."""
+
+    LONGEST_WAY = "longest_way"
+    LONGEST_WAIT = "longest_wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +46,104 @@ class Timetable:
     end_us: float
 
 
-def list_schedule(trees: Sequence[RouteTree], pieces: int, costs: Resources) -> Timetable:
+def list_schedule(
+    trees: Sequence[RouteTree],
+    pieces: int,
+    costs: Resources,
+    precedence: Precedence = Precedence.LONGEST_WAY,
+) -> Timetable:
     """Times every hop of every tree for each of `pieces` equal pieces.
 
     Args:
         trees: Where chunks go.
         pieces: Pieces that each tree's chunk is cut into; they follow each other.
         costs: Resources for the size of one piece.
+        precedence: Who goes first.
     """
-    remaining = [_remaining_us(tree, costs) for tree in trees]
-    onward = [_onward(tree) for tree in trees]
-    free = [0.0] * len(costs.names)
-    queue: list[tuple[float, float, int, int, Hop, float]] = []
-
-    def offer(t: int, piece: int, rank: int, now: float) -> None:
-        for hop in onward[t].get(rank, ()):
-            heapq.heappush(queue, (now, -remaining[t][hop], piece, t, hop, now))
-
+    run = _Run(costs, trees, precedence)
     for t, tree in enumerate(trees):
         for piece in range(pieces):
-            offer(t, piece, tree.source, 0.0)
-    done: list[TimedHop] = []
-    while queue:
-        promised, urgency, piece, t, hop, ready = heapq.heappop(queue)
-        used = costs.of_edge[hop]
-        start = max(ready, *(free[resource] for resource in used))
-        if start > promised:
-            heapq.heappush(queue, (start, urgency, piece, t, hop, ready))
-            continue
+            run.offer(t, piece, tree.source, 0.0)
+    while run.times:
+        run.advance()
+    return Timetable(tuple(run.done), max((timed.end_us for timed in run.done), default=0.0))
+
+
+_Waiting = tuple[float, float, int, int, int, Hop]
+"""A transfer that could go: since when (if that counts), minus the way before it, piece, how far up
+its receiver is, tree, hop.
+
+Among equals every rank serves its next neighbour first, so that not all send to the same one."""
+
+_EQUAL = 9
+"""Decimals to which ways are compared: sums of equal terms in another order must not differ."""
+
+
+class _Run:
+    """Transfers that become ready, and those parked at the resource that they found taken."""
+
+    def __init__(
+        self, costs: Resources, trees: Sequence[RouteTree], precedence: Precedence
+    ) -> None:
+        self.times: list[float] = []
+        """When something becomes ready or free."""
+        self.done: list[TimedHop] = []
+        self._costs = costs
+        self._remaining = [_remaining_us(tree, costs) for tree in trees]
+        self._onward = [_onward(tree) for tree in trees]
+        self._wait_counts = precedence is Precedence.LONGEST_WAIT
+        self._ready: dict[float, list[_Waiting]] = {}
+        self._freed: dict[float, list[int]] = {}
+        self._free = [0.0] * len(costs.names)
+        self._parked: list[list[_Waiting]] = [[] for _ in costs.names]
+        self._ranks = 1 + max(rank for hop in costs.of_edge for rank in hop)
+
+    def offer(self, t: int, piece: int, rank: int, now: float) -> None:
+        """A piece has arrived: its next hops are ready."""
+        for hop in self._onward[t].get(rank, ()):
+            if now not in self._ready:
+                self._ready[now] = []
+                heapq.heappush(self.times, now)
+            away = (hop[1] - hop[0]) % self._ranks
+            since = now if self._wait_counts else 0.0
+            self._ready[now].append((since, -self._remaining[t][hop], piece, away, t, hop))
+
+    def advance(self) -> None:
+        """Starts all that can start at the next point in time, the most urgent first.
+
+        Of those parked at a resource only the first is tried, and the next when it can't go.
+        """
+        now = heapq.heappop(self.times)
+        candidates = [(waiting, -1) for waiting in self._ready.pop(now, ())]
+        candidates += [
+            (heapq.heappop(self._parked[resource]), resource)
+            for resource in self._freed.pop(now, ())
+            if self._free[resource] <= now and self._parked[resource]
+        ]
+        heapq.heapify(candidates)
+        while candidates:
+            waiting, woken_by = heapq.heappop(candidates)
+            self._try(waiting, now)
+            if woken_by >= 0 and self._free[woken_by] <= now and self._parked[woken_by]:
+                heapq.heappush(candidates, (heapq.heappop(self._parked[woken_by]), woken_by))
+
+    def _try(self, waiting: _Waiting, now: float) -> None:
+        """Starts a transfer, or parks it at the resource that is taken longest."""
+        _, _, piece, _, t, hop = waiting
+        used = self._costs.of_edge[hop]
+        last = max(used, key=self._free.__getitem__)
+        if self._free[last] > now:
+            heapq.heappush(self._parked[last], waiting)
+            return
         for resource in used:
-            free[resource] = start + costs.busy_us[resource]
-        end = start + costs.latency_us[hop]
-        done.append(TimedHop(t, piece, hop, start, end))
-        offer(t, piece, hop[1], end)
-    return Timetable(tuple(done), max((timed.end_us for timed in done), default=0.0))
+            free = self._free[resource] = now + self._costs.busy_us[resource]
+            if free not in self._freed:
+                self._freed[free] = []
+                heapq.heappush(self.times, free)
+            self._freed[free].append(resource)
+        end = now + self._costs.latency_us[hop]
+        self.done.append(TimedHop(t, piece, hop, now, end))
+        self.offer(t, piece, hop[1], end)
 
 
 def _onward(tree: RouteTree) -> dict[int, list[Hop]]:
@@ -86,6 +158,6 @@ def _remaining_us(tree: RouteTree, costs: Resources) -> dict[Hop, float]:
     below: dict[int, float] = {}
     remaining: dict[Hop, float] = {}
     for a, b in reversed(tree.hops):
-        remaining[a, b] = costs.latency_us[a, b] + below.get(b, 0.0)
+        remaining[a, b] = round(costs.latency_us[a, b] + below.get(b, 0.0), _EQUAL)
         below[a] = max(below.get(a, 0.0), remaining[a, b])
     return remaining

@@ -85,6 +85,9 @@ class _Packing:
         self.usage: list[Mapping[Hop, Load]] = [usage[source] for source in self.sources]
         self.parents = [[-1] * ranks for _ in families]
         self.load = [0.0] * classes
+        self._families = families
+        self._used: set[Hop] = set()
+        """Fewer connections need fewer threadblocks, and keep their messages in order."""
         self._ranks = ranks
         self._costs = costs
         self._target = target_us
@@ -106,10 +109,12 @@ class _Packing:
                 key=lambda hop: (
                     round(self._growth(usage[hop]), _EQUAL),
                     arrival[hop[0]] + latency_us[hop],
+                    hop not in self._used,
                     hop,
                 ),
             )
             self._add(usage[a, b], 1)
+            self._used.update(self._families[f].image_hops((a, b)))
             parent[b] = a
             arrival[b] = arrival[a] + latency_us[a, b]
             frontier |= {(b, c) for c in self._onward[b]}

@@ -16,10 +16,11 @@ from sketches.sketch import Sketch
 from synthesizer.composition import TimedTrees
 from synthesizer.errors import InfeasibleError
 from synthesizer.greedy import soonest_trees
-from synthesizer.list_schedule import list_schedule
+from synthesizer.list_schedule import Precedence, list_schedule
 from synthesizer.orbits import Orbit
 from synthesizer.packing import packed_trees
-from synthesizer.resources import Resources, resources
+from synthesizer.rehearsal import rehearsed_us
+from synthesizer.resources import Resources, resources, reversed_sketch
 from synthesizer.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.routing import Routing, route_trees
 from synthesizer.solver import SolveStatus
@@ -36,6 +37,8 @@ _CLOSE_ENOUGH = 1.01
 _LATENCY_BOUND = 0.5
 """Nor are loads that take less than this part of the time."""
 
+_SAME = 1 + 1e-9
+
 _FEWER_LOADS = 0.995
 """More trees must bring the busiest resource down to this to be tried."""
 
@@ -45,6 +48,8 @@ class PlanRequest:
     """What a plan is for."""
 
     sketch: Sketch
+    """Reversed where the plan will be run backwards."""
+    backwards: bool
     orbits: tuple[Orbit, ...]
     """Sources."""
     block_bytes: float
@@ -70,25 +75,24 @@ class Plan:
     fallback: str | None
     """Why something other than the whole integer program's solution is used."""
     seconds: dict[str, float]
+    end_us: float
+    """By rehearsal."""
 
-    @property
-    def end_us(self) -> float:
-        """End of the timetable."""
-        return self.timed.timetable.end_us
+
+@dataclass(frozen=True)
+class _Rehearsed:
+    """Trees with a timetable, and the time that it takes."""
+
+    timed: TimedTrees
+    end_us: float
 
 
 @dataclass(frozen=True)
 class _Start:
     """Routes found without a solver."""
 
-    families: tuple[Family, ...]
     trees: dict[Family, RouteTree]
-    timed: TimedTrees
-    load_us: float
-
-    @property
-    def end_us(self) -> float:
-        return self.timed.timetable.end_us
+    rehearsed: _Rehearsed
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -100,19 +104,15 @@ def make_plan(request: PlanRequest) -> Plan:
     """
     started = time.perf_counter()
     start = _best_start(request)
-    routed = time.perf_counter()
-    floor_us = max(request.load_bound_us, request.latency_bound_us)
-    if start.end_us <= floor_us * _CLOSE_ENOUGH:
-        costs = _costs(request, start)
-        found = start.timed.trees
-        # Proved by the bound, which the caller knows.
-        routing = Routing(
-            tuple(found), least_time_us(found, costs), 0.0, SolveStatus.OPTIMAL, False
-        )
-        seconds = {"greedy": routed - started, "routing": 0.0, "ordering": 0.0}
-        return Plan(start.timed, routing, None, seconds)
-    plan = _solved(request, start)
-    return replace(plan, seconds={"greedy": routed - started, **plan.seconds})
+    seconds = {"greedy": time.perf_counter() - started, "routing": 0.0, "ordering": 0.0}
+    if not _good_enough(request, start.rehearsed.end_us):
+        plan = _solved(request, start)
+        return replace(plan, seconds=seconds | plan.seconds)
+    timed = start.rehearsed.timed
+    least_us = least_time_us(timed.trees, _costs(request, timed))
+    # Proved by the bound that the caller knows.
+    routing = Routing(tuple(timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
+    return Plan(timed, routing, None, seconds, start.rehearsed.end_us)
 
 
 def _best_start(request: PlanRequest) -> _Start:
@@ -131,12 +131,14 @@ def _best_start(request: PlanRequest) -> _Start:
         if best is None:
             routes.append(soonest_trees(whole, families, ranks))
         for laid in routes:
-            timed = _timed(request, trees, expand(laid))
-            if best is None or timed.timetable.end_us < best.end_us:
-                best = _Start(families, laid, timed, _load_us(whole, laid))
+            if best is not None and _load_us(whole, laid) >= best.rehearsed.end_us:
+                continue
+            rehearsed = _rehearsed(request, trees, expand(laid))
+            if best is None or rehearsed.end_us < best.rehearsed.end_us:
+                best = _Start(laid, rehearsed)
         least_load_us = min(least_load_us, packed_us)
         if best is not None and least_load_us <= max(
-            request.load_bound_us * _CLOSE_ENOUGH, _LATENCY_BOUND * best.end_us
+            request.load_bound_us * _CLOSE_ENOUGH, _LATENCY_BOUND * best.rehearsed.end_us
         ):
             break
     if best is None:
@@ -152,30 +154,26 @@ def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:
     return max(costs.loads_us(hop for tree in expand(trees) for hop in tree.hops))
 
 
-def _costs(request: PlanRequest, start: _Start) -> Resources:
-    """Routes are judged by what one piece needs on its way and all pieces on the resources."""
-    chunk_bytes = request.block_bytes / start.timed.per_source
-    whole = resources(request.sketch, chunk_bytes)
-    piece = resources(request.sketch, chunk_bytes / start.timed.pieces)
-    return replace(whole, latency_us=piece.latency_us)
-
-
 def _solved(request: PlanRequest, start: _Start) -> Plan:
     """What the integer program makes of a start, or the start where that ends sooner."""
     started = time.perf_counter()
-    costs = _costs(request, start)
+    best = start.rehearsed
+    costs = _costs(request, best.timed)
     routing = route_trees(request.sketch, costs, start.trees, request.time_limit_s, request.gap)
     routed = time.perf_counter()
-    same = replace(request, pieces=start.timed.pieces)
-    timed = _timed(same, start.timed.per_source, routing.trees)
+    same = replace(request, pieces=best.timed.pieces)
+    solved = _rehearsed(same, best.timed.per_source, routing.trees)
     fallback = _fallback(routing)
-    if start.end_us < timed.timetable.end_us:
-        timed = start.timed
-        found = tuple(timed.trees)
-        routing = replace(routing, trees=found, least_time_us=least_time_us(found, costs))
-        fallback = fallback or "greedy trees: their timetable is shorter than the solver's"
+    if solved.end_us <= best.end_us:
+        best = solved
+    else:
+        found = tuple(best.timed.trees)
+        least_us = least_time_us(found, costs)
+        if least_us > routing.least_time_us * _SAME:
+            fallback = fallback or "greedy trees: they take less time than the solver's"
+        routing = replace(routing, trees=found, least_time_us=least_us)
     seconds = {"routing": routed - started, "ordering": time.perf_counter() - routed}
-    return Plan(timed, routing, fallback, seconds)
+    return Plan(best.timed, routing, fallback, seconds, best.end_us)
 
 
 def _fallback(routing: Routing) -> str | None:
@@ -189,32 +187,53 @@ def _fallback(routing: Routing) -> str | None:
     return "greedy trees: the solver found nothing better before its limit"
 
 
-def _timed(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> TimedTrees:
-    """A timetable with the piece count asked for, or the one that pays most."""
+def _costs(request: PlanRequest, timed: TimedTrees) -> Resources:
+    """Routes are judged by what one piece needs on its way and all pieces on the resources."""
+    chunk_bytes = request.block_bytes / timed.per_source
+    whole = resources(request.sketch, chunk_bytes)
+    piece = resources(request.sketch, chunk_bytes / timed.pieces)
+    return replace(whole, latency_us=piece.latency_us)
+
+
+def _good_enough(request: PlanRequest, end_us: float) -> bool:
+    """Whether nothing can take much less time."""
+    return end_us <= max(request.load_bound_us, request.latency_bound_us) * _CLOSE_ENOUGH
+
+
+def _rehearsed(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> _Rehearsed:
+    """The best timetable with the piece count asked for, or with the one that pays most."""
     chunk_bytes = request.block_bytes / per_source
     counts = (request.pieces,) if request.pieces else PIECES
     hops = sum(len(tree.hops) for tree in trees)
+    sketch = reversed_sketch(request.sketch) if request.backwards else request.sketch
 
-    def at(pieces: int) -> TimedTrees:
+    def at(pieces: int) -> _Rehearsed:
         costs = resources(request.sketch, chunk_bytes / pieces)
-        return TimedTrees(trees, per_source, pieces, list_schedule(trees, pieces, costs))
+        found = []
+        for precedence in Precedence:
+            timetable = list_schedule(trees, pieces, costs, precedence)
+            timed = TimedTrees(trees, per_source, pieces, timetable)
+            end_us = rehearsed_us(timed, chunk_bytes / pieces, sketch, backwards=request.backwards)
+            found.append(_Rehearsed(timed, end_us))
+        return min(found, key=lambda rehearsed: rehearsed.end_us)
 
-    best = at(counts[0])
-    floor_us = max(request.load_bound_us, request.latency_bound_us)
+    best = last = at(counts[0])
     for pieces in counts[1:]:
-        if best.timetable.end_us <= floor_us * _CLOSE_ENOUGH:
+        if _good_enough(request, best.end_us):
             break
         if chunk_bytes < pieces or hops * pieces > MAX_TRANSFERS:
             break
         finer = at(pieces)
-        if not finer_pays(best.timetable.end_us, finer.timetable.end_us):
+        if finer_pays(best.end_us, finer.end_us):
+            best = finer
+        elif finer.end_us >= last.end_us:
             break
-        best = finer
+        last = finer
     return best
 
 
 def finer_pays(coarse_us: float, fine_us: float) -> bool:
-    """Whether twice as many pieces are worth their steps.
+    """Whether more pieces are worth their steps.
 
     They must save 2 %; where the schedule runs long enough that the handover of a step is nothing
     beside it, 10 us and 0.2 % do.

@@ -74,7 +74,7 @@ class SynthesisResult:
     routing_bound_us: float
     """No routes of this kind end sooner; for all_reduce the sum of both halves, run in turn."""
     timetable_us: float
-    """End of the list schedule under the sketch's alphas and bandwidths."""
+    """Rehearsed time of the transfers under the sketch's alphas and bandwidths."""
     fallback: str | None
     """Why the routes are not the integer program's proved best; None when they are."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -149,12 +149,13 @@ def _best_plan(
     collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
 ) -> Plan:
     """Trees and timetable of one direction."""
-    rooted = collective in _ROOTED
+    rooted, backwards = collective in _ROOTED, collective in _REDUCING
     bound = size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root)
     latency = latency_bound_us(collective, sketch, root)
     plan = make_plan(
         PlanRequest(
-            sketch=reversed_sketch(sketch) if collective in _REDUCING else sketch,
+            sketch=reversed_sketch(sketch) if backwards else sketch,
+            backwards=backwards,
             orbits=(single(root, sketch.ranks),) if rooted else rank_orbits(sketch),
             block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
             time_limit_s=options.time_limit_s,
@@ -174,9 +175,10 @@ def _synthesize_all_reduce(
     sketch: Sketch, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
     """Plans all_gather, then reduce_scatter with chunks of the same size."""
-    gather = _best_plan(Collective.ALL_GATHER, sketch, size_bytes, options, 0)
+    half = replace(options, time_limit_s=options.time_limit_s / 2)
+    gather = _best_plan(Collective.ALL_GATHER, sketch, size_bytes, half, 0)
     same = replace(
-        options, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
+        half, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
     )
     scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same, 0)
     program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
@@ -199,7 +201,7 @@ def _synthesize_alltoall(
     if pairs.routing.status is not SolveStatus.OPTIMAL:
         fallback = "the solver stopped at its limit"
     seconds = {"greedy": 0.0, "routing": routed - started, "ordering": ordered - routed}
-    plan = Plan(timed, pairs.routing, fallback, seconds)
+    plan = Plan(timed, pairs.routing, fallback, seconds, timetable.end_us)
     program = alltoall_program(sketch.ranks, timed, pairs.targets)
     return _finish(program, size_bytes, options, (plan,))
 
