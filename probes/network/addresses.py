@@ -40,16 +40,6 @@ def interface_addresses() -> dict[str, tuple[InterfaceAddress, ...]]:
     return found
 
 
-def mac_addresses() -> dict[str, str]:
-    """Hardware addresses by interface, lower case with colons; those without one are absent."""
-    return {
-        interface: entry.address.lower()
-        for interface, entries in sorted(psutil.net_if_addrs().items())
-        for entry in entries
-        if entry.family == psutil.AF_LINK and entry.address
-    }
-
-
 def gid_index(
     device: str, port: int, address: str, infiniband: Path = SYSFS_INFINIBAND
 ) -> int | None:

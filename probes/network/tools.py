@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from probes.errors import ProbeError
-from probes.network.processes import run
-from probes.network.tool_words import one_line
 
 
 class Tool(StrEnum):
@@ -35,16 +33,15 @@ class _Package:
     """Debian and Ubuntu."""
     red_hat: str
     """RHEL and its relatives, Fedora; the same or alike at SUSE."""
-    version_option: str
 
 
 _PACKAGES = {
-    Tool.PING: _Package("iputils-ping", "iputils", "-V"),
-    Tool.IPERF3: _Package("iperf3", "iperf3", "--version"),
-    Tool.IB_WRITE_BW: _Package("perftest", "perftest", "--version"),
-    Tool.IB_WRITE_LAT: _Package("perftest", "perftest", "--version"),
-    Tool.LLDPCTL: _Package("lldpd", "lldpd", "-v"),
-    Tool.IBNETDISCOVER: _Package("infiniband-diags", "infiniband-diags", "--version"),
+    Tool.PING: _Package("iputils-ping", "iputils"),
+    Tool.IPERF3: _Package("iperf3", "iperf3"),
+    Tool.IB_WRITE_BW: _Package("perftest", "perftest"),
+    Tool.IB_WRITE_LAT: _Package("perftest", "perftest"),
+    Tool.LLDPCTL: _Package("lldpd", "lldpd"),
+    Tool.IBNETDISCOVER: _Package("infiniband-diags", "infiniband-diags"),
 }
 
 
@@ -71,14 +68,3 @@ def require(tool: Tool) -> None:
     """
     if shutil.which(tool) is None:
         raise ToolMissingError(f"{tool} is not installed: {install_hint(tool)}")
-
-
-def version(tool: Tool) -> str:
-    """The first line that a tool says of its version; empty when it says nothing.
-
-    Raises:
-        ToolMissingError: this host lacks the tool.
-    """
-    require(tool)
-    lines = run([tool, _PACKAGES[tool].version_option], timeout_s=5).output.strip().splitlines()
-    return one_line(lines[0]) if lines else ""

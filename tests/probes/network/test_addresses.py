@@ -9,7 +9,6 @@ from probes.network.addresses import (
     InterfaceAddress,
     gid_index,
     interface_addresses,
-    mac_addresses,
 )
 
 
@@ -45,11 +44,6 @@ def test_addresses_come_with_their_prefix_the_least_useful_last(
         InterfaceAddress("fe80::1%eth1", 64),
     )
     assert [address.is_link_local for address in found["eth1"]] == [False, False, False, True]
-
-
-def test_hardware_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "net_if_addrs", lambda: ENTRIES)
-    assert mac_addresses() == {"eth1": "0c:42:a1:00:00:01"}
 
 
 def test_this_host_has_its_loopback_address() -> None:
