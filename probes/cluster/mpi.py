@@ -27,6 +27,7 @@ from probes.cluster.crew import Answers, HostFailure, answer_of
 from probes.cluster.errors import MessageError, MpiMissingError
 from probes.cluster.messages import (
     Bye,
+    Failed,
     Reply,
     Request,
     reply_from_line,
@@ -97,9 +98,10 @@ def run_with_mpi(
     signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
     if not leads:
         return _follow(comm)
-    crew = MpiCrew(comm, timeout_s)
+    crew = MpiCrew(comm)
     code = 1
     try:
+        crew.call_roll(timeout_s)
         code = lead(crew)
     except BaseException as error:
         code = code_of_error(error)
@@ -167,20 +169,19 @@ class MpiCrew:
 
     names_are_given = False
 
-    def __init__(self, comm: Any, timeout_s: float) -> None:
+    def __init__(self, comm: Any) -> None:
         self._comm = comm
         self._post = _Post(comm)
         self._asked = 0
         self._lost: dict[int, str] = {}
         """Reasons by rank."""
         self._station = Station()
-        ranks_of = self._roll_call(timeout_s)
-        self._ranks = [ranks[0] for ranks in ranks_of.values()]
+        self._ranks: list[int] = []
         """The working rank of each host."""
-        self.names = tuple(identity.hostname for identity in ranks_of)
+        self.names: tuple[str, ...] = ()
 
-    def _roll_call(self, timeout_s: float) -> dict[HostIdentity, list[int]]:
-        """Ranks by host, in the order of ranks; those that are silent count as a host each."""
+    def call_roll(self, timeout_s: float) -> None:
+        """Learn who is there; ranks that are silent count as a host each."""
         found = {0: _own_identity()}
         deadline = time.monotonic() + timeout_s
         size = self._comm.Get_size()
@@ -188,13 +189,18 @@ class MpiCrew:
             if (letter := self._post.take(_ROLL_CALL)) is None:
                 time.sleep(_LEADER_PAUSE_S)
                 continue
-            found[letter[0]] = HostIdentity(**json.loads(letter[1]))
+            try:
+                found[letter[0]] = HostIdentity(**json.loads(letter[1]))
+            except (ValueError, TypeError):
+                found[letter[0]] = HostIdentity(f"rank {letter[0]}")
+                self._lost[letter[0]] = "it runs another release: install the same on all hosts"
         ranks_of: dict[HostIdentity, list[int]] = {}
         for rank in range(size):
             if rank not in found:
                 self._lost[rank] = f"it did not report within {timeout_s:g} s"
             ranks_of.setdefault(found.get(rank, HostIdentity(f"rank {rank}")), []).append(rank)
-        return ranks_of
+        self._ranks = [ranks[0] for ranks in ranks_of.values()]
+        self.names = tuple(identity.hostname for identity in ranks_of)
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:
         """See `Crew`."""
@@ -282,7 +288,12 @@ def _follow(comm: Any) -> int:
         if letter is None:
             time.sleep(_RANK_PAUSE_S)
             continue
-        number, request = request_from_line(letter[1])
+        try:
+            number, request = request_from_line(letter[1])
+        except MessageError as error:
+            # Nothing that this leader says will be understood, a farewell neither.
+            post.send(0, _REPLY, reply_to_line(0, Failed(reason=str(error))))
+            request = Bye()
         if isinstance(request, Bye):
             station.close()
             post.send(0, _GONE, b"gone")

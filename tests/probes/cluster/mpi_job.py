@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from mpi4py import MPI
 
-from probes.cluster import mpi
+from probes.cluster import messages, mpi
 from probes.cluster.crew import HostFailure
 from probes.cluster.messages import Reply, Request, Stop
 from probes.cluster.station import Station
@@ -26,6 +26,9 @@ fates = dict(argument.split(":") for argument in sys.argv[1:])
 def identity() -> HostIdentity:
     if fates.get(str(rank)) == "hang before it reports":
         os.kill(os.getpid(), signal.SIGSTOP)
+    if fates.get(str(rank)) == "interrupted":
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
     return HostIdentity(f"host{rank // 2}")
 
 
@@ -35,6 +38,8 @@ def perform(station: Station, request: Request) -> Reply:
     return station.do(request)
 
 
+if fates.get(str(rank)) == "another release":
+    messages.version = lambda: "TuCCL 9.9, messages 8"
 mpi._own_identity = identity
 Station.perform = perform  # type: ignore[method-assign]
 

@@ -94,7 +94,7 @@ def test_many_hosts_take_more_files_than_a_process_starts_with(few_files: int) -
 
 def test_more_hosts_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    with pytest.raises(LauncherError, match="1,000 hosts take 3100 open files .* may open 1024"):
+    with pytest.raises(LauncherError, match=r"1,000 hosts take 3100 open files .* may open 1024"):
         LaunchedCrew([f"n{number}" for number in range(1000)], "false {host}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from probes.cluster.messages import version
 from probes.cluster.mpi import mpi_tasks
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +46,7 @@ def run_job(ranks: int, *fates: str) -> tuple[int, dict[str, Any], str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    return done.returncode, json.loads(done.stdout), done.stderr
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
 @requires_mpirun
@@ -58,21 +59,29 @@ def test_the_first_rank_of_every_host_works() -> None:
 
 
 @requires_mpirun
-def test_a_rank_that_hangs_at_work_is_named_and_the_others_answer() -> None:
+def test_ranks_that_are_of_no_use_are_named_and_the_others_answer() -> None:
+    fates = ("1:hang before it reports", "4:hang at work", "6:another release")
     started = time.monotonic()
-    code, told, errors = run_job(4, "2:hang at work")
+    code, told, errors = run_job(7, *fates)
     assert code == 7
-    failure = {"name": "host1 (rank 2)", "reason": "no answer within 1 s"}
-    assert told["answers"] == [{"0": "done", "1": failure}] * 2
-    assert "tuccl: no answer from rank 2: the MPI job is ended" in errors
+    assert told["names"] == ["host0", "rank 1", "host1", "host2", "host3"]
+    release = f"rank 6 runs TuCCL 9.9, messages 8, this side {version()}: install the same release"
+    answers = {
+        "0": "done",
+        "1": {"name": "rank 1", "reason": "it did not report within 1 s"},
+        "2": "done",
+        "3": {"name": "host2 (rank 4)", "reason": "no answer within 1 s"},
+        "4": {"name": "host3 (rank 6)", "reason": f"{release} on both"},
+    }
+    assert told["answers"] == [answers] * 2
+    assert "tuccl: no answer from rank 1, 4, 6: the MPI job is ended" in errors
+    assert "Traceback" not in errors
     assert time.monotonic() - started < 20
 
 
 @requires_mpirun
-def test_a_rank_that_never_reports_counts_as_a_host() -> None:
-    code, told, errors = run_job(3, "1:hang before it reports")
-    assert code == 7
-    assert told["names"] == ["host0", "rank 1", "host1"]
-    failure = {"name": "rank 1", "reason": "it did not report within 1 s"}
-    assert told["answers"] == [{"0": "done", "1": failure, "2": "done"}] * 2
-    assert "tuccl: no answer from rank 1: the MPI job is ended" in errors
+def test_a_leader_that_is_interrupted_before_all_reported_ends_the_job() -> None:
+    started = time.monotonic()
+    code, told, _ = run_job(3, "0:interrupted", "1:hang before it reports")
+    assert (code, told) == (9, {})
+    assert time.monotonic() - started < 20
