@@ -33,7 +33,7 @@ class GraphChannel:
 
 
 def write_nccl_graph_xml(
-    algorithm: Algorithm, machine: GraphMachine, node: int | None = None
+    algorithm: Algorithm, machine: GraphMachine, node: int | None = None, copies: int = 1
 ) -> str:
     """Write a graph file.
 
@@ -41,12 +41,20 @@ def write_nccl_graph_xml(
         algorithm: A schedule of rings, or one of trees.
         machine: The machine it was made for.
         node: The node that the file is for; None for one file that serves all.
+        copies: How often each channel is listed. A channel is one threadblock, which moves a few
+            tens of GB/s; NCCL's own graphs have as many channels as the links need.
 
     Raises:
         ExportError: The schedule runs on something that NCCL cannot: says which channel and why.
             Or nodes need different files, and one was asked for.
     """
-    pattern, channels = nccl_channels(algorithm, machine.node_of_rank)
+    pattern, once = nccl_channels(algorithm, machine.node_of_rank)
+    channels = once * copies
+    if not 1 <= len(channels) <= MAX_CHANNELS:
+        raise ExportError(
+            f"{algorithm.name}: {len(once)} channels x {copies} copies; NCCL takes at most"
+            f" {MAX_CHANNELS} channels"
+        )
     nodes = len(channels[0].chains)
     if node is not None and not 0 <= node < nodes:
         raise ExportError(f"{algorithm.name}: there is no node {node}, there are {nodes}")
@@ -156,10 +164,6 @@ def nccl_channels(
         )
     else:
         pattern, channels = _tree_channels(algorithm.name, trees, node_of_rank)
-    if len(channels) > MAX_CHANNELS:
-        raise ExportError(
-            f"{algorithm.name}: {len(channels)} channels, NCCL takes at most {MAX_CHANNELS}"
-        )
     return pattern, channels
 
 

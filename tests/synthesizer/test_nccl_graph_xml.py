@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -30,7 +29,7 @@ from synthesizer.experts.ring import (
 )
 from synthesizer.lowering import lower
 from synthesizer.nccl_graph_figures import GraphMachine
-from synthesizer.nccl_graph_xml import nccl_channels, write_nccl_graph_xml
+from synthesizer.nccl_graph_xml import write_nccl_graph_xml
 from synthesizer.nccl_trees import TREE_PATTERNS, Pattern, nccl_tree, node_trees
 from synthesizer.program import Chunk, Program
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -318,19 +317,19 @@ def test_a_node_that_is_not_there_and_an_edge_that_is_not_there() -> None:
         write_nccl_graph_xml(lower(ring_all_gather([ring]), "r"), rails, 0)
 
 
-def test_more_channels_than_nccl_takes() -> None:
-    algorithm = lower(ring_all_gather([(0, 1)]), "r")
-    programs = tuple(
-        replace(
-            gpu,
-            threadblocks=tuple(
-                replace(tb, channel=channel) for channel in range(33) for tb in gpu.threadblocks
-            ),
-        )
-        for gpu in algorithm.programs
-    )
-    with pytest.raises(ExportError, match="r: 33 channels, NCCL takes at most 32"):
-        nccl_channels(replace(algorithm, programs=programs), (0, 0))
+def test_channels_can_be_listed_several_times() -> None:
+    algorithm = lower(ring_all_gather([RING, RING[::-1]]), "r")
+    text = write_nccl_graph_xml(algorithm, _machine(1), copies=3)
+    assert _read(text).attributes["speedintra"] == "50"
+    assert _nccl_rings([text]) == [_next(RING), _next(RING[::-1])] * 3
+
+
+@pytest.mark.parametrize("copies", [0, 33])
+def test_more_or_less_channels_than_nccl_takes(copies: int) -> None:
+    algorithm = lower(ring_all_gather([RING]), "r")
+    assert len(_read(write_nccl_graph_xml(algorithm, _machine(1), copies=32)).children) == 32
+    with pytest.raises(ExportError, match=f"r: 1 channels x {copies} copies; NCCL takes at most"):
+        write_nccl_graph_xml(algorithm, _machine(1), copies=copies)
 
 
 @requires_shared_data
