@@ -18,6 +18,7 @@ from probes.cluster.mpi import mpi_tasks, run_with_mpi
 from probes.host import HostProbeOptions
 from probes.network.errors import HierarchyFileError
 from probes.network.hostlist import expand_host_list
+from probes.network.idle_pairs import utilisation_of
 from probes.network.rack_map import parse_rack_map
 from probes.network.results import PortPair
 from probes.network.sampling import SamplingOptions
@@ -155,9 +156,7 @@ def _cluster_options(command: ProbeCommand) -> ClusterOptions:
         racks.update(parse_rack_map(_text(command.rack_map), str(command.rack_map)))
     if command.traffic_log is not None:
         used = parse_traffic_log(_text(command.traffic_log), str(command.traffic_log))
-        utilisation = {
-            (use.src_host, use.src_nic, use.dst_host, use.dst_nic): use.utilisation for use in used
-        }
+        utilisation = utilisation_of(used)
     return ClusterOptions(
         host=_host_options(command),
         network=command.network,
