@@ -84,8 +84,10 @@ def mscclpp_plan(
             f"{algorithm.name}: no MSCCL++ plan: it is for {algorithm.min_bytes} bytes and more,"
             f" and the executor's 32-bit offsets end at {largest}"
         )
+    kind = f"{algorithm.protocol}_{'in' if mode else 'out_of'}_place"
     return Plan(
-        name=algorithm.name or f"tuccl_{algorithm.content_hash()}",
+        # The executor keeps what it set up for a plan by the plan's name: it must be the only one.
+        name=f"{algorithm.name or 'tuccl'}_{algorithm.content_hash()}_{kind}",
         collective=_NAMES[algorithm.collective],
         protocol="LL" if buffers.packets else "Simple",
         inplace=mode,
@@ -124,6 +126,8 @@ def _check_expressible(
     if not (algorithm.in_place if in_place else algorithm.out_of_place):
         raise refuse(f"the schedule does not work {'in' if in_place else 'out of'} place")
     nodes = node_of_rank or (0,) * algorithm.ranks
+    if len(nodes) != algorithm.ranks:
+        raise refuse(f"{algorithm.ranks} ranks, the machine has {len(nodes)}")
     for program in algorithm.programs:
         for peer in (block.send_peer for block in program.threadblocks):
             if peer >= 0 and nodes[peer] != nodes[program.rank]:

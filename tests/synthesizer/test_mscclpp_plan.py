@@ -193,10 +193,22 @@ def test_the_text_of_a_small_plan() -> None:
 
 
 def test_sizes_go_into_the_plan() -> None:
-    a = replace(all_pairs_all_gather(2), min_bytes=1024, max_bytes=4096, name="")
+    a = replace(all_pairs_all_gather(2), min_bytes=1024, max_bytes=4096)
     plan = mscclpp_plan(a)
     assert (plan.min_message_size, plan.max_message_size) == (1024, 4096)
-    assert plan.name == f"tuccl_{a.content_hash()}"
+
+
+def test_plans_that_differ_have_different_names() -> None:
+    """The executor keeps connections and operations by the plan's name."""
+    a = all_pairs_all_gather(2)
+    plans = [
+        mscclpp_plan(replace(a, protocol=protocol), in_place=in_place)
+        for protocol in (SIMPLE, LL)
+        for in_place in (True, False)
+    ]
+    assert plans[0].name == f"hand_all_gather_{a.content_hash()}_Simple_in_place"
+    assert len({plan.name for plan in plans}) == 4
+    assert mscclpp_plan(replace(a, name="")).name.startswith("tuccl_")
 
 
 def test_a_plan_is_for_sizes_that_the_executors_offsets_reach() -> None:
@@ -242,6 +254,7 @@ def _many_threadblocks(copies: int) -> Algorithm:
             {"node_of_rank": (0, 0, 1, 1)},
             "rank 1 sends to rank 2 on another node",
         ),
+        (ring_all_reduce(4), {"node_of_rank": (0, 0)}, "4 ranks, the machine has 2"),
         (
             _many_threadblocks(MAX_THREADBLOCKS),
             {},
