@@ -106,17 +106,20 @@ def all_reduce_program(ranks: int, scatter: TimedTrees, gather: TimedTrees) -> P
     return program
 
 
-def alltoall_program(ranks: int, plan: TimedTrees, targets: Sequence[int]) -> Program:
-    """Alltoall along paths, one per ordered pair of ranks; `targets` says where each ends."""
-    chunks = plan.pieces
+def alltoall_program(
+    ranks: int, plan: TimedTrees, targets: Sequence[int], ways: int = 1
+) -> Program:
+    """Alltoall along paths, `ways` per ordered pair of ranks; `targets` says where each ends."""
+    chunks = ways * plan.pieces
     program = Program(Collective.ALLTOALL, ranks, chunks, in_place=False)
     held: dict[tuple[int, int], Chunk] = {}
     for timed in plan.forwards():
         source, target = plan.trees[timed.tree].source, targets[timed.tree]
         key = timed.tree, timed.piece
-        here = held.get(key, program.input(source, target * chunks + timed.piece))
+        place = timed.tree % ways * plan.pieces + timed.piece
+        here = held.get(key, program.input(source, target * chunks + place))
         there = (
-            program.output(target, source * chunks + timed.piece)
+            program.output(target, source * chunks + place)
             if timed.hop[1] == target
             else program.scratch(timed.hop[1])
         )

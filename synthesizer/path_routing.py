@@ -1,24 +1,26 @@
-"""Alltoall: one path per ordered pair of ranks, chosen together so that no resource is overrun.
+"""Alltoall: paths for every ordered pair of ranks, chosen together so that no resource is overrun.
 
 A pair may go directly, or through relays where that is shorter or less busy: through the peer on
-the target's rail, or out over another rank's NIC. The integer program picks one path per pair from
-those that are at most one hop longer than the shortest; it needs no big-M.
+the target's rail, or out over another rank's NIC. Its block is cut into as many chunks as it may
+have ways, and the integer program says how many chunks take each of the paths that are at most one
+hop longer than the shortest; it needs no big-M.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pulp
 
 from sketches.sketch import Sketch
-from synthesizer.orbits import rank_orbits
+from synthesizer.orbits import Orbit, rank_orbits
 from synthesizer.resources import Hop, Resources
 from synthesizer.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.routing import Routing
-from synthesizer.solver import SolveStatus, add_binary, add_variable, solve
+from synthesizer.solver import SolveStatus, add_integer, add_variable, solve
 
 MAX_PATHS = 12
 """Paths considered per pair, fastest first."""
@@ -28,67 +30,89 @@ _EXTRA_HOPS = 1
 
 @dataclass(frozen=True)
 class PairRouting:
-    """A path per ordered pair, and where each ends."""
+    """Paths of every ordered pair, `ways` for each pair and next to each other."""
 
     routing: Routing
     targets: tuple[int, ...]
+    """Where each path ends."""
+    ways: int
 
 
-def route_pairs(sketch: Sketch, costs: Resources, time_limit_s: float, gap: float) -> PairRouting:
-    """Chooses a path for every ordered pair of ranks.
+def route_pairs(
+    sketch: Sketch, costs: Resources, time_limit_s: float, gap: float, ways: int = 1
+) -> PairRouting:
+    """Chooses `ways` paths for every ordered pair of ranks; the same path may count twice.
+
+    Args:
+        sketch: Where the paths run.
+        costs: Its resources for the size of a chunk.
+        time_limit_s: For the solver.
+        gap: Relative gap at which the solver may stop.
+        ways: Chunks of a pair's block.
 
     Raises:
         SolverError: No solver works.
     """
-    families = [
-        Family(orbit, target)
+    pairs = [
+        (orbit, target)
         for orbit in rank_orbits(sketch)
         for target in range(sketch.ranks)
         if target != orbit.representative
     ]
-    paths = {
-        family: _paths(costs, family.orbit.representative, family.index) for family in families
-    }
-    problem, chosen = _program(costs, paths)
+    paths = [_paths(costs, orbit.representative, target) for orbit, target in pairs]
+    problem, counts = _program(costs, [orbit for orbit, _ in pairs], paths, ways)
     outcome = solve(problem, time_limit_s, gap)
     trees = {}
-    for family, options in chosen.items():
-        best = 0
+    for (orbit, target), found_paths, count in zip(pairs, paths, counts, strict=True):
+        chosen = found_paths[:1] * ways
         if outcome.solved:
-            values = [option.varValue for option in options]
-            best = values.index(max(values))
-        trees[family] = RouteTree(family.orbit.representative, paths[family][best])
+            chosen = [
+                path
+                for path, number in zip(found_paths, count, strict=True)
+                for _ in range(round(number.varValue))
+            ]
+        for way, path in enumerate(chosen):
+            family = Family(orbit, target * ways + way)
+            trees[family] = RouteTree(orbit.representative, path)
     found = expand(trees)
     bound = outcome.bound if outcome.bound == outcome.bound else 0.0
     limit_hit = outcome.status is not SolveStatus.OPTIMAL
     routing = Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
-    return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found))
+    return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found), ways)
 
 
 def _program(
-    costs: Resources, paths: dict[Family, list[tuple[Hop, ...]]]
-) -> tuple[pulp.LpProblem, dict[Family, list[pulp.LpVariable]]]:
-    """The integer program, and per pair the variables that choose its path."""
+    costs: Resources,
+    orbits: Sequence[Orbit],
+    paths: Sequence[Sequence[tuple[Hop, ...]]],
+    ways: int,
+) -> tuple[pulp.LpProblem, list[list[pulp.LpVariable]]]:
+    """The integer program, and per pair the variables that count the chunks on its paths."""
     problem = pulp.LpProblem("pairs", pulp.LpMinimize)
     end = add_variable(problem, "T")
     problem.setObjective(end + 0)
     loads: dict[int, dict[pulp.LpVariable, float]] = defaultdict(lambda: defaultdict(float))
-    chosen: dict[Family, list[pulp.LpVariable]] = {}
-    for f, (family, ways) in enumerate(paths.items()):
-        options = [add_binary(problem, f"y_{f}_{p}") for p in range(len(ways))]
-        chosen[family] = options
-        problem += pulp.lpSum(options) == 1
-        latencies = [sum(costs.latency_us[hop] for hop in way) for way in ways]
-        problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, options, strict=True))
-        for way, option in zip(ways, options, strict=True):
-            for hop in way:
-                for image in family.image_hops(hop):
-                    for resource in costs.of_edge[image]:
-                        loads[resource][option] += costs.busy_us[resource]
+    counts: list[list[pulp.LpVariable]] = []
+    for f, (orbit, options) in enumerate(zip(orbits, paths, strict=True)):
+        count = [add_integer(problem, f"y_{f}_{p}", ways) for p in range(len(options))]
+        counts.append(count)
+        problem += pulp.lpSum(count) == ways
+        latencies = [sum(costs.latency_us[hop] for hop in path) / ways for path in options]
+        problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, count, strict=True))
+        for path, number in zip(options, count, strict=True):
+            for a, b in path:
+                for image in orbit.images:
+                    for resource in costs.of_edge[image[a], image[b]]:
+                        loads[resource][number] += costs.busy_us[resource]
+    rows = set()
     for resource, uses in sorted(loads.items()):
-        load = pulp.lpSum(busy * option for option, busy in uses.items())
-        problem += end >= load + costs.least_alpha_us[resource]
-    return problem, chosen
+        row = (costs.least_alpha_us[resource], tuple((y.name, busy) for y, busy in uses.items()))
+        # Resources that symmetry makes alike give one row.
+        if row not in rows:
+            rows.add(row)
+            load = pulp.lpSum(busy * number for number, busy in uses.items())
+            problem += end >= load + costs.least_alpha_us[resource]
+    return problem, counts
 
 
 def _paths(costs: Resources, source: int, target: int) -> list[tuple[Hop, ...]]:

@@ -80,7 +80,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Rehearsed:
+class Rehearsed:
     """Trees with a timetable, and the time that it takes."""
 
     timed: TimedTrees
@@ -92,7 +92,7 @@ class _Start:
     """Routes found without a solver."""
 
     trees: dict[Family, RouteTree]
-    rehearsed: _Rehearsed
+    rehearsed: Rehearsed
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -105,7 +105,7 @@ def make_plan(request: PlanRequest) -> Plan:
     started = time.perf_counter()
     start = _best_start(request)
     seconds = {"greedy": time.perf_counter() - started, "routing": 0.0, "ordering": 0.0}
-    if not _good_enough(request, start.rehearsed.end_us):
+    if not good_enough(request, start.rehearsed.end_us):
         plan = _solved(request, start)
         return replace(plan, seconds=seconds | plan.seconds)
     timed = start.rehearsed.timed
@@ -133,13 +133,11 @@ def _best_start(request: PlanRequest) -> _Start:
         for laid in routes:
             if best is not None and _load_us(whole, laid) >= best.rehearsed.end_us:
                 continue
-            rehearsed = _rehearsed(request, trees, expand(laid))
+            rehearsed = rehearse(request, trees, expand(laid))
             if best is None or rehearsed.end_us < best.rehearsed.end_us:
                 best = _Start(laid, rehearsed)
         least_load_us = min(least_load_us, packed_us)
-        if best is not None and least_load_us <= max(
-            request.load_bound_us * _CLOSE_ENOUGH, _LATENCY_BOUND * best.rehearsed.end_us
-        ):
+        if best and not loads_count(request, least_load_us, best.rehearsed.end_us):
             break
     if best is None:
         raise InfeasibleError(
@@ -162,7 +160,7 @@ def _solved(request: PlanRequest, start: _Start) -> Plan:
     routing = route_trees(request.sketch, costs, start.trees, request.time_limit_s, request.gap)
     routed = time.perf_counter()
     same = replace(request, pieces=best.timed.pieces)
-    solved = _rehearsed(same, best.timed.per_source, routing.trees)
+    solved = rehearse(same, best.timed.per_source, routing.trees)
     fallback = _fallback(routing)
     if solved.end_us <= best.end_us:
         best = solved
@@ -195,31 +193,36 @@ def _costs(request: PlanRequest, timed: TimedTrees) -> Resources:
     return replace(whole, latency_us=piece.latency_us)
 
 
-def _good_enough(request: PlanRequest, end_us: float) -> bool:
+def loads_count(request: PlanRequest, load_us: float, end_us: float) -> bool:
+    """Whether the busiest resource can be relieved, and whether that would tell."""
+    return load_us > max(request.load_bound_us * _CLOSE_ENOUGH, _LATENCY_BOUND * end_us)
+
+
+def good_enough(request: PlanRequest, end_us: float) -> bool:
     """Whether nothing can take much less time."""
     return end_us <= max(request.load_bound_us, request.latency_bound_us) * _CLOSE_ENOUGH
 
 
-def _rehearsed(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> _Rehearsed:
+def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> Rehearsed:
     """The best timetable with the piece count asked for, or with the one that pays most."""
     chunk_bytes = request.block_bytes / per_source
     counts = (request.pieces,) if request.pieces else PIECES
     hops = sum(len(tree.hops) for tree in trees)
     sketch = reversed_sketch(request.sketch) if request.backwards else request.sketch
 
-    def at(pieces: int) -> _Rehearsed:
+    def at(pieces: int) -> Rehearsed:
         costs = resources(request.sketch, chunk_bytes / pieces)
         found = []
         for precedence in Precedence:
             timetable = list_schedule(trees, pieces, costs, precedence)
             timed = TimedTrees(trees, per_source, pieces, timetable)
             end_us = rehearsed_us(timed, chunk_bytes / pieces, sketch, backwards=request.backwards)
-            found.append(_Rehearsed(timed, end_us))
+            found.append(Rehearsed(timed, end_us))
         return min(found, key=lambda rehearsed: rehearsed.end_us)
 
     best = last = at(counts[0])
     for pieces in counts[1:]:
-        if _good_enough(request, best.end_us):
+        if good_enough(request, best.end_us):
             break
         if chunk_bytes < pieces or hops * pieces > MAX_TRANSFERS:
             break

@@ -69,7 +69,12 @@ def add_variable(
 
 def add_binary(problem: pulp.LpProblem, name: str) -> pulp.LpVariable:
     """A variable that is 0 or 1."""
-    return _variable(problem, name, 0, 1, pulp.LpInteger)
+    return add_integer(problem, name, 1)
+
+
+def add_integer(problem: pulp.LpProblem, name: str, high: int) -> pulp.LpVariable:
+    """A whole number from 0 to `high`."""
+    return _variable(problem, name, 0, high, pulp.LpInteger)
 
 
 def _variable(

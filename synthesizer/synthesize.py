@@ -16,7 +16,6 @@ from synthesizer.algorithm import Algorithm, Protocol
 from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.collectives import Collective
 from synthesizer.composition import (
-    TimedTrees,
     all_reduce_program,
     alltoall_program,
     broadcast_program,
@@ -25,18 +24,22 @@ from synthesizer.composition import (
     scatter_program,
 )
 from synthesizer.errors import DefectError, InfeasibleError
-from synthesizer.list_schedule import list_schedule
 from synthesizer.lowering import lower
 from synthesizer.orbits import rank_orbits, single
-from synthesizer.path_routing import route_pairs
+from synthesizer.pair_planning import plan_pairs
 from synthesizer.planning import Plan, PlanRequest, make_plan
 from synthesizer.program import Program
-from synthesizer.resources import require_connected, resources, reversed_sketch
-from synthesizer.solver import SolveStatus
+from synthesizer.resources import require_connected, reversed_sketch
 from synthesizer.verifier import verify
 
-TREES = {False: (1, 2, 3, 4, 6), True: (1, 2, 4, 8)}
-"""Trees per source that are tried: where every rank is a source, where only the root is."""
+TREES = (1, 2, 3, 4, 6)
+"""Trees per source that are tried where every rank is a source."""
+
+TREES_OF_ROOT = (1, 2, 4, 8)
+"""Trees that are tried where only the root is one."""
+
+WAYS = (1, 2, 3, 4)
+"""Ways per pair of ranks that are tried."""
 
 _ROOTED = {Collective.BROADCAST, Collective.REDUCE}
 _REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
@@ -149,25 +152,37 @@ def _best_plan(
     collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
 ) -> Plan:
     """Trees and timetable of one direction."""
+    request = _request(collective, sketch, size_bytes, options, root)
+    return _bounded(make_plan(request), request)
+
+
+def _request(
+    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
+) -> PlanRequest:
     rooted, backwards = collective in _ROOTED, collective in _REDUCING
-    bound = size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root)
-    latency = latency_bound_us(collective, sketch, root)
-    plan = make_plan(
-        PlanRequest(
-            sketch=reversed_sketch(sketch) if backwards else sketch,
-            backwards=backwards,
-            orbits=(single(root, sketch.ranks),) if rooted else rank_orbits(sketch),
-            block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
-            time_limit_s=options.time_limit_s,
-            gap=options.gap,
-            trees=(options.trees_per_rank,) if options.trees_per_rank else TREES[rooted],
-            load_bound_us=bound,
-            latency_bound_us=latency,
-            pieces=options.pieces_per_tree,
-        )
+    return PlanRequest(
+        sketch=reversed_sketch(sketch) if backwards else sketch,
+        backwards=backwards,
+        orbits=(single(root, sketch.ranks),) if rooted else rank_orbits(sketch),
+        block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
+        time_limit_s=options.time_limit_s,
+        gap=options.gap,
+        trees=(options.trees_per_rank,) if options.trees_per_rank else _trees(collective),
+        load_bound_us=size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root),
+        latency_bound_us=latency_bound_us(collective, sketch, root),
+        pieces=options.pieces_per_tree,
     )
-    # The bound of any schedule holds for these routes too, and may say more than the solver did.
-    proved = max(plan.routing.bound_us, bound, latency)
+
+
+def _trees(collective: Collective) -> tuple[int, ...]:
+    if collective is Collective.ALLTOALL:
+        return WAYS
+    return TREES_OF_ROOT if collective in _ROOTED else TREES
+
+
+def _bounded(plan: Plan, request: PlanRequest) -> Plan:
+    """The bound of any schedule holds for these routes too; it may say more than the solver did."""
+    proved = max(plan.routing.bound_us, request.load_bound_us, request.latency_bound_us)
     return replace(plan, routing=replace(plan.routing, bound_us=proved))
 
 
@@ -188,22 +203,11 @@ def _synthesize_all_reduce(
 def _synthesize_alltoall(
     sketch: Sketch, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
-    started = time.perf_counter()
-    block = size_bytes / sketch.ranks
-    costs = resources(sketch, block)
-    pairs = route_pairs(sketch, costs, options.time_limit_s, options.gap)
-    routed = time.perf_counter()
-    pieces = max(1, options.pieces_per_tree)
-    timetable = list_schedule(pairs.routing.trees, pieces, resources(sketch, block / pieces))
-    timed = TimedTrees(pairs.routing.trees, sketch.ranks - 1, pieces, timetable)
-    ordered = time.perf_counter()
-    fallback = None
-    if pairs.routing.status is not SolveStatus.OPTIMAL:
-        fallback = "the solver stopped at its limit"
-    seconds = {"greedy": 0.0, "routing": routed - started, "ordering": ordered - routed}
-    plan = Plan(timed, pairs.routing, fallback, seconds, timetable.end_us)
-    program = alltoall_program(sketch.ranks, timed, pairs.targets)
-    return _finish(program, size_bytes, options, (plan,))
+    request = _request(Collective.ALLTOALL, sketch, size_bytes, options, 0)
+    found = plan_pairs(request)
+    pairs = found.pairs
+    program = alltoall_program(sketch.ranks, found.plan.timed, pairs.targets, pairs.ways)
+    return _finish(program, size_bytes, options, (_bounded(found.plan, request),))
 
 
 def _finish(
