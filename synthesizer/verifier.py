@@ -23,7 +23,7 @@ chunks; for a runtime that does so at the sizes in question, give the chunks per
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from synthesizer.algorithm import Algorithm
@@ -74,6 +74,13 @@ def verify(algorithm: Algorithm, slots: int = 2, chunks_per_slot: int | None = N
     ]
     if is_plainly_right(algorithm, modes, slots, chunks_per_slot):
         return Verdict(True, ())
+    return step_by_step(algorithm, modes, slots, chunks_per_slot)
+
+
+def step_by_step(
+    algorithm: Algorithm, modes: Sequence[bool], slots: int, chunks_per_slot: int | None
+) -> Verdict:
+    """As `verify`, without the proof on columns; `modes` are the claimed layouts of the buffers."""
     defects = algorithm_defects(algorithm)
     if not defects:
         for mode in modes:
