@@ -40,6 +40,10 @@ def probe(
     slurm_topology: Annotated[
         Path | None, typer.Option(help="Slurm's topology.conf.", readable=False)
     ] = None,
+    ibnetdiscover: Annotated[
+        Path | None,
+        typer.Option(help="What ibnetdiscover printed: leaf switches of ports.", readable=False),
+    ] = None,
     traffic_log: Annotated[
         Path | None,
         typer.Option(help="CSV of the use of links; idle ones are left out.", readable=False),
@@ -82,6 +86,7 @@ def probe(
         interfaces=tuple(interfaces or ()),
         rack_map=rack_map,
         slurm_topology=slurm_topology,
+        ibnetdiscover=ibnetdiscover,
         traffic_log=traffic_log,
         p2p=p2p,
         network=network,

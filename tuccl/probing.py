@@ -18,6 +18,7 @@ from probes.cluster.mpi import mpi_tasks, run_with_mpi
 from probes.host import HostProbeOptions
 from probes.network.errors import HierarchyFileError
 from probes.network.hostlist import expand_host_list
+from probes.network.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from probes.network.idle_pairs import utilisation_of
 from probes.network.rack_map import parse_rack_map
 from probes.network.results import PortPair
@@ -47,6 +48,7 @@ class ProbeCommand:
     interfaces: tuple[str, ...] = ()
     rack_map: Path | None = None
     slurm_topology: Path | None = None
+    ibnetdiscover: Path | None = None
     traffic_log: Path | None = None
     p2p: bool = True
     network: bool = True
@@ -154,6 +156,9 @@ def _cluster_options(command: ProbeCommand) -> ClusterOptions:
         racks.update(_slurm_racks(os.environ))
     if command.rack_map is not None:
         racks.update(parse_rack_map(_text(command.rack_map), str(command.rack_map)))
+    fabric: tuple[AdapterPort, ...] = ()
+    if command.ibnetdiscover is not None:
+        fabric = parse_ibnetdiscover(_text(command.ibnetdiscover), str(command.ibnetdiscover))
     if command.traffic_log is not None:
         used = parse_traffic_log(_text(command.traffic_log), str(command.traffic_log))
         utilisation = utilisation_of(used)
@@ -164,6 +169,7 @@ def _cluster_options(command: ProbeCommand) -> ClusterOptions:
         host_timeout_s=command.host_timeout_s,
         allow_missing=command.allow_missing,
         racks=racks,
+        fabric=fabric,
         sampling=SamplingOptions(utilisation=utilisation),
     )
 

@@ -10,7 +10,7 @@ from probes.cluster.crew import Crew, HostFailure
 from probes.cluster.errors import HostsMissingError
 from probes.cluster.merge import MergedHosts, merge_hosts
 from probes.cluster.messages import Look, Looked
-from probes.cluster.racks import place_in_racks
+from probes.cluster.racks import not_in_fabric, place_in_racks
 from probes.cluster.rounds import CrewMeasurement
 from probes.errors import HostReportError
 from probes.host import HostProbeOptions
@@ -20,6 +20,7 @@ from probes.hosts import folded
 from probes.network.campaign import run_campaign
 from probes.network.fabric import attach_network
 from probes.network.findings import Findings
+from probes.network.ibnetdiscover import AdapterPort
 from probes.network.port_groups import group_ports, join_networks
 from probes.network.ports import NetworkPort
 from probes.network.sampling import SamplingOptions
@@ -47,6 +48,8 @@ class ClusterOptions:
     allow_missing: bool = False
     racks: Mapping[str, str] = field(default_factory=dict)
     """Rack by host name."""
+    fabric: Sequence[AdapterPort] = ()
+    """Leaf switches of InfiniBand ports."""
     sampling: SamplingOptions | None = None
 
 
@@ -86,7 +89,7 @@ def probe_cluster(
         raise HostsMissingError(_absence(missing, len(crew.names), allowed=bool(reports)))
     names = [crew.names[place] for place in places] if crew.names_are_given else []
     merged = merge_hosts(reports, names)
-    merged = replace(merged, ports=place_in_racks(merged.ports, options.racks))
+    merged = replace(merged, ports=place_in_racks(merged.ports, options.racks, options.fabric))
     looked = time.monotonic()
     topology, findings = merged.topology, None
     if len(merged.order) > 1:
@@ -107,6 +110,7 @@ def probe_cluster(
             for host, reason in measurement.lost.items()
         ]
     notes = [f"{absent.name} is missing: {absent.reason}." for absent in missing]
+    notes += not_in_fabric(merged.ports, options.fabric)
     notes += _tool_notes([reports[i].missing_tools for i in merged.order], topology.hosts)
     return ClusterProbe(
         topology=replace(topology, notes=(*notes, *topology.notes)),

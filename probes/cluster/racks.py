@@ -1,6 +1,7 @@
 """The rack or switch of every port, by files (`place_in_racks`) and by LLDP (`with_lldp`).
 
-What a person wrote down comes before what a host heard.
+The leaf switch of a port comes before the rack of its host, since NICs of one host may hang at
+leaves of their own; what a person gave comes before what a host heard.
 """
 
 from __future__ import annotations
@@ -10,23 +11,65 @@ from dataclasses import replace
 
 from probes.host_report import HostReport
 from probes.network.errors import HierarchyFileError
+from probes.network.ibnetdiscover import AdapterPort
 from probes.network.lldp import parse_lldp, switch_of_interface
 from probes.network.ports import NetworkPort
 from probes.network.processes import run
 from probes.network.tools import Tool, missing_tools
 
 _LLDP_TIMEOUT_S = 5.0
+_SHOWN = 6
+"""Names in a note before the rest is counted."""
 
 
 def place_in_racks(
-    ports: Sequence[NetworkPort], racks: Mapping[str, str]
+    ports: Sequence[NetworkPort], racks: Mapping[str, str], fabric: Sequence[AdapterPort] = ()
 ) -> tuple[NetworkPort, ...]:
-    """Ports with the rack of their host, where it is known by its name (or without its domain)."""
+    """Ports with their racks: the leaf switch where the fabric names the port, else its host's.
+
+    Args:
+        ports: of all hosts.
+        racks: by host, named in full or without the domain.
+        fabric: of `probes.network.ibnetdiscover`.
+    """
+    leaves = _leaves(fabric)
 
     def rack(port: NetworkPort) -> str:
-        return racks.get(port.host_name) or racks.get(port.host_name.partition(".")[0], "")
+        return (
+            next(filter(None, map(leaves.get, _adapter_names(port))), "")
+            or next(filter(None, map(racks.get, _names(port))), "")
+            or port.rack
+        )
 
-    return tuple(replace(port, rack=rack(port) or port.rack) for port in ports)
+    return tuple(replace(port, rack=rack(port)) for port in ports)
+
+
+def not_in_fabric(ports: Sequence[NetworkPort], fabric: Sequence[AdapterPort]) -> tuple[str, ...]:
+    """A sentence about RDMA ports that a given fabric does not name, if there are any."""
+    leaves = _leaves(fabric)
+    absent = [
+        port.label
+        for port in ports
+        if port.rdma_device and not any(name in leaves for name in _adapter_names(port))
+    ]
+    if not (fabric and absent):
+        return ()
+    more = f" and {len(absent) - _SHOWN:,} more" if len(absent) > _SHOWN else ""
+    told = "Not in the list of ibnetdiscover by `HOST DEVICE`, so at a leaf switch unknown to it"
+    return (f"{told}: {', '.join(absent[:_SHOWN])}{more}.",)
+
+
+def _leaves(fabric: Sequence[AdapterPort]) -> dict[tuple[str, str, int], str]:
+    return {(end.host, end.device, end.port): end.switch for end in fabric}
+
+
+def _adapter_names(port: NetworkPort) -> list[tuple[str, str, int]]:
+    return [(name, port.rdma_device, port.rdma_port) for name in _names(port)]
+
+
+def _names(port: NetworkPort) -> tuple[str, str]:
+    """The host's, and the same without its domain."""
+    return port.host_name, port.host_name.partition(".")[0]
 
 
 def with_lldp(report: HostReport) -> HostReport:

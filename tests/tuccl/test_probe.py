@@ -121,6 +121,8 @@ PLAIN = ProbeCommand(
         ({"host_timeout_s": float("nan")}, "--host-timeout"),
         ({"seconds_per_pair": 0}, "--seconds-per-pair"),
         ({"rack_map": Path("/no/such/map")}, "/no/such/map"),
+        ({"ibnetdiscover": Path("/no/such/list")}, "/no/such/list"),
+        ({"ibnetdiscover": Path("/dev/null")}, "no switch in it"),
         ({"output": Path("/")}, "directory"),
     ],
 )

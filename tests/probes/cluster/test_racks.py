@@ -1,0 +1,51 @@
+"""Racks of ports by host, and leaf switches by what an InfiniBand fabric says of itself."""
+
+from dataclasses import replace
+
+from probes.cluster.racks import not_in_fabric, place_in_racks
+from probes.network.ibnetdiscover import AdapterPort
+from probes.network.ports import NetworkPort
+
+
+def port(host: str, device: str = "mlx5_0", **fields: object) -> NetworkPort:
+    usual = NetworkPort(0, host, 0, device, rdma_device=device, rdma_port=1)
+    return replace(usual, **fields)  # type: ignore[arg-type]
+
+
+def adapter(description: str, switch: str, number: int = 1) -> AdapterPort:
+    return AdapterPort("c1", number, description, switch, "a1")
+
+
+FABRIC = (
+    adapter("n1 mlx5_0", "leaf1"),
+    adapter("n1 mlx5_1", "leaf2"),
+    adapter("n2 HCA-1", "leaf1"),
+)
+
+
+def test_a_host_is_in_its_rack_with_or_without_its_domain() -> None:
+    ports = [port("n1.cluster"), port("n2"), port("n3", rack="heard by LLDP"), port("n4")]
+    placed = place_in_racks(ports, {"n1": "r1", "n2": "r2"})
+    assert [each.rack for each in placed] == ["r1", "r2", "heard by LLDP", ""]
+
+
+def test_every_port_is_at_its_own_leaf_and_what_the_fabric_does_not_name_is_in_its_rack() -> None:
+    ports = [
+        port("n1.cluster", "mlx5_0"),
+        port("n1.cluster", "mlx5_1"),
+        port("n1.cluster", "mlx5_1", rdma_port=2),
+        port("n2", "mlx5_0"),
+    ]
+    placed = place_in_racks(ports, {"n1": "r1", "n2": "r2"}, FABRIC)
+    assert [each.rack for each in placed] == ["leaf1", "leaf2", "r1", "r2"]
+
+
+def test_ports_that_the_fabric_does_not_name_are_told() -> None:
+    ports = [port("n1", "mlx5_0"), port("n2", "mlx5_0"), port("n3", rdma_device="", rdma_port=0)]
+    (told,) = not_in_fabric(ports, FABRIC)
+    assert told == (
+        "Not in the list of ibnetdiscover by `HOST DEVICE`, so at a leaf switch unknown to it: "
+        "n2/mlx5_0."
+    )
+    assert not_in_fabric(ports[:1], FABRIC) == ()
+    assert not_in_fabric(ports, ()) == ()
