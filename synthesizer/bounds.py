@@ -5,11 +5,14 @@ S of ranks the flow out of S must carry what the others need from S: |S| chunks 
 per outside rank for reduce_scatter, |S| times as many for alltoall, the whole buffer for
 all_reduce and, with the root on the right side, for broadcast and reduce. On top, a collective
 needs a total of transfers: 2(N-1) buffers for all_reduce (N-1 to collect, N-1 to spread: messages
-of gossiping), N-1 for broadcast and reduce, the hop distances for alltoall. The largest rate that a
-linear program finds under these rules bounds the algorithm bandwidth. Sets start with single ranks,
-nodes and runs of ranks; violated ones are then added by minimum cuts until none is left (up to
-`MOST_SEPARATED_RANKS`), which makes all_gather and reduce_scatter exact (Edmonds' theorem on
-packing arborescences; compare ForestColl, section 4).
+of gossiping), N-1 for broadcast and reduce, the hop distances for alltoall. Nodes, each taken as
+one rank, need as much between them: all_reduce 2(nodes-1) buffers over edges that leave a node,
+because the first node to have the whole sum of an element got it by at least nodes-1 messages about
+it, and each other node then still waits for one. The largest rate that a linear program finds under
+these rules bounds the algorithm bandwidth. Sets start with single ranks, nodes and runs of ranks;
+violated ones are then added by minimum cuts until none is left (up to `MOST_SEPARATED_RANKS`),
+which makes all_gather and reduce_scatter exact (Edmonds' theorem on packing arborescences; compare
+ForestColl, section 4).
 
 Assumed: ranks alone store, copy and reduce. No switch multicasts or reduces (NVLS, SHARP), and a
 NIC makes no copies. Any subset of the rules gives a valid bound, so stopping early is safe.
@@ -20,6 +23,7 @@ Latency: the dearest of the cheapest ways between ranks that must talk, by the s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -56,6 +60,8 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
     orbits = edge_orbits(sketch, symmetric=collective not in _ROOTED)
     program = _FlowProgram(orbits)
     program.require(_volume(collective, sketch), dict(enumerate(orbits.sizes)))
+    if collective is Collective.ALL_REDUCE:
+        program.require(2 * (len(set(sketch.node_of_rank)) - 1), _between_nodes(orbits))
     seen: set[frozenset[int]] = set()
     new = list(dict.fromkeys(_initial_sets(collective, sketch, {*orbits.rank_leaders, root})))
     rate = math.inf
@@ -167,6 +173,13 @@ def _volume(collective: Collective, sketch: Sketch) -> int:
             return sum(sum(hops.values()) for _, hops in nx.all_pairs_shortest_path_length(graph))
         case _:
             return ranks * (ranks - 1)
+
+
+def _between_nodes(orbits: EdgeOrbits) -> dict[int, int]:
+    """How many edges of each orbit lead from node to node."""
+    node = orbits.sketch.node_of_rank
+    pairs = zip(orbits.sketch.edges, orbits.orbit, strict=True)
+    return dict(Counter(orbit for edge, orbit in pairs if node[edge.src] != node[edge.dst]))
 
 
 def _initial_sets(

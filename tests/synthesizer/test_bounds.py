@@ -23,6 +23,13 @@ from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, 
 KNOWN = [collective for collective in Collective if collective is not Collective.CUSTOM]
 
 
+def test_nodes_exchange_what_they_would_as_single_ranks() -> None:
+    """NVSwitches are no way round the NICs: 2 * 15 buffers leave 16 nodes of 8 NICs each."""
+    sketch = switched(16, 8, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0)
+    expected = 16 * 8 * 50.0 / (2 * 15)
+    assert algbw_bound_gb_per_s(Collective.ALL_REDUCE, sketch) == pytest.approx(expected)
+
+
 def test_a_switch_gives_every_rank_its_port_and_no_more() -> None:
     sketch = switched(1, 8)
     expected = {
