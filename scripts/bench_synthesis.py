@@ -99,7 +99,7 @@ class Row:
     chunks: int
     steps: int
     seconds: float
-    """Of all synthesis for this cell; experts are made once per entry and not counted."""
+    """Of one core, for all sketches together; experts are made once per entry and not counted."""
     peers: str
     met: str
     proved: str
@@ -160,9 +160,9 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
     latency_us = latency_bound_us(collective, machine.whole)
     for size in given.size or SIZES:
         size_bytes = SIZES[size]
-        started = time.perf_counter()
+        started = time.process_time()
         routed = list(routed_choices(machine, collective, size_bytes, given))
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         timed = [
             (compile_schedule(algorithm, sketch).time_us(size_bytes, WIRES), label, algorithm)
             for label, sketch, algorithm in [*routed, *experts]

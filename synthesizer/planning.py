@@ -29,7 +29,7 @@ PIECES = (1, 2, 4, 8, 16, 32)
 """Pieces of a chunk that are tried."""
 
 MAX_TRANSFERS = 16_000
-"""Transfers of the largest timetable that is tried."""
+"""Of the largest timetable: more take minutes to lower and prove."""
 
 _CLOSE_ENOUGH = 1.01
 """Loads and timetables this near to the bound are not worth more trees, nor the solver."""
@@ -64,6 +64,8 @@ class PlanRequest:
     """No routes arrive sooner."""
     pieces: int = 0
     """Pieces per tree; 0: chosen by size."""
+    max_transfers: int = MAX_TRANSFERS
+    """Transfers of the largest timetable that is tried."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
     for pieces in counts[1:]:
         if good_enough(request, best.end_us):
             break
-        if chunk_bytes < pieces or hops * pieces > MAX_TRANSFERS:
+        if chunk_bytes < pieces or hops * pieces > request.max_transfers:
             break
         finer = at(pieces)
         if finer_pays(best.end_us, finer.end_us):

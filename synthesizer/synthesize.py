@@ -1,7 +1,8 @@
 """`synthesize`: a proved schedule for one collective, sketch and size.
 
-Routes come from the integer program (`routing`, `path_routing`), the order from list scheduling,
-the steps from lowering; the verifier has the last word. Reduce_scatter and reduce are found on the
+Routes come from packing, from a greedy search and from integer programs (`planning`,
+`pair_planning`), the order from list scheduling, the choice from a rehearsal, the steps from
+lowering; the verifier has the last word. Reduce_scatter and reduce are found on the
 reversed sketch and run backwards; all_reduce is reduce_scatter and all_gather composed.
 """
 
@@ -27,7 +28,7 @@ from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.lowering import lower
 from synthesizer.orbits import rank_orbits, single
 from synthesizer.pair_planning import plan_pairs
-from synthesizer.planning import Plan, PlanRequest, make_plan
+from synthesizer.planning import MAX_TRANSFERS, Plan, PlanRequest, make_plan
 from synthesizer.program import Program
 from synthesizer.resources import require_connected, reversed_sketch
 from synthesizer.verifier import verify
@@ -149,15 +150,25 @@ def _check(
 
 
 def _best_plan(
-    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions,
+    root: int = 0,
+    max_transfers: int = MAX_TRANSFERS,
 ) -> Plan:
     """Trees and timetable of one direction."""
-    request = _request(collective, sketch, size_bytes, options, root)
+    request = _request(collective, sketch, size_bytes, options, root, max_transfers)
     return _bounded(make_plan(request), request)
 
 
 def _request(
-    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions,
+    root: int = 0,
+    max_transfers: int = MAX_TRANSFERS,
 ) -> PlanRequest:
     rooted, backwards = collective in _ROOTED, collective in _REDUCING
     return PlanRequest(
@@ -171,6 +182,7 @@ def _request(
         load_bound_us=size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root),
         latency_bound_us=latency_bound_us(collective, sketch, root),
         pieces=options.pieces_per_tree,
+        max_transfers=max_transfers,
     )
 
 
@@ -191,11 +203,13 @@ def _synthesize_all_reduce(
 ) -> SynthesisResult:
     """Plans all_gather, then reduce_scatter with chunks of the same size."""
     half = replace(options, time_limit_s=options.time_limit_s / 2)
-    gather = _best_plan(Collective.ALL_GATHER, sketch, size_bytes, half, 0)
+    gather = _best_plan(
+        Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=MAX_TRANSFERS // 2
+    )
     same = replace(
         half, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
     )
-    scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same, 0)
+    scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same)
     program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
     return _finish(program, size_bytes, options, (scatter, gather))
 
@@ -203,7 +217,7 @@ def _synthesize_all_reduce(
 def _synthesize_alltoall(
     sketch: Sketch, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
-    request = _request(Collective.ALLTOALL, sketch, size_bytes, options, 0)
+    request = _request(Collective.ALLTOALL, sketch, size_bytes, options)
     found = plan_pairs(request)
     pairs = found.pairs
     program = alltoall_program(sketch.ranks, found.plan.timed, pairs.targets, pairs.ways)
