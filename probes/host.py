@@ -14,6 +14,7 @@ from pathlib import Path
 
 from probes.errors import ProbeError
 from probes.host_report import HostIdentity, HostReport
+from probes.matrix_check import check_with_nvidia_smi
 from probes.network.addresses import InterfaceAddress, interface_addresses
 from probes.network.ports import NetworkPort
 from probes.network.tools import MEASURING, MEASURING_RDMA, missing_tools
@@ -85,6 +86,9 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     facts = read_nvml(classes=gpu_classes(inventory))
     topology = describe_host(inventory, facts, identity.hostname)
     has_cuda = facts.records or any(gpu.model.startswith(_NVIDIA) for gpu in topology.gpus)
+    if has_cuda:
+        told = check_with_nvidia_smi(topology, inventory, facts)
+        topology = replace(topology, notes=(*topology.notes, *told))
     if options.measure_p2p and has_cuda:
         topology = measure_gpus(topology, options.p2p_timeout_s, on_progress)
     ports = network_ports(topology, inventory, identity.hostname, interface_addresses())

@@ -1,4 +1,4 @@
-"""What the table of `nvidia-smi topo -m` is good for: a cross-check, or a machine as a last resort.
+"""The table of `nvidia-smi topo -m` as a machine, which is the last resort: `topology_of_matrix`.
 
 The table tells how near devices are to each other and how many NVLinks two GPUs share, no speeds
 and no parts. A machine made of it alone is assumed throughout, and says so.
@@ -13,15 +13,13 @@ from dataclasses import replace
 from probes.assembly import assemble
 from probes.errors import MachineFileError
 from probes.nccl_xml_records import CpuRecord, GpuLinkRecord, GpuRecord, NetRecord, PciRecord
-from probes.paths import Proximity, pcie_distance
 from probes.topo_matrix import Cell, Connection, TopoMatrix, is_topo_matrix, parse_topo_matrix
-from probes.topology import Device, DeviceKind, LinkKind, Topology
+from probes.topology import Topology
 
 __all__ = [
     "Cell",
     "Connection",
     "TopoMatrix",
-    "compare_with_matrix",
     "is_topo_matrix",
     "parse_topo_matrix",
     "topology_of_matrix",
@@ -187,70 +185,3 @@ def _gpu_links(matrix: TopoMatrix, notes: list[str]) -> dict[str, list[GpuLinkRe
     if any(links[gpu] for gpu in matrix.gpus if not any(gpu in group for group in switched)):
         notes.append("NVLinks between GPUs are taken as direct.")
     return links
-
-
-def compare_with_matrix(topology: Topology, matrix: TopoMatrix) -> tuple[str, ...]:
-    """What the table says otherwise than the topology's first host, one sentence per pair.
-
-    GPUs are compared in the order of their bus ids, as nvidia-smi numbers them, NICs by name.
-    """
-    gpus = _in_bus_order([gpu for gpu in topology.gpus if gpu.node == topology.gpus[0].node])
-    if len(gpus) != len(matrix.gpus):
-        return (f"The matrix has {len(matrix.gpus)} GPUs, the topology's host {len(gpus)}.",)
-    found = []
-    for (a, one), (b, other) in itertools.combinations(zip(matrix.gpus, gpus, strict=True), 2):
-        found += _compared(topology, matrix.cells[a, b], one, other)
-    node = gpus[0].node if gpus else 0
-    nics = {nic.os_name: nic for nic in topology.nics if nic.node == node}
-    for nic in matrix.nics:
-        known = nics.get(matrix.nic_name(nic))
-        if known is None:
-            found.append(f"{matrix.nic_name(nic)}: in the matrix, not in the topology.")
-            continue
-        for gpu, device in zip(matrix.gpus, gpus, strict=True):
-            found += _compared(topology, matrix.cells[gpu, nic], device, known)
-    return tuple(found)
-
-
-def _in_bus_order(gpus: list[Device]) -> list[Device]:
-    if not all(gpu.bus_id for gpu in gpus):
-        return gpus
-    # Domains may have more digits than four, and come later then.
-    return sorted(gpus, key=lambda gpu: (len(gpu.bus_id), gpu.bus_id))
-
-
-def _compared(topology: Topology, cell: Cell, one: Device, other: Device) -> list[str]:
-    names = " - ".join(d.os_name or d.name.rpartition("/")[2] for d in (one, other))
-    nvlinks = _nvlinks(topology, one.name, other.name)
-    if nvlinks != cell.nvlinks:
-        return [f"{names}: the matrix says {cell}, the topology has {nvlinks} NVLinks."]
-    if nvlinks:
-        return []
-    expected = (
-        Proximity.SWITCH
-        if cell.connection in _SWITCHED
-        else Proximity.HOST_BRIDGE
-        if cell.connection in _ONE_CPU
-        else Proximity.SOCKETS
-    )
-    distance = pcie_distance(topology, one.name, other.name)
-    if distance is expected:
-        return []
-    way = {
-        Proximity.SWITCH: "PCIe switches only",
-        Proximity.HOST_BRIDGE: "one CPU",
-        Proximity.SOCKETS: "two CPUs or more",
-        Proximity.UNKNOWN: "no way known",
-    }[distance]
-    return [f"{names}: the matrix says {cell}, the topology has {way} between them."]
-
-
-def _nvlinks(topology: Topology, a: str, b: str) -> int:
-    """Direct links, else links to the NVSwitch between them."""
-
-    def lanes(src: str, dst: str) -> int:
-        links = topology.links_between.get((src, dst), ())
-        return sum(link.lanes for link in links if link.kind is LinkKind.NVLINK)
-
-    switches = [d.name for d in topology.devices if d.kind is DeviceKind.NVSWITCH]
-    return lanes(a, b) or sum(min(lanes(a, switch), lanes(switch, b)) for switch in switches)

@@ -5,12 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.errors import MachineFileError
-from probes.nvidia_smi_topo import (
-    Connection,
-    compare_with_matrix,
-    parse_topo_matrix,
-    topology_of_matrix,
-)
+from probes.matrix_check import compare_with_matrix
+from probes.nvidia_smi_topo import Connection, parse_topo_matrix, topology_of_matrix
 from probes.paths import Proximity, pcie_distance
 from probes.topology import DeviceKind, LinkKind, Provenance, Topology
 from probes.validation import validate
@@ -246,31 +242,6 @@ def test_gpus_without_affinity_go_to_one_cpu_and_this_is_said() -> None:
 def test_a_machine_agrees_with_its_own_table() -> None:
     for text in (TWO_SOCKETS, alike("NV18", 8), alike("NV4", 4)):
         assert compare_with_matrix(machine(text), parse_topo_matrix(text, "mail")) == ()
-
-
-def test_a_table_of_another_machine_is_told_pair_by_pair() -> None:
-    topology = machine(alike("NV10", 8))
-    found = compare_with_matrix(topology, parse_topo_matrix(alike("NV12", 8), "mail"))
-    assert len(found) == 28
-    assert found[2] == "gpu0 - gpu3: the matrix says NV12, the topology has 10 NVLinks."
-    assert compare_with_matrix(topology, parse_topo_matrix(alike("NV12", 4), "m")) == (
-        "The matrix has 4 GPUs, the topology's host 8.",
-    )
-
-
-def test_a_nic_elsewhere_is_told_by_name() -> None:
-    topology = machine(TWO_SOCKETS)
-    moved = TWO_SOCKETS.replace("NIC1: mlx5_1", "NIC1: mlx5_0").replace(
-        "NIC0: mlx5_0", "NIC0: mlx5_7"
-    )
-    found = compare_with_matrix(topology, parse_topo_matrix(moved, "mail"))
-    assert found[0] == "mlx5_7: in the matrix, not in the topology."
-    assert found[1:] == (
-        "gpu0 - mlx5_0: the matrix says SYS, the topology has PCIe switches only between them.",
-        "gpu1 - mlx5_0: the matrix says SYS, the topology has PCIe switches only between them.",
-        "gpu2 - mlx5_0: the matrix says PHB, the topology has two CPUs or more between them.",
-        "gpu3 - mlx5_0: the matrix says NODE, the topology has two CPUs or more between them.",
-    )
 
 
 @requires_shared_data
