@@ -22,7 +22,7 @@ from synthesizer.algorithm import (
 )
 from synthesizer.collectives import Collective, input_chunks, output_chunks
 from synthesizer.errors import InfeasibleError
-from synthesizer.experts.rail_template import Lane, Move, Template, balanced_radices
+from synthesizer.experts.rail_template import Lane, Move, Template, chosen_radices
 
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""
@@ -44,13 +44,13 @@ def rail_exchange(
         collective: One of the three.
         grid: Two or more nodes, equally large.
         pieces: Of a rank's block; 0: so many that a NIC sends about `MESSAGES_PER_NIC` messages.
-        radices: Of the nodes' numbers, one phase each; None: `balanced_radices`.
+        radices: Of the nodes' numbers, one phase each; None: `chosen_radices`.
         protocol: Noted in the schedule.
 
     Raises:
         InfeasibleError: Another collective, or a grid, pieces or radices that don't fit.
     """
-    chosen = balanced_radices(len(grid)) if radices is None else tuple(radices)
+    chosen = chosen_radices(len(grid)) if radices is None else tuple(radices)
     pieces = pieces or max(1, MESSAGES_PER_NIC // len(grid))
     _check(collective, grid, pieces, chosen)
     template = Template(chosen, len(grid[0]), pieces)

@@ -7,7 +7,7 @@ ranks.
 
 Distances are written with mixed radices, the first digit fastest. In phase j of an all_gather a
 rank sends what it has, its own blocks and those of earlier phases, straight to the ranks of its
-rail that digit j leads to; with radices (8, 16) every NIC has 7 + 15 connections instead of 127 and
+rail that digit j leads to; with radices (16, 8) every NIC has 15 + 7 connections instead of 127 and
 a block needs at most two hops. Meanwhile the ranks of a node pass on what arrives from outside.
 Reduce_scatter is the same backwards: the ranks of a node add up what their rails need, and the
 phases run from the last to the first.
@@ -63,6 +63,9 @@ class Lane:
     """In steps of the digit, or places in the node: forwards to a receiver, backwards to a
     sender."""
 
+
+MOST_DIRECT_NODES = 16
+"""So many nodes are still reached in one phase, by at most 15 connections per NIC."""
 
 LOCAL = Lane(sends=False, digit=-1, distance=0)
 """The threadblock of steps without a connection."""
@@ -181,7 +184,13 @@ class Template:
         return StepRef(self._number[lane], len(self.moves[lane]) - 1)
 
 
-def balanced_radices(nodes: int) -> tuple[int, ...]:
-    """Two radices with the fewest connections, the smaller first; one where there is no divisor."""
+def chosen_radices(nodes: int) -> tuple[int, ...]:
+    """One phase for few nodes; else two with the fewest connections, the larger radix first.
+
+    Few blocks are spread best straight away: every further phase waits for the one before it. One
+    phase also where the number of nodes is a prime.
+    """
     smaller = max(d for d in range(1, int(nodes**0.5) + 1) if nodes % d == 0)
-    return (nodes,) if smaller == 1 else (smaller, nodes // smaller)
+    if nodes <= MOST_DIRECT_NODES or smaller == 1:
+        return (nodes,)
+    return (nodes // smaller, smaller)
