@@ -29,6 +29,8 @@ class Chunk:
 
     def units(self) -> tuple[Chunk, ...]:
         """The single chunks it consists of."""
+        if self.count == 1:
+            return (self,)
         return tuple(Chunk(self.rank, self.buffer, self.offset + i, 1) for i in range(self.count))
 
 

@@ -21,21 +21,27 @@ def in_instances(program: Program, instances: Sequence[int]) -> Program:
     Channels are numbered anew, without gaps, in the order of (channel, instance).
     """
     finer = lcm(*instances)
-    parts = [
-        (_part(statement, finer, number, count), number)
-        for statement, count in zip(program.statements, instances, strict=True)
-        for number in range(count)
-    ]
+    if finer == 1:
+        parts = [(statement, 0) for statement in program.statements]
+    else:
+        parts = [
+            (_part(statement, finer, number, count), number)
+            for statement, count in zip(program.statements, instances, strict=True)
+            for number in range(count)
+        ]
     used = sorted({(statement.channel, number) for statement, number in parts})
     channel = {key: i for i, key in enumerate(used)}
     return replace(
         program,
         chunks=program.chunks * finer,
         statements=[
-            replace(statement, channel=channel[statement.channel, number])
-            for statement, number in parts
+            _on(statement, channel[statement.channel, number]) for statement, number in parts
         ],
     )
+
+
+def _on(statement: Statement, channel: int) -> Statement:
+    return statement if statement.channel == channel else replace(statement, channel=channel)
 
 
 def _part(statement: Statement, finer: int, number: int, count: int) -> Statement:

@@ -141,6 +141,8 @@ class Writers:
         return tuple(written if writes else source[i] for i, writes in enumerate(writing))
 
     def _require_apart(self, view: _View, statement: Statement) -> None:
+        if statement.remote:
+            return
         src = [view.place(self._program, unit) for unit in statement.src.units()]
         dst = [view.place(self._program, unit) for unit in statement.dst.units()]
         if src != dst and not set(src).isdisjoint(dst):

@@ -32,8 +32,8 @@ HIERARCHICAL_CHUNKS = (1, 4)
 """Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
 
 MOST_RANKS_IN_DETAIL = 64
-"""Larger machines get no algorithms that are for few steps: what each rank writes down, one
-threadblock per peer, grows with the square of the ranks, and data outweighs steps there."""
+"""Larger machines get no algorithms for few steps: their statements, which grow with the square of
+the ranks, are written out rank by rank."""
 
 _Named = tuple[str, Program]
 
@@ -56,7 +56,6 @@ def expert_algorithms(
         _rings(collective, sketch, root),
         _all_pairs(collective, sketch),
         _trees(collective, sketch, root),
-        _double_trees(collective, sketch, root),
         _halving_doubling(collective, sketch),
         _hierarchical(collective, sketch),
         _few_steps(collective, sketch),
@@ -99,28 +98,23 @@ def _all_pairs(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
 
 
 def _trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
-    builders = {
-        Collective.ALL_REDUCE: tree.tree_all_reduce,
-        Collective.BROADCAST: tree.tree_broadcast,
-        Collective.REDUCE: tree.tree_reduce,
-    }
+    if collective is Collective.ALL_REDUCE:
+        yield from _all_reduce_trees(sketch, root)
+        return
+    builders = {Collective.BROADCAST: tree.tree_broadcast, Collective.REDUCE: tree.tree_reduce}
     spanning = tree.binary_tree(sketch, root) if collective in builders else None
     if spanning:
         for chunks in PIPELINE_CHUNKS:
             yield f"{collective}_tree_{chunks}c", builders[collective](spanning, chunks)
 
 
-def _double_trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
-    if collective is not Collective.ALL_REDUCE:
-        return
+def _all_reduce_trees(sketch: Sketch, root: int) -> Iterator[_Named]:
     first = tree.binary_tree(sketch, root)
     second = tree.binary_tree(sketch, sketch.ranks - 1 - root, backwards=True)
     if first and second:
-        for chunks in PIPELINE_CHUNKS:
-            yield (
-                f"{collective}_double_tree_{chunks}c",
-                tree.double_tree_all_reduce((first, second), chunks),
-            )
+        for name, trees in (("tree", (first,)), ("double_tree", (first, second))):
+            for chunks in PIPELINE_CHUNKS:
+                yield f"all_reduce_{name}_{chunks}c", tree.tree_all_reduce(trees, chunks)
 
 
 def _halving_doubling(collective: Collective, sketch: Sketch) -> Iterator[_Named]:

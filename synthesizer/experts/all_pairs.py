@@ -6,6 +6,7 @@ Fewest steps, so best for small buffers. They need an edge between every two ran
 from __future__ import annotations
 
 from synthesizer.collectives import Collective
+from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
 from synthesizer.msccl_limits import MAX_BLOCKS_PER_CHANNEL
 from synthesizer.program import Program
 
@@ -22,66 +23,67 @@ def _channel(src: int, dst: int, ranks: int) -> int:
 
 def all_pairs_all_gather(ranks: int) -> Program:
     """All_gather in one step: each rank sends its chunk to every other."""
-    program = Program(Collective.ALL_GATHER, ranks, 1)
+    schedule = Schedule(Collective.ALL_GATHER, ranks)
     for rank in range(ranks):
-        for peer in _peers(rank, ranks):
-            channel = _channel(rank, peer, ranks)
-            program.copy(program.input(rank, 0), program.output(peer, rank), channel)
-        program.copy(program.input(rank, 0), program.output(rank, rank))
-    return program
+        own = schedule.chunk(rank, INPUT, 0)
+        _give_to_all(own, rank, ranks)
+        own.copy(rank, OUTPUT, rank)
+    return schedule.program()
 
 
 def all_pairs_reduce_scatter(ranks: int) -> Program:
     """Reduce_scatter in one step: each rank adds up what the others send it."""
-    program = Program(Collective.REDUCE_SCATTER, ranks, 1)
+    schedule = Schedule(Collective.REDUCE_SCATTER, ranks)
     for owner in range(ranks):
-        total = program.input(owner, owner)
-        for peer in _peers(owner, ranks):
-            source = program.input(peer, owner)
-            channel = _channel(peer, owner, ranks)
-            total = program.reduce(source, program.output(owner, 0), total, channel)
-    return program
+        _sum_up(schedule, owner, 0)
+    return schedule.program()
 
 
 def all_pairs_all_reduce_one_phase(ranks: int) -> Program:
     """All_reduce in one step: each rank sends its whole buffer to every other."""
-    program = Program(Collective.ALL_REDUCE, ranks, 1)
+    schedule = Schedule(Collective.ALL_REDUCE, ranks)
     received = {
-        (rank, peer): program.copy(
-            program.input(peer, 0), program.scratch(rank), _channel(peer, rank, ranks)
+        (rank, peer): schedule.chunk(peer, INPUT, 0).copy(
+            rank, SCRATCH, channel=_channel(peer, rank, ranks)
         )
         for rank in range(ranks)
         for peer in _peers(rank, ranks)
     }
     for rank in range(ranks):
-        total = program.copy(program.input(rank, 0), program.output(rank, 0))
+        total = schedule.chunk(rank, INPUT, 0).copy(rank, OUTPUT, 0)
         for peer in _peers(rank, ranks):
-            program.reduce(received[rank, peer], total)
-    return program
+            total = total.reduce(received[rank, peer])
+    return schedule.program()
 
 
 def all_pairs_all_reduce_two_phase(ranks: int) -> Program:
     """All_reduce in two steps: all-pairs reduce_scatter, then all-pairs all_gather."""
-    program = Program(Collective.ALL_REDUCE, ranks, ranks)
-    for owner in range(ranks):
-        total = program.input(owner, owner)
-        for peer in _peers(owner, ranks):
-            source = program.input(peer, owner)
-            channel = _channel(peer, owner, ranks)
-            total = program.reduce(source, program.output(owner, owner), total, channel)
-    for owner in range(ranks):
-        for peer in _peers(owner, ranks):
-            channel = _channel(owner, peer, ranks)
-            program.copy(program.output(owner, owner), program.output(peer, owner), channel)
-    return program
+    schedule = Schedule(Collective.ALL_REDUCE, ranks, chunks=ranks)
+    sums = [_sum_up(schedule, owner, owner) for owner in range(ranks)]
+    for owner, total in enumerate(sums):
+        _give_to_all(total, owner, ranks)
+    return schedule.program()
 
 
 def all_pairs_alltoall(ranks: int) -> Program:
     """Alltoall in one step; out of place only, since every output overlaps another's input."""
-    program = Program(Collective.ALLTOALL, ranks, 1, in_place=False)
+    schedule = Schedule(Collective.ALLTOALL, ranks, in_place=False)
     for rank in range(ranks):
-        for peer in _peers(rank, ranks):
-            channel = _channel(rank, peer, ranks)
-            program.copy(program.input(rank, peer), program.output(peer, rank), channel)
-        program.copy(program.input(rank, rank), program.output(rank, rank))
-    return program
+        for peer in (*_peers(rank, ranks), rank):
+            channel = _channel(rank, peer, ranks) if peer != rank else 0
+            schedule.chunk(rank, INPUT, peer).copy(peer, OUTPUT, rank, channel)
+    return schedule.program()
+
+
+def _give_to_all(own: Reference, index: int, ranks: int) -> None:
+    for peer in _peers(own.rank, ranks):
+        own.copy(peer, OUTPUT, index, _channel(own.rank, peer, ranks))
+
+
+def _sum_up(schedule: Schedule, owner: int, index: int) -> Reference:
+    """Sums the owner's chunk of all ranks at the owner."""
+    total = schedule.chunk(owner, INPUT, owner)
+    for peer in _peers(owner, schedule.ranks):
+        channel = _channel(peer, owner, schedule.ranks)
+        total = total.reduce(schedule.chunk(peer, INPUT, owner), OUTPUT, index, channel)
+    return total

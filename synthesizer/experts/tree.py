@@ -7,11 +7,13 @@ several chunks in flight let large buffers use every level at once.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sketches.sketch import Sketch
 from synthesizer.collectives import Collective
-from synthesizer.program import Chunk, Program
+from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
+from synthesizer.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,65 +77,55 @@ def _attach(
 
 def tree_reduce(tree: Tree, chunks: int) -> Program:
     """Reduce towards the tree's root."""
-    program = Program(Collective.REDUCE, len(tree.order), chunks, tree.order[0])
+    schedule = Schedule(Collective.REDUCE, len(tree.order), chunks, tree.order[0])
     for chunk in range(chunks):
-        _reduce_up(program, tree, chunk)
-    return program
+        _reduce_up(schedule, tree, chunk)
+    return schedule.program()
 
 
 def tree_broadcast(tree: Tree, chunks: int) -> Program:
     """Broadcast from the tree's root."""
     root = tree.order[0]
-    program = Program(Collective.BROADCAST, len(tree.order), chunks, root)
+    schedule = Schedule(Collective.BROADCAST, len(tree.order), chunks, root)
+    whole = schedule.chunk(root, INPUT, 0, chunks)
     for chunk in range(chunks):
-        _broadcast_down(program, tree, program.input(root, chunk))
-    program.copy(program.input(root, 0, chunks), program.output(root, 0, chunks))
-    return program
+        _broadcast_down(tree, schedule.chunk(root, INPUT, chunk))
+    whole.copy(root, OUTPUT, 0)
+    return schedule.program()
 
 
-def tree_all_reduce(tree: Tree, chunks: int) -> Program:
-    """All_reduce: up the tree and down again."""
-    program = Program(Collective.ALL_REDUCE, len(tree.order), chunks)
-    totals = [_reduce_up(program, tree, chunk) for chunk in range(chunks)]
-    for total in totals:
-        _broadcast_down(program, tree, total)
-    return program
+def tree_all_reduce(trees: Sequence[Tree], chunks: int) -> Program:
+    """All_reduce: up the trees and down again, each with its part of the data on its own channel.
 
-
-def double_tree_all_reduce(trees: tuple[Tree, Tree], chunks: int) -> Program:
-    """All_reduce over two trees, each on a channel of its own with half of the data.
-
-    Leaves of the one are inner ranks of the other as far as the edges allow, so that every rank
-    sends and receives the buffer about twice (Sanders et al. 2009, NCCL's tree).
+    In two trees, leaves of the one are inner ranks of the other as far as the edges allow, so that
+    every rank sends and receives the buffer about twice (Sanders et al. 2009, NCCL's tree).
     """
-    program = Program(Collective.ALL_REDUCE, len(trees[0].order), len(trees) * chunks)
-    places = [(channel, chunk) for chunk in range(chunks) for channel in range(len(trees))]
-    totals = [
-        _reduce_up(program, trees[channel], chunk * len(trees) + channel, channel)
-        for channel, chunk in places
+    schedule = Schedule(Collective.ALL_REDUCE, len(trees[0].order), len(trees) * chunks)
+    parts = [
+        (tree, chunk * len(trees) + channel, channel)
+        for chunk in range(chunks)
+        for channel, tree in enumerate(trees)
     ]
-    for (channel, _), total in zip(places, totals, strict=True):
-        _broadcast_down(program, trees[channel], total, channel)
-    return program
+    totals = [_reduce_up(schedule, *part) for part in parts]
+    for (tree, _, channel), total in zip(parts, totals, strict=True):
+        _broadcast_down(tree, total, channel)
+    return schedule.program()
 
 
-def _reduce_up(program: Program, tree: Tree, chunk: int, channel: int = 0) -> Chunk:
-    """Sums one chunk at the root; returns where the sum lies."""
-    partial: dict[int, Chunk] = {}
+def _reduce_up(schedule: Schedule, tree: Tree, chunk: int, channel: int = 0) -> Reference:
+    """Sums one chunk at the root."""
+    sums = {rank: schedule.chunk(rank, INPUT, chunk) for rank in tree.order}
     for rank in reversed(tree.order):
-        total = program.input(rank, chunk)
-        children = tree.children(rank)
-        if children:
-            at_root = tree.parent[rank] < 0
-            target = program.output(rank, chunk) if at_root else program.scratch(rank)
-            for child in children:
-                total = program.reduce(partial[child], target, total, channel)
-        partial[rank] = total
-    return partial[tree.order[0]]
+        at_root = tree.parent[rank] < 0
+        for child in tree.children(rank):
+            own = sums[rank]
+            buffer = None if own.chunk.buffer is not INPUT else OUTPUT if at_root else SCRATCH
+            index = chunk if at_root else None
+            sums[rank] = own.reduce(sums[child], buffer, index, channel)
+    return sums[tree.order[0]]
 
 
-def _broadcast_down(program: Program, tree: Tree, source: Chunk, channel: int = 0) -> None:
+def _broadcast_down(tree: Tree, source: Reference, channel: int = 0) -> None:
     held = {tree.order[0]: source}
     for rank in tree.order[1:]:
-        target = program.output(rank, source.offset)
-        held[rank] = program.copy(held[tree.parent[rank]], target, channel)
+        held[rank] = held[tree.parent[rank]].copy(rank, OUTPUT, source.index, channel)

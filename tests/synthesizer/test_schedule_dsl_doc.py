@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from sketches.candidates import sketch_candidates
 from synthesizer.lowering import lower
 from tests.synthesizer.proofs import busbw_gb_per_s, proved
 
-PAGE = (Path(__file__).parents[2] / "docs" / "schedule-dsl.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "schedule-dsl.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -33,7 +35,13 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 def test_tuccl_verify_says_what_the_page_shows(page: dict[str, object]) -> None:
     (shown,) = re.findall(r"```console\n\$ tuccl (.*?)\n(.*?)\n```", PAGE, re.DOTALL)
     command = [sys.executable, "-c", "from tuccl.cli import main; main()", *shown[0].split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert (done.returncode, done.stdout.strip()) == (0, shown[1])
 
 
