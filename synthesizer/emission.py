@@ -25,6 +25,11 @@ from synthesizer.threadblocks import ThreadblockKey
 
 Clock = NDArray[np.int32]
 
+MOST_TRAVELLING = 2048
+"""Threadblocks of all ranks whose order is followed from rank to rank. With more, a clock per step
+that counts them all takes memory with the cube of the ranks: clocks then stay within the rank, and
+waits that a message makes needless are kept."""
+
 _FUSED = {
     StepType.RECV: StepType.RECV_COPY_SEND,
     StepType.RECV_REDUCE_COPY: StepType.RECV_REDUCE_COPY_SEND,
@@ -41,8 +46,12 @@ class _Emitter:
     operand before there is a message at all.
     """
 
-    column: Mapping[ThreadblockKey, int]
     number: Mapping[ThreadblockKey, int]
+    column: Mapping[ThreadblockKey, int]
+    width: Mapping[int, int]
+    """Columns of a rank's clocks."""
+    travelling: bool
+    """Whether clocks count the threadblocks of all ranks and travel with messages."""
     steps: dict[ThreadblockKey, list[Step]] = field(default_factory=lambda: defaultdict(list))
     place: dict[int, tuple[ThreadblockKey, int]] = field(default_factory=dict)
     began: dict[int, Clock] = field(default_factory=dict)
@@ -59,7 +68,8 @@ class _Emitter:
     ) -> None:
         """Appends a step, with nops before it where it waits for more than one other."""
         begin = self.over.get(key)
-        begin = np.zeros(len(self.column), np.int32) if begin is None else begin.copy()
+        begin = np.zeros(self.width[key.rank], np.int32) if begin is None else begin.copy()
+        message = message if self.travelling else None
         copies = step.type in {StepType.RECV, StepType.RECV_COPY_SEND}
         if message is not None and copies:
             np.maximum(begin, self.began[message], out=begin)
@@ -100,9 +110,8 @@ def emit_programs(
 ) -> tuple[GpuProgram, ...]:
     """Programs of all ranks for steps in a given global order and given threadblocks."""
     per_rank, number = _numbered(program.ranks, order, keys)
-    column = {key: i for i, key in enumerate(number)}
     scratch = _ScratchMap(program, dag, order)
-    emitter = _Emitter(column, number)
+    emitter = _emitter(per_rank, number)
     for slot in order:
         instruction = dag.instructions[slot.instruction]
         parts = (slot.instruction,) + (() if slot.fused_send is None else (slot.fused_send,))
@@ -133,6 +142,17 @@ def emit_programs(
         )
         for rank in range(program.ranks)
     )
+
+
+def _emitter(
+    per_rank: list[list[ThreadblockKey]], number: Mapping[ThreadblockKey, int]
+) -> _Emitter:
+    if len(number) > MOST_TRAVELLING:
+        width = {rank: len(keys) for rank, keys in enumerate(per_rank)}
+        return _Emitter(number, number, width, travelling=False)
+    column = {key: i for i, key in enumerate(number)}
+    width = dict.fromkeys(range(len(per_rank)), len(number))
+    return _Emitter(number, column, width, travelling=True)
 
 
 def _numbered(

@@ -27,6 +27,9 @@ from synthesizer.experts.rail_template import Lane, Move, Template, chosen_radic
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""
 
+COLLECTIVES = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE)
+"""What rail exchanges are for."""
+
 MESSAGES_PER_NIC = 128
 """Messages of one direction that the blocks are cut for: the last one passes no link alone."""
 
@@ -43,7 +46,7 @@ def rail_exchange(
     Args:
         collective: One of the three.
         grid: Two or more nodes, equally large.
-        pieces: Of a rank's block; 0: so many that a NIC sends about `MESSAGES_PER_NIC` messages.
+        pieces: Of a rank's block; 0: `chosen_pieces`.
         radices: Of the nodes' numbers, one phase each; None: `chosen_radices`.
         protocol: Noted in the schedule.
 
@@ -51,7 +54,7 @@ def rail_exchange(
         InfeasibleError: Another collective, or a grid, pieces or radices that don't fit.
     """
     chosen = chosen_radices(len(grid)) if radices is None else tuple(radices)
-    pieces = pieces or max(1, MESSAGES_PER_NIC // len(grid))
+    pieces = pieces or chosen_pieces(len(grid))
     _check(collective, grid, pieces, chosen)
     template = Template(chosen, len(grid[0]), pieces)
     if collective is Collective.REDUCE_SCATTER:
@@ -74,10 +77,14 @@ def rail_exchange(
     )
 
 
+def chosen_pieces(nodes: int) -> int:
+    """Pieces of a block with which a NIC sends about `MESSAGES_PER_NIC` messages per direction."""
+    return max(1, MESSAGES_PER_NIC // nodes)
+
+
 def _check(collective: Collective, grid: Grid, pieces: int, radices: tuple[int, ...]) -> None:
-    known = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE)
-    if collective not in known:
-        raise InfeasibleError(f"{collective}: rail exchanges are for {', '.join(known)}")
+    if collective not in COLLECTIVES:
+        raise InfeasibleError(f"{collective}: rail exchanges are for {', '.join(COLLECTIVES)}")
     if len(grid) < 2 or len({len(row) for row in grid}) != 1:
         raise InfeasibleError(
             f"{collective}: a rail exchange needs two or more nodes with equally many GPUs"
