@@ -230,7 +230,7 @@ def measure_latency(task: PairTask) -> Figure:
 
 def _ping(task: PairTask) -> Figure:
     for interval_s in _PING_INTERVALS_S:
-        deadline_s = max(1, min(int(task.timeout_s) - 1, round(task.pings * interval_s) + 2))
+        deadline_s = max(1, min(int(task.timeout_s) - 1, int(task.pings * interval_s) + 1))
         command = ping_command(
             task.client.address, _target(task), task.pings, interval_s, deadline_s
         )
