@@ -15,12 +15,19 @@ from pathlib import Path
 from probes.errors import ProbeError
 from probes.host_report import HostIdentity, HostReport
 from probes.matrix_check import check_with_nvidia_smi
-from probes.network.addresses import InterfaceAddress, interface_addresses
+from probes.network.addresses import (
+    SYSFS_INFINIBAND,
+    InterfaceAddress,
+    interface_addresses,
+    management_address,
+    rdma_subnet,
+)
 from probes.network.ports import NetworkPort
 from probes.network.tools import MEASURING, MEASURING_RDMA, missing_tools
 from probes.nvml import NvmlFacts, read_nvml
 from probes.nvml_inventory import gpu_classes, join_nvml
 from probes.p2p.apply import apply_p2p
+from probes.p2p.figures import P2pFigures, p2p_figures
 from probes.p2p.run import P2pOptions, run_p2p
 from probes.pci.errors import SysfsError, TreeError
 from probes.pci.inventory import Gap, NicPort, PciInventory
@@ -89,13 +96,16 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     if has_cuda:
         told = check_with_nvidia_smi(topology, inventory, facts)
         topology = replace(topology, notes=(*topology.notes, *told))
+    figures = None
     if options.measure_p2p and has_cuda:
-        topology = measure_gpus(topology, options.p2p_timeout_s, on_progress)
-    ports = network_ports(topology, inventory, identity.hostname, interface_addresses())
-    without = [port.os_name for port in ports if not port.address]
+        topology, figures = measure_gpus(topology, options.p2p_timeout_s, on_progress)
+    addresses = interface_addresses()
+    ports = network_ports(topology, inventory, identity.hostname, addresses)
+    ports = with_rdma_subnets(ports, inventory, addresses)
+    without = [port.os_name for port in ports if not (port.address or port.is_rdma_only)]
     notes = gap_notes(Gap(name, _NO_ADDRESS) for name in without)
     topology = replace(topology, notes=(*topology.notes, *notes))
-    return HostReport(identity, topology, ports, _missing_tools(ports))
+    return HostReport(identity, topology, ports, _missing_tools(ports), figures)
 
 
 def describe_host(inventory: PciInventory, facts: NvmlFacts, hostname: str) -> Topology:
@@ -117,16 +127,20 @@ def describe_host(inventory: PciInventory, facts: NvmlFacts, hostname: str) -> T
     )
 
 
-def measure_gpus(topology: Topology, timeout_s: float, on_progress: Progress) -> Topology:
+def measure_gpus(
+    topology: Topology, timeout_s: float, on_progress: Progress
+) -> tuple[Topology, P2pFigures | None]:
     """The host with the benchmark's figures; without them it stays as it is, and says why."""
     on_progress("measuring GPUs")
+    figures = None
     try:
         report = run_p2p(P2pOptions(timeout_s=timeout_s), on_progress)
         measured = apply_p2p(topology, report).topology
+        figures = p2p_figures(topology, report)
     except ProbeError as error:
         note = f"GPUs were not measured, their links have data sheet figures: {error}."
         measured = replace(topology, notes=(*topology.notes, note))
-    return replace(measured, notes=_printable_notes(measured))
+    return replace(measured, notes=_printable_notes(measured)), figures
 
 
 def read_inventory(tree: FileTree, options: HostProbeOptions) -> PciInventory:
@@ -183,6 +197,27 @@ def network_ports(
             )
         )
     return tuple(found)
+
+
+def with_rdma_subnets(
+    ports: Sequence[NetworkPort],
+    inventory: PciInventory,
+    addresses: Mapping[str, Sequence[InterfaceAddress]],
+    infiniband: Path = SYSFS_INFINIBAND,
+) -> tuple[NetworkPort, ...]:
+    """RDMA ports of this system with what measures them when they have no address."""
+    layers = {(port.rdma_device, port.rdma_port): port.link_layer for port in inventory.ports}
+    address = management_address(addresses, [port.interface for port in inventory.ports])
+    return tuple(
+        replace(
+            port,
+            management_address=address,
+            rdma_subnet=rdma_subnet(device, number, layers.get((device, number), ""), infiniband),
+        )
+        if (device := port.rdma_device) and (number := port.rdma_port)
+        else port
+        for port in ports
+    )
 
 
 def _identity(tree: FileTree, hostname: str, *, live: bool) -> HostIdentity:

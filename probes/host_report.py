@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from probes.network.ports import NetworkPort
+from probes.p2p.figures import P2pFigures
 from probes.topology import Topology
 
 
@@ -28,3 +29,5 @@ class HostReport:
     ports: tuple[NetworkPort, ...]
     missing_tools: tuple[str, ...] = ()
     """Tools that this host lacks, by name: `ib_write_bw`."""
+    gpu_figures: P2pFigures | None = None
+    """None when its GPUs were not measured."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,9 +13,11 @@ from rich.text import Text
 
 from probes.cluster.cluster_probe import ClusterProbe
 from probes.figure_text import three_digits
-from probes.hosts import HostGroup, folded, hosts_alike
+from probes.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.network.findings import ClassFigure
 from probes.network.outliers import Quantity
+from probes.p2p.figures import P2pFigures
+from probes.p2p.report import Figure
 from probes.paths import local_path
 from probes.preflight import Check
 from probes.topology import Device, DeviceKind, Link, Provenance, Topology
@@ -29,7 +31,7 @@ _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 def print_probe(result: ClusterProbe) -> None:
     """Everything that was found, what is amiss last."""
     console = _console()
-    print_topology(result.topology, console)
+    print_topology(result.topology, console, result.gpu_figures)
     if result.findings is not None and result.findings.figures:
         console.print(_class_table(result.findings.figures))
     for note in result.topology.notes:
@@ -56,8 +58,16 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
 
 
-def print_topology(topology: Topology, console: Console) -> None:
-    """Hosts by kind, links by class, and what GPUs of a host exchange."""
+def print_topology(
+    topology: Topology, console: Console, figures: Sequence[P2pFigures | None] = ()
+) -> None:
+    """Hosts by kind, links by class, and what GPUs of a host exchange.
+
+    Args:
+        topology: one host or several.
+        console: where it goes.
+        figures: what the benchmark measured, by host.
+    """
     hosts = len({device.node for device in topology.devices if device.node >= 0})
     console.print(
         f"{topology.name}: {hosts} host(s), {len(topology.gpus)} GPUs, {len(topology.nics)} NICs; "
@@ -74,6 +84,48 @@ def print_topology(topology: Topology, console: Console) -> None:
     for group in groups:
         if _is_measured(group.example):
             console.print(_gpu_matrix(group.example, group.nodes[0]))
+        measured = {node: found for node in group.nodes if (found := _at(figures, node))}
+        words = figures_line(list(measured.values()))
+        if words:
+            names = folded(host_name(topology, node) for node in measured)
+            console.print(f"{names}: {words}", markup=False, soft_wrap=True)
+
+
+def figures_line(hosts: Sequence[P2pFigures]) -> str:
+    """What the matrix does not show, over all GPUs of equal hosts; empty if that is nothing."""
+    pairs = [pair for figures in hosts for pair in figures.pairs]
+    gpus = [gpu for figures in hosts for gpu in figures.gpus]
+    writes = _medians(pair.kernel_write_gb_per_s for pair in pairs)
+    reads = _medians(pair.kernel_read_gb_per_s for pair in pairs)
+    latencies = _medians(pair.write_latency_us for pair in pairs)
+    to_host = _medians(gpu.to_host_gb_per_s for gpu in gpus)
+    from_host = _medians(gpu.from_host_gb_per_s for gpu in gpus)
+    outwards = _medians(gpu.fan_out_gb_per_s for gpu in gpus)
+    inwards = _medians(gpu.fan_in_gb_per_s for gpu in gpus)
+    kernels = [f"{_told(writes)} GB/s (write)"] if writes else []
+    kernels += [f"{_told(reads)} GB/s (read)"] if reads else []
+    copies = [f"to host {_told(to_host)}"] if to_host else []
+    copies += [f"from host {_told(from_host)}"] if from_host else []
+    copies += [f"to all other GPUs at once {_told(outwards)}"] if outwards else []
+    copies += [f"from all others {_told(inwards)}"] if inwards else []
+    parts = [f"kernel copies {', '.join(kernels)}"] if kernels else []
+    parts += [f"a write and its fence {_told(latencies)} us"] if latencies else []
+    parts += [f"copies {', '.join(copies)} GB/s"] if copies else []
+    return "; ".join(parts)
+
+
+def _at(figures: Sequence[P2pFigures | None], node: int) -> P2pFigures | None:
+    return figures[node] if node < len(figures) else None
+
+
+def _medians(figures: Iterable[Figure | None]) -> list[float]:
+    return [figure.median for figure in figures if figure is not None]
+
+
+def _told(figures: Sequence[float]) -> str:
+    """`369`, `367 to 371`: three digits."""
+    low, high = three_digits(min(figures)), three_digits(max(figures))
+    return low if low == high else f"{low} to {high}"
 
 
 def _inside(group: HostGroup) -> Iterator[str]:

@@ -243,6 +243,11 @@ def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
             "measurements": 0 if result.findings is None else len(result.findings.results),
             **network_faults(result),
         },
+        "gpu_pairs": [
+            {"host": result.topology.hosts[host], **asdict(figures)}
+            for host, figures in enumerate(result.gpu_figures)
+            if figures is not None
+        ],
         "seconds": {stage: round(took, 3) for stage, took in result.seconds.items()},
         "topology": json.loads(topology_to_json(result.topology)),
     }

@@ -26,6 +26,7 @@ from probes.network.ports import NetworkPort
 from probes.network.sampling import SamplingOptions
 from probes.network.tools import Tool, install_hint
 from probes.network.verdicts import Evidence, conclude
+from probes.p2p.figures import P2pFigures
 from probes.topology import Topology
 
 Progress = Callable[[str, int, int], None]
@@ -68,6 +69,8 @@ class ClusterProbe:
     """Hosts that are not like the others, a sentence each."""
     seconds: Mapping[str, float]
     """By stage: `look`, `network`."""
+    gpu_figures: tuple[P2pFigures | None, ...] = ()
+    """By host; None where GPUs were not measured."""
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:
@@ -119,6 +122,7 @@ def probe_cluster(
         missing=tuple(missing),
         odd_ones=merged.odd_ones,
         seconds={"look": looked - started, "network": time.monotonic() - looked},
+        gpu_figures=merged.gpu_figures,
     )
 
 

@@ -16,6 +16,7 @@ from probes.errors import InvalidTopologyError
 from probes.host_report import HostReport
 from probes.hosts import folded
 from probes.network.ports import NetworkPort
+from probes.p2p.figures import P2pFigures
 from probes.topology import Topology
 from probes.validation import check_structure
 
@@ -31,6 +32,8 @@ class MergedHosts:
     """Place in the list of reports of the host that became `n{i}`."""
     odd_ones: tuple[str, ...] = ()
     """A sentence per host, or per kind of hosts, that is not like the others."""
+    gpu_figures: tuple[P2pFigures | None, ...] = ()
+    """By host."""
 
 
 def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> MergedHosts:
@@ -79,7 +82,9 @@ def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> Mer
         for node, place in enumerate(order)
         for port in reports[place].ports
     )
-    return MergedHosts(topology, ports, tuple(order), odd_ones)
+    told = [reports[place].gpu_figures for place in order]
+    figures = tuple(figures and figures.on_node(node) for node, figures in enumerate(told))
+    return MergedHosts(topology, ports, tuple(order), odd_ones, figures)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

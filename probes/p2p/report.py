@@ -31,7 +31,8 @@ SCHEMA_VERSION = 1
 _MAX_GB_PER_S = 20_000.0
 """Ten times NVLink of the fastest GPU to come (Rubin: 1,800 GB/s per direction)."""
 _MAX_US = 1e7
-_MAX_GPUS = 64
+MAX_GPUS = 64
+"""Of one report."""
 _MAX_WORDS = 1000
 
 
@@ -163,7 +164,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-_Place = Annotated[int, Field(ge=0, lt=_MAX_GPUS)]
+_Place = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 _Size = Annotated[int, Field(ge=0, lt=2**53)]
 _Text = Annotated[str, Field(max_length=4096)]
 
@@ -220,7 +221,7 @@ class _ReportModel(_Model):
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     bytes: _Size
     repetitions: _Size
-    gpus: Annotated[tuple[_GpuModel, ...], Field(max_length=_MAX_GPUS)]
+    gpus: Annotated[tuple[_GpuModel, ...], Field(max_length=MAX_GPUS)]
     pairs: tuple[_PairModel, ...]
     measurements: tuple[_MeasurementModel, ...]
     notes: tuple[_Text, ...]

@@ -21,6 +21,7 @@ from probes.host_report_json import report_from_json, report_to_json
 from probes.network.addresses import InterfaceAddress
 from probes.nvml import NvmlFacts, read_nvml
 from probes.nvml_inventory import gpu_classes, join_nvml
+from probes.p2p.report import Figure
 from probes.pci.errors import SysfsError
 from probes.pci.inventory import Gap, PcieLink, PciInventory
 from probes.pci.tree import DirectoryTree
@@ -186,9 +187,14 @@ def test_figures_of_the_benchmark_replace_those_of_data_sheets(
     }
     said: list[str] = []
     benchmark(tmp_path, monkeypatch, f"echo step 1 >&2; cat <<'END'\n{json.dumps(report)}\nEND")
-    topology = measure_gpus(described(root), 20, said.append)
+    topology, figures = measure_gpus(described(root), 20, said.append)
     (link,) = topology.links_between["n0/gpu2", "n0/nvswitch0"]
     assert (link.bandwidth_gb_per_s, link.provenance) == (386.0, Provenance.MEASURED)
+    assert figures is not None
+    assert [(pair.src, pair.copy_engine_gb_per_s) for pair in figures.pairs[:4]] == [
+        *[("n0/gpu0", Figure(386.0, 0.0))] * 3,
+        ("n0/gpu1", Figure(386.0, 0.0)),
+    ]
     assert said == ["measuring GPUs", "step 1"]
     assert all(note.isprintable() for note in topology.notes)
 
@@ -207,8 +213,8 @@ def test_a_benchmark_that_fails_costs_its_figures_only(
 ) -> None:
     benchmark(tmp_path, monkeypatch, script)
     before = described(root)
-    after = measure_gpus(before, 0.5, lambda _: None)
-    assert after == before
+    after, figures = measure_gpus(before, 0.5, lambda _: None)
+    assert (after, figures) == (before, None)
     *kept, note = after.notes
     assert tuple(kept) == before.notes
     assert note.startswith("GPUs were not measured, their links have data sheet figures: ")

@@ -11,6 +11,8 @@ from probes.errors import HostReportError
 from probes.host_report import HostIdentity, HostReport
 from probes.host_report_json import report_from_json, report_to_json
 from probes.network.ports import NetworkPort
+from probes.p2p.figures import GpuFigures, P2pFigures, PairFigures
+from probes.p2p.report import Figure
 from probes.read import read_topology
 from probes.shipped import shipped_machines
 from probes.topology import Topology
@@ -40,6 +42,55 @@ def test_a_report_comes_back_as_it_was_sent() -> None:
 def test_a_host_without_gpus_and_ports_has_a_report() -> None:
     bare = HostReport(HostIdentity("node8"), Topology("node8", (), ()), ())
     assert report_from_json(report_to_json(bare), "node8") == bare
+
+
+MEASURED = replace(
+    REPORT,
+    gpu_figures=P2pFigures(
+        pairs=(
+            PairFigures("n0/gpu0", "n0/gpu1", Figure(270.5, 0.01), None, None, None, None),
+            PairFigures(
+                "n0/gpu1",
+                "n0/gpu0",
+                *(Figure(median, 0.0) for median in (270.0, 255.0, 256.0, 1.1, 0.7)),
+            ),
+        ),
+        gpus=(GpuFigures("n0/gpu7", Figure(25.0, 0.02), Figure(24.0, 0.0), None, None),),
+    ),
+)
+
+
+def test_figures_of_gpus_travel_and_a_report_without_them_is_read() -> None:
+    text = report_to_json(MEASURED)
+    assert report_from_json(text, "node7") == MEASURED
+    assert json.loads(text)["gpu_figures"]["pairs"][0]["copy_engine_gb_per_s"] == {
+        "median": 270.5,
+        "spread": 0.01,
+    }
+    assert "gpu_figures" not in json.loads(TEXT)
+    assert report_from_json(TEXT, "node7").gpu_figures is None
+
+
+@pytest.mark.parametrize(
+    ("where", "fields", "said"),
+    [
+        ("pairs", {"dst": "n0/gpu8"}, "figures of 'n0/gpu0 and n0/gpu8', which are no GPUs"),
+        ("pairs", {"dst": "n0/gpu0"}, "figures of 'n0/gpu0 and n0/gpu0', which are no GPUs"),
+        ("pairs", {"src": "n0/gpu1", "dst": "n0/gpu0"}, "figures of GPUs that are given twice"),
+        ("pairs", {"flag_latency_us": {"median": -1.0, "spread": 0.0}}, "greater than 0"),
+        ("pairs", {"speed": 1.0}, "gpu_figures.pairs.0.speed: Extra inputs"),
+        ("gpus", {"gpu": "n0/nic0"}, "figures of 'n0/nic0', which are no GPUs of the topology"),
+        ("gpus", {"fan_out_gb_per_s": 3.0}, "gpu_figures.gpus.0.fan_out_gb_per_s: Input should"),
+    ],
+)
+def test_figures_that_cannot_be_are_refused(
+    where: str, fields: dict[str, object], said: str
+) -> None:
+    content = json.loads(report_to_json(MEASURED))
+    content["gpu_figures"][where][0] |= fields
+    with pytest.raises(HostReportError) as caught:
+        report_from_json(json.dumps(content), "node7")
+    assert said in str(caught.value)
 
 
 def changed(**parts: object) -> str:
