@@ -273,7 +273,8 @@ class MpiCrew:
 
     def _abort(self, exit_code: int, silent: list[int]) -> None:
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with suppress(OSError, ValueError):  # whoever read it is gone, which ends no job
+                stream.flush()
         ranks = ", ".join(map(str, silent))
         os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
         self._comm.Abort(exit_code)
