@@ -15,6 +15,8 @@ from probes.pci.inventory import Gap, PcieLink, PciFunction, PciInventory
 _NVIDIA = 0x10DE
 _DISPLAY = 0x03
 """Base class of GPUs."""
+_CONTROLLER_3D = 0x0302
+"""Class of GPUs that drive no display (PCI Code and ID Assignment Specification 1.11)."""
 _UNLISTED = (
     "a GPU that NVML does not list was left out: it is not given to this container, bound to "
     "another driver, or lost"
@@ -53,7 +55,34 @@ def join_nvml(inventory: PciInventory, facts: NvmlFacts) -> PciInventory:
             link = _link(told, gpu)
             functions.append(replace(function, link=link))
             gaps += _differences(told, gpu, link)
+            window = small_window(function, gpu.memory_bytes)
+            gaps += [window] if window else []
     return replace(inventory, functions=tuple(functions), gaps=tuple(gaps))
+
+
+def small_window(function: PciFunction, memory_bytes: int) -> Gap | None:
+    """A data-centre GPU whose largest BAR does not hold its memory: a note with the remedy.
+
+    Through that BAR (BAR1, as `nvidia-smi -q` shows it) other devices reach the memory. Parts with
+    a display of their own (class 0300) have a small one by design and no P2P over PCIe; where the
+    memory or every range is unknown, nothing is said.
+    """
+    largest = max((bar.size_bytes for bar in function.bars), default=0)
+    is_data_centre = function.class_code is not None and function.class_code >> 8 == _CONTROLLER_3D
+    if not is_data_centre or not 0 < largest < memory_bytes:
+        return None
+    window = _binary(largest)
+    what = (
+        f"P2P over PCIe and GPUDirect RDMA map its {_binary(memory_bytes)} of memory through a "
+        f"window (BAR1) of {window}: enable Resizable BAR (large BAR1, Above 4G Decoding) in the "
+        "firmware if the part has it"
+    )
+    return Gap(function.address, what)
+
+
+def _binary(count: int) -> str:
+    """`140 GiB`, `256 MiB`."""
+    return f"{count / 2**30:.0f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def _is_gpu(function: PciFunction) -> bool:
