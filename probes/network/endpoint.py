@@ -7,6 +7,10 @@
 Real programs do the work: perftest between RDMA devices, else iperf3 and ping. Every one has a
 deadline and is ended with all that it started. A ping that is filtered loses no figure: the TCP
 handshake with the server's port then takes its place, and the figure says so.
+
+Where a port of the pair has no IP address, perftest measures from LIDs (InfiniBand) or link-local
+GIDs (RoCE), and its two ends find each other by the hosts' management addresses. TCP would measure
+another network there, so nothing takes perftest's place.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from statistics import median
 from types import TracebackType
 from typing import Self
 
-from probes.network.addresses import gid_index
+from probes.network.addresses import gid_index, link_local_gid_index
 from probes.network.errors import ServerStartError
 from probes.network.iperf3 import (
     iperf3_client_command,
@@ -129,7 +133,10 @@ class Server:
 
 
 def bandwidth_tool(client: NetworkPort, server: NetworkPort, missing: Collection[str]) -> Tool:
-    """The tool for a pair; `missing` names what either host lacks."""
+    """The tool for a pair; `missing` names what either host lacks.
+
+    Only perftest measures a port without an address, so it is the tool even where it is missing.
+    """
     return Tool.IB_WRITE_BW if _both_rdma(client, server, missing) else Tool.IPERF3
 
 
@@ -139,8 +146,15 @@ def latency_tool(client: NetworkPort, server: NetworkPort, missing: Collection[s
 
 
 def _both_rdma(client: NetworkPort, server: NetworkPort, missing: Collection[str]) -> bool:
+    if _is_arranged(client, server):
+        return True
     lacking = any(tool in missing for tool in MEASURING_RDMA)
     return bool(client.rdma_device and server.rdma_device) and not lacking
+
+
+def _is_arranged(client: NetworkPort, server: NetworkPort) -> bool:
+    """Whether the ends find each other by addresses that are not those of the ports."""
+    return client.is_rdma_only or server.is_rdma_only
 
 
 def start_server(task: PairTask) -> Server:
@@ -158,7 +172,7 @@ def start_server(task: PairTask) -> Server:
             return Server(port_of(listener), listener)
         require(task.tool)
         for attempt in range(1, _START_ATTEMPTS + 1):
-            port = free_port(task.server.address)
+            port = free_port(_listens_at(task))
             program = Program(_server_command(task, port), task.timeout_s + START_S)
             if _comes_up(program, port):
                 return Server(port, program)
@@ -171,7 +185,7 @@ def start_server(task: PairTask) -> Server:
     except ToolMissingError as error:
         raise ServerStartError(f"{where}: {error}", Failure.TOOL_MISSING) from error
     except OSError as error:
-        told = f"{where} cannot start at {task.server.address or 'no address'}: {error}"
+        told = f"{where} cannot start at {_listens_at(task) or 'no address'}: {error}"
         raise ServerStartError(told, Failure.UNREACHABLE) from error
     raise ServerStartError(f"{where} found no free port", Failure.TIMEOUT)
 
@@ -264,10 +278,16 @@ def _by_handshakes(task: PairTask, pinged: Figure) -> Figure:
 
 
 def _reconsidered(figure: Figure, task: PairTask) -> Figure:
-    """Without a connection: traffic is filtered if the host answers pings, else it is away."""
+    """Without a connection: traffic is filtered if the host answers pings, else it is away.
+
+    A connection that only arranges the measurement says nothing about the ports.
+    """
     lost = figure.failure in (Failure.UNREACHABLE, Failure.TIMEOUT)
     if not lost or "connect" not in figure.detail.lower():
         return figure
+    if _is_arranged(task.client, task.server):
+        told = f"the hosts do not find each other over {_listens_at(task)}: {figure.detail}"
+        return replace(figure, failure=Failure.FILTERED, detail=one_line(told))
     pinged = _ping(task).failure
     if pinged is Failure.TOOL_MISSING:
         return figure
@@ -303,13 +323,21 @@ def _server_command(task: PairTask, port: int) -> list[str]:
 
 
 def _rdma(port: NetworkPort, task: PairTask) -> RdmaEnd:
-    gid = gid_index(port.rdma_device, port.rdma_port, port.address)
-    return RdmaEnd(port.rdma_device, port.rdma_port, gid, ":" in task.server.address)
+    if _is_arranged(task.client, task.server):
+        gid = link_local_gid_index(port.rdma_device, port.rdma_port)
+    else:
+        gid = gid_index(port.rdma_device, port.rdma_port, port.address)
+    return RdmaEnd(port.rdma_device, port.rdma_port, gid, ":" in _listens_at(task))
+
+
+def _listens_at(task: PairTask) -> str:
+    arranged = _is_arranged(task.client, task.server)
+    return task.server.management_address if arranged else task.server.address
 
 
 def _target(task: PairTask) -> str:
     """The server's address as the client writes it: a link-local one on the client's interface."""
-    bare, scoped, _ = task.server.address.partition("%")
+    bare, scoped, _ = _listens_at(task).partition("%")
     return f"{bare}%{task.client.interface}" if scoped else bare
 
 

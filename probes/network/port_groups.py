@@ -3,12 +3,13 @@
 A subnet is what the addresses say. A subnet with ports of one host only (every port with a /31 of
 its own, say) tells nothing, so those are taken as one: whoever reaches anybody does so by routing.
 Subnets of two hosts or more are networks of their own until a measurement crosses between them.
+RDMA ports without an address belong to the subnet that their GIDs name, each rail for itself.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -65,15 +66,22 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
     excluded: dict[int, str] = {}
     subnets, racks = [], []
     owner: dict[str, int] = {}
+    hosts_at: dict[str, dict[int, str]] = {}
+    for port in ports:
+        hosts_at.setdefault(port.management_address, {})[port.host] = port.host_name
     for place, port in enumerate(ports):
         interface = _interface(port)
-        if interface is None:
+        if port.is_rdma_only:
+            if rival := _rival(port, hosts_at):
+                shared = f"its host's {port.management_address} is an address of {rival}"
+                excluded[place] = f"{shared}, too, and it has none of its own"
+        elif interface is None:
             excluded[place] = f"address {port.address!a} cannot be read" if port.address else ""
         elif (first := owner.setdefault(str(interface.ip), place)) != place:
             excluded[place] = f"{interface.ip} is the address of {ports[first].label}, too"
             if ports[first].host != port.host:
                 excluded[first] = f"{interface.ip} is the address of {port.label}, too"
-        subnets.append("" if interface is None else _subnet(interface, port))
+        subnets.append(_subnet(interface, port))
         by_prefix = ""
         if interface is not None and rack_prefix_length:
             bits = min(rack_prefix_length, interface.max_prefixlen)
@@ -85,8 +93,20 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
     )
 
 
-def _subnet(interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface, port: NetworkPort) -> str:
+def _rival(port: NetworkPort, hosts_at: Mapping[str, Mapping[int, str]]) -> str:
+    """Name of another host with the same management address; empty without one."""
+    others = (name for host, name in hosts_at[port.management_address].items() if host != port.host)
+    return next(others, "")
+
+
+def _subnet(
+    interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface | None, port: NetworkPort
+) -> str:
     # Every link has the same link-local subnet, so only a measurement tells whether rails are one.
+    if port.is_rdma_only:
+        return f"{port.rdma_subnet} of NIC {port.nic}"
+    if interface is None:
+        return ""
     rail = f" of NIC {port.nic}" if interface.is_link_local else ""
     return f"{interface.network}{rail}"
 
@@ -100,13 +120,15 @@ def _interface(port: NetworkPort) -> ipaddress.IPv4Interface | ipaddress.IPv6Int
 
 
 def _pooled(ports: Sequence[NetworkPort], subnets: Sequence[str]) -> list[str]:
-    """Subnets, those that only one host is in joined to one per IP version."""
+    """Subnets, those of IP that only one host is in joined to one per IP version."""
     hosts: dict[str, set[int]] = {}
     for port, subnet in zip(ports, subnets, strict=True):
         hosts.setdefault(subnet, set()).add(port.host)
     return [
-        subnet if not subnet or len(hosts[subnet]) > 1 else f"routed IPv{6 if ':' in subnet else 4}"
-        for subnet in subnets
+        subnet
+        if not subnet or port.is_rdma_only or len(hosts[subnet]) > 1
+        else f"routed IPv{6 if ':' in subnet else 4}"
+        for port, subnet in zip(ports, subnets, strict=True)
     ]
 
 

@@ -21,15 +21,24 @@ class NetworkPort:
     rdma_device: str = ""
     rdma_port: int = 0
     address: str = ""
-    """IP address; empty when it has none: then it cannot be measured, and says so."""
+    """IP address; empty when it has none: then only RDMA can measure it."""
     prefix_length: int = 0
     """Of the address's subnet, in bits."""
     line_rate_gb_per_s: float = 0.0
     """Per direction; 0 when unknown."""
     rack: str = ""
     """From a rack map, LLDP, Slurm's topology or an InfiniBand switch list; empty when unknown."""
+    management_address: str = ""
+    """Of RDMA ports: IP address by which other hosts reach this one, over whichever interface."""
+    rdma_subnet: str = ""
+    """What the GIDs of an RDMA port say: `InfiniBand fe80::/64`, `RoCE fe80::/64`; else empty."""
 
     @property
     def label(self) -> str:
         """For messages: `node7/mlx5_3`."""
         return f"{self.host_name}/{self.os_name}"
+
+    @property
+    def is_rdma_only(self) -> bool:
+        """Whether it has no address, and RDMA can do without: hosts arrange it over another."""
+        return not self.address and bool(self.management_address and self.rdma_subnet)

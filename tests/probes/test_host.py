@@ -16,6 +16,7 @@ from probes.host import (
     network_ports,
     probe_host,
     read_inventory,
+    with_rdma_subnets,
 )
 from probes.host_report_json import report_from_json, report_to_json
 from probes.network.addresses import InterfaceAddress
@@ -135,6 +136,25 @@ def test_ports_follow_the_nics_with_their_best_address(tmp_path: Path) -> None:
     assert port.line_rate_gb_per_s == 12.5
     (port,) = network_ports(topology, inventory, "node7", {})
     assert (port.address, port.prefix_length) == ("", 0)
+
+
+def test_rdma_ports_come_with_their_subnet_and_the_address_of_the_host(tmp_path: Path) -> None:
+    root = write_host(tmp_path, rdma_state="4: ACTIVE")
+    inventory = inventory_of(root)
+    inventory = replace(
+        inventory, ports=tuple(replace(port, link_layer="InfiniBand") for port in inventory.ports)
+    )
+    gids = root / "sys/class/infiniband/mlx5_0/ports/1/gids"
+    gids.mkdir()
+    (gids / "0").write_text("fe80:0000:0000:0000:0c42:a103:00a1:0001\n")
+    addresses = {"eno1": (InterfaceAddress("192.0.2.7", 24),)}
+    (port,) = network_ports(described(root), inventory, "node7", {})
+    assert not port.is_rdma_only
+    (port,) = with_rdma_subnets([port], inventory, addresses, root / "sys/class/infiniband")
+    assert (port.management_address, port.rdma_subnet) == ("192.0.2.7", "InfiniBand fe80::/64")
+    assert port.is_rdma_only
+    plain = replace(port, rdma_device="", rdma_port=0, management_address="", rdma_subnet="")
+    assert with_rdma_subnets([plain], inventory, addresses) == (plain,)
 
 
 def test_two_ports_of_one_rdma_device_stay_apart(tmp_path: Path) -> None:

@@ -39,6 +39,16 @@ def test_a_report_comes_back_as_it_was_sent() -> None:
     assert "\n" not in TEXT
 
 
+def test_rdma_subnets_travel_and_reports_from_before_them_are_read() -> None:
+    told = {"management_address": "192.168.0.7", "rdma_subnet": "InfiniBand fe80::/64"}
+    sent = replace(REPORT, ports=tuple(replace(port, **told) for port in REPORT.ports))
+    assert report_from_json(report_to_json(sent), "node7") == sent
+    content = json.loads(TEXT)
+    for port in content["ports"]:
+        del port["management_address"], port["rdma_subnet"]
+    assert report_from_json(json.dumps(content), "node7") == REPORT
+
+
 def test_a_host_without_gpus_and_ports_has_a_report() -> None:
     bare = HostReport(HostIdentity("node8"), Topology("node8", (), ()), ())
     assert report_from_json(report_to_json(bare), "node8") == bare

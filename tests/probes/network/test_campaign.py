@@ -387,3 +387,20 @@ def test_slow_ports_are_named_and_nobody_else_is(
     named = {(network.ports[s.port].host, network.ports[s.port].nic) for s in findings.slow_ports}
     assert named == slow
     assert not findings.slow_links
+
+
+def test_infiniband_ports_without_an_address_are_one_network_if_rails_reach_each_other() -> None:
+    ports = [
+        port(
+            host, nic, address="", prefix_length=0, management_address=f"192.168.0.{host + 1}",
+            rdma_subnet="InfiniBand fe80::/64",
+        )
+        for host in range(8)
+        for nic in range(2)
+    ]  # fmt: skip
+    apart = run_campaign(ports, answering(ports, same_subnet))
+    assert apart.networks == (0, 1) * 8
+    assert not apart.unmeasured_ports
+    joined = run_campaign(ports, answering(ports, lambda *_: (48.0, 2.0)))
+    assert joined.networks == (0,) * 16
+    assert "InfiniBand fe80::/64 of NIC 0, InfiniBand fe80::/64 of NIC 1" in notes(joined)

@@ -1,5 +1,6 @@
 """The two ends of a measurement on one host, and perftest played by scripts: here is no RDMA."""
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -27,6 +28,15 @@ from probes.network.tcp import free_port, listening_inodes, listening_socket, po
 from probes.network.tools import Tool
 
 HERE = NetworkPort(0, "here", 0, "lo", "lo", address="127.0.0.1", prefix_length=8)
+BARE = replace(
+    HERE,
+    os_name="mlx5_1",
+    rdma_device="mlx5_1",
+    rdma_port=1,
+    address="",
+    management_address="127.0.0.1",
+    rdma_subnet="InfiniBand fe80::/64",
+)
 RDMA = replace(HERE, os_name="mlx5_0", rdma_device="mlx5_0", rdma_port=1)
 TASK = PairTask(HERE, HERE, Tool.IPERF3, seconds=1, omitted_s=0, pings=3, timeout_s=5)
 
@@ -41,6 +51,15 @@ def test_perftest_measures_between_rdma_devices_if_both_hosts_have_it() -> None:
     assert bandwidth_tool(RDMA, HERE, ()) is Tool.IPERF3
     assert bandwidth_tool(RDMA, RDMA, ["ib_write_lat"]) is Tool.IPERF3
     assert latency_tool(RDMA, RDMA, ["ib_write_bw"]) is Tool.PING
+
+
+def test_only_perftest_measures_what_has_no_address() -> None:
+    # TCP would go over the management network, and tell its figures for the port's.
+    addressed = replace(RDMA, management_address="127.0.0.1")
+    for pair in ((BARE, BARE), (BARE, addressed), (addressed, BARE)):
+        for missing in ((), ("ib_write_bw", "ib_write_lat")):
+            assert bandwidth_tool(*pair, missing) is Tool.IB_WRITE_BW
+            assert latency_tool(*pair, missing) is Tool.IB_WRITE_LAT
 
 
 def test_tasks_and_figures_travel_as_json() -> None:
@@ -202,13 +221,19 @@ LATENCY = """\
 ---------------------------------------------------------------------------------------"""
 
 
-def test_perftest_is_run_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def play_perftest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Scripts in its place; returns their log."""
     log = tmp_path / "log"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     for tool, output in (("ib_write_bw", BANDWIDTH), ("ib_write_lat", LATENCY)):
         script = PERFTEST.format(python=sys.executable, log=log, tool=tool, output=output)
         (tmp_path / tool).write_text(script)
         (tmp_path / tool).chmod(0o755)
+    return log
+
+
+def test_perftest_is_run_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = play_perftest(tmp_path, monkeypatch)
     found, ports = [], []
     for tool, measure in (
         (Tool.IB_WRITE_BW, measure_bandwidth),
@@ -227,3 +252,55 @@ def test_perftest_is_run_at_both_ends(tmp_path: Path, monkeypatch: pytest.Monkey
         latency,
         f"{latency} 127.0.0.1",
     ]
+
+
+@pytest.mark.parametrize(("subnet", "gid"), [("InfiniBand fe80::/64", ""), ("RoCE", " -x 1")])
+def test_ports_without_an_address_are_measured_over_that_of_their_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subnet: str, gid: str
+) -> None:
+    log = play_perftest(tmp_path, monkeypatch)
+    bare = replace(BARE, rdma_subnet=subnet)
+    index = 1 if subnet == "RoCE" else None
+    monkeypatch.setattr("probes.network.endpoint.link_local_gid_index", lambda *_: index)
+    other = replace(RDMA, address="192.0.2.1", management_address="127.0.0.1")
+    for tool, measure in (
+        (Tool.IB_WRITE_BW, measure_bandwidth),
+        (Tool.IB_WRITE_LAT, measure_latency),
+    ):
+        task = PairTask(other, bare, tool, seconds=3)
+        with start_server(task) as server:
+            figure = measure(replace(task, tcp_port=server.tcp_port))
+            assert (figure.failure, figure.by) == (None, tool)
+    options = {
+        "ib_write_bw": "-s 1048576 -D 3 --report_gbits",
+        "ib_write_lat": "-s 8 -n 1000",
+    }
+    said = [re.sub(r" -p \d+", "", line) for line in log.read_text().splitlines()]
+    assert said == [
+        f"{tool} -d {device} -i 1{gid} -F {rest}{target}"
+        for tool, rest in options.items()
+        for device, target in (("mlx5_1", ""), ("mlx5_0", " 127.0.0.1"))
+    ]
+
+
+def test_hosts_that_do_not_find_each_other_tell_nothing_about_their_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ib_write_lat").write_text(
+        f'#!{shutil.which("sh")}\necho "Couldn\'t connect to 127.0.0.1:1"; exit 1\n'
+    )
+    (tmp_path / "ib_write_lat").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    figure = measure_latency(PairTask(BARE, BARE, Tool.IB_WRITE_LAT, tcp_port=1))
+    assert figure.failure is Failure.FILTERED
+    assert figure.detail.startswith("the hosts do not find each other over 127.0.0.1: Couldn't co")
+
+
+def test_nobody_takes_the_place_of_a_perftest_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    task = PairTask(BARE, BARE, Tool.IB_WRITE_LAT, tcp_port=1)
+    assert measure_latency(task).failure is Failure.TOOL_MISSING
+    with pytest.raises(ServerStartError, match="install perftest"):
+        start_server(task)

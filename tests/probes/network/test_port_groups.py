@@ -89,3 +89,47 @@ def test_a_class_has_the_line_rate_of_the_slower_port_and_ends_at_the_network() 
     assert kind is not None
     assert (kind.line_rate_gb_per_s, kind.tool, kind.network) == (12.5, "ping", 0)
     assert link_class(ports, groups, networks, PortPair(0, 3), "ping") is None
+
+
+def rdma_port(host: int, nic: int = 0, **fields: object):
+    """Of InfiniBand, without an address."""
+    usual: dict[str, object] = {
+        "address": "",
+        "prefix_length": 0,
+        "rdma_device": f"mlx5_{nic}",
+        "rdma_port": 1,
+        "management_address": f"192.168.0.{host + 1}",
+        "rdma_subnet": "InfiniBand fe80::/64",
+    }
+    return port(host, nic, **usual | fields)
+
+
+def test_rdma_ports_without_an_address_are_in_the_subnet_of_their_gids_by_rail() -> None:
+    ports = [rdma_port(host, nic) for host in range(2) for nic in range(2)]
+    groups = group_ports(ports, rack_prefix_length=24)
+    assert groups.excluded == ()
+    assert groups.racks == ("",) * 4
+    rails = tuple(f"InfiniBand fe80::/64 of NIC {nic}" for nic in range(2))
+    assert groups.subnets == rails * 2
+    assert join_networks(groups, []) == (0, 1, 0, 1)
+    assert join_networks(groups, [PortPair(0, 3)]) == (0, 0, 0, 0)
+    alone = group_ports([rdma_port(0), rdma_port(1, 1)])
+    assert alone.subnets == rails, "nothing is routed between LIDs"
+
+
+def test_rdma_ports_of_hosts_that_cannot_be_told_apart_or_reached_are_not_measured() -> None:
+    ports = [
+        rdma_port(0, management_address="172.17.0.1"),
+        rdma_port(1, management_address="172.17.0.1"),
+        rdma_port(2, management_address=""),
+        rdma_port(3, rdma_subnet=""),
+        rdma_port(4),
+        rdma_port(4, 1),
+    ]
+    excluded = dict(group_ports(ports).excluded)
+    assert excluded == {
+        0: "its host's 172.17.0.1 is an address of node1, too, and it has none of its own",
+        1: "its host's 172.17.0.1 is an address of node0, too, and it has none of its own",
+        2: "",
+        3: "",
+    }
