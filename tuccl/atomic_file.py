@@ -48,6 +48,20 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         Path(temporary).unlink(missing_ok=True)
 
 
+def require_writable(path: Path) -> None:
+    """Find out before long work whether `write_atomically` will be able to write there.
+
+    Raises:
+        WorkspaceError: no file can be made in its directory.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(prefix=PARTIAL_PREFIX, dir=path.parent):
+            pass
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def absolute(path: Path) -> Path:
     """The path from the root, links left as they are: a loop of links is for the reader to find."""
     return Path(os.path.abspath(path))  # noqa: PTH100

@@ -29,7 +29,7 @@ from probes.preflight import CheckStatus, check_host
 from probes.topology import Topology
 from probes.topology_json import topology_to_json
 from tuccl import display, probe_summary
-from tuccl.atomic_file import absolute, write_atomically
+from tuccl.atomic_file import absolute, require_writable, write_atomically
 from tuccl.cli_probe import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR
 from tuccl.errors import ExitCode, TucclError, UsageError
 
@@ -198,6 +198,8 @@ def _text(path: Path) -> str:
 
 def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
     """Probe, write and show what was found."""
+    if command.output is not None:
+        require_writable(command.output)
     with display.progress_line() as progress:
         result = probe_cluster(crew, options, progress)
     if command.output is not None:

@@ -16,7 +16,7 @@ import pytest
 from probes.errors import ProbeError
 from probes.read import read_topology
 from tests.tuccl.conftest import Run
-from tuccl.errors import UsageError
+from tuccl.errors import UsageError, WorkspaceError
 from tuccl.probing import ProbeCommand, probe
 
 TIMEOUT_S = 60
@@ -124,6 +124,11 @@ PLAIN = ProbeCommand(
 def test_what_contradicts_itself_is_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises((UsageError, ProbeError), match=said):
         probe(replace(PLAIN, **options))  # type: ignore[arg-type]
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_probed() -> None:
+    with pytest.raises(WorkspaceError, match="cannot write /proc/none/here.json"):
+        probe(replace(PLAIN, output=Path("/proc/none/here.json"), root=Path("/dev")))
 
 
 def test_a_directory_without_a_system_is_refused(tmp_path: Path) -> None:
