@@ -10,6 +10,7 @@ measuring), how many of the injected slow NICs were named and how many others we
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import time
@@ -57,7 +58,7 @@ def main() -> None:
         network = faulty_network(given, seed)
         measure = TimedMeasure(network)
         started = time.process_time()
-        findings = run_campaign(network.ports, measure)
+        findings = run_campaign(network.ports, measure, conflicts=network.uplinks())
         planning_s = time.process_time() - started - measure.seconds
         slow = {
             (network.ports[s.port].host, network.ports[s.port].nic) for s in findings.slow_ports
@@ -84,6 +85,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dead", type=int, default=2)
     parser.add_argument("--busy", type=int, default=2, help="NICs that are slow for one round")
     parser.add_argument("--noise", type=float, default=0.03)
+    parser.add_argument("--nics-per-uplink", type=int, default=1)
+    parser.add_argument("--uplink", type=float, default=math.inf, help="GB/s of a shared PCIe link")
     parser.add_argument("--layout", choices=[v.value for v in NetworkLayout], default="rails")
     parser.add_argument("--no-racks", action="store_true", help="racks are not known")
     parser.add_argument("--seeds", type=int, default=5)
@@ -110,6 +113,8 @@ def faulty_network(given: argparse.Namespace, seed: int) -> SimulatedNetwork:
         layout=NetworkLayout(given.layout),
         has_racks=not given.no_racks,
         noise=given.noise,
+        nics_per_uplink=given.nics_per_uplink,
+        uplink_gb_per_s=given.uplink,
         faults=faults,
     )
 

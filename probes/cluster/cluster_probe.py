@@ -25,6 +25,7 @@ from probes.network.port_groups import group_ports, join_networks
 from probes.network.ports import NetworkPort
 from probes.network.sampling import SamplingOptions
 from probes.network.tools import Tool, install_hint
+from probes.network.uplinks import shared_uplinks
 from probes.network.verdicts import Evidence, conclude
 from probes.p2p.figures import P2pFigures
 from probes.topology import Topology
@@ -156,8 +157,9 @@ def _measure(
     options: ClusterOptions,
     on_progress: Progress,
 ) -> Findings:
+    conflicts = shared_uplinks(merged.topology, merged.ports)
     try:
-        return run_campaign(merged.ports, measurement, options.sampling, on_progress)
+        return run_campaign(merged.ports, measurement, options.sampling, on_progress, conflicts)
     finally:
         measurement.stop()
 

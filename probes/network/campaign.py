@@ -2,12 +2,13 @@
 
 Three stages, each in rounds that use no port twice: which subnets reach each other (only where
 there are several), every port against a few others, and suspects once more against ports that are
-known to be fine. A suspect that is fine the second time is cleared: congestion, not a fault.
+known to be fine. A suspect that is fine the second time is cleared: congestion, not a fault. Ports
+that share a PCIe link too narrow for them take turns; what they do together is asked last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from probes.network.findings import Findings
 from probes.network.outliers import Diagnosis, Quantity
@@ -16,6 +17,7 @@ from probes.network.ports import NetworkPort
 from probes.network.repeats import RepeatRequest, plan_repeats
 from probes.network.results import PairResult, PortPair
 from probes.network.sampling import Budget, SamplingOptions, plan_base, plan_reach, schedule
+from probes.network.uplinks import Conflicts, plan_together, together_notes
 from probes.network.verdicts import (
     Evidence,
     conclude,
@@ -41,6 +43,7 @@ def run_campaign(
     measure: Measure,
     options: SamplingOptions | None = None,
     on_progress: Progress | None = None,
+    conflicts: Conflicts = (),
 ) -> Findings:
     """Measure what matters, say what is out of line and who is to blame.
 
@@ -49,11 +52,12 @@ def run_campaign(
         measure: measures one round.
         options: how much to measure.
         on_progress: called before each round and after the last.
+        conflicts: places of ports that are not to be measured at once, as of `shared_uplinks`.
 
     Raises:
         ValueError: `measure` answered for other pairs than it was asked for.
     """
-    campaign = _Campaign(ports, measure, options or SamplingOptions(), on_progress)
+    campaign = _Campaign(ports, measure, options or SamplingOptions(), on_progress, conflicts)
     return campaign.run()
 
 
@@ -66,11 +70,13 @@ class _Campaign:
         measure: Measure,
         options: SamplingOptions,
         on_progress: Progress | None,
+        conflicts: Conflicts,
     ) -> None:
         self.ports = tuple(ports)
         self.measure = measure
         self.options = options
         self.on_progress = on_progress
+        self.conflicts = conflicts
         self.groups: PortGroups = group_ports(ports, options.rack_prefix_length)
         self.results: list[PairResult] = []
         self.rounds = 0
@@ -96,6 +102,7 @@ class _Campaign:
             again = plan_repeats(request, Budget(len(self.ports), limit, measured))
             self._measure("suspects", [again])
             repeated.update(again)
+        together = self._measure_together(networks, suspected)
         evidence = Evidence(
             ports=self.ports,
             groups=self.groups,
@@ -105,7 +112,7 @@ class _Campaign:
             planned=planned,
             repeated=frozenset(repeated),
             rounds=self.rounds,
-            notes=plan.notes,
+            notes=(*plan.notes, *together),
         )
         return conclude(evidence)
 
@@ -125,18 +132,34 @@ class _Campaign:
         )
         return (*figures, diagnose_reach(networks, self.results))
 
+    def _measure_together(self, networks: Sequence[int], suspected: Collection[int]) -> list[str]:
+        """What ports with a common uplink do at once, which tells nothing about any of them."""
+        measured = [result.pair for result in self.results]
+        budget = Budget(len(self.ports), self.options.per_port_limit, measured)
+        pairs = plan_together(self.ports, networks, self.conflicts, budget, suspected)
+        if not pairs:
+            return []
+        together = self._measure_rounds("shared uplinks", [pairs])
+        return together_notes(self.ports, self.conflicts, self.results, together)
+
     def _measure(self, what: str, batches: Sequence[Sequence[PortPair]]) -> None:
-        rounds = [pairs for batch in batches for pairs in schedule(len(self.ports), batch)]
+        count = len(self.ports)
+        rounds = [pairs for batch in batches for pairs in schedule(count, batch, self.conflicts)]
+        self.results += self._measure_rounds(what, rounds)
+
+    def _measure_rounds(self, what: str, rounds: Sequence[Sequence[PortPair]]) -> list[PairResult]:
+        results: list[PairResult] = []
         for number, pairs in enumerate(rounds):
             self._tell(what, number, len(rounds))
             answers = self.measure(pairs)
             by_pair = {answer.pair: answer for answer in answers}
             if len(answers) != len(pairs) or by_pair.keys() != set(pairs):
                 raise ValueError(f"a round of {len(pairs)} pairs was not answered pair by pair")
-            self.results += [by_pair[pair] for pair in pairs]
+            results += [by_pair[pair] for pair in pairs]
         if rounds:
             self._tell(what, len(rounds), len(rounds))
         self.rounds += len(rounds)
+        return results
 
     def _tell(self, what: str, done: int, total: int) -> None:
         if self.on_progress is not None:

@@ -151,20 +151,34 @@ def plan_base(
     )
 
 
-def schedule(ports: int, pairs: Sequence[PortPair]) -> list[list[PortPair]]:
-    """Rounds in which no port takes part twice; both directions of a pair are two measurements."""
-    layers: list[list[PortPair]] = []
+def schedule(
+    ports: int, pairs: Sequence[PortPair], conflicts: Sequence[Sequence[int]] = ()
+) -> list[list[PortPair]]:
+    """Rounds in which no port takes part twice; both directions of a pair are two measurements.
+
+    Args:
+        ports: how many there are.
+        pairs: what to measure.
+        conflicts: groups of ports of which a round has one at most; no port is in two of them.
+    """
+    # Ports that take turns are one vertex, so pairs may be many between the same two.
+    vertex = list(range(ports))
+    for group in conflicts:
+        for place in group:
+            vertex[place] = min(group)
+    layers: list[dict[tuple[int, int], PortPair]] = []
     seen: dict[tuple[int, int], int] = {}
     for pair in pairs:
-        ends = (min(pair.client, pair.server), max(pair.client, pair.server))
+        edge = (vertex[pair.client], vertex[pair.server])
+        ends = (min(edge), max(edge))
         layer = seen[ends] = seen.get(ends, -1) + 1
         if layer == len(layers):
-            layers.append([])
-        layers[layer].append(pair)
+            layers.append({})
+        layers[layer][edge] = pair
     return [
-        [PortPair(client, server) for client, server in members]
+        [layer[edge] for edge in members]
         for layer in layers
-        for members in colour_edges(ports, [(pair.client, pair.server) for pair in layer])
+        for members in colour_edges(ports, list(layer))
     ]
 
 

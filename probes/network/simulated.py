@@ -6,7 +6,9 @@ questions in the same order gives the same answers.
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -51,6 +53,10 @@ class SimulatedNetwork:
     other_rack_latency_us: float = 5.0
     noise: float = 0.03
     """Standard deviation of every figure, relative."""
+    nics_per_uplink: int = 1
+    """NICs of a host that share a PCIe link."""
+    uplink_gb_per_s: float = math.inf
+    """What that link does in either direction."""
     faults: SimulatedFaults = field(default_factory=SimulatedFaults)
 
     def __post_init__(self) -> None:
@@ -95,9 +101,29 @@ class SimulatedNetwork:
         for place in used:
             self.measurements[place] += 1
         self.rounds += 1
-        return [self._result(pair) for pair in pairs]
+        senders = Counter(self._uplink(pair.client) for pair in pairs)
+        receivers = Counter(self._uplink(pair.server) for pair in pairs)
+        return [
+            self._result(
+                pair, max(senders[self._uplink(pair.client)], receivers[self._uplink(pair.server)])
+            )
+            for pair in pairs
+        ]
 
-    def _result(self, pair: PortPair) -> PairResult:
+    def uplinks(self) -> tuple[tuple[int, ...], ...]:
+        """Places of the ports that share an uplink, where it is too narrow for them."""
+        if self.nics_per_uplink * self.line_rate_gb_per_s <= self.uplink_gb_per_s:
+            return ()
+        groups: dict[tuple[int, int], list[int]] = {}
+        for place in range(len(self.ports)):
+            groups.setdefault(self._uplink(place), []).append(place)
+        return tuple(tuple(places) for places in groups.values() if len(places) > 1)
+
+    def _uplink(self, place: int) -> tuple[int, int]:
+        return self.ports[place].host, self.ports[place].nic // self.nics_per_uplink
+
+    def _result(self, pair: PortPair, sharing: int) -> PairResult:
+        """What a pair does while the busier of its uplinks carries so many."""
         client, server = self.ports[pair.client], self.ports[pair.server]
         ends = {(client.host, client.nic), (server.host, server.nic)}
         apart = self.layout is NetworkLayout.RAILS and client.nic != server.nic
@@ -114,6 +140,7 @@ class SimulatedNetwork:
         latency = self.same_rack_latency_us if near else self.other_rack_latency_us
         if self._is_slow(pair, ends):
             bandwidth = min(bandwidth, self.same_rack_gb_per_s * self.faults.slow_share)
+        bandwidth = min(bandwidth, self.uplink_gb_per_s / sharing)
         if ends & self.faults.late_ports:
             latency += 30.0
         return PairResult(
