@@ -85,10 +85,15 @@ class NetworkNamespaces:
         if done.returncode:
             raise RuntimeError(done.stderr)
 
-    def processes(self) -> list[str]:
-        """Ids of the processes on the hosts."""
-        names = [self.namespace(host) for host in range(len(self.hosts))]
-        return [pid for name in names for pid in _ip("netns", "pids", name).split()]
+    def lead_nowhere(self, host: int, interface: int = 0) -> None:
+        """Take the far end of a cable from its bridge; the host's end stays up."""
+        _ip("-n", self._switch, "link", "set", f"h{host}f{interface}", "nomaster")
+
+    def processes(self, host: int | None = None) -> list[int]:
+        """Ids of the processes on a host, or on all of them."""
+        hosts = range(len(self.hosts)) if host is None else (host,)
+        names = map(self.namespace, hosts)
+        return [int(pid) for name in names for pid in _ip("netns", "pids", name).split()]
 
     def __enter__(self) -> Self:
         remove_stale()

@@ -16,7 +16,7 @@ from probes.paths import Path as Route
 from probes.paths import network_path
 from probes.read import read_topology
 from probes.topology import LinkKind, Provenance, Topology
-from tests.network_namespaces import Interface, NetworkNamespaces, _ip, requires_namespaces
+from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
 from tests.tuccl.conftest import Run
 
 RATE_MBIT, SLOW_MBIT, DELAY_US = 20, 5, 500
@@ -59,8 +59,7 @@ def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
     run_tuccl: Run, tmp_path: Path
 ) -> None:
     with NetworkNamespaces([[GOOD], [GOOD], [SLOW], [GOOD], [GOOD]]) as hosts:
-        # The cable of host 4 leads nowhere, though its light is on.
-        _ip("-n", hosts._switch, "link", "set", "h4f0", "nomaster")
+        hosts.lead_nowhere(4)
         found = probe(run_tuccl, tmp_path, hosts)
         assert not hosts.processes()
         names = [hosts.namespace(host) for host in range(5)]
@@ -102,7 +101,7 @@ def test_a_host_that_never_answers_and_one_that_dies_are_named_and_nobody_else()
             allow_missing=True,
         )
         try:
-            found = probe_cluster(crew, options, _killing(names[3], after_round=2))
+            found = probe_cluster(crew, options, _killing(hosts, 3, after_round=2))
         finally:
             crew.close()
     assert found.topology.hosts == tuple(names[1:])
@@ -118,11 +117,13 @@ def test_a_host_that_never_answers_and_one_that_dies_are_named_and_nobody_else()
     assert route(found.topology, 0, 1).bandwidth_gb_per_s == pytest.approx(100 / 8000, rel=0.1)
 
 
-def _killing(namespace: str, after_round: int) -> Callable[[str, int, int], None]:
+def _killing(
+    hosts: NetworkNamespaces, host: int, after_round: int
+) -> Callable[[str, int, int], None]:
     def on_progress(stage: str, done: int, _total: int) -> None:
         if (stage, done) == ("pairs", after_round):
-            for pid in _ip("netns", "pids", namespace).split():
-                os.kill(int(pid), signal.SIGKILL)
+            for pid in hosts.processes(host):
+                os.kill(pid, signal.SIGKILL)
 
     return on_progress
 
