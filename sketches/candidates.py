@@ -133,7 +133,12 @@ def _several_nodes(topology: Topology) -> list[Sketch]:
     bindings, unused = bind_gpus(topology)
     local, local_dropped = intra_node_wires(topology)
     sketches = []
+    seen: set[tuple[object, ...]] = set()
     for choice in _selections(topology, bindings):
+        selected = (choice.bindings, choice.connections)
+        if selected in seen:
+            continue
+        seen.add(selected)
         across = network_wires(topology, choice.bindings, choice.connections)
         apart = dropped_pairs(topology, across, choice.stage, choice.reason)
         dropped = (*unused, *local_dropped, *apart)

@@ -16,7 +16,7 @@ from probes.topology import DeviceKind, Link, Topology
 from sketches.binding import nic_gb_per_s
 from sketches.grouping import NicGroup
 from sketches.sketch import Binding, DroppedEdge, PruningStage
-from sketches.wires import Wire, through_switches_gb_per_s, wire
+from sketches.wires import PortsOfLinks, Wire, through_switches_gb_per_s, wire
 
 MOST_SINGLE_ENTRIES = 2048
 """Beyond this many dropped GPU pairs there is one entry per node instead of one per pair."""
@@ -47,17 +47,20 @@ def network_wires(
         out[binding.rank] = local_path(topology, gpu, binding.nic)
         back[binding.rank] = local_path(topology, binding.nic, gpu)
     wires: dict[tuple[int, int], Wire] = {}
+    ports_of = PortsOfLinks(topology)
+    at_nic_rate = _LinksAtNicRates(topology)
     for a, b in connections:
         between = network_path(topology, a, b)
         if between is None:
             continue
         shared = through_switches_gb_per_s(topology, a, b, DeviceKind.NETWORK_SWITCH)
         carried = max(between.bandwidth_gb_per_s, shared)
-        network = _at_nic_rates(topology, between)
+        network = at_nic_rate.way(between)
         for src in ranks[a]:
             for dst in ranks[b]:
                 links = (*_links(out[src]), *network, *_links(back[dst]))
-                wires.setdefault((src, dst), wire(topology, src, dst, links, carried))
+                made = wire(topology, src, dst, links, carried, ports_of)
+                wires.setdefault((src, dst), made)
     return tuple(wires.values())
 
 
@@ -100,16 +103,34 @@ def dropped_pairs(
     ]
 
 
-def _at_nic_rates(topology: Topology, path: Path) -> tuple[Link, ...]:
-    """The way with all links of the NIC at either end, not only the one that the way takes."""
-    if len(path.links) == 1:
-        return path.links
-    up, *between, down = path.links
-    return (
-        replace(up, bandwidth_gb_per_s=nic_gb_per_s(topology, up.src)),
-        *between,
-        replace(down, bandwidth_gb_per_s=nic_gb_per_s(topology, down.dst, receiving=True)),
-    )
+class _LinksAtNicRates:
+    """Links of NICs with the rate of all links of the NIC, each made once."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._out: dict[str, Link] = {}
+        self._back: dict[str, Link] = {}
+
+    def way(self, path: Path) -> tuple[Link, ...]:
+        """The way with all links of the NIC at either end, not only the one that the way takes."""
+        if len(path.links) == 1:
+            return path.links
+        up, *between, down = path.links
+        return (self._sending(up), *between, self._receiving(down))
+
+    def _sending(self, link: Link) -> Link:
+        known = self._out.get(link.src)
+        if known is None or known.dst != link.dst:
+            rate = nic_gb_per_s(self._topology, link.src)
+            known = self._out[link.src] = replace(link, bandwidth_gb_per_s=rate)
+        return known
+
+    def _receiving(self, link: Link) -> Link:
+        known = self._back.get(link.dst)
+        if known is None or known.src != link.src:
+            rate = nic_gb_per_s(self._topology, link.dst, receiving=True)
+            known = self._back[link.dst] = replace(link, bandwidth_gb_per_s=rate)
+        return known
 
 
 def _links(path: Path | None) -> tuple[Link, ...]:

@@ -9,8 +9,9 @@ link belongs to one edge and needs no port.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from probes.topology import DeviceKind, Link, LinkKind, Topology
 from sketches.binding import nic_gb_per_s
@@ -43,6 +44,7 @@ def wire(
     dst: int,
     links: Sequence[Link],
     most_gb_per_s: float = math.inf,
+    ports_of: Callable[[Link], Sequence[Port]] | None = None,
 ) -> Wire:
     """The edge from rank `src` to rank `dst` along `links`.
 
@@ -54,10 +56,12 @@ def wire(
         dst: The rank that receives.
         links: The way, in travel order.
         most_gb_per_s: What the way carries, where that is less than each of its links does.
+        ports_of: `PortsOfLinks`, where many wires share links; None: `link_ports`.
     """
+    ports_of = ports_of or partial(link_ports, topology)
     narrowest = min(links, key=lambda link: link.bandwidth_gb_per_s)
     crosses = any(link.kind is LinkKind.NETWORK for link in links)
-    ports = tuple(port for link in links for port in link_ports(topology, link))
+    ports = tuple(port for link in links for port in ports_of(link))
     return Wire(
         Edge(
             src=src,
@@ -139,6 +143,22 @@ def _hides(port: Port, way: Sequence[Port], users: Mapping[Port, set[int]]) -> b
         ):
             return True
     return False
+
+
+class PortsOfLinks:
+    """`link_ports` with every link object looked up once."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._known: dict[int, tuple[Link, list[Port]]] = {}
+
+    def __call__(self, link: Link) -> list[Port]:
+        """The ports that a transfer over this link occupies."""
+        # By identity, which is quicker than all fields; the link is kept, so no other takes its id.
+        known = self._known.get(id(link))
+        if known is None:
+            known = self._known[id(link)] = (link, link_ports(self._topology, link))
+        return known[1]
 
 
 def link_ports(topology: Topology, link: Link) -> list[Port]:
