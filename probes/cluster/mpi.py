@@ -35,13 +35,13 @@ from probes.cluster.messages import (
     request_from_line,
     request_to_line,
 )
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.station import Station, kill_children
 from probes.host_report import HostIdentity
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _REQUEST, _REPLY, _ROLL_CALL, _GONE = 1, 2, 3, 4
 _LEADER_PAUSE_S = 0.001
-_RANK_PAUSE_S = 0.01
 _GOODBYE_S = 5.0
 """How long a rank may take to say that it goes."""
 
@@ -171,7 +171,7 @@ class MpiCrew:
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
-        self._post = _Post(comm)
+        self._post = Post(comm)
         self._asked = 0
         self._lost: dict[int, str] = {}
         """Reasons by rank."""
@@ -282,12 +282,12 @@ class MpiCrew:
 
 def _follow(comm: Any) -> int:
     """What every other rank does: report, then answer until it is let go."""
-    post, station = _Post(comm), Station()
+    post, station = Post(comm), Station()
     post.send(0, _ROLL_CALL, json.dumps(dataclasses.asdict(_own_identity())).encode())
     while True:
         letter = post.take(_REQUEST)
         if letter is None:
-            time.sleep(_RANK_PAUSE_S)
+            time.sleep(RANK_PAUSE_S)
             continue
         try:
             number, request = request_from_line(letter[1])
@@ -301,41 +301,3 @@ def _follow(comm: Any) -> int:
             post.wait_until_sent()
             return request.exit_code
         post.send(0, _REPLY, reply_to_line(number, station.perform(request)))
-
-
-class _Post:
-    """Messages of bytes, sent and received without ever blocking."""
-
-    def __init__(self, comm: Any) -> None:
-        self._comm = comm
-        self._mpi = importlib.import_module("mpi4py.MPI")
-        self._sending: list[tuple[Any, bytes]] = []
-        """Pending requests with their buffers, which must live as long."""
-        self._receiving: dict[int, tuple[Any, int, bytearray]] = {}
-        """By tag: request, source, buffer."""
-
-    def send(self, rank: int, tag: int, data: bytes) -> None:
-        self._sending = [(request, kept) for request, kept in self._sending if not request.Test()]
-        request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=tag)
-        self._sending.append((request, data))
-
-    def take(self, tag: int) -> tuple[int, bytes] | None:
-        """Source and content of a message that is complete; None when there is none yet."""
-        if tag not in self._receiving:
-            status = self._mpi.Status()
-            message = self._comm.Improbe(self._mpi.ANY_SOURCE, tag, status)
-            if message is None:
-                return None
-            buffer = bytearray(status.Get_count(self._mpi.BYTE))
-            request = message.Irecv([buffer, self._mpi.BYTE])
-            self._receiving[tag] = (request, status.Get_source(), buffer)
-        request, source, buffer = self._receiving[tag]
-        if not request.Test():
-            return None
-        del self._receiving[tag]
-        return source, bytes(buffer)
-
-    def wait_until_sent(self) -> None:
-        while self._sending:
-            self._sending = [(req, kept) for req, kept in self._sending if not req.Test()]
-            time.sleep(_RANK_PAUSE_S)
