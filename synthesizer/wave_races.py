@@ -19,15 +19,17 @@ from synthesizer.step_table import Ints, StepTable, starts
 from synthesizer.table_structure import Places
 from synthesizer.waves import Waves, ranges
 
-_CLOCK_ENTRIES = 1 << 27
-"""Entries of saved clocks that are held at once; more ranks than fit come one after another."""
+_CLOCK_ENTRIES = 1 << 24
+"""Entries of saved clocks that are held at once; more ranks than fit come one after another. Few
+enough to stay near the processor's caches."""
 
 
 def ordered_within_ranks(table: StepTable, waves: Waves, places: Iterable[Places]) -> bool:
     """Whether every two conflicting accesses of every way to lay out the buffers are ordered."""
     when = np.empty(table.steps, dtype=np.int64)
     when[waves.order] = np.arange(table.steps)
-    pairs = np.unique(np.concatenate([_conflicts(table, waves, when, one) for one in places]))
+    pairs = np.sort(np.concatenate([_conflicts(table, waves, when, one) for one in places]))
+    pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]]
     later, earlier = waves.order[pairs // table.steps], pairs % table.steps
     return all(
         _clocks_order(table, waves, (earlier, later), ranks)

@@ -98,7 +98,7 @@ def test_slots_decide_whether_waves_exist() -> None:
     assert waves.source.tolist() == [-1, -1, 4, 5, -1, -1, 0, 1]
 
 
-@pytest.mark.parametrize("entries", [1, 1 << 27])
+@pytest.mark.parametrize("entries", [1, 1 << 24])
 def test_dependences_that_are_needed_are_missed(
     entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
