@@ -21,7 +21,7 @@ _FOLDED_FROM = 4
 _LIKE_LINE_RATE = (0.88, 1.03)
 """As `probes.bandwidth_class`: a port does 88 to 103 % of what it says."""
 _ALIKE = 0.15
-"""Spread up to which the figures of a class are called alike."""
+"""Spread up to which the figures of a class are called alike; nearly all are in twice of that."""
 _WHAT = {Quantity.BANDWIDTH: "", Quantity.LATENCY: "latency "}
 _UNIT = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
@@ -112,7 +112,10 @@ def _against_line_rate(findings: Findings) -> Iterable[str]:
         middle = statistics.median(figure.median for figure in members)
         spread = max(figure.spread for figure in members)
         where = _where(findings, members)
-        how = "all of them alike" if spread < _ALIKE else f"with quartiles {spread:.0%} apart"
+        width = max(figure.width for figure in members)
+        how = "all of them alike" if width < 2 * _ALIKE else f"all but a few {width:.0%} apart"
+        if spread >= _ALIKE:
+            how = f"with quartiles {spread:.0%} apart"
         known = any(findings.groups.racks) or apart != Distance.SAME_RACK
         pairs = f"Pairs of the {apart}" if known else "Pairs"
         yield (

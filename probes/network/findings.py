@@ -19,6 +19,8 @@ class ClassFigure:
     spread: float
     """Interquartile range over median."""
     count: int
+    width: float = 0.0
+    """From the 2.5th to the 97.5th percentile, over median."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ standard deviations of the class, it is low. The deviation is estimated from the
 faults only make figures worse. One bad port among few spoils half of their pairs, so in a class of
 less than 24 ports the better quartile stands for the median, with a margin of 20 %; networks of
 equal line rate lend each other their samples there. In a class of which the better quartile is
-itself out of the median's line, so many are bad that it does so, too.
+itself out of the median's line, so many are bad that it does so, too. Where even more are bad, the
+line rate tells: if a tenth of a class reach it and stand apart from the rest, they are what it does.
 
 The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a
 low figure by any other measurement in which it did what that one should have done, whoever the
@@ -37,6 +38,10 @@ _MAD_TO_DEVIATION = 1.4826
 _OUTER_TO_DEVIATION = 2.1
 """Standard deviation over the median distance of the better quarter from the better quartile."""
 _ENOUGH_PORTS = 24
+_REACHES_LINE_RATE = 0.85
+_ENOUGH_GOOD = 0.1
+"""Share of a class's pairs that must reach the line rate to be taken as usual: two thirds of the
+ports may be bad, since both ends of a pair have to be good."""
 
 
 class Quantity(StrEnum):
@@ -133,9 +138,9 @@ def references(samples: Sequence[Sample], quantity: Quantity) -> dict[LinkClass,
         own.setdefault(key, []).append(sample)
         alike = (key.distance.value, key.line_rate_gb_per_s, key.tool)
         pooled.setdefault(alike, []).append(sample)
-    lent = {alike: _reference(members, quantity) for alike, members in pooled.items()}
+    lent = {key: _reference(members, quantity, key[1]) for key, members in pooled.items()}
     return {
-        key: _reference(members, quantity)
+        key: _reference(members, quantity, key.line_rate_gb_per_s)
         if _port_count(members) >= _ENOUGH_PORTS
         else lent[key.distance.value, key.line_rate_gb_per_s, key.tool]
         for key, members in own.items()
@@ -146,7 +151,9 @@ def _port_count(samples: Iterable[Sample]) -> int:
     return len({port for s in samples for port in (s.pair.client, s.pair.server)})
 
 
-def _reference(samples: Sequence[Sample], quantity: Quantity) -> Reference:
+def _reference(
+    samples: Sequence[Sample], quantity: Quantity, line_rate_gb_per_s: float
+) -> Reference:
     """From the best figure of every pair, so that repeating the bad ones moves nothing."""
     more_is_better = quantity is Quantity.BANDWIDTH
     best: dict[PortPair, float] = {}
@@ -163,10 +170,27 @@ def _reference(samples: Sequence[Sample], quantity: Quantity) -> Reference:
         if abs(quartile - middle) > floor * quartile:
             middle = quartile
             deviation = _OUTER_TO_DEVIATION * _median_distance(figures, middle, 4)
+    good = _at_line_rate(figures, line_rate_gb_per_s) if more_is_better else []
+    if good and statistics.median(figures) < (1 - floor) * statistics.median(good):
+        middle = statistics.median(good)
+        deviation = _MAD_TO_DEVIATION * _median_distance(good, middle, 2)
     margin = _DEVIATIONS * deviation
     if more_is_better:
         return Reference(middle, middle - min(max(margin, floor * middle), _MOST_SPREAD * middle))
     return Reference(middle, middle + max(LATENCY_FLOOR_US, LATENCY_FLOOR * middle, margin))
+
+
+def _at_line_rate(figures: Sequence[float], line_rate_gb_per_s: float) -> Sequence[float]:
+    """Those of the best figures that reach the line rate; none if they are but a tail of all."""
+    count = sum(figure >= _REACHES_LINE_RATE * line_rate_gb_per_s for figure in figures)
+    good, rest = figures[:count], figures[count:]
+    enough = good and rest and len(good) >= _ENOUGH_GOOD * len(figures)
+    if not enough or line_rate_gb_per_s <= 0:
+        return []
+    low, high = statistics.median(rest), statistics.median(good)
+    third = (high - low) / 3
+    between = sum(low + third < figure < high - third for figure in figures)
+    return good if 2 * between < len(good) else []
 
 
 def _median_distance(figures: Sequence[float], middle: float, share: int) -> float:

@@ -220,16 +220,24 @@ def _class_figures(
         if (sample.pair, sample.figure) not in out_of_line:
             members.setdefault(sample.link_class, []).append(sample.figure)
     return [
-        ClassFigure(kind, quantity, statistics.median(values), _spread(values), len(values))
+        ClassFigure(
+            kind,
+            quantity,
+            statistics.median(values),
+            _spread(values),
+            len(values),
+            _spread(values, parts=40),
+        )
         for kind, values in sorted((every | members).items())
     ]
 
 
-def _spread(values: Sequence[float]) -> float:
+def _spread(values: Sequence[float], parts: int = 4) -> float:
+    """Over median, without the lowest and the highest of so many parts."""
     if len(values) < 2:
         return 0.0
-    lower, middle, upper = statistics.quantiles(values, n=4, method="inclusive")
-    return (upper - lower) / middle
+    lower, *_, upper = statistics.quantiles(values, n=parts, method="inclusive")
+    return (upper - lower) / statistics.median(values)
 
 
 def _silent_hosts(

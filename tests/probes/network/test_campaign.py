@@ -213,6 +213,26 @@ def test_a_class_that_scatters_is_not_called_alike() -> None:
     assert "% apart." in notes(run_campaign(ports, measure))
 
 
+@pytest.mark.parametrize(("hosts", "bad"), [(4, 2), (16, 8), (48, 24)])
+def test_half_of_the_ports_may_be_slow_and_are_named(hosts: int, bad: int) -> None:
+    slow = frozenset((host, 0) for host in range(bad))
+    network = SimulatedNetwork(hosts, 1, noise=0.05, faults=SimulatedFaults(slow_ports=slow))
+    findings = run_campaign(network.ports, network.measure)
+    named = {(network.ports[s.port].host, network.ports[s.port].nic) for s in findings.slow_ports}
+    assert named == slow
+    assert "of the line rate" not in notes(findings)
+
+
+def test_all_alike_is_not_said_of_a_class_with_a_few_that_do_twice_as_much() -> None:
+    ports = cluster(40)
+    measure = answering(
+        ports, lambda a, b: (48.0 if {a.host, b.host} <= {0, 1, 2} else 24.0, 4.0)
+    )
+    assert "48% of the line rate of 50 GB/s, all but a few 100% apart." in notes(
+        run_campaign(ports, measure)
+    )
+
+
 def test_a_suspect_at_the_edge_of_its_rack_meets_peers_of_its_rack() -> None:
     # Between racks all do 20 GB/s, so only its own rack shows that node7 does half.
     ports = tuple(port(h, rack=f"r{h // 8}") for h in range(24))

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,35 @@ def test_where_half_of_a_class_is_slow_the_better_quartile_counts() -> None:
     slow = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(22)}
     reference = references(circle(40, slow), Quantity.BANDWIDTH)[KIND]
     assert (reference.figure, reference.limit) == (48.0, pytest.approx(48.0 * 0.85))
+
+
+def test_where_most_of_a_class_is_slow_the_line_rate_tells_who_is_not() -> None:
+    # Senders 0 to 34 of 40 are slow: 10 of the 80 pairs are good.
+    slow = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(35)}
+    reference = references(circle(40, slow), Quantity.BANDWIDTH)[KIND]
+    assert (reference.figure, reference.limit) == (48.0, pytest.approx(48.0 * 0.85))
+    more = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(37)}
+    assert references(circle(40, more), Quantity.BANDWIDTH)[KIND].figure == 24.0, "6 of 80"
+
+
+def test_the_line_rate_tells_nothing_where_it_is_unknown_or_nobody_reaches_it() -> None:
+    slow = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(34)}
+    for line_rate_gb_per_s in (0.0, 100.0):
+        kind = replace(KIND, line_rate_gb_per_s=line_rate_gb_per_s)
+        samples = [replace(sample, link_class=kind) for sample in circle(40, slow)]
+        assert references(samples, Quantity.BANDWIDTH)[kind].figure == 24.0
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1, 0.15])
+@pytest.mark.parametrize("share", [0.65, 0.72, 0.8])
+def test_the_upper_tail_of_a_class_that_scatters_is_not_its_usual(
+    noise: float, share: float
+) -> None:
+    for seed in range(4):
+        chance = random.Random(seed)
+        samples = [Sample(s.pair, KIND, 50 * share * chance.gauss(1, noise)) for s in circle(400)]
+        middle = references(samples, Quantity.BANDWIDTH)[KIND].figure
+        assert middle == pytest.approx(50 * share, rel=0.05)
 
 
 def test_latency_has_a_floor_of_five_us_and_half() -> None:
