@@ -230,7 +230,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - unknown ones are raised again
         code = _exit_code_of(error)
     if code == ExitCode.INTERRUPTED:
-        _complain("interrupted; the same command continues")
+        _complain("interrupted; `tuccl init` continues where it stopped, others start anew")
     sys.exit(code)
 
 
