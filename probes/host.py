@@ -164,7 +164,7 @@ def network_ports(
     hostname: str,
     addresses: Mapping[str, Sequence[InterfaceAddress]],
 ) -> tuple[NetworkPort, ...]:
-    """The port of every NIC, in the order of the NICs, with its best address.
+    """The port of every NIC, in the order of the NICs, with its addresses, the best one first.
 
     A controller that shows no port has no driver, or its interface is in another namespace: nothing
     on this host can use it.
@@ -194,6 +194,7 @@ def network_ports(
                 address=best.address,
                 prefix_length=best.prefix_length,
                 line_rate_gb_per_s=nic.line_rate_gb_per_s,
+                other_addresses=tuple(f"{a.address}/{a.prefix_length}" for a in known[1:]),
             )
         )
     return tuple(found)

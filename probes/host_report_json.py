@@ -58,6 +58,7 @@ class _PortModel(_Model):
     rack: _Text
     management_address: _Text = ""
     rdma_subnet: _Text = ""
+    other_addresses: Annotated[tuple[_Text, ...], Field(max_length=1024)] = ()
 
 
 class _FigureModel(_Model):

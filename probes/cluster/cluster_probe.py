@@ -18,6 +18,7 @@ from probes.host_report import HostReport
 from probes.host_report_json import report_from_json
 from probes.hosts import folded
 from probes.network.campaign import run_campaign
+from probes.network.common_subnets import with_common_addresses
 from probes.network.fabric import attach_network
 from probes.network.findings import Findings
 from probes.network.ibnetdiscover import AdapterPort
@@ -93,7 +94,8 @@ def probe_cluster(
         raise HostsMissingError(_absence(missing, len(crew.names), allowed=bool(reports)))
     names = [crew.names[place] for place in places] if crew.names_are_given else []
     merged = merge_hosts(reports, names)
-    merged = replace(merged, ports=place_in_racks(merged.ports, options.racks, options.fabric))
+    ports = with_common_addresses(merged.ports)
+    merged = replace(merged, ports=place_in_racks(ports, options.racks, options.fabric))
     looked = time.monotonic()
     topology, findings = merged.topology, None
     if len(merged.order) > 1:

@@ -6,7 +6,7 @@ faults only make figures worse. One bad port among few spoils half of their pair
 less than 24 ports the better quartile stands for the median, with a margin of 20 %; networks of
 equal line rate lend each other their samples there. In a class of which the better quartile is
 itself out of the median's line, so many are bad that it does so, too. Where even more are bad, the
-line rate tells: if a tenth of a class reach it and stand apart from the rest, they are what it does.
+line rate tells: if a tenth of a class reach it and stand apart from the rest, they are its usual.
 
 The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a
 low figure by any other measurement in which it did what that one should have done, whoever the

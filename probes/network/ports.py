@@ -33,6 +33,9 @@ class NetworkPort:
     rdma_subnet: str = ""
     """What the GIDs of an RDMA port say: `InfiniBand fe80::/64`, `RoCE fe80::/64`; else empty."""
 
+    other_addresses: tuple[str, ...] = ()
+    """What else the interface answers to, as `10.0.0.7/24`, until one of them all is chosen."""
+
     @property
     def label(self) -> str:
         """For messages: `node7/mlx5_3`."""

@@ -133,6 +133,7 @@ def test_ports_follow_the_nics_with_their_best_address(tmp_path: Path) -> None:
     assert (port.host, port.nic, port.os_name, port.interface) == (0, 0, "mlx5_0", "eth0")
     assert (port.rdma_device, port.rdma_port) == ("mlx5_0", 1)
     assert (port.address, port.prefix_length) == ("10.0.0.7", 24)
+    assert port.other_addresses == ("fe80::1%eth0/64",)
     assert port.line_rate_gb_per_s == 12.5
     (port,) = network_ports(topology, inventory, "node7", {})
     assert (port.address, port.prefix_length) == ("", 0)
