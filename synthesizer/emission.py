@@ -43,7 +43,8 @@ class _Emitter:
     Happens-before is kept as vector clocks: how many steps of each threadblock are over before an
     instruction begins, and when it is done. Messages stream, so a receive may write as soon as its
     send has begun, but it is done only after the send is; and a receiving reduction may read its
-    operand before there is a message at all.
+    operand before there is a message at all. A fused step may send before it stores, so its message
+    tells of what came before the step, not that its result is there.
     """
 
     number: Mapping[ThreadblockKey, int]
@@ -56,6 +57,8 @@ class _Emitter:
     place: dict[int, tuple[ThreadblockKey, int]] = field(default_factory=dict)
     began: dict[int, Clock] = field(default_factory=dict)
     done: dict[int, Clock] = field(default_factory=dict)
+    told: dict[int, Clock] = field(default_factory=dict)
+    """What is known to be over where the message of a send has arrived."""
     over: dict[ThreadblockKey, Clock] = field(default_factory=dict)
 
     def emit(
@@ -82,13 +85,16 @@ class _Emitter:
         steps.append(replace(step, depends=needed[-1] if needed else None))
         done = begin.copy()
         if message is not None:
-            np.maximum(done, self.done[message], out=done)
+            np.maximum(done, self.told[message], out=done)
+        stores_late = step.type in {StepType.RECV_COPY_SEND, StepType.RECV_REDUCE_COPY_SEND}
+        told = done.copy() if self.travelling and stores_late else done
         done[self.column[key]] = len(steps)
         self.over[key] = done
         for instruction in instructions:
             self.place[instruction] = (key, len(steps) - 1)
             self.began[instruction] = begin
             self.done[instruction] = done
+            self.told[instruction] = told
 
     def _needed(self, waits: Iterable[int], begin: Clock) -> list[StepRef]:
         """Dependences that nothing else implies; adds what they bring to `begin`."""

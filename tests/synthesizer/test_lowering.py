@@ -139,3 +139,18 @@ def test_any_right_program_lowers_to_a_proved_schedule_with_one_slot(program: Pr
     assert StepType.RECV_REDUCE_COPY not in {
         step.type for g in algorithm.programs for t in g.threadblocks for step in t.steps
     }
+
+
+def test_a_message_of_a_fused_step_does_not_tell_that_its_result_is_stored() -> None:
+    # Rank 1 passes a chunk on as it comes, and gets what became of it back into the same place.
+    program = Program(Collective.CUSTOM, 3, 1, in_place=False)
+    place = program.copy(program.input(0, 0), program.scratch(1), channel=1)
+    passed_on = program.copy(place, program.scratch(2), channel=1)
+    total = program.reduce(program.input(0, 0), program.scratch(2), passed_on)
+    back = program.copy(total, place, channel=2)
+    program.copy(back, program.output(1, 0))
+    algorithm = lower(program, "there_and_back")
+    assert "rcs" in {kind for kinds in _types(algorithm, 1) for kind in kinds}
+    assert {str(defect.kind) for defect in verify(algorithm, slots=1).defects} == {
+        "no_postcondition"
+    }
