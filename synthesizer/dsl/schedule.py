@@ -32,6 +32,11 @@ class Reference:
         return self.chunk.rank
 
     @property
+    def buffer(self) -> Buffer:
+        """Which of its buffers."""
+        return self.chunk.buffer
+
+    @property
     def index(self) -> int:
         """The first chunk."""
         return self.chunk.offset
@@ -185,7 +190,7 @@ class Schedule:
         index: int | None,
         channel: int,
     ) -> Reference:
-        if buffer is None and own.chunk.buffer is Buffer.INPUT:
+        if buffer is None and own.buffer is Buffer.INPUT:
             raise ProgramError(
                 f"{self.collective}: {describe(own.chunk)} is the caller's and stays as it"
                 " is; say where the sum goes, as in reduce(other, OUTPUT, index)"
@@ -199,10 +204,28 @@ class Schedule:
             )
         target = self._place(own.rank, buffer, index, own.count) if buffer else own.chunk
         if own.rank == other.rank and target != own.chunk:
-            # A local instruction adds to its destination, so the sum is begun there.
-            own = self._copy(own, own.rank, target.buffer, target.offset, channel)
+            own, other = self._begun_at(target, own, other, channel)
         self._traced.reduce(other.chunk, target, own.chunk, self._checked(channel))
         return self._written(target, other, own)
+
+    def _begun_at(
+        self, target: Chunk, own: Reference, other: Reference, channel: int
+    ) -> tuple[Reference, Reference]:
+        """Begins a local sum at its destination: a local instruction adds to what is there.
+
+        Which of the two summands goes there first matters where the other one already lies there,
+        as the rank's own input does in place.
+        """
+        if self._writers.share(other.chunk, target):
+            own, other = other, own
+        if self._writers.share(other.chunk, target):
+            raise ProgramError(
+                f"{self.collective}: {describe(own.chunk)} and {describe(other.chunk)} both overlap"
+                f" {describe(target)}; put the sum elsewhere"
+            )
+        if own.chunk != target:
+            own = self._copy(own, target.rank, target.buffer, target.offset, channel)
+        return own, other
 
     def _written(self, target: Chunk, *read: Reference) -> Reference:
         try:

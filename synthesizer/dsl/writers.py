@@ -58,6 +58,10 @@ class _View:
         """Where a single chunk lies."""
         return program.location(unit) if self.in_place else unit
 
+    def places(self, program: Program, chunk: Chunk) -> list[Chunk]:
+        """Where chunks lie."""
+        return [self.place(program, unit) for unit in chunk.units()]
+
     def _is_input(self, program: Program, place: Chunk) -> bool:
         """Whether the caller fills a place."""
         if place.buffer is Buffer.INPUT or not self.in_place:
@@ -140,15 +144,23 @@ class Writers:
         written = (index,) * statement.dst.count
         return tuple(written if writes else source[i] for i, writes in enumerate(writing))
 
+    def share(self, one: Chunk, other: Chunk) -> bool:
+        """Whether chunks have a place in common, in any way of laying out the buffers."""
+        return any(
+            not set(view.places(self._program, one)).isdisjoint(view.places(self._program, other))
+            for view in self._views
+        )
+
     def _require_apart(self, view: _View, statement: Statement) -> None:
-        if statement.remote:
+        read = statement.operand if statement.remote else statement.src
+        if read is None or read == statement.dst:
             return
-        src = [view.place(self._program, unit) for unit in statement.src.units()]
-        dst = [view.place(self._program, unit) for unit in statement.dst.units()]
+        src = view.places(self._program, read)
+        dst = view.places(self._program, statement.dst)
         if src != dst and not set(src).isdisjoint(dst):
             raise ProgramError(
-                f"{self._program.collective}: {describe(statement.src)} and"
-                f" {describe(statement.dst)} overlap; move them by way of other scratch chunks"
+                f"{self._program.collective}: {describe(read)} and {describe(statement.dst)}"
+                " overlap; move them by way of other scratch chunks"
             )
 
     def _require_order(

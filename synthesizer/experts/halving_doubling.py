@@ -2,9 +2,9 @@
 
 All_gather by doubling and reduce_scatter by halving, its mirror image, take log2(N) steps and move
 no more than rings do; all_reduce is one after the other (Rabenseifner), or, with the whole buffer
-in every step, doubling alone (Thakur et al. 2005, sections 4.1, 4.2 and 4.5). Where N is no power
-of two, ranks too many are folded: they hand what they have to a neighbour first and get the result
-from it last, which takes two steps more.
+in every step, doubling alone (Thakur et al. 2005). Where N is no power of two, ranks too many are
+folded: they hand what they have to a neighbour first and get the result from it last, which takes
+up to two steps more.
 
 On several equal nodes the exchange runs along the rails and inside the nodes, so that it crosses
 between nodes where least data travels. It applies where the edges between partners exist: behind
@@ -193,7 +193,7 @@ def _runs(
 def _add_up(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
     """Each receiver adds what the sender has; in place, its own input must first be read."""
     arriving = {dst: sums[src] for src, dst in step.pairs}
-    written_over = {dst for dst in final if sums[dst].chunk.buffer is INPUT}
+    written_over = {dst for dst in final if sums[dst].buffer is INPUT}
     for dst in sorted(written_over):
         arriving[dst] = arriving[dst].copy(dst, SCRATCH)
     for dst in sorted(arriving, key=lambda rank: rank in written_over):

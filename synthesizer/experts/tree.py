@@ -119,7 +119,7 @@ def _reduce_up(schedule: Schedule, tree: Tree, chunk: int, channel: int = 0) -> 
         at_root = tree.parent[rank] < 0
         for child in tree.children(rank):
             own = sums[rank]
-            buffer = None if own.chunk.buffer is not INPUT else OUTPUT if at_root else SCRATCH
+            buffer = None if own.buffer is not INPUT else OUTPUT if at_root else SCRATCH
             index = chunk if at_root else None
             sums[rank] = own.reduce(sums[child], buffer, index, channel)
     return sums[tree.order[0]]
