@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probes.figure_text import three_digits
+from probes.hosts import folded
 from probes.network.findings import ClassFigure, Findings, SlowLink, SlowPort
 from probes.network.outliers import Quantity, Role
 from probes.network.port_groups import NO_NETWORK, Distance
@@ -59,9 +60,12 @@ def _not_measured(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[
     silent = [ports[place].label for place, why in findings.groups.excluded if not why]
     if silent:
         yield f"Ports without an address are not measured: {_listed(silent)}."
+    alike: dict[str, list[str]] = {}
     for place, why in findings.groups.excluded:
         if why:
-            yield f"{ports[place].label} is not measured: {why}."
+            alike.setdefault(why, []).append(ports[place].label)
+    for why, labels in alike.items():
+        yield f"{_listed(labels)} {'are' if len(labels) > 1 else 'is'} not measured: {why}."
     tried = {place for place, _ in findings.groups.excluded}
     for result in findings.results:
         ends = (result.pair.client, result.pair.server)
@@ -202,14 +206,37 @@ def _place(findings: Findings, pair: PortPair) -> str:
 
 def _silent(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     names = {port.host: port.host_name for port in ports}
-    for host in findings.unreachable_hosts:
-        yield f"Host {names[host]} is not reached on any port."
-    for place in findings.unreachable_ports:
-        if ports[place].host not in findings.unreachable_hosts:
-            yield f"{ports[place].label} ({ports[place].address}) is not reached by any peer."
+    hosts = [names[host] for host in findings.unreachable_hosts]
+    if len(hosts) < _FOLDED_FROM:
+        yield from (f"Host {host} is not reached on any port." for host in hosts)
+    else:
+        yield f"{len(hosts):,} hosts are not reached on any port: {folded(hosts)}."
+    whole = set(findings.unreachable_hosts)
+    silent = [ports[i] for i in findings.unreachable_ports if ports[i].host not in whole]
+    if len(silent) < _FOLDED_FROM:
+        for port in silent:
+            where = f" ({port.address})" if port.address else ""
+            yield f"{port.label}{where} is not reached by any peer."
+    else:
+        yield from _silent_together(silent)
     if findings.dead_links:
         ways = _listed(_way(ports, pair) for pair in findings.dead_links)
         yield f"Nothing comes through between ports that reach others: {ways}."
+
+
+def _silent_together(silent: Sequence[NetworkPort]) -> Iterable[str]:
+    """Ports of one name on many hosts are a rail, or part of it: one cause, most likely."""
+    hosts_of: dict[str, dict[str, None]] = {}
+    for port in silent:
+        hosts_of.setdefault(port.os_name, {})[port.host_name] = None
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for nic, hosts in hosts_of.items():
+        alike.setdefault(tuple(hosts), []).append(nic)
+    for members, nics in alike.items():
+        count = len(members) * len(nics)
+        verb = "is" if count == 1 else "are"
+        ports = "" if count == 1 else f" ({count:,} ports)"
+        yield f"{folded(nics)} of {folded(members)}{ports} {verb} not reached by any peer."
 
 
 def _recovered(ports: Sequence[NetworkPort], pairs: Sequence[PortPair]) -> Iterable[str]:

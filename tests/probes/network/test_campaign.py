@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -131,6 +131,29 @@ def test_dead_ports_a_dead_host_and_a_way_that_is_cut() -> None:
     ]
 
 
+def silent_notes(ports: Sequence[NetworkPort], dead: Callable[[NetworkPort], bool]) -> list[str]:
+    def answer(client: NetworkPort, server: NetworkPort) -> tuple[float, float] | None:
+        return None if dead(client) or dead(server) else same_subnet(client, server)
+
+    findings = run_campaign(ports, answering(ports, answer))
+    return [note for note in findings.notes if "not reached" in note]
+
+
+def test_a_dead_rail_a_dead_rack_and_a_dead_switch_are_one_sentence_each() -> None:
+    ports = cluster(24, 4)
+    assert silent_notes(ports, lambda p: p.nic == 2) == [
+        "mlx5_2 of node[0-23] (24 ports) are not reached by any peer."
+    ]
+    assert silent_notes(ports, lambda p: 8 <= p.host < 16) == [
+        "8 hosts are not reached on any port: node[8-15]."
+    ]
+    loose = "node9/mlx5_3"
+    assert silent_notes(ports, lambda p: (p.nic < 2 and p.host < 4) or p.label == loose) == [
+        "mlx5_[0-1] of node[0-3] (8 ports) are not reached by any peer.",
+        "mlx5_3 of node9 is not reached by any peer.",
+    ]
+
+
 def test_two_hosts_cannot_tell_which_end_is_slow() -> None:
     ports = cluster(2, 8)
 
@@ -225,9 +248,7 @@ def test_half_of_the_ports_may_be_slow_and_are_named(hosts: int, bad: int) -> No
 
 def test_all_alike_is_not_said_of_a_class_with_a_few_that_do_twice_as_much() -> None:
     ports = cluster(40)
-    measure = answering(
-        ports, lambda a, b: (48.0 if {a.host, b.host} <= {0, 1, 2} else 24.0, 4.0)
-    )
+    measure = answering(ports, lambda a, b: (48.0 if {a.host, b.host} <= {0, 1, 2} else 24.0, 4.0))
     assert "48% of the line rate of 50 GB/s, all but a few 100% apart." in notes(
         run_campaign(ports, measure)
     )
