@@ -18,6 +18,7 @@ from synthesizer.experts import (
     halving_doubling,
     hierarchical,
     hierarchical_latency,
+    rail_exchange,
     ring,
     tree,
 )
@@ -52,6 +53,9 @@ def expert_algorithms(
         raise InfeasibleError(
             f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
         )
+    rails = _rail_exchanges(collective, sketch)
+    if rails:
+        return rails
     families = (
         _rings(collective, sketch, root),
         _all_pairs(collective, sketch),
@@ -61,6 +65,16 @@ def expert_algorithms(
         _few_steps(collective, sketch),
     )
     return tuple(lower(program, name) for family in families for name, program in family)
+
+
+def _rail_exchanges(collective: Collective, sketch: Sketch) -> tuple[Algorithm, ...]:
+    """The ones for many nodes that look alike; the others grow too fast to stand beside them."""
+    many = sketch.ranks > MOST_RANKS_IN_DETAIL and collective in rail_exchange.COLLECTIVES
+    grid = hierarchical.rail_grid(sketch) if many else None
+    if grid is None:
+        return ()
+    pieces = dict.fromkeys((1, rail_exchange.chosen_pieces(len(grid))))
+    return tuple(rail_exchange.rail_exchange(collective, grid, count) for count in pieces)
 
 
 def _rings(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
