@@ -190,6 +190,11 @@ class Schedule:
         index: int | None,
         channel: int,
     ) -> Reference:
+        if buffer is None and index is not None:
+            raise ProgramError(
+                f"{self.collective}: index {index} without a buffer; say both, or neither for a sum"
+                f" onto {describe(own.chunk)}"
+            )
         if buffer is None and own.buffer is Buffer.INPUT:
             raise ProgramError(
                 f"{self.collective}: {describe(own.chunk)} is the caller's and stays as it"

@@ -118,10 +118,12 @@ def _reduce_up(schedule: Schedule, tree: Tree, chunk: int, channel: int = 0) -> 
     for rank in reversed(tree.order):
         at_root = tree.parent[rank] < 0
         for child in tree.children(rank):
-            own = sums[rank]
-            buffer = None if own.buffer is not INPUT else OUTPUT if at_root else SCRATCH
-            index = chunk if at_root else None
-            sums[rank] = own.reduce(sums[child], buffer, index, channel)
+            if sums[rank].buffer is not INPUT:
+                sums[rank] = sums[rank].reduce(sums[child], channel=channel)
+            elif at_root:
+                sums[rank] = sums[rank].reduce(sums[child], OUTPUT, chunk, channel)
+            else:
+                sums[rank] = sums[rank].reduce(sums[child], SCRATCH, None, channel)
     return sums[tree.order[0]]
 
 

@@ -162,6 +162,9 @@ REFUSED: dict[str, Callable[[Schedule], object]] = {
     "is the caller's and stays as it is": lambda s: s.chunk(0, INPUT, 0).reduce(
         s.chunk(0, INPUT, 1)
     ),
+    "index 1 without a buffer": lambda s: s.chunk(0, INPUT, 0).reduce(
+        s.chunk(0, INPUT, 1), index=1
+    ),
     "differ in length": lambda s: s.chunk(0, INPUT, 0).reduce(s.chunk(0, INPUT, 0, 2), SCRATCH),
     "channel -1; count them from 0": lambda s: s.chunk(0, INPUT, 0).copy(1, OUTPUT, 0, channel=-1),
     "0 instances; give at least one": lambda s: s.parallelize(0).__enter__(),
