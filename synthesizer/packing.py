@@ -23,8 +23,10 @@ from synthesizer.orbits import Orbit
 from synthesizer.resources import Hop, Resources
 from synthesizer.routes import Family, RouteTree, tree_from_hops
 
-MOVES = 20_000
-"""Ranks that are tried elsewhere, at most."""
+_MOVES_PER_RANK = 40
+_FEWEST_MOVES = 20_000
+_MOST_MOVES = 100_000
+"""Ranks that are tried elsewhere: so many for every rank of every tree, within these limits."""
 
 _POWER = 40
 """Of a load relative to the target: high enough that a load 1 % above weighs half as much again."""
@@ -35,7 +37,11 @@ _HEAT = 0.02
 _DEPTH_WEIGHT = 1e-3
 """What a level of depth costs beside the loads: among equal loads, shallow trees."""
 
+_LOOK_EVERY = 100
+"""Moves after which the busiest class is looked for again."""
+
 _CLOSE_ENOUGH = 1.002
+_ROUNDING = 1e-9
 _EQUAL = 9
 """Decimals to which growths of the powers are compared."""
 
@@ -50,7 +56,7 @@ def packed_trees(
     families: Sequence[Family],
     ranks: int,
     target_us: float,
-    moves: int = MOVES,
+    moves: int = 0,
 ) -> dict[Family, RouteTree]:
     """A spanning tree for every family; every source must reach every rank.
 
@@ -59,8 +65,10 @@ def packed_trees(
         families: Trees to be found.
         ranks: Number of ranks.
         target_us: Load of the busiest resource that no choice can undercut.
-        moves: Limit of the search after the trees have been laid.
+        moves: Limit of the search after the trees have been laid; 0: chosen.
     """
+    wanted = _MOVES_PER_RANK * len(families) * ranks
+    moves = moves or min(max(wanted, _FEWEST_MOVES), _MOST_MOVES)
     packing = _Packing(costs, families, ranks, target_us)
     for f in range(len(families)):
         packing.grow(f)
@@ -122,7 +130,7 @@ class _Packing:
 
     def improved(self, moves: int) -> list[list[int]]:
         """The best trees met while single ranks are hung up elsewhere."""
-        best_us, best = max(self.load), [parent.copy() for parent in self.parents]
+        best_us, best = max(self.load), self._snapshot()
         rng = np.random.default_rng(_SEED)
         draws = zip(
             rng.integers(len(self.parents), size=moves).tolist(),
@@ -131,15 +139,62 @@ class _Packing:
             rng.random(moves).tolist(),
             strict=True,
         )
-        for number, (f, rank, which, luck) in enumerate(draws):
+        hot: list[tuple[int, int]] = []
+        for number, (any_f, any_rank, which, luck) in enumerate(draws):
             if best_us <= self._target * _CLOSE_ENOUGH:
                 break
+            if number % _LOOK_EVERY == 0:
+                hot = self._on_the_busiest()
+            # Every other move relieves the busiest class, the others make room elsewhere.
+            f, rank = hot[any_f * any_rank % len(hot)] if number % 2 else (any_f, any_rank)
             choices = self._into[rank]
             sender = choices[int(which * len(choices))]
             heat = _HEAT * (1 - number / moves)
             if self._moved(f, rank, sender, luck, heat) and max(self.load) < best_us:
-                best_us, best = max(self.load), [parent.copy() for parent in self.parents]
-        return best
+                best_us, best = max(self.load), self._snapshot()
+        self.parents, self.load = best
+        self._flatten(best_us)
+        return self.parents
+
+    def _snapshot(self) -> tuple[list[list[int]], list[float]]:
+        return [parent.copy() for parent in self.parents], self.load.copy()
+
+    def _flatten(self, limit_us: float) -> None:
+        """Hangs ranks up nearer to their source where no load exceeds the limit by it."""
+        for f, parent in enumerate(self.parents):
+            for rank in range(self._ranks):
+                if parent[rank] < 0:
+                    continue
+                for depth, sender in sorted(
+                    (self._depth(parent, sender, rank), sender) for sender in self._into[rank]
+                ):
+                    if depth >= self._depth(parent, parent[rank], rank):
+                        break
+                    if depth >= 0 and self._swapped(f, rank, sender, limit_us):
+                        break
+
+    def _swapped(self, f: int, rank: int, sender: int, limit_us: float) -> bool:
+        """Whether `rank` now gets its chunk from `sender`, the loads allowing it."""
+        parent = self.parents[f]
+        old, new = self.usage[f][parent[rank], rank], self.usage[f][sender, rank]
+        self._add(old, -1)
+        self._add(new, 1)
+        if any(self.load[c] > limit_us * (1 + _ROUNDING) for c, _ in new):
+            self._add(new, -1)
+            self._add(old, 1)
+            return False
+        parent[rank] = sender
+        return True
+
+    def _on_the_busiest(self) -> list[tuple[int, int]]:
+        """Trees and ranks whose hop loads the busiest class."""
+        busiest = max(range(len(self.load)), key=self.load.__getitem__)
+        return [
+            (f, rank)
+            for f, parent in enumerate(self.parents)
+            for rank, sender in enumerate(parent)
+            if sender >= 0 and any(c == busiest for c, _ in self.usage[f][sender, rank])
+        ]
 
     def _moved(self, f: int, rank: int, sender: int, luck: float, heat: float) -> bool:
         """Whether `rank` now gets its chunk from `sender`."""

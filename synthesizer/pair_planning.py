@@ -9,9 +9,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from synthesizer.errors import InfeasibleError
 from synthesizer.path_routing import PairRouting, route_pairs
-from synthesizer.planning import Plan, PlanRequest, Rehearsed, good_enough, loads_count, rehearse
+from synthesizer.planning import (
+    LEAST_PIECE_BYTES,
+    Plan,
+    PlanRequest,
+    Rehearsed,
+    good_enough,
+    loads_count,
+    rehearse,
+)
 from synthesizer.resources import resources
 from synthesizer.solver import SolveStatus
 
@@ -28,13 +35,12 @@ def plan_pairs(request: PlanRequest) -> PairPlan:
     """The best plan of alltoall; `request.trees` are the numbers of ways that may be tried.
 
     Raises:
-        InfeasibleError: A block can't be cut into chunks.
         SolverError: No solver works.
     """
     best: tuple[Rehearsed, PairRouting] | None = None
     seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
     for ways in request.trees:
-        if request.block_bytes < ways:
+        if best and request.block_bytes < ways * LEAST_PIECE_BYTES:
             break
         started = time.perf_counter()
         costs = resources(request.sketch, request.block_bytes / ways)
@@ -52,10 +58,8 @@ def plan_pairs(request: PlanRequest) -> PairPlan:
         if good_enough(request, end_us) or not loads_count(request, load_us, end_us):
             break
     if best is None:
-        raise InfeasibleError(
-            f"sketch {request.sketch.name}: {request.block_bytes:g} bytes per pair can't be cut"
-            " into chunks; ask for a larger size"
-        )
+        msg = "a plan needs a number of ways to try"
+        raise ValueError(msg)
     rehearsed, pairs = best
     optimal = pairs.routing.status is SolveStatus.OPTIMAL
     fallback = None if optimal else "the solver stopped at its limit"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from sketches.sketch import Sketch
 from synthesizer.composition import TimedTrees
-from synthesizer.errors import InfeasibleError
 from synthesizer.greedy import soonest_trees
 from synthesizer.list_schedule import Precedence, list_schedule
 from synthesizer.orbits import Orbit
@@ -30,6 +29,9 @@ PIECES = (1, 2, 4, 8, 16, 32)
 
 MAX_TRANSFERS = 16_000
 """Of the largest timetable: more take minutes to lower and prove."""
+
+LEAST_PIECE_BYTES = 512
+"""What a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
 
 _CLOSE_ENOUGH = 1.01
 """Loads and timetables this near to the bound are not worth more trees, nor the solver."""
@@ -101,7 +103,6 @@ def make_plan(request: PlanRequest) -> Plan:
     """The best plan that is found within the limits.
 
     Raises:
-        InfeasibleError: The block can't be cut into chunks.
         SolverError: No solver works.
     """
     started = time.perf_counter()
@@ -122,7 +123,7 @@ def _best_start(request: PlanRequest) -> _Start:
     best: _Start | None = None
     least_load_us = float("inf")
     for trees in request.trees:
-        if request.block_bytes < trees:
+        if best and request.block_bytes < trees * LEAST_PIECE_BYTES:
             break
         families = tuple(Family(orbit, i) for orbit in request.orbits for i in range(trees))
         whole = resources(request.sketch, request.block_bytes / trees)
@@ -142,10 +143,8 @@ def _best_start(request: PlanRequest) -> _Start:
         if best and not loads_count(request, least_load_us, best.rehearsed.end_us):
             break
     if best is None:
-        raise InfeasibleError(
-            f"sketch {request.sketch.name}: {request.block_bytes:g} bytes per source can't be cut"
-            " into chunks; ask for a larger size"
-        )
+        msg = "a plan needs a number of trees to try"
+        raise ValueError(msg)
     return best
 
 
@@ -222,18 +221,20 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
             found.append(Rehearsed(timed, end_us))
         return min(found, key=lambda rehearsed: rehearsed.end_us)
 
-    best = last = at(counts[0])
+    best = at(counts[0])
+    vain = 0
     for pieces in counts[1:]:
         if good_enough(request, best.end_us):
             break
-        if chunk_bytes < pieces or hops * pieces > request.max_transfers:
+        if chunk_bytes < pieces * LEAST_PIECE_BYTES or hops * pieces > request.max_transfers:
             break
         finer = at(pieces)
         if finer_pays(best.end_us, finer.end_us):
-            best = finer
-        elif finer.end_us >= last.end_us:
+            best, vain = finer, 0
+        elif vain:
             break
-        last = finer
+        else:
+            vain = 1
     return best
 
 
