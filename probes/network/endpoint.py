@@ -310,7 +310,11 @@ def _output_of(
         return "", Figure(None, tool, Failure.TOOL_MISSING, one_line(f"{tool}: {error}"))
     if ended.timed_out:
         told = f"no end within {task.timeout_s:g} s: {last_words(ended.output)}"
-        return ended.output, Figure(None, tool, Failure.TIMEOUT, one_line(told))
+        failure = Failure.TIMEOUT
+        if _is_arranged(task.client, task.server) and not ended.output.strip():
+            # Most likely still looking for the other host, which tells nothing about the ports.
+            told, failure = f"{told}, arranged over {_listens_at(task)}", Failure.FILTERED
+        return ended.output, Figure(None, tool, failure, one_line(told))
     return ended.output, None
 
 

@@ -32,7 +32,6 @@ class NetworkPort:
     """Of RDMA ports: IP address by which other hosts reach this one, over whichever interface."""
     rdma_subnet: str = ""
     """What the GIDs of an RDMA port say: `InfiniBand fe80::/64`, `RoCE fe80::/64`; else empty."""
-
     other_addresses: tuple[str, ...] = ()
     """What else the interface answers to, as `10.0.0.7/24`, until one of them all is chosen."""
 

@@ -294,6 +294,12 @@ def test_hosts_that_do_not_find_each_other_tell_nothing_about_their_ports(
     figure = measure_latency(PairTask(BARE, BARE, Tool.IB_WRITE_LAT, tcp_port=1))
     assert figure.failure is Failure.FILTERED
     assert figure.detail.startswith("the hosts do not find each other over 127.0.0.1: Couldn't co")
+    (tmp_path / "ib_write_lat").write_text(f"#!{shutil.which('sh')}\nexec sleep 30\n")
+    silent = measure_latency(PairTask(BARE, BARE, Tool.IB_WRITE_LAT, tcp_port=1, timeout_s=0.3))
+    assert silent.failure is Failure.FILTERED
+    assert silent.detail == "no end within 0.3 s: no output, arranged over 127.0.0.1"
+    own = measure_latency(PairTask(RDMA, RDMA, Tool.IB_WRITE_LAT, tcp_port=1, timeout_s=0.3))
+    assert own.failure is Failure.TIMEOUT
 
 
 def test_nobody_takes_the_place_of_a_perftest_that_is_missing(
