@@ -13,14 +13,14 @@ against the sketch: those of a sketch allow figures that differ a little.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
 from sketches.sketch import Edge, Sketch
-from synthesizer.algorithm import Algorithm, StepType, Threadblock
+from synthesizer.algorithm import Algorithm, GpuProgram, StepType
 from synthesizer.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.step_table import Ints, StepTable, step_table
 from synthesizer.table_structure import is_executable
@@ -159,42 +159,43 @@ def _fold(
         if block.send_peer >= 0
     }
     graph = ScheduleGraph()
+    # By the rank and the threadblock that send.
     sends: dict[_Pair, list[int]] = {}
     takes: dict[_Pair, list[int]] = {}
-    connection: dict[_Pair, Connection] = {}
+    used: dict[Connection, list[int]] = {}
     for gpu in algorithm.programs:
         if leader[gpu.rank] != gpu.rank:
             continue
-        sizes = (len(block.steps) for block in gpu.threadblocks)
-        first = list(accumulate(sizes, initial=len(graph.names)))
-        for block, start in zip(gpu.threadblocks, first, strict=False):
-            _append(graph, gpu.rank, block, first)
-            kinds = [step.type for step in block.steps]
-            out = [start + i for i, kind in enumerate(kinds) if kind.sends]
-            into = [start + i for i, kind in enumerate(kinds) if kind.receives]
+        for block, (out, into) in zip(gpu.threadblocks, _append(graph, gpu), strict=True):
             if out:
                 sends[gpu.rank, block.id] = out
-                connection[gpu.rank, block.id] = (gpu.rank, block.send_peer, block.channel)
+                used[gpu.rank, block.send_peer, block.channel] = out
             if into:
                 giver = sender[block.recv_peer, gpu.rank, block.channel]
                 takes[leader[block.recv_peer], giver] = into
     graph.connections = [(sends[key], takes[key]) for key in sorted(sends)]
     folded = tuple(
         replace(edge, ports=tuple(port_leader[port] for port in edge.ports))
-        for edge in (edges[src, dst] for src, dst, _ in connection.values())
+        for edge in (edges[src, dst] for src, dst, _ in used)
     )
-    used = {connection[key]: steps for key, steps in sends.items()}
     route_messages(graph, used, replace(sketch, edges=folded))
     return graph
 
 
-def _append(graph: ScheduleGraph, rank: int, block: Threadblock, first: Sequence[int]) -> None:
-    """Adds the steps of a threadblock, given the first step of each one of the rank."""
-    start = len(graph.names)
-    graph.blocks.append(range(start, start + len(block.steps)))
-    for position, step in enumerate(block.steps):
-        graph.names.append((rank, block.id, position))
-        graph.chunks.append(0 if step.type is StepType.NOP else step.count)
-        if step.depends is not None:
-            awaited = first[step.depends.threadblock] + step.depends.step
-            graph.depends.append((awaited, start + position))
+def _append(graph: ScheduleGraph, gpu: GpuProgram) -> list[tuple[list[int], list[int]]]:
+    """Adds the steps of a rank; which ones of each threadblock send, and which receive."""
+    sizes = (len(block.steps) for block in gpu.threadblocks)
+    first = list(accumulate(sizes, initial=len(graph.names)))
+    messages = []
+    for block, start in zip(gpu.threadblocks, first, strict=False):
+        graph.blocks.append(range(start, start + len(block.steps)))
+        for position, step in enumerate(block.steps):
+            graph.names.append((gpu.rank, block.id, position))
+            graph.chunks.append(0 if step.type is StepType.NOP else step.count)
+            if step.depends is not None:
+                awaited = first[step.depends.threadblock] + step.depends.step
+                graph.depends.append((awaited, start + position))
+        numbered = list(enumerate(block.steps, start))
+        out = [number for number, step in numbered if step.type.sends]
+        messages.append((out, [number for number, step in numbered if step.type.receives]))
+    return messages

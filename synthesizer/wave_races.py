@@ -89,14 +89,59 @@ def _batches(table: StepTable, waits_for: Ints) -> list[tuple[int, int]]:
     return [*batches, (start, ranks)]
 
 
-@dataclass(slots=True)
-class _Clocks:
-    """How many steps of each threadblock of the rank are over: vector clocks within the ranks."""
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A range of ranks: its steps by wave, its pairs, and vector clocks within the ranks.
 
+    A clock counts for each threadblock of a rank how many of its steps are over.
+    """
+
+    order: Ints
+    first: Ints
+    """Where each wave starts in `order`, and the number of steps at the end."""
+    earlier: Ints
+    later: Ints
+    """Place in `order`."""
+    first_pair: Ints
+    """Where the pairs of each wave start, and the number of pairs at the end."""
+    block: Ints
+    """Threadblock of each place in `order`, from the first one of the batch."""
+    saved_at: Ints
+    """Where the clock after a step is kept for those who wait for it, -1 for nowhere."""
     now: NDArray[np.int32]
-    """After the last step of every threadblock."""
+    """Clocks after the last step of every threadblock."""
     saved: NDArray[np.int32]
-    """After every step that another one waits for."""
+
+
+def _batch(
+    table: StepTable, waves: Waves, pairs: tuple[Ints, Ints], ranks: tuple[int, int]
+) -> _Batch:
+    rank = table.rank[waves.order]
+    mine = (rank >= ranks[0]) & (rank < ranks[1])
+    order = waves.order[mine]
+    first = starts(mine.astype(np.int64))[waves.first]
+    place = np.empty(table.steps, dtype=np.int64)
+    place[order] = np.arange(len(order))
+    rank = table.rank[pairs[1]]
+    chosen = (rank >= ranks[0]) & (rank < ranks[1])
+    later = place[pairs[1][chosen]]
+    awaited = np.unique(waves.waits_for[order])
+    awaited = awaited[awaited >= 0]
+    saved_at = np.full(table.steps + 1, -1)
+    saved_at[awaited] = np.arange(len(awaited))
+    width = int(np.diff(table.first_block).max(initial=1))
+    first_block, end = table.first_block[ranks[0]], table.first_block[ranks[1]]
+    return _Batch(
+        order=order,
+        first=first,
+        earlier=pairs[0][chosen],
+        later=later,
+        first_pair=np.searchsorted(later, first),
+        block=table.block[order] - first_block,
+        saved_at=saved_at,
+        now=np.zeros((int(end - first_block), width), dtype=np.int32),
+        saved=np.zeros((len(awaited), width), dtype=np.int32),
+    )
 
 
 def _clocks_order(
@@ -110,41 +155,22 @@ def _clocks_order(
         pairs: Earlier steps and later ones, by the order of the later ones.
         ranks: The first rank, and the one behind the last.
     """
-    rank = table.rank[waves.order]
-    mine = (rank >= ranks[0]) & (rank < ranks[1])
-    order = waves.order[mine]
-    first = starts(mine.astype(np.int64))[waves.first]
-    earlier, later = pairs
-    rank = table.rank[later]
-    chosen = (rank >= ranks[0]) & (rank < ranks[1])
-    earlier, later = earlier[chosen], later[chosen]
-    row = np.empty(table.steps, dtype=np.int64)
-    row[order] = np.arange(len(order))
-    first_pair = np.searchsorted(row[later], first)
-    first_block = int(table.first_block[ranks[0]])
+    batch = _batch(table, waves, pairs, ranks)
     column = table.block - table.first_block[table.rank]
-    awaited = np.unique(waves.waits_for[order])
-    awaited = awaited[awaited >= 0]
-    slot = np.full(table.steps + 1, -1)
-    slot[awaited] = np.arange(len(awaited))
-    width = int(np.diff(table.first_block).max(initial=1))
-    blocks = int(table.first_block[ranks[1]]) - first_block
-    clocks = _Clocks(
-        np.zeros((blocks, width), dtype=np.int32), np.zeros((len(awaited), width), dtype=np.int32)
-    )
-    for wave in range(len(first) - 1):
-        nodes = order[first[wave] : first[wave + 1]]
-        block = table.block[nodes] - first_block
-        clock = clocks.now[block]
-        before = slot[waves.waits_for[nodes]]
+    for wave in range(len(batch.first) - 1):
+        start, end = batch.first[wave], batch.first[wave + 1]
+        nodes, block = batch.order[start:end], batch.block[start:end]
+        clock = batch.now[block]
+        before = batch.saved_at[waves.waits_for[nodes]]
         waits = np.flatnonzero(before >= 0)
-        clock[waits] = np.maximum(clock[waits], clocks.saved[before[waits]])
-        checked = slice(first_pair[wave], first_pair[wave + 1])
-        seen = clock[row[later[checked]] - first[wave], column[earlier[checked]]]
-        if (seen <= table.position[earlier[checked]]).any():
+        clock[waits] = np.maximum(clock[waits], batch.saved[before[waits]])
+        checked = slice(batch.first_pair[wave], batch.first_pair[wave + 1])
+        earlier = batch.earlier[checked]
+        seen = clock[batch.later[checked] - start, column[earlier]]
+        if (seen <= table.position[earlier]).any():
             return False
         clock[np.arange(len(nodes)), column[nodes]] = table.position[nodes] + 1
-        clocks.now[block] = clock
-        keep = np.flatnonzero(slot[nodes] >= 0)
-        clocks.saved[slot[nodes[keep]]] = clock[keep]
+        batch.now[block] = clock
+        keep = np.flatnonzero(batch.saved_at[nodes] >= 0)
+        batch.saved[batch.saved_at[nodes[keep]]] = clock[keep]
     return True
