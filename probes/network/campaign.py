@@ -21,6 +21,7 @@ from probes.network.uplinks import Conflicts, plan_together, together_notes
 from probes.network.verdicts import (
     Evidence,
     conclude,
+    dead_ports,
     diagnose_figures,
     diagnose_reach,
     is_reached,
@@ -78,13 +79,15 @@ class _Campaign:
         self.on_progress = on_progress
         self.conflicts = conflicts
         self.groups: PortGroups = group_ports(ports, options.rack_prefix_length)
+        self.networks: tuple[int, ...] = ()
+        """Network of every port; empty until it is known which subnets reach each other."""
         self.results: list[PairResult] = []
         self.rounds = 0
 
     def run(self) -> Findings:
         self._measure("networks", [plan_reach(self.ports, self.groups)])
         joined = [result.pair for result in self.results if self._joins(result)]
-        networks = join_networks(self.groups, joined)
+        networks = self.networks = join_networks(self.groups, joined)
         spent = [result.pair for result in self.results]
         plan = plan_base(self.ports, self.groups, networks, self.options, spent)
         self._measure("pairs", plan.by_distance)
@@ -149,9 +152,12 @@ class _Campaign:
 
     def _measure_rounds(self, what: str, rounds: Sequence[Sequence[PortPair]]) -> list[PairResult]:
         results: list[PairResult] = []
-        for number, pairs in enumerate(rounds):
+        for number, planned in enumerate(rounds):
             self._tell(what, number, len(rounds))
-            answers = self.measure(pairs)
+            # A dead port costs every later round the time of an answer that does not come.
+            dead = dead_ports(self.networks, [*self.results, *results])
+            pairs = [pair for pair in planned if not {pair.client, pair.server} & dead]
+            answers = self.measure(pairs) if pairs else []
             by_pair = {answer.pair: answer for answer in answers}
             if len(answers) != len(pairs) or by_pair.keys() != set(pairs):
                 raise ValueError(f"a round of {len(pairs)} pairs was not answered pair by pair")

@@ -57,6 +57,31 @@ def _is_dead(result: PairResult) -> bool:
     return not is_reached(result) and bool(failures & {Failure.UNREACHABLE, Failure.TIMEOUT})
 
 
+def dead_ports(networks: Sequence[int], results: Sequence[PairResult]) -> set[int]:
+    """Ports that reached nobody, though enough ports of their network that are fine were tried.
+
+    Args:
+        networks: of every port; empty when they are not known yet, and nobody can be judged.
+        results: what was measured so far.
+    """
+    fine = {end for result in results if is_reached(result) for end in _ends(result)}
+    missed: dict[int, set[int]] = {}
+    for result in results if networks else ():
+        client, server = _ends(result)
+        if _is_dead(result) and networks[client] == networks[server]:
+            missed.setdefault(client, set()).add(server)
+            missed.setdefault(server, set()).add(client)
+    return {
+        port
+        for port, peers in missed.items()
+        if port not in fine and len(peers & fine) >= _PEERS_TO_BLAME
+    }
+
+
+def _ends(result: PairResult) -> tuple[int, int]:
+    return result.pair.client, result.pair.server
+
+
 def samples_of(
     ports: Sequence[NetworkPort],
     groups: PortGroups,
