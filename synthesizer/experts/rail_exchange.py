@@ -63,14 +63,12 @@ def rail_exchange(
         template.scatter()
     if collective is not Collective.REDUCE_SCATTER:
         template.gather(Buffer.INPUT if collective is Collective.ALL_GATHER else Buffer.OUTPUT)
-    ranks = len(grid) * len(grid[0])
-    shape = "x".join(map(str, chosen))
     return Algorithm(
-        name=f"{collective}_rails_{shape}_{pieces}c",
+        name=f"{collective}_rails_{'x'.join(map(str, chosen))}_{pieces}c",
         collective=collective,
         protocol=protocol,
         channels=1,
-        chunks_per_loop=ranks * pieces,
+        chunks_per_loop=len(grid) * len(grid[0]) * pieces,
         in_place=True,
         out_of_place=True,
         programs=_programs(collective, grid, template),

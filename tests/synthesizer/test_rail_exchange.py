@@ -99,6 +99,17 @@ def test_sixteen_nodes_reach_the_bound(collective: Collective) -> None:
         assert size * 1e-3 / compiled.time_us(size, ExecutionModel()) > ratio * bound
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.ALL_REDUCE])
+def test_a_thousand_gpus_reach_the_bound(collective: Collective) -> None:
+    sketch = h100_rails(128)
+    (a,) = expert_algorithms(collective, sketch)
+    assert a.ranks == 1024
+    assert verify(a, slots=1).proved
+    bound = algbw_bound_gb_per_s(collective, sketch)
+    assert 1e6 / compile_schedule(a, sketch).time_us(10**9, ExecutionModel()) > 0.99 * bound
+
+
 def test_many_ranks_get_rail_exchanges_alone() -> None:
     sketch = switched(24, 3)
     found = expert_algorithms(Collective.REDUCE_SCATTER, sketch)
