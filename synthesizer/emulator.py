@@ -118,38 +118,48 @@ class _Machine:
     ) -> None:
         self.memory = memory
         self.workers = workers
-        self.worker_of = {(worker.rank, worker.block.id): worker for worker in workers}
+        self.number_of = {(w.rank, w.block.id): number for number, w in enumerate(workers)}
         self.slots = slots
         self.chunks_per_slot = chunks_per_slot
         self.fifos: dict[tuple[int, int, int], deque[Array]] = {}
+        self.idle = np.array([not worker.running for worker in workers], dtype=bool)
+        """Finished, or waiting for something that has not happened yet."""
+        self.waiting: dict[int, list[int]] = {}
+        """Workers that wait for a step of another one."""
+        self.ends: dict[tuple[int, int, int], list[int]] = {}
+        """Workers at either end of a connection."""
+        for number, worker in enumerate(workers):
+            for connection in _connections(worker):
+                self.ends.setdefault(connection, []).append(number)
 
     def run(self, rng: np.random.Generator) -> None:
         """Let threadblocks act in random order, each at its own speed, until all are done."""
         speeds = rng.choice(_SPEEDS, size=len(self.workers))
-        while any(worker.running for worker in self.workers):
-            awake = rng.random(speeds.size) < speeds
-            turn = [self.workers[n] for n in np.argsort(rng.random(speeds.size)) if awake[n]]
-            if not self._round(turn) and not self._round(self.workers):
-                raise DefectError(self._blocked())
+        while not self.idle.all():
+            able = np.flatnonzero(~self.idle)
+            turn = able[rng.random(able.size) < speeds[able]]
+            for number in rng.permutation(turn).tolist():
+                worker = self.workers[number]
+                self.idle[number] = not (self._advance(number, worker) and worker.running)
+        if any(worker.running for worker in self.workers):
+            raise DefectError(self._blocked())
 
-    def _round(self, turn: Sequence[_Worker]) -> bool:
-        """Let each worker act once; whether any could."""
-        moved = False
-        for worker in turn:
-            moved = self._advance(worker) or moved
-        return moved
+    def _wake(self, numbers: Sequence[int]) -> None:
+        """Let workers try again; those that have finished stay idle."""
+        for number in numbers:
+            self.idle[number] = not self.workers[number].running
 
-    def _advance(self, worker: _Worker) -> bool:
+    def _advance(self, number: int, worker: _Worker) -> bool:
         """Move the next piece of the worker's current step, if nothing is in the way."""
-        if not worker.running:
-            return False
-        step, block, rank = worker.block.steps[worker.at], worker.block, worker.rank
+        step = worker.block.steps[worker.at]
         if step.depends is not None:
-            awaited = self.worker_of[rank, step.depends.threadblock]
-            if awaited.at <= step.depends.step:
+            other = self.number_of[worker.rank, step.depends.threadblock]
+            if self.workers[other].at <= step.depends.step:
+                self.waiting.setdefault(other, []).append(number)
                 return False
-        source = self.fifos.setdefault((block.recv_peer, rank, block.channel), deque())
-        target = self.fifos.setdefault((rank, block.send_peer, block.channel), deque())
+        incoming, outgoing = _connections(worker)
+        source = self.fifos.setdefault(incoming, deque())
+        target = self.fifos.setdefault(outgoing, deque())
         if (step.type.receives and not source) or (step.type.sends and len(target) >= self.slots):
             return False
         count = min(self.chunks_per_slot or step.count, step.count - worker.chunks)
@@ -158,10 +168,14 @@ class _Machine:
             result = self._compute(worker, step, count, message)
             if step.type.sends:
                 target.append(result)
+                self._wake(self.ends[outgoing])
+            if message is not None:
+                self._wake(self.ends[incoming])
         worker.chunks += count
         if worker.chunks >= step.count:
             worker.at += 1
             worker.chunks = 0
+            self._wake(self.waiting.pop(number, ()))
         return True
 
     def _compute(self, worker: _Worker, step: Step, count: int, message: Array | None) -> Array:
@@ -195,6 +209,12 @@ class _Machine:
         """Where everything stands."""
         names = [_name(worker) for worker in self.workers if worker.running]
         return f"deadlock: {len(names)} threadblocks wait, first {names[0]}"
+
+
+def _connections(worker: _Worker) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Where a worker's messages come from, and where they go."""
+    rank, block = worker.rank, worker.block
+    return (block.recv_peer, rank, block.channel), (rank, block.send_peer, block.channel)
 
 
 def _reduces(kind: StepType) -> bool:
