@@ -31,7 +31,8 @@ COLLECTIVES = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_
 """What rail exchanges are for."""
 
 MESSAGES_PER_NIC = 128
-"""Messages of one direction that the blocks are cut for: the last one passes no link alone."""
+"""Messages of one direction that blocks are cut for: so many that the first and the last one, which
+have the links inside the node to themselves, take about a hundredth of the time."""
 
 
 def rail_exchange(
