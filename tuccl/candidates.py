@@ -21,6 +21,7 @@ from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.reach import beyond_experts, beyond_search
 from synthesizer.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from synthesizer.synthesize import SynthesisOptions, synthesize
 from synthesizer.verifier import verify
@@ -125,8 +126,11 @@ def _on_sketch(
     sizes_bytes: Sequence[int],
     options: SynthesisOptions,
 ) -> Iterator[Candidate]:
-    for algorithm in expert_algorithms(collective, sketch):
-        yield Candidate(algorithm, sketch, f"expert on {sketch.name}")
+    if not beyond_experts(collective, sketch):
+        for algorithm in expert_algorithms(collective, sketch):
+            yield Candidate(algorithm, sketch, f"expert on {sketch.name}")
+    if beyond_search(sketch):
+        return
     middle = sizes_bytes[len(sizes_bytes) // 2]
     for size_bytes in sorted({sizes_bytes[0], middle, sizes_bytes[-1]}):
         try:

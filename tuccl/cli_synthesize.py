@@ -29,6 +29,14 @@ def synthesize(
             readable=False,
         ),
     ] = None,
+    nodes: Annotated[int, typer.Option(help="Machines like it, joined by a network.")] = 1,
+    network_gbps: Annotated[
+        float | None, typer.Option(help="Gbit/s of every network link; the NIC's own if not given.")
+    ] = None,
+    network_latency_us: Annotated[float, typer.Option(help="From NIC to NIC, in us.")] = 2.0,
+    network_layout: Annotated[
+        str, typer.Option(help="rails: NIC i of every node on one switch; fabric: all on one.")
+    ] = "rails",
     root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Of the solver on all sketches, as 30s or 2m.")
@@ -51,9 +59,10 @@ def synthesize(
 ) -> None:
     """Find the fastest schedule for one collective and size, proved right, beside its bound."""
     from tuccl import synthesizing
+    from tuccl.machine import MachineOptions
 
     command = synthesizing.SynthesizeCommand(
-        topology=topology,
+        machine=MachineOptions(topology, nodes, network_gbps, network_latency_us, network_layout),
         operation=operation,
         size=size,
         sketch=sketch,

@@ -1,51 +1,15 @@
-"""The fastest schedule for one collective and size: synthesized and expert, on every sketch.
-
-All are timed by the plain alpha-beta model, wires alone, so that the time can be held against the
-bounds of the machine; what protocols and executors add is for measurement to find out.
-"""
+"""The fastest schedule for one collective and size: synthesized and expert, on every sketch."""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Algorithm
-from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
-from synthesizer.experts import expert_algorithms
-from synthesizer.simulator import ExecutionModel, simulate_us
-from synthesizer.synthesize import SynthesisOptions, SynthesisResult, synthesize
 from synthesizer.verifier import verify
-
-WIRES_ALONE = ExecutionModel()
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is wanted."""
-
-    collective: Collective
-    size_bytes: int
-    """As in nccl-tests."""
-    root: int = 0
-    time_limit_s: float = 30.0
-    """For the solver on all sketches together; after it no further sketch is begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """One schedule that was considered."""
-
-    algorithm: Algorithm
-    sketch: Sketch
-    time_us: float
-    """Simulated."""
-    synthesis: SynthesisResult | None
-    """None for an expert algorithm."""
+from tuccl.sketch_attempt import Attempt, Request, Stopwatch, Tried, attempt_sketch
 
 
 @dataclass(frozen=True)
@@ -60,22 +24,6 @@ class Choice:
     """What could not be tried, and why."""
     seconds: dict[str, float]
     """By stage, over all sketches."""
-
-
-@dataclass
-class Stopwatch:
-    """Seconds by stage."""
-
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Counts what the block takes."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] += time.perf_counter() - started
 
 
 def choose_schedule(
@@ -105,7 +53,7 @@ def choose_schedule(
             names = ", ".join(sketch.name for sketch in sketches[done:])
             search.notes.append(f"sketches not tried, because the time limit was over: {names}")
             break
-        search.try_sketch(sketch, request.time_limit_s / len(sketches))
+        search.add(attempt_sketch(request, sketch, request.time_limit_s / len(sketches)))
     return search.choice(refusal)
 
 
@@ -119,17 +67,12 @@ class _Search:
     failures: list[SynthesisError] = field(default_factory=list)
     watch: Stopwatch = field(default_factory=Stopwatch)
 
-    def try_sketch(self, sketch: Sketch, limit_s: float) -> None:
-        """Adds the schedules of one sketch; what fails is noted."""
-        for attempt in (
-            _synthesized(self.request, sketch, limit_s, self.watch),
-            _experts(self.request, sketch, self.watch),
-        ):
-            try:
-                self.tried += attempt
-            except SynthesisError as error:
-                self.failures.append(error)
-                self.notes.append(str(error))
+    def add(self, attempt: Attempt) -> None:
+        """Adds what came of a sketch; what failed is noted."""
+        self.tried += attempt.tried
+        self.failures += attempt.failures
+        self.notes += [*map(str, attempt.failures), *attempt.notes]
+        self.watch.add(attempt.seconds)
 
     def choice(self, refusal: Callable[[Tried], str | None]) -> Choice:
         """The fastest that is not refused and proved."""
@@ -157,43 +100,6 @@ def _too_small(request: Request) -> InfeasibleError:
         f"{request.collective}: {request.size_bytes} bytes are less than one for each chunk of any "
         f"schedule; ask for a larger size"
     )
-
-
-def _synthesized(
-    request: Request, sketch: Sketch, limit_s: float, watch: Stopwatch
-) -> Iterator[Tried]:
-    options = SynthesisOptions(time_limit_s=limit_s, trees_per_rank=_trees(request, sketch))
-    result = synthesize(request.collective, sketch, request.size_bytes, options, request.root)
-    for stage, seconds in result.seconds.items():
-        watch.seconds[stage] += seconds
-    yield from _timed(request, sketch, result.algorithm, watch, result)
-
-
-def _trees(request: Request, sketch: Sketch) -> int:
-    """Chunks per rank that a sketch asks for, where it asks for more than one; 0: chosen."""
-    wanted = sketch.chunks_per_rank
-    return wanted if wanted > 1 and request.collective is not Collective.ALLTOALL else 0
-
-
-def _experts(request: Request, sketch: Sketch, watch: Stopwatch) -> Iterator[Tried]:
-    with watch.stage("experts"):
-        algorithms = expert_algorithms(request.collective, sketch, request.root)
-    for algorithm in algorithms:
-        yield from _timed(request, sketch, algorithm, watch, None)
-
-
-def _timed(
-    request: Request,
-    sketch: Sketch,
-    algorithm: Algorithm,
-    watch: Stopwatch,
-    synthesis: SynthesisResult | None,
-) -> Iterator[Tried]:
-    """The schedule with its time, unless its chunks have less than a byte."""
-    if algorithm.chunks_per_loop <= request.size_bytes:
-        with watch.stage("simulating"):
-            time_us = simulate_us(algorithm, sketch, request.size_bytes, WIRES_ALONE)
-        yield Tried(algorithm, sketch, time_us, synthesis)
 
 
 def _defect(tried: Tried, watch: Stopwatch) -> str | None:

@@ -11,7 +11,7 @@ from synthesizer.exports import EXPORTS, export, format_of_path
 from synthesizer.msccl_limits import check_limits
 from synthesizer.nccl_graph_figures import GraphMachine
 from tuccl.errors import UsageError
-from tuccl.schedule_choice import Tried
+from tuccl.sketch_attempt import Tried
 
 STDOUT = Path("-")
 _OF_MSCCL = ("msccl", "msccl-microsoft")

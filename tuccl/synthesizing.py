@@ -21,11 +21,13 @@ from synthesizer.errors import ExportError
 from tuccl import display
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
+from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
-from tuccl.schedule_choice import Choice, Request, Stopwatch, Tried, choose_schedule
+from tuccl.schedule_choice import Choice, choose_schedule
 from tuccl.schedule_files import STDOUT, runtime_notes, schedule_text, wanted_format
 from tuccl.sizes import format_size, parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
+from tuccl.sketch_attempt import Request, Stopwatch, Tried
 
 SCHEMA_VERSION = 1
 _SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|h|)", re.ASCII)
@@ -39,7 +41,7 @@ _MOST_SHOWN = 5
 class SynthesizeCommand:
     """The command line."""
 
-    topology: str
+    machine: MachineOptions
     operation: str
     size: str
     sketch: Path | None
@@ -138,11 +140,17 @@ def _request(command: SynthesizeCommand) -> Request:
     return request
 
 
+def _machine(options: MachineOptions, nodes_of_sketch: int) -> Topology:
+    """The machine as it is read, or that many of it as `tuccl init` takes them."""
+    machine = read_machine_argument(options.topology or "", nodes_of_sketch)
+    return machine if options.nodes == 1 else load_machine(options, machine)
+
+
 def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
     request, watch = _request(command), Stopwatch()
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
-        topology = read_machine_argument(command.topology, nodes_of(given) if given else 1)
+        topology = _machine(command.machine, nodes_of(given) if given else 1)
     with watch.stage("sketching"):
         sketches = (
             sketch_candidates(topology)

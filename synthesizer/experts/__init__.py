@@ -67,10 +67,19 @@ def expert_algorithms(
     return tuple(lower(program, name) for family in families for name, program in family)
 
 
-def _rail_exchanges(collective: Collective, sketch: Sketch) -> tuple[Algorithm, ...]:
-    """The ones for many nodes that look alike; the others grow too fast to stand beside them."""
+def takes_rail_exchange(collective: Collective, sketch: Sketch) -> bool:
+    """Whether `expert_algorithms` gives rail exchanges, and those alone."""
+    return _large_grid(collective, sketch) is not None
+
+
+def _large_grid(collective: Collective, sketch: Sketch) -> hierarchical.Grid | None:
+    """Many nodes that look alike; other algorithms grow too fast to stand beside rail exchanges."""
     many = sketch.ranks > MOST_RANKS_IN_DETAIL and collective in rail_exchange.COLLECTIVES
-    grid = hierarchical.rail_grid(sketch) if many else None
+    return hierarchical.rail_grid(sketch) if many else None
+
+
+def _rail_exchanges(collective: Collective, sketch: Sketch) -> tuple[Algorithm, ...]:
+    grid = _large_grid(collective, sketch)
     if grid is None:
         return ()
     pieces = dict.fromkeys((1, rail_exchange.chosen_pieces(len(grid))))

@@ -10,6 +10,7 @@ from sketches.sketch import Sketch
 from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
 from synthesizer.verifier import verify
+from tests.sketches.machines import cluster
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
 
@@ -93,3 +94,16 @@ def test_a_damaged_index_is_refused(
     (tmp_path / "index.json").write_text(index)
     with pytest.raises(WorkspaceError, match=r"index\.json"):
         load_candidates(tmp_path, sketches)
+
+
+def test_large_machines_get_rail_exchanges_without_a_search() -> None:
+    large = cluster(17, 8, 8, rails_only=True)
+    found = make_candidates(
+        Collective.ALL_GATHER,
+        sketch_candidates(large),
+        whole_machine(large),
+        (1 << 20,),
+        SynthesisOptions(),
+    )
+    assert found
+    assert {candidate.origin for candidate in found} == {"expert on pruned"}

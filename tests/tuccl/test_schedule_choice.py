@@ -16,9 +16,10 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.simulator import simulate_us
 from synthesizer.verifier import verify
 from tests.sketches.machines import cluster
-from tuccl import schedule_choice
+from tuccl import sketch_attempt
 from tuccl.errors import UsageError
-from tuccl.schedule_choice import WIRES_ALONE, Request, Tried, choose_schedule
+from tuccl.schedule_choice import choose_schedule
+from tuccl.sketch_attempt import WIRES_ALONE, Request, Tried
 from tuccl.synthesizing import parse_collective, parse_seconds
 
 
@@ -85,7 +86,7 @@ def test_an_expert_algorithm_that_is_wrong_is_left_out(
         programs = tuple(replace(gpu, threadblocks=(block,)) for gpu in algorithm.programs)
         return (replace(algorithm, name="idle", programs=programs),)
 
-    monkeypatch.setattr(schedule_choice, "expert_algorithms", idle)
+    monkeypatch.setattr(sketch_attempt, "expert_algorithms", idle)
     choice = choose_schedule(request(), sketches[:1])
     assert [one.synthesis is None for one in choice.tried] == [False]
     (note,) = choice.notes
@@ -109,6 +110,23 @@ def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(
         choose_schedule(request(), [one_way])
     with pytest.raises(SolverError):
         choose_schedule(request(collective=Collective.BROADCAST), [one_way])
+
+
+def test_a_machine_too_large_to_search_gets_rail_exchanges_and_notes() -> None:
+    large = sketch_candidates(cluster(17, 8, 8, rails_only=True))
+    assert [sketch.name for sketch in large] == ["pruned", "one_nic"]
+    choice = choose_schedule(request(), large)
+    assert {one.synthesis for one in choice.tried} == {None}
+    assert {one.sketch.name for one in choice.tried} == {"pruned"}
+    assert "routing" not in choice.seconds
+    alone, left_out = choice.notes
+    assert alone.startswith("expert algorithms alone were tried on sketch pruned: a search is for ")
+    assert left_out.startswith("all_gather was not tried on sketch one_nic: 136 GPUs and ")
+    with pytest.raises(InfeasibleError, match="not tried on sketch one_nic: 136 GPUs"):
+        choose_schedule(request(), large[1:])
+    # What has one root grows with the ranks alone.
+    rooted = choose_schedule(request(collective=Collective.BROADCAST), large[1:])
+    assert rooted.best.algorithm.name.startswith("broadcast_tree")
 
 
 def test_chunks_have_a_byte_at_least(sketches: tuple[Sketch, ...]) -> None:

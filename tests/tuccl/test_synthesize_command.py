@@ -213,6 +213,30 @@ def test_bad_input_is_one_clear_line(
     assert printed.out == ""
 
 
+def synthesized(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of `tuccl synthesize` in this process."""
+    monkeypatch.setattr(sys, "argv", ["tuccl", "synthesize", *arguments])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert isinstance(left.value.code, int)
+    return left.value.code
+
+
+def test_one_node_is_tried_as_many(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = ("--topology", "shipped:a100-8gpu-8nic", "--op", "all_gather", "--size", "16K")
+    network = ("--network-gbps", "80", "--network-latency-us", "5", "--network-layout", "fabric")
+    assert synthesized(monkeypatch, *machine, "--nodes", "2", *network, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ranks"], found["nodes"]) == (16, 2)
+    # Half of the data enters a node through eight NICs of 10 GB/s.
+    assert found["bound_gb_per_s"] == pytest.approx(160.0)
+    assert found["latency_bound_us"] > 5
+    assert synthesized(monkeypatch, *machine, "--nodes", "0") == 2
+    assert "--nodes 0 is out of range: use 1 to 1024" in capsys.readouterr().err
+
+
 def test_machines_by_every_kind_of_name(machines: Path, tmp_path: Path) -> None:
     assert read_machine_argument("shipped:h200-4gpu").node_count == 1
     assert read_machine_argument(f"{machines}#two").node_count == 2
