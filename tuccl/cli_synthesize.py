@@ -41,6 +41,10 @@ def synthesize(
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Of the solver on all sketches, as 30s or 2m.")
     ] = "30s",
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Sketches solved side by side; as many as cores if not given."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -68,6 +72,7 @@ def synthesize(
         sketch=sketch,
         root=root,
         time_limit=time_limit,
+        jobs=jobs,
         output=output,
         format=format_,
         as_json=as_json,

@@ -4,6 +4,7 @@ TucclError
 ├── UsageError        the command line asks for something that does not exist
 ├── WorkspaceError    the workspace cannot be read or written, or its disk is full
 │   └── WorkspaceBusyError  another run holds it
+├── WorkerError       a process that did part of the work was killed
 └── MeasurementError  a backend cannot measure what it was asked for
 
 Each package has its own root (`ProbeError`, `SketchError`, `SynthesisError`, `TableError`); the
@@ -52,3 +53,9 @@ class WorkspaceBusyError(WorkspaceError):
 
 class MeasurementError(TucclError):
     """A backend cannot measure what it was asked for."""
+
+
+class WorkerError(TucclError):
+    """A process that did part of the work was killed."""
+
+    exit_code = ExitCode.ENVIRONMENT

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sketches.sketch import Sketch
 from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
 from synthesizer.verifier import verify
 from tuccl.sketch_attempt import Attempt, Request, Stopwatch, Tried, attempt_sketch
+from tuccl.workers import IN_PROCESS, Workers
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ def choose_schedule(
     sketches: Sequence[Sketch],
     progress: Callable[[int], None] = lambda _: None,
     refusal: Callable[[Tried], str | None] = lambda _: None,
+    workers: Workers = IN_PROCESS,
 ) -> Choice:
     """Tries every sketch and takes the fastest schedule.
 
@@ -39,21 +42,27 @@ def choose_schedule(
         sketches: The most promising first.
         progress: Told how many sketches are done.
         refusal: Why a schedule can't be used although it is fast; None: it can.
+        workers: Who solves the sketches; the choice does not depend on how many they are.
 
     Raises:
         InfeasibleError: There is no schedule on any sketch, or all are refused.
+        WorkerError: A worker was killed.
         SolverError: No solver works, and no expert algorithm fits.
         DefectError: Every schedule fails its proof: a defect of the synthesizer.
     """
     search = _Search(request)
     ends = time.perf_counter() + request.time_limit_s
-    for done, sketch in enumerate(sketches):
-        progress(done)
-        if search.tried and time.perf_counter() > ends:
-            names = ", ".join(sketch.name for sketch in sketches[done:])
-            search.notes.append(f"sketches not tried, because the time limit was over: {names}")
-            break
-        search.add(attempt_sketch(request, sketch, request.time_limit_s / len(sketches)))
+    attempts = workers.each(
+        partial(attempt_sketch, request, limit_s=request.time_limit_s / len(sketches)),
+        sketches,
+        progress,
+        lambda done: time.perf_counter() <= ends or not any(one.tried for one in done),
+    )
+    for attempt in attempts:
+        search.add(attempt)
+    if left_out := sketches[len(attempts) :]:
+        names = ", ".join(sketch.name for sketch in left_out)
+        search.notes.append(f"sketches not tried, because the time limit was over: {names}")
     return search.choice(refusal)
 
 

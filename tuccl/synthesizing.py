@@ -9,12 +9,14 @@ import json
 import math
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from probes.topology import Topology
 from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
 from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.collectives import Collective
 from synthesizer.errors import ExportError
@@ -28,11 +30,14 @@ from tuccl.schedule_files import STDOUT, runtime_notes, schedule_text, wanted_fo
 from tuccl.sizes import format_size, parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 from tuccl.sketch_attempt import Request, Stopwatch, Tried
+from tuccl.workers import usable_cores, worker_processes
 
 SCHEMA_VERSION = 1
 _SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|h|)", re.ASCII)
 _UNIT_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MOST_SECONDS = 7 * 24 * 3600.0
+_MOST_JOBS = 1024
+_LEAST_RANKS_OF_PROCESSES = 16
 _MOST_SHOWN = 5
 """Other schedules that are listed for people."""
 
@@ -47,6 +52,7 @@ class SynthesizeCommand:
     sketch: Path | None
     root: int
     time_limit: str
+    jobs: int | None
     output: Path | None
     format: str | None
     as_json: bool
@@ -158,12 +164,16 @@ def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
             else (sketch_for(given, topology, command.sketch),)
         )
         machine = whole_machine(topology)
-    with display.progress_line() as progress:
+    with (
+        worker_processes(_jobs(command.jobs, sketches)) as workers,
+        display.progress_line() as progress,
+    ):
         choice = choose_schedule(
             request,
             sketches,
             lambda done: progress("sketches", done, len(sketches)),
             lambda tried: _refusal(tried, topology, wanted),
+            workers,
         )
     with watch.stage("bounding"):
         bounds = Bounds(
@@ -180,6 +190,15 @@ def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
     )
     seconds = {**watch.seconds, **choice.seconds}
     return Outcome(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
+
+
+def _jobs(wanted: int | None, sketches: Sequence[Sketch]) -> int:
+    """Processes for the sketches; small machines are solved before a process has started."""
+    if wanted is None:
+        wanted = usable_cores() if sketches[0].ranks >= _LEAST_RANKS_OF_PROCESSES else 1
+    if not 1 <= wanted <= _MOST_JOBS:
+        raise UsageError(f"--jobs {wanted} is out of range: use 1 to {_MOST_JOBS}")
+    return min(wanted, len(sketches))
 
 
 def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:
