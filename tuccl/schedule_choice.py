@@ -10,8 +10,11 @@ from functools import partial
 from sketches.sketch import Sketch
 from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
 from synthesizer.verifier import verify
-from tuccl.sketch_attempt import Attempt, Request, Stopwatch, Tried, attempt_sketch
+from tuccl.sketch_attempt import Attempt, Request, Stopwatch, Tried, attempt_experts, attempt_search
 from tuccl.workers import IN_PROCESS, Workers
+
+PIECES_PER_SKETCH = 2
+"""Its search and its expert algorithms."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,25 @@ def choose_schedule(
     """
     search = _Search(request)
     ends = time.perf_counter() + request.time_limit_s
-    attempts = workers.each(
-        partial(attempt_sketch, request, limit_s=request.time_limit_s / len(sketches)),
-        sketches,
-        progress,
-        lambda done: time.perf_counter() <= ends or not any(one.tried for one in done),
-    )
+    limit_s = request.time_limit_s / len(sketches)
+    # Search and experts are pieces of their own, because mostly one sketch takes nearly all time.
+    pieces = [
+        piece
+        for sketch in sketches
+        for piece in (
+            partial(attempt_search, request, sketch, limit_s),
+            partial(attempt_experts, request, sketch),
+        )
+    ]
+
+    def may_begin(begun: int, done: Sequence[Attempt]) -> bool:
+        within = time.perf_counter() <= ends or not any(one.tried for one in done)
+        return within or begun % PIECES_PER_SKETCH != 0
+
+    attempts = workers.each(pieces, lambda done: progress(done // PIECES_PER_SKETCH), may_begin)
     for attempt in attempts:
         search.add(attempt)
-    if left_out := sketches[len(attempts) :]:
+    if left_out := sketches[len(attempts) // PIECES_PER_SKETCH :]:
         names = ", ".join(sketch.name for sketch in left_out)
         search.notes.append(f"sketches not tried, because the time limit was over: {names}")
     return search.choice(refusal)

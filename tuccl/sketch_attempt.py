@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -55,7 +55,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """All that came of a sketch."""
+    """All that came of searching a sketch, or of its expert algorithms."""
 
     tried: tuple[Tried, ...]
     failures: tuple[SynthesisError, ...]
@@ -86,31 +86,31 @@ class Stopwatch:
             self.seconds[stage] += taken
 
 
-def attempt_sketch(request: Request, sketch: Sketch, limit_s: float) -> Attempt:
-    """Makes and times the schedules of one sketch; what fails is told.
-
-    Args:
-        request: What is wanted.
-        sketch: What may be used.
-        limit_s: For the solver.
-    """
+def attempt_search(request: Request, sketch: Sketch, limit_s: float) -> Attempt:
+    """Searches a schedule on one sketch, with that much time for the solver, and times it."""
     watch = Stopwatch()
+    return _attempt(_synthesized(request, sketch, limit_s, watch), watch, _notes(request, sketch))
+
+
+def attempt_experts(request: Request, sketch: Sketch) -> Attempt:
+    """Makes and times the expert algorithms of one sketch."""
+    watch = Stopwatch()
+    return _attempt(_experts(request, sketch, watch), watch, ())
+
+
+def _attempt(schedules: Iterator[Tried], watch: Stopwatch, notes: Iterable[str]) -> Attempt:
+    """What fails is told."""
     tried: list[Tried] = []
     failures: list[SynthesisError] = []
-    for schedules in (
-        _synthesized(request, sketch, limit_s, watch),
-        _experts(request, sketch, watch),
-    ):
-        try:
-            tried += schedules
-        except SynthesisError as error:
-            failures.append(error)
-    notes = tuple(_notes(request.collective, sketch))
-    return Attempt(tuple(tried), tuple(failures), notes, dict(watch.seconds))
+    try:
+        tried += schedules
+    except SynthesisError as error:
+        failures.append(error)
+    return Attempt(tuple(tried), tuple(failures), tuple(notes), dict(watch.seconds))
 
 
-def _notes(collective: Collective, sketch: Sketch) -> Iterator[str]:
-    if beyond_search(sketch) and not beyond_experts(collective, sketch):
+def _notes(request: Request, sketch: Sketch) -> Iterator[str]:
+    if beyond_search(sketch) and not beyond_experts(request.collective, sketch):
         yield (
             f"expert algorithms alone were tried on sketch {sketch.name}: a search is for "
             f"{MOST_RANKS_WRITTEN_OUT} GPUs and fewer, {sketch.ranks} take too long"

@@ -25,7 +25,7 @@ from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
-from tuccl.schedule_choice import Choice, choose_schedule
+from tuccl.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
 from tuccl.schedule_files import STDOUT, runtime_notes, schedule_text, wanted_format
 from tuccl.sizes import format_size, parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
@@ -198,7 +198,7 @@ def _jobs(wanted: int | None, sketches: Sequence[Sketch]) -> int:
         wanted = usable_cores() if sketches[0].ranks >= _LEAST_RANKS_OF_PROCESSES else 1
     if not 1 <= wanted <= _MOST_JOBS:
         raise UsageError(f"--jobs {wanted} is out of range: use 1 to {_MOST_JOBS}")
-    return min(wanted, len(sketches))
+    return min(wanted, PIECES_PER_SKETCH * len(sketches))
 
 
 def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:

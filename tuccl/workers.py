@@ -21,7 +21,6 @@ from typing import TypeVar
 
 from tuccl.errors import WorkerError
 
-_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -36,19 +35,17 @@ class Workers:
 
     def each(
         self,
-        work: Callable[[_Item], _Result],
-        items: Sequence[_Item],
+        pieces: Sequence[Callable[[], _Result]],
         progress: Callable[[int], None] = lambda _: None,
-        may_begin: Callable[[Sequence[_Result]], bool] = lambda _: True,
+        may_begin: Callable[[int, Sequence[_Result]], bool] = lambda _begun, _done: True,
     ) -> list[_Result]:
-        """What the work gives for the items, in their order.
+        """What the pieces of work give, in their order.
 
         Args:
-            work: A function of a module; it, items and results can be pickled.
-            items: What to work on; they are begun in this order.
+            pieces: Begun in this order; they and their results can be pickled.
             progress: Told how many are done.
-            may_begin: Asked before each item, with the results so far; the first no ends it, and
-                items that were not begun are missing at the end of the results.
+            may_begin: Asked before each piece with how many are begun, and the results so far;
+                after the first no none is begun, and the results end there.
 
         Raises:
             WorkerError: A process ended before its work.
@@ -58,22 +55,22 @@ class Workers:
         begun = 0
         while True:
             progress(len(results))
-            while begun < len(items) and len(running) < self.count:
-                if not may_begin(list(results.values())):
-                    items = items[:begun]
+            while begun < len(pieces) and len(running) < self.count:
+                if not may_begin(begun, list(results.values())):
+                    pieces = pieces[:begun]
                     break
-                running[self._begin(work, items[begun])] = begun
+                running[self._begin(pieces[begun])] = begun
                 begun += 1
             if not running:
                 return [results[number] for number in range(begun)]
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
             results |= {running.pop(future): _result(future) for future in ended}
 
-    def _begin(self, work: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
+    def _begin(self, piece: Callable[[], _Result]) -> Future[_Result]:
         if self.executor is not None:
-            return self.executor.submit(work, item)
+            return self.executor.submit(piece)
         future: Future[_Result] = Future()
-        future.set_result(work(item))
+        future.set_result(piece())
         return future
 
 

@@ -39,7 +39,7 @@ def fail_if_second(number: int) -> int:
     return number
 
 
-def die(_: int) -> None:
+def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -47,14 +47,19 @@ def die(_: int) -> None:
 def test_results_keep_the_order_of_the_work(count: int) -> None:
     with worker_processes(count) as workers:
         seen: list[int] = []
-        assert workers.each(slow_if_first, range(4), seen.append) == [0, 10, 20, 30]
+        assert workers.each([partial(slow_if_first, i) for i in range(4)], seen.append) == [
+            0,
+            10,
+            20,
+            30,
+        ]
         assert (seen[0], seen[-1]) == (0, 4)
         assert seen == sorted(seen)
 
-        def until_two(done: Sequence[int]) -> bool:
+        def until_two(_: int, done: Sequence[int]) -> bool:
             return len(done) < 2
 
-        cut = workers.each(slow_if_first, range(9), may_begin=until_two)
+        cut = workers.each([partial(slow_if_first, i) for i in range(9)], may_begin=until_two)
     assert cut == [10 * number for number in range(len(cut))]
     assert 2 <= len(cut) <= 1 + count
 
@@ -62,13 +67,13 @@ def test_results_keep_the_order_of_the_work(count: int) -> None:
 def test_an_error_ends_the_others_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(ValueError, match="the second"), worker_processes(2) as workers:
-        workers.each(fail_if_second, range(2))
+        workers.each([partial(fail_if_second, i) for i in range(2)])
     assert time.monotonic() - started < 30
 
 
 def test_a_killed_worker_is_one_clear_line() -> None:
     with pytest.raises(WorkerError, match="use --jobs 1"), worker_processes(2) as workers:
-        workers.each(die, range(2))
+        workers.each([die, die])
 
 
 def test_the_choice_does_not_depend_on_the_number_of_workers() -> None:
