@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from probes.cluster.mpi import mpi_tasks
 from probes.topology import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
@@ -25,12 +27,14 @@ from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
+from tuccl.mpi_workers import lead_ranks
 from tuccl.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
 from tuccl.schedule_files import STDOUT, runtime_notes, schedule_text, wanted_format
-from tuccl.sizes import format_size, parse_size
+from tuccl.sizes import parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 from tuccl.sketch_attempt import Request, Stopwatch, Tried
-from tuccl.workers import usable_cores, worker_processes
+from tuccl.synthesis_report import Bounds, Outcome, as_dict, as_text
+from tuccl.workers import Workers, usable_cores, worker_processes
 
 SCHEMA_VERSION = 1
 _SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|h|)", re.ASCII)
@@ -38,8 +42,6 @@ _UNIT_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MOST_SECONDS = 7 * 24 * 3600.0
 _MOST_JOBS = 1024
 _LEAST_RANKS_OF_PROCESSES = 16
-_MOST_SHOWN = 5
-"""Other schedules that are listed for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +60,31 @@ class SynthesizeCommand:
     as_json: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What no schedule on the machine beats."""
-
-    bandwidth_gb_per_s: float
-    latency_us: float
-
-    def time_us(self, size_bytes: int) -> float:
-        """The larger of both bounds, as a time."""
-        return max(self.latency_us, size_bytes * 1e-3 / self.bandwidth_gb_per_s)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Everything that there is to tell."""
-
-    topology: Topology
-    request: Request
-    bounds: Bounds
-    choice: Choice
-    notes: tuple[str, ...]
-    seconds: dict[str, float]
-
-
 def synthesize_command(command: SynthesizeCommand) -> int:
-    """`tuccl synthesize`."""
+    """`tuccl synthesize`; the ranks of an MPI job share the work."""
+    tasks = mpi_tasks(os.environ)
+    if tasks < 2:
+        return _synthesize(command, None)
+    return lead_ranks(tasks, lambda ranks: _synthesize(command, ranks))
+
+
+def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
     if command.output == STDOUT and command.as_json:
         raise UsageError(
             "--json and -o - both want standard output: give a file, or leave --json out"
         )
     wanted = wanted_format(command.format, command.output)
-    outcome = _outcome(command, wanted)
+    outcome = _outcome(command, wanted, ranks)
     text = ""
     if wanted is not None and command.output is not None:
         text = schedule_text(outcome.choice.best, outcome.topology, wanted)
         if command.output != STDOUT:
             write_atomically(command.output, text)
     if command.as_json:
-        document = {"schema_version": SCHEMA_VERSION, **_as_dict(outcome, command.output, wanted)}
+        document = {"schema_version": SCHEMA_VERSION, **as_dict(outcome, command.output, wanted)}
         sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
         return ExitCode.OK
-    sys.stdout.write(text if command.output == STDOUT else _as_text(outcome))
+    sys.stdout.write(text if command.output == STDOUT else as_text(outcome))
     for note in outcome.notes:
         display.say(f"note: {note}")
     if command.output not in {None, STDOUT}:
@@ -152,7 +137,7 @@ def _machine(options: MachineOptions, nodes_of_sketch: int) -> Topology:
     return machine if options.nodes == 1 else load_machine(options, machine)
 
 
-def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
+def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | None) -> Outcome:
     request, watch = _request(command), Stopwatch()
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
@@ -165,7 +150,7 @@ def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
         )
         machine = whole_machine(topology)
     with (
-        worker_processes(_jobs(command.jobs, sketches)) as workers,
+        _workers(command.jobs, sketches, ranks) as workers,
         display.progress_line() as progress,
     ):
         choice = choose_schedule(
@@ -192,13 +177,19 @@ def _outcome(command: SynthesizeCommand, wanted: str | None) -> Outcome:
     return Outcome(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
 
 
-def _jobs(wanted: int | None, sketches: Sequence[Sketch]) -> int:
-    """Processes for the sketches; small machines are solved before a process has started."""
-    if wanted is None:
-        wanted = usable_cores() if sketches[0].ranks >= _LEAST_RANKS_OF_PROCESSES else 1
-    if not 1 <= wanted <= _MOST_JOBS:
-        raise UsageError(f"--jobs {wanted} is out of range: use 1 to {_MOST_JOBS}")
-    return min(wanted, PIECES_PER_SKETCH * len(sketches))
+def _workers(
+    jobs: int | None, sketches: Sequence[Sketch], ranks: Workers | None
+) -> AbstractContextManager[Workers]:
+    """MPI's ranks, else processes; small machines are solved before a process has started."""
+    if ranks is not None:
+        if jobs is not None:
+            raise UsageError("--jobs is for one host; leave it out, the ranks of MPI do the work")
+        return nullcontext(ranks)
+    if jobs is None:
+        jobs = usable_cores() if sketches[0].ranks >= _LEAST_RANKS_OF_PROCESSES else 1
+    if not 1 <= jobs <= _MOST_JOBS:
+        raise UsageError(f"--jobs {jobs} is out of range: use 1 to {_MOST_JOBS}")
+    return worker_processes(min(jobs, PIECES_PER_SKETCH * len(sketches)))
 
 
 def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:
@@ -217,84 +208,3 @@ def _contradictions(request: Request, bounds: Bounds, choice: Choice) -> tuple[s
         return ()
     what = f"sketch {choice.best.sketch.name} has higher bandwidths or lower latencies"
     return (f"faster than this machine can be: {what} than the topology; correct one of them",)
-
-
-def _as_dict(outcome: Outcome, output: Path | None, wanted: str | None) -> dict[str, Any]:
-    request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
-    algbw = request.size_bytes * 1e-3 / best.time_us
-    return {
-        "topology": outcome.topology.name,
-        "fingerprint": outcome.topology.fingerprint(),
-        "ranks": best.sketch.ranks,
-        "nodes": outcome.topology.node_count,
-        "operation": request.collective.value,
-        "size_bytes": request.size_bytes,
-        "algorithm": best.algorithm.name,
-        "origin": _origin(best),
-        "steps": best.algorithm.step_count,
-        "chunks": best.algorithm.chunks_per_loop,
-        "time_us": best.time_us,
-        "algbw_gb_per_s": algbw,
-        "bound_gb_per_s": bounds.bandwidth_gb_per_s,
-        "bandwidth_ratio": algbw / bounds.bandwidth_gb_per_s,
-        "latency_bound_us": bounds.latency_us,
-        "ratio": bounds.time_us(request.size_bytes) / best.time_us,
-        "solver": _solver(best),
-        "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
-        "sketch": {"name": best.sketch.name, "why": best.sketch.why},
-        "file": None if output is None else str(output),
-        "format": wanted,
-        "tried": [
-            {
-                "algorithm": one.algorithm.name,
-                "origin": _origin(one),
-                "sketch": one.sketch.name,
-                "time_us": one.time_us,
-            }
-            for one in outcome.choice.tried
-        ],
-        "notes": list(outcome.notes),
-    }
-
-
-def _origin(tried: Tried) -> str:
-    return "expert" if tried.synthesis is None else "synthesized"
-
-
-def _solver(tried: Tried) -> dict[str, Any]:
-    """How sure the solver is of the routes; an expert algorithm has none."""
-    result = tried.synthesis
-    if result is None:
-        return {"status": "not used", "gap": None, "fallback": None}
-    status = "fallback" if result.fallback else "optimal"
-    return {"status": status, "gap": result.solver_gap, "fallback": result.fallback}
-
-
-def _as_text(outcome: Outcome) -> str:
-    request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
-    algbw = request.size_bytes * 1e-3 / best.time_us
-    result = best.synthesis
-    how = "expert algorithm"
-    if result is not None:
-        how = f"synthesized, {result.fallback or 'optimal routes'}, gap {result.solver_gap:.1%}"
-    stages = ", ".join(f"{stage} {taken:.2f}" for stage, taken in outcome.seconds.items())
-    share = bounds.time_us(request.size_bytes) / best.time_us
-    task = f"{request.collective} of {format_size(request.size_bytes)}"
-    machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
-    limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
-    lines = [
-        f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
-        f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
-        f"  sketch {best.sketch.name}: {best.sketch.why}",
-        f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
-        f"  bounds of the machine {limits}: {share:.1%} reached",
-        f"  seconds: {stages}",
-    ]
-    others = outcome.choice.tried[1:]
-    lines += [
-        f"  beside it: {one.algorithm.name} on {one.sketch.name}, {one.time_us:.2f} us"
-        for one in others[:_MOST_SHOWN]
-    ]
-    if len(others) > _MOST_SHOWN:
-        lines.append(f"  and {len(others) - _MOST_SHOWN} slower ones")
-    return "\n".join(lines) + "\n"

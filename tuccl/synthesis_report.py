@@ -1,0 +1,122 @@
+"""What `tuccl synthesize` tells: a schedule beside its bounds and what else was tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probes.topology import Topology
+from tuccl.schedule_choice import Choice
+from tuccl.sizes import format_size
+from tuccl.sketch_attempt import Request, Tried
+
+_MOST_SHOWN = 5
+"""Other schedules that are listed for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What no schedule on the machine beats."""
+
+    bandwidth_gb_per_s: float
+    latency_us: float
+
+    def time_us(self, size_bytes: int) -> float:
+        """The larger of both bounds, as a time."""
+        return max(self.latency_us, size_bytes * 1e-3 / self.bandwidth_gb_per_s)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that there is to tell."""
+
+    topology: Topology
+    request: Request
+    bounds: Bounds
+    choice: Choice
+    notes: tuple[str, ...]
+    seconds: dict[str, float]
+
+
+def as_dict(outcome: Outcome, output: Path | None, wanted: str | None) -> dict[str, Any]:
+    """For programs, with the file that was written and its format."""
+    request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
+    algbw = request.size_bytes * 1e-3 / best.time_us
+    return {
+        "topology": outcome.topology.name,
+        "fingerprint": outcome.topology.fingerprint(),
+        "ranks": best.sketch.ranks,
+        "nodes": outcome.topology.node_count,
+        "operation": request.collective.value,
+        "size_bytes": request.size_bytes,
+        "algorithm": best.algorithm.name,
+        "origin": _origin(best),
+        "steps": best.algorithm.step_count,
+        "chunks": best.algorithm.chunks_per_loop,
+        "time_us": best.time_us,
+        "algbw_gb_per_s": algbw,
+        "bound_gb_per_s": bounds.bandwidth_gb_per_s,
+        "bandwidth_ratio": algbw / bounds.bandwidth_gb_per_s,
+        "latency_bound_us": bounds.latency_us,
+        "ratio": bounds.time_us(request.size_bytes) / best.time_us,
+        "solver": _solver(best),
+        "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
+        "sketch": {"name": best.sketch.name, "why": best.sketch.why},
+        "file": None if output is None else str(output),
+        "format": wanted,
+        "tried": [
+            {
+                "algorithm": one.algorithm.name,
+                "origin": _origin(one),
+                "sketch": one.sketch.name,
+                "time_us": one.time_us,
+            }
+            for one in outcome.choice.tried
+        ],
+        "notes": list(outcome.notes),
+    }
+
+
+def _origin(tried: Tried) -> str:
+    return "expert" if tried.synthesis is None else "synthesized"
+
+
+def _solver(tried: Tried) -> dict[str, Any]:
+    """How sure the solver is of the routes; an expert algorithm has none."""
+    result = tried.synthesis
+    if result is None:
+        return {"status": "not used", "gap": None, "fallback": None}
+    status = "fallback" if result.fallback else "optimal"
+    return {"status": status, "gap": result.solver_gap, "fallback": result.fallback}
+
+
+def as_text(outcome: Outcome) -> str:
+    """A few lines for people."""
+    request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
+    algbw = request.size_bytes * 1e-3 / best.time_us
+    result = best.synthesis
+    how = "expert algorithm"
+    if result is not None:
+        how = f"synthesized, {result.fallback or 'optimal routes'}, gap {result.solver_gap:.1%}"
+    stages = ", ".join(f"{stage} {taken:.2f}" for stage, taken in outcome.seconds.items())
+    share = bounds.time_us(request.size_bytes) / best.time_us
+    task = f"{request.collective} of {format_size(request.size_bytes)}"
+    machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
+    limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
+    lines = [
+        f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
+        f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
+        f"  sketch {best.sketch.name}: {best.sketch.why}",
+        f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
+        f"  bounds of the machine {limits}: {share:.1%} reached",
+        f"  seconds: {stages}",
+    ]
+    others = outcome.choice.tried[1:]
+    lines += [
+        f"  beside it: {one.algorithm.name} on {one.sketch.name}, {one.time_us:.2f} us"
+        for one in others[:_MOST_SHOWN]
+    ]
+    if len(others) > _MOST_SHOWN:
+        lines.append(f"  and {len(others) - _MOST_SHOWN} slower ones")
+    return "\n".join(lines) + "\n"
