@@ -147,7 +147,7 @@ def _solve_with_cbc(
     nan = float("nan")
     if problem.sol_status == pulp.LpSolutionOptimal:
         objective = float(pulp.value(problem.objective))
-        return SolveStatus.OPTIMAL, objective, objective * (1 - gap)
+        return SolveStatus.OPTIMAL, objective, objective - gap * abs(objective)
     if problem.sol_status == pulp.LpSolutionIntegerFeasible:
         return SolveStatus.FEASIBLE, float(pulp.value(problem.objective)), nan
     infeasible = problem.sol_status == pulp.LpSolutionInfeasible

@@ -83,3 +83,16 @@ def test_a_node_limit_gives_what_was_found_and_no_claim_of_optimality() -> None:
     assert outcome.status in {SolveStatus.FEASIBLE, SolveStatus.OPTIMAL}
     assert outcome.bound <= outcome.objective
     assert all(x.varValue is not None for x in taken)
+
+
+def test_the_bound_of_cbc_is_below_a_negative_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    if solver._cbc(1.0, 0.0, 1) is None:
+        pytest.skip("CBC is not installed")
+    monkeypatch.setattr(pulp.HiGHS, "available", lambda _self: False)
+    problem = pulp.LpProblem("most", pulp.LpMinimize)
+    x = add_binary(problem, "x")
+    problem.setObjective(-10 * x)
+    outcome = solve(problem, 10.0, 0.1)
+    assert outcome.objective == pytest.approx(-10.0)
+    assert outcome.bound == pytest.approx(-11.0)
+    assert outcome.gap == pytest.approx(0.1)
