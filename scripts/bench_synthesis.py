@@ -84,7 +84,7 @@ PUBLISHED_GB_PER_S = {
 NOTES = {
     ("ndv2_2x8", "alltoall"): (
         "64 blocks of size/16 through one NIC of 12.5 GB/s: no schedule exceeds 3.125 GB/s, so"
-        " TE-CCL's figure counts another size"
+        " TE-CCL's figure is for 15 GPUs, 56 blocks"
     ),
 }
 """What a figure needs said beside it."""
