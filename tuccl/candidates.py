@@ -8,8 +8,9 @@ an index, so a run that continues reads its schedules instead of synthesizing th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from synthesizer.synthesize import SynthesisOptions, synthesize
 from synthesizer.verifier import verify
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import WorkspaceError
+from tuccl.workers import IN_PROCESS, Workers
 from tuccl.workspace import read_text_if_present
 
 _INDEX_VERSION = 1
@@ -48,6 +50,9 @@ _SMALL_BYTES = 32 << 10
 _LARGE_BYTES = 16 << 20
 _WIRES_ALONE = ExecutionModel(slot_bytes=512 << 10)
 """No overheads: what is held against the bound."""
+
+_Made = tuple[Algorithm, str]
+"""A schedule and where it is from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ def make_candidates(
     sizes_bytes: Sequence[int],
     options: SynthesisOptions,
     progress: Callable[[int], None] = lambda _: None,
+    workers: Workers = IN_PROCESS,
 ) -> tuple[Candidate, ...]:
     """Verified candidates that promise something for some size, in a fixed order.
 
@@ -104,42 +110,59 @@ def make_candidates(
         sizes_bytes: The sizes to be tuned.
         options: Limits of the synthesis.
         progress: Told how many sketches are done.
+        workers: Who makes them; they are the same however many there are.
 
     Raises:
+        WorkerError: when a worker was killed.
         DefectError: when an expert algorithm of ours fails its proof.
         SolverError: when no solver works.
     """
+    middle = sizes_bytes[len(sizes_bytes) // 2]
+    sizes = sorted({sizes_bytes[0], middle, sizes_bytes[-1]})
+    origins = [sketch for sketch in sketches for _ in range(1 + len(sizes))]
+    pieces = [
+        piece
+        for sketch in sketches
+        for piece in (
+            partial(_experts, collective, sketch),
+            *(partial(_synthesized, collective, sketch, size, options) for size in sizes),
+        )
+    ]
     found: dict[str, Candidate] = {}
-    for done, sketch in enumerate(sketches):
-        progress(done)
-        for candidate in _on_sketch(collective, sketch, sizes_bytes, options):
-            verdict = verify(candidate.algorithm)
-            if not verdict.proved:
-                raise DefectError(f"{candidate.algorithm.name}: {verdict.describe()}")
+    made = workers.each(pieces, lambda done: progress(done // (1 + len(sizes))))
+    for sketch, schedules in zip(origins, made, strict=True):
+        for algorithm, origin in schedules:
+            candidate = Candidate(algorithm, sketch, origin)
             found.setdefault(candidate.content_hash, candidate)
     return _promising(collective, machine, list(found.values()), sizes_bytes)
 
 
-def _on_sketch(
-    collective: Collective,
-    sketch: Sketch,
-    sizes_bytes: Sequence[int],
-    options: SynthesisOptions,
-) -> Iterator[Candidate]:
-    if not beyond_experts(collective, sketch):
-        for algorithm in expert_algorithms(collective, sketch):
-            yield Candidate(algorithm, sketch, f"expert on {sketch.name}")
+def _experts(collective: Collective, sketch: Sketch) -> list[_Made]:
+    if beyond_experts(collective, sketch):
+        return []
+    origin = f"expert on {sketch.name}"
+    return [(_proved(one), origin) for one in expert_algorithms(collective, sketch)]
+
+
+def _synthesized(
+    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions
+) -> list[_Made]:
     if beyond_search(sketch):
-        return
-    middle = sizes_bytes[len(sizes_bytes) // 2]
-    for size_bytes in sorted({sizes_bytes[0], middle, sizes_bytes[-1]}):
-        try:
-            result = synthesize(collective, sketch, size_bytes, options)
-        except InfeasibleError:
-            continue
-        how = result.fallback or f"solver gap {result.solver_gap:.1%}"
-        origin = f"synthesized on {sketch.name} for {size_bytes} bytes, {how}"
-        yield Candidate(result.algorithm, sketch, origin)
+        return []
+    try:
+        result = synthesize(collective, sketch, size_bytes, options)
+    except InfeasibleError:
+        return []
+    how = result.fallback or f"solver gap {result.solver_gap:.1%}"
+    origin = f"synthesized on {sketch.name} for {size_bytes} bytes, {how}"
+    return [(_proved(result.algorithm), origin)]
+
+
+def _proved(algorithm: Algorithm) -> Algorithm:
+    verdict = verify(algorithm)
+    if not verdict.proved:
+        raise DefectError(f"{algorithm.name}: {verdict.describe()}")
+    return algorithm
 
 
 def _promising(

@@ -35,6 +35,7 @@ from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
 from tuccl.settings import RunSettings
 from tuccl.tuning import Progress, tune
+from tuccl.workers import worker_processes, workers_for
 from tuccl.workspace import Run, RunRecord, Workspace, read_text_if_present
 
 
@@ -157,24 +158,34 @@ def _schedules(
     run: Run,
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
+    """What an earlier run saved; what is missing is made and saved, operation by operation."""
     options = SynthesisOptions(time_limit_s=settings.solver_seconds)
     found: dict[Operation, tuple[Candidate, ...]] = {}
     total = len(settings.operations) * len(sketches)
-    for number, operation in enumerate(settings.operations):
+    saved = {
+        operation: load_candidates(run.schedules / operation.value, sketches)
+        for operation in settings.operations
+    }
+    count = workers_for(machine.ranks) if None in saved.values() else 1
+    with worker_processes(count) as workers:
+        for number, (operation, candidates) in enumerate(saved.items()):
 
-        def made(done: int, before: int = number * len(sketches)) -> None:
-            progress("schedules", before + done, total)
+            def made(done: int, before: int = number * len(sketches)) -> None:
+                progress("schedules", before + done, total)
 
-        made(0)
-        directory = run.schedules / operation.value
-        candidates = load_candidates(directory, sketches)
-        if candidates is None:
-            collective = Collective(operation.value)
-            candidates = make_candidates(
-                collective, sketches, machine, settings.sizes_bytes, options, made
-            )
-            save_candidates(directory, candidates)
-        found[operation] = candidates
+            made(0)
+            if candidates is None:
+                candidates = make_candidates(  # noqa: PLW2901 - made where it was not saved
+                    Collective(operation.value),
+                    sketches,
+                    machine,
+                    settings.sizes_bytes,
+                    options,
+                    made,
+                    workers,
+                )
+                save_candidates(run.schedules / operation.value, candidates)
+            found[operation] = candidates
     progress("schedules", total, total)
     return found
 

@@ -34,14 +34,13 @@ from tuccl.sizes import parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 from tuccl.sketch_attempt import Request, Stopwatch, Tried
 from tuccl.synthesis_report import Bounds, Outcome, as_dict, as_text
-from tuccl.workers import Workers, usable_cores, worker_processes
+from tuccl.workers import Workers, worker_processes, workers_for
 
 SCHEMA_VERSION = 1
 _SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|h|)", re.ASCII)
 _UNIT_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MOST_SECONDS = 7 * 24 * 3600.0
 _MOST_JOBS = 1024
-_LEAST_RANKS_OF_PROCESSES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +179,13 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
 def _workers(
     jobs: int | None, sketches: Sequence[Sketch], ranks: Workers | None
 ) -> AbstractContextManager[Workers]:
-    """MPI's ranks, else processes; small machines are solved before a process has started."""
+    """MPI's ranks, else processes."""
     if ranks is not None:
         if jobs is not None:
             raise UsageError("--jobs is for one host; leave it out, the ranks of MPI do the work")
         return nullcontext(ranks)
     if jobs is None:
-        jobs = usable_cores() if sketches[0].ranks >= _LEAST_RANKS_OF_PROCESSES else 1
+        jobs = workers_for(sketches[0].ranks)
     if not 1 <= jobs <= _MOST_JOBS:
         raise UsageError(f"--jobs {jobs} is out of range: use 1 to {_MOST_JOBS}")
     return worker_processes(min(jobs, PIECES_PER_SKETCH * len(sketches)))

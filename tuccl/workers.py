@@ -22,6 +22,7 @@ from typing import TypeVar
 from tuccl.errors import WorkerError
 
 _Result = TypeVar("_Result")
+_LEAST_RANKS_OF_PROCESSES = 16
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ IN_PROCESS = Workers()
 def usable_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def workers_for(ranks: int) -> int:
+    """How many pay for a machine: small ones are solved before a process has started."""
+    return usable_cores() if ranks >= _LEAST_RANKS_OF_PROCESSES else 1
 
 
 @contextmanager

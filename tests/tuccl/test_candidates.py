@@ -13,6 +13,7 @@ from synthesizer.verifier import verify
 from tests.sketches.machines import cluster
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
+from tuccl.workers import worker_processes
 
 SIZES = (1 << 10, 1 << 20, 1 << 28)
 
@@ -107,3 +108,22 @@ def test_large_machines_get_rail_exchanges_without_a_search() -> None:
     )
     assert found
     assert {candidate.origin for candidate in found} == {"expert on pruned"}
+
+
+def test_candidates_do_not_depend_on_the_number_of_workers(
+    topology: Topology, sketches: tuple[Sketch, ...], candidates: tuple[Candidate, ...]
+) -> None:
+    machine = whole_machine(topology)
+    done: list[int] = []
+    with worker_processes(2) as workers:
+        together = make_candidates(
+            Collective.ALL_REDUCE,
+            sketches,
+            machine,
+            SIZES,
+            SynthesisOptions(),
+            done.append,
+            workers,
+        )
+    assert together == candidates
+    assert (done[0], done[-1]) == (0, len(sketches))
