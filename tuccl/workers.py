@@ -65,11 +65,13 @@ class Workers:
             if not running:
                 return [results[number] for number in range(begun)]
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
-            results |= {running.pop(future): _result(future) for future in ended}
+            with _deaths_told():
+                results |= {running.pop(future): future.result() for future in ended}
 
     def _begin(self, piece: Callable[[], _Result]) -> Future[_Result]:
         if self.executor is not None:
-            return self.executor.submit(piece)
+            with _deaths_told():
+                return self.executor.submit(piece)
         future: Future[_Result] = Future()
         future.set_result(piece())
         return future
@@ -135,10 +137,12 @@ def _end_with_parent() -> None:
         threading.Thread(target=follow, daemon=True).start()
 
 
-def _result(future: Future[_Result]) -> _Result:
+@contextmanager
+def _deaths_told() -> Iterator[None]:
     try:
-        return future.result()
+        yield
     except BrokenProcessPool as error:
         raise WorkerError(
-            "a worker process was killed, most often because memory ran out; use --jobs 1"
+            "a worker process was killed, most often because memory ran out; use --jobs 1, or "
+            "`taskset -c 0 tuccl init` where there is no --jobs"
         ) from error
