@@ -83,6 +83,7 @@ def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> f
     if collective is Collective.CUSTOM:
         return 0.0
     graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(sketch.ranks))
     for edge in sketch.edges:
         src, dst = edge.src, edge.dst
         if collective is Collective.REDUCE:
@@ -246,6 +247,7 @@ def _violated_sets(
 
 def _capacities(orbits: EdgeOrbits, flow: list[float], *, backwards: bool) -> nx.DiGraph[int | str]:
     graph: nx.DiGraph[int | str] = nx.DiGraph()
+    graph.add_nodes_from(range(orbits.sketch.ranks))
     for edge, orbit in zip(orbits.sketch.edges, orbits.orbit, strict=True):
         src, dst = (edge.dst, edge.src) if backwards else (edge.src, edge.dst)
         graph.add_edge(src, dst, capacity=flow[orbit])

@@ -175,3 +175,10 @@ def test_an_extra_link_never_lowers_a_bound(links: dict[tuple[int, int], float])
         less = algbw_bound_gb_per_s(collective, poorer)
         assert algbw_bound_gb_per_s(collective, richer) >= less * (1 - 1e-6)
         assert latency_bound_us(collective, richer) <= latency_bound_us(collective, poorer)
+
+
+@pytest.mark.parametrize("collective", [c for c in Collective if c is not Collective.CUSTOM])
+def test_a_rank_without_any_link_gives_a_bound_of_nothing(collective: Collective) -> None:
+    lonely = direct(3, {(0, 1): 10.0})
+    assert algbw_bound_gb_per_s(collective, lonely) == pytest.approx(0.0, abs=1e-9)
+    assert latency_bound_us(collective, lonely) >= 0.0
