@@ -1,10 +1,6 @@
 """GPUs, NVLinks and C2C by NVML: recorded sessions, and a real shared library through ctypes."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +14,7 @@ from probes.nvml import NvmlFacts, read_nvml
 from probes.nvml_links import HIDDEN, pci_address
 from probes.pci.inventory import PcieLink
 from tests.probes.nvml_session import HIDDEN_SWITCH, RecordedNvml, session
+from tests.probes.nvml_stand_in import build_nvml, python_with_nvml
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 NV18 = GpuLinkRecord("nvlink", HIDDEN, "068000", 18, 0)
@@ -347,29 +344,11 @@ except MigEnabledError as error:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc, gcc) to build a stand-in for libnvidia-ml.so.1")
-    folder = tmp_path_factory.mktemp("nvml")
-    source = Path(__file__).with_name("nvml_library.c")
-    built = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-o", built, source], check=True)
-    return folder
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 def read_through_ctypes(folder: Path, scene: str = "") -> dict:
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "NVML_SCENE": scene}
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
-    run = subprocess.run(
-        [sys.executable, "-c", READ_AND_PRINT],
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return json.loads(run.stdout)
+    return json.loads(python_with_nvml(folder, READ_AND_PRINT, scene))
 
 
 def test_a_real_library_is_read_through_ctypes(library: Path) -> None:

@@ -1,9 +1,7 @@
 """What a host can probe: this machine as it is, and hosts made for the purpose."""
 
-import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from probes.host import HostProbeOptions
 from probes.preflight import Check, CheckStatus, check_host
+from tests.probes.nvml_stand_in import build_nvml, python_with_nvml
 from tests.probes.sysfs_host import GPUS, write_host
 
 OK, LIMITED, MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSING
@@ -224,21 +223,5 @@ print(check.status, "|", check.why, "|", check.remedy)
     ],
 )
 def test_nvml_through_a_real_library(tmp_path: Path, scene: str, said: str) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc, gcc) to build a stand-in for libnvidia-ml.so.1")
-    source = Path(__file__).with_name("nvml_library.c")
-    built = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", built, source], check=True)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "NVML_SCENE": scene}
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
-    run = subprocess.run(
-        [sys.executable, "-c", CHECK_NVML],
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert run.stdout.startswith(said)
+    printed = python_with_nvml(build_nvml(tmp_path), CHECK_NVML, scene)
+    assert printed.startswith(said)
