@@ -82,7 +82,11 @@ def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
 
 
 def _is_linked(topology: Topology, nic: Device) -> bool:
-    return any(link.kind is LinkKind.NETWORK for link in topology.links_from[nic.name])
+    """Whether it both sends and receives: a rank that is bound to it needs both."""
+    return all(
+        any(link.kind is LinkKind.NETWORK for link in links)
+        for links in (topology.links_from[nic.name], topology.links_to[nic.name])
+    )
 
 
 def nearest_nics(

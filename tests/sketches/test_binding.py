@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,6 +138,17 @@ def test_a_nic_without_a_network_link_is_left_out_when_others_have_one() -> None
     ]
     topology = machine("unplugged", whole.devices, links[::2])
     assert _nics(topology)[:2] == ["n0/nic0", "n0/nic0"]
+
+
+def test_a_nic_that_only_sends_or_only_receives_is_left_out() -> None:
+    whole = cluster(2, 2, 2)
+    for one_way in ("src", "dst"):
+        links = [
+            link
+            for link in whole.links
+            if not (link.kind is LinkKind.NETWORK and getattr(link, one_way) == "n0/nic0")
+        ]
+        assert _nics(replace(whole, links=tuple(links)))[:2] == ["n0/nic1", "n0/nic1"]
 
 
 def test_a_nic_does_what_its_links_do_together_up_to_its_line_rate() -> None:
