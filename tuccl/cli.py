@@ -17,6 +17,13 @@ import typer
 from pydantic import JsonValue
 
 from tuccl import __version__, cli_probe, cli_synthesize, cli_topology
+from tuccl.cli_options import (
+    JsonOption,
+    NetworkGbpsOption,
+    NetworkLatencyOption,
+    NetworkLayoutOption,
+    NodesOption,
+)
 from tuccl.errors import ExitCode, TucclError
 
 app = typer.Typer(
@@ -30,7 +37,6 @@ app = typer.Typer(
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", help="Directory that holds the runs.", readable=False)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 DEFAULT_WORKSPACE = Path("tuccl-workspace")
 
 
@@ -102,14 +108,10 @@ def init(
             "hosts, are probed.",
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="Machines like it, joined by a network.")] = 1,
-    network_gbps: Annotated[
-        float | None, typer.Option(help="Gbit/s of every network link; the NIC's own if not given.")
-    ] = None,
-    network_latency_us: Annotated[float, typer.Option(help="From NIC to NIC, in us.")] = 2.0,
-    network_layout: Annotated[
-        str, typer.Option(help="rails: NIC i of every node on one switch; fabric: all on one.")
-    ] = "rails",
+    nodes: NodesOption = 1,
+    network_gbps: NetworkGbpsOption = None,
+    network_latency_us: NetworkLatencyOption = 2.0,
+    network_layout: NetworkLayoutOption = "rails",
     operations: Annotated[
         str, typer.Option(help="Comma-separated, as nccl-tests names them.")
     ] = "all_reduce,all_gather,reduce_scatter",

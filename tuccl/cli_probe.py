@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli_options import JsonOption
+
 DEFAULT_HOST_TIMEOUT_S = 120.0
 DEFAULT_SECONDS_PER_PAIR = 2
 
@@ -67,7 +69,7 @@ def probe(
             help="Look at the system below this directory; nothing is measured.", readable=False
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find out what this host or cluster is, by looking and measuring.
 

@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli_options import (
+    JsonOption,
+    NetworkGbpsOption,
+    NetworkLatencyOption,
+    NetworkLayoutOption,
+    NodesOption,
+)
+
 
 def synthesize(
     topology: Annotated[
@@ -29,14 +37,10 @@ def synthesize(
             readable=False,
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option(help="Machines like it, joined by a network.")] = 1,
-    network_gbps: Annotated[
-        float | None, typer.Option(help="Gbit/s of every network link; the NIC's own if not given.")
-    ] = None,
-    network_latency_us: Annotated[float, typer.Option(help="From NIC to NIC, in us.")] = 2.0,
-    network_layout: Annotated[
-        str, typer.Option(help="rails: NIC i of every node on one switch; fabric: all on one.")
-    ] = "rails",
+    nodes: NodesOption = 1,
+    network_gbps: NetworkGbpsOption = None,
+    network_latency_us: NetworkLatencyOption = 2.0,
+    network_layout: NetworkLayoutOption = "rails",
     root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
     time_limit: Annotated[
         str, typer.Option("--time-limit", help="Of the solver on all sketches, as 30s or 2m.")
@@ -59,7 +63,7 @@ def synthesize(
             "if not given. The fastest schedule that the format can tell is taken.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Find the fastest schedule for one collective and size, proved right, beside its bound."""
     from tuccl import synthesizing

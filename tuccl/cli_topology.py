@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli_options import JsonOption
+
 app = typer.Typer(
     name="topology",
     no_args_is_help=True,
@@ -23,7 +25,6 @@ OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="File to write; - or none: standard output."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 
 
 @app.command()
