@@ -25,6 +25,7 @@ from tuccl.cli_options import (
     NodesOption,
 )
 from tuccl.errors import ExitCode, TucclError
+from tuccl.interrupts import interrupts_kept
 
 app = typer.Typer(
     name="tuccl",
@@ -219,9 +220,10 @@ app.add_typer(cli_topology.app)
 def main() -> None:
     """Entry point of the `tuccl` command."""
     try:
-        _prepare_streams()
-        code = int(app(standalone_mode=False) or ExitCode.OK)
-        sys.stdout.flush()
+        with interrupts_kept():
+            _prepare_streams()
+            code = int(app(standalone_mode=False) or ExitCode.OK)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):

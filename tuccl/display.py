@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from lookup_tables.table import Entry, Table
+from tuccl.interrupts import raise_if_interrupted
 from tuccl.report import KeyReport, Report
 from tuccl.sizes import format_size
 
@@ -23,7 +24,10 @@ _WIDTH = 132
 
 @contextmanager
 def progress_line() -> Iterator[Any]:
-    """A `progress(stage, done, total)` that draws on a terminal and is silent elsewhere."""
+    """A `progress(stage, done, total)` that draws on a terminal and is silent elsewhere.
+
+    It raises KeyboardInterrupt where Ctrl-C was dropped on the way.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}", justify="left"),
@@ -35,6 +39,7 @@ def progress_line() -> Iterator[Any]:
         lines: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
+            raise_if_interrupted()
             if stage not in lines:
                 lines[stage] = bar.add_task(f"{stage:<22}", total=total)
             bar.update(lines[stage], completed=done)
