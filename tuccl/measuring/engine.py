@@ -1,0 +1,99 @@
+"""What runs collectives in a worker process: `Engine`, and `Call`, what it is asked to run.
+
+An engine is one rank on one device. The leader asks all ranks for the same call at the same time
+and counts the slowest one, launch by launch. Everything that holds per process (threads, buffers,
+NCCL's own variables) is in the environment before the worker starts, so an engine reads it and
+never changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+from lookup_tables.table import Operation
+from tuccl.measuring.errors import EngineError
+from tuccl.search.config import DEFAULT_ALGORITHM
+
+ENGINES = {
+    "nccl": ("tuccl.measuring.nccl_engine", "NcclEngine"),
+    "sockets": ("tuccl.measuring.sockets_engine", "SocketsEngine"),
+}
+"""Module and class by name; a worker imports only the one that it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One thing to time, the same on every rank."""
+
+    operation: Operation
+    size_bytes: int
+    """As nccl-tests counts it: the larger of the two buffers for all_gather and reduce_scatter."""
+    algorithm: str = DEFAULT_ALGORITHM
+    """A value of `NcclAlgorithm`, or `default`: the library chooses everything itself."""
+    protocol: str = ""
+    nchannels: int = 0
+    """0: the library's own count."""
+    data_type: str = "float16"
+    in_place: bool = False
+    use_graph: bool = True
+    """Replay the calls of a launch from one CUDA graph."""
+    calls: int = 20
+    """Back to back in a launch."""
+
+
+class Engine(Protocol):
+    """One rank of a group, in a worker process of its own."""
+
+    def make_group_id(self) -> bytes:
+        """On rank 0, before `open`: what the others need to find it (ncclUniqueId)."""
+
+    def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
+        """Join the group.
+
+        Args:
+            rank: Within the group.
+            ranks: Of the group, possibly fewer than there are devices.
+            local_rank: Number of the device on this host.
+            group_id: From rank 0.
+
+        Returns:
+            The versions behind the figures, in one line: library, driver, device.
+
+        Raises:
+            EngineError: The group cannot be made here (no device, plugin refused, ...).
+        """
+
+    def time(self, call: Call, launches: int) -> list[float]:
+        """Time of a call on this rank, in us, for each launch of `call.calls` calls back to back.
+
+        A call that is new is warmed up first. All ranks meet before each launch, so that a rank
+        which was asked later costs the others nothing.
+
+        Raises:
+            EngineError: This call cannot run.
+        """
+
+    def check(self, call: Call) -> str:
+        """Run the call once on known data; empty when every byte is right, else what was wrong.
+
+        Raises:
+            EngineError: This call cannot run.
+        """
+
+    def close(self) -> None:
+        """Leave the group; called once, also after an error."""
+
+
+def make_engine(name: str) -> Engine:
+    """The engine of this name.
+
+    Raises:
+        EngineError: There is none of this name.
+    """
+    if name not in ENGINES:
+        raise EngineError(f"no engine {name!a:.40}: use one of {', '.join(sorted(ENGINES))}")
+    module, cls = ENGINES[name]
+    return cast("Callable[[], Engine]", getattr(import_module(module), cls))()
