@@ -75,11 +75,21 @@ class _SteadyState(NamedTuple):
 
 
 class CompiledSchedule:
-    """A schedule on a sketch, ready to be timed for any size and model."""
+    """A schedule on a sketch, ready to be timed for any size and model.
 
-    def __init__(self, graph: ScheduleGraph, chunks_per_loop: int) -> None:
+    Args:
+        graph: Of all ranks, or of those that stand for others.
+        chunks_per_loop: Of the schedule.
+        steps: Of the schedule, where the graph has fewer.
+    """
+
+    def __init__(
+        self, graph: ScheduleGraph, chunks_per_loop: int, steps: int | None = None
+    ) -> None:
         self._graph = graph
         self._chunks_per_loop = chunks_per_loop
+        # Folded or not, a schedule's tiles are counted alike, or folding would change its time.
+        self._small = (len(graph.names) if steps is None else steps) <= _SMALL_SCHEDULE_STEPS
         self._largest_message = max(
             (chunks for chunks, hops in zip(graph.chunks, graph.hops, strict=True) if hops),
             default=0,
@@ -117,8 +127,7 @@ class CompiledSchedule:
         """Times of full tiles; kept, because every size above one slot needs the same."""
         if model not in self._steady:
             chunk_bytes = model.slot_bytes * model.instances / self._largest_message
-            small = len(self._graph.names) <= _SMALL_SCHEDULE_STEPS
-            counts = (*_EXACT_TILES, *(_MORE_EXACT_TILES if small else ()))
+            counts = (*_EXACT_TILES, *(_MORE_EXACT_TILES if self._small else ()))
             times = accumulate((self._run(tiles, chunk_bytes, model) for tiles in counts), max)
             exact = tuple(zip(counts, times, strict=True))
             (fewer, below), (more, above) = exact[-2:]
@@ -146,9 +155,10 @@ def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
             f"schedule {algorithm.name} is for {algorithm.ranks} ranks and sketch {sketch.name} "
             f"has {sketch.ranks}: use a sketch of the machine the schedule was made for"
         )
-    graph = folded_graph(algorithm, sketch) if algorithm.step_count >= _FOLDED_STEPS else None
+    steps = algorithm.step_count
+    graph = folded_graph(algorithm, sketch) if steps >= _FOLDED_STEPS else None
     graph = graph or schedule_graph(algorithm, sketch)
-    return CompiledSchedule(graph, algorithm.chunks_per_loop)
+    return CompiledSchedule(graph, algorithm.chunks_per_loop, steps)
 
 
 def simulate_us(

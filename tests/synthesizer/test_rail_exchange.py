@@ -174,6 +174,19 @@ def test_one_rank_in_place_of_all_takes_the_same_time(collective: Collective, no
             assert one == pytest.approx(other, rel=0.02)
 
 
+@pytest.mark.parametrize(("nodes", "locals_"), [(2, 2), (2, 4), (4, 2)])
+def test_folded_or_not_as_many_tiles_are_simulated(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, locals_: int
+) -> None:
+    """Long ways and small slots: how far FIFOs fill shows only after a dozen tiles."""
+    sketch = switched(nodes, locals_, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0, nic_alpha_us=50.0)
+    a = rail_exchange(Collective.ALL_GATHER, grid_of(nodes, locals_), 4)
+    model = ExecutionModel(0.5, 40.0, slot_bytes=1 << 16)
+    whole_us = compile_schedule(a, sketch).time_us(10**9, model)
+    monkeypatch.setattr(simulator, "_FOLDED_STEPS", 1)
+    assert compile_schedule(a, sketch).time_us(10**9, model) == pytest.approx(whole_us, rel=1e-6)
+
+
 def test_ranks_are_folded_only_when_schedule_and_figures_are_alike() -> None:
     sketch = switched(4, 2)
     a = rail_exchange(Collective.ALL_GATHER, grid_of(4, 2), 1)
