@@ -63,13 +63,13 @@ def main() -> None:
             space = Space("executor", executor_families(hashes))
 
             def measure(config: Config, repeats: int, task: Task = task) -> tuple[float, ...]:
-                return log.samples(task, config, repeats)
+                return log.measure(task, config, repeats).samples_us
 
             options = MracoOptions(max_cycles=given.cycles, seed=given.seed)
             found = search(space, measure, options, warm)
             warm = [ranked.config for ranked in found.ranking[:6]]
-            best_us = min(exact.measure(task, config, 0, 1)[0] for config in space)
-            chosen_us = exact.measure(task, found.ranking[0].config, 0, 1)[0]
+            best_us = min(exact.measure(task, config, 0, 1).samples_us[0] for config in space)
+            chosen_us = exact.measure(task, found.ranking[0].config, 0, 1).samples_us[0]
             share = found.repeats_measured / (options.max_repeats * space.size)
             print(
                 f"{operation.value:>15} {format_size(size_bytes):>5}: regret "

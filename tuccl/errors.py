@@ -6,6 +6,7 @@ TucclError
 │   └── WorkspaceBusyError  another run holds it
 ├── WorkerError       a process that did part of the work was killed
 └── MeasurementError  a backend cannot measure what it was asked for
+    └── ConfigurationFailedError  one configuration cannot run; the search goes on without it
 
 Each package has its own root (`ProbeError`, `SketchError`, `SynthesisError`, `TableError`); the
 command line turns all of them into one line on standard error and the exit code given here.
@@ -53,6 +54,13 @@ class WorkspaceBusyError(WorkspaceError):
 
 class MeasurementError(TucclError):
     """A backend cannot measure what it was asked for."""
+
+
+class ConfigurationFailedError(MeasurementError):
+    """One configuration cannot run: it hung, crashed, gave wrong data or was refused.
+
+    The message is the reason, half a sentence without the configuration's name.
+    """
 
 
 class WorkerError(TucclError):

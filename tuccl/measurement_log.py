@@ -1,7 +1,8 @@
 """The append-only record of every measurement: the truth that a search resumes from.
 
 One JSON object a line. The first line names the format and what the measurements belong to; each
-further line holds the samples of one measurement. A line is written whole or, when the process dies
+further line holds the samples of one measurement with the seconds it took, or why a configuration
+failed: it is not tried again. A line is written whole or, when the process dies
 in the middle, cut: a last line without its newline is dropped at the next start. Nothing is ever
 rewritten, so a kill loses at most the measurement that was under way.
 """
@@ -16,14 +17,15 @@ from types import TracebackType
 from typing import Self
 
 from tuccl.atomic_file import cannot_write
-from tuccl.backends.protocol import Backend
-from tuccl.errors import WorkspaceError
+from tuccl.backends.protocol import Backend, Measured
+from tuccl.errors import ConfigurationFailedError, WorkspaceError
 from tuccl.search.config import Config, Task
 
 _FORMAT = "tuccl-measurements"
-_VERSION = 1
-_Fields = tuple[str, str, int, int, int]
+_VERSION = 2
+_Fields = tuple[str, str, int, int, int, int]
 _Key = tuple[str, _Fields]
+_NOTHING = Measured((), 0.0)
 
 
 class MeasurementLog:
@@ -42,7 +44,8 @@ class MeasurementLog:
         """
         self._path = path
         self._backend = backend
-        self._samples: dict[_Key, tuple[float, ...]] = {}
+        self._known: dict[_Key, Measured] = {}
+        self._failed: dict[_Key, str] = {}
         header = {"format": _FORMAT, "version": _VERSION, "identity": identity}
         complete, cut = _lines(path)
         if not complete and not _line(header).startswith(cut):
@@ -76,25 +79,44 @@ class MeasurementLog:
         finally:
             self._file.close()
 
-    def samples(self, task: Task, config: Config, repeats: int) -> tuple[float, ...]:
-        """The first `repeats` samples in us: those recorded, and new ones for the rest.
+    def measure(self, task: Task, config: Config, repeats: int) -> Measured:
+        """The first `repeats` samples: those recorded, and new ones for the rest.
+
+        The seconds are those of all samples known, whenever they were taken, so a search that
+        continues spends its budget as one that was never stopped.
 
         Raises:
+            ConfigurationFailedError: when the configuration failed, now or earlier.
             MeasurementError: from the backend.
             WorkspaceError: when the log cannot be written.
         """
         key = (task.name, _fields(config))
-        known = self._samples.get(key, ())
-        if len(known) < repeats:
-            fresh = self._backend.measure(task, config, len(known), repeats - len(known))
-            record = {"task": key[0], "config": key[1], "first": len(known), "samples_us": fresh}
-            try:
-                self._append(record)
-            except OSError as error:
-                raise cannot_write(self._path, error) from error
-            known += fresh
-            self._samples[key] = known
-        return known[:repeats]
+        known = self._known.get(key, _NOTHING)
+        if key in self._failed:
+            raise ConfigurationFailedError(self._failed[key])
+        if len(known.samples_us) < repeats:
+            known = self._measure_more(task, config, known, repeats)
+        return Measured(known.samples_us[:repeats], known.seconds)
+
+    def _measure_more(self, task: Task, config: Config, known: Measured, repeats: int) -> Measured:
+        first = len(known.samples_us)
+        key = (task.name, _fields(config))
+        record: dict[str, object] = {"task": key[0], "config": key[1], "first": first}
+        try:
+            fresh = self._backend.measure(task, config, first, repeats - first)
+        except ConfigurationFailedError as error:
+            self._failed[key] = str(error)
+            self._record({**record, "failed": str(error)})
+            raise
+        self._record({**record, "samples_us": fresh.samples_us, "seconds": fresh.seconds})
+        self._known[key] = _joined(known, fresh)
+        return self._known[key]
+
+    def _record(self, record: dict[str, object]) -> None:
+        try:
+            self._append(record)
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
 
     def _append(self, record: dict[str, object]) -> None:
         line = _line(record)
@@ -106,13 +128,17 @@ class MeasurementLog:
         try:
             record = json.loads(line)
             algorithm, protocol, *numbers = record["config"]
-            channels, threads, buffer_bytes = map(int, numbers)
-            fields = (str(algorithm), str(protocol), channels, threads, buffer_bytes)
+            channels, threads, buffer_bytes, least = map(int, numbers)
+            fields = (str(algorithm), str(protocol), channels, threads, buffer_bytes, least)
             key = (str(record["task"]), fields)
-            known = self._samples.get(key, ())
-            if record["first"] != len(known):
+            known = self._known.get(key, _NOTHING)
+            if record["first"] != len(known.samples_us):
                 raise ValueError("samples are missing before these")
-            self._samples[key] = (*known, *map(float, record["samples_us"]))
+            if "failed" in record:
+                self._failed[key] = str(record["failed"])
+                return
+            samples = tuple(map(float, record["samples_us"]))
+            self._known[key] = _joined(known, Measured(samples, float(record["seconds"])))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WorkspaceError(
                 f"{self._path} is damaged ({error}); move it away to measure again"
@@ -143,7 +169,12 @@ def _fields(config: Config) -> _Fields:
         config.nchannels,
         config.nthreads,
         config.buffer_bytes,
+        config.min_nchannels,
     )
+
+
+def _joined(known: Measured, fresh: Measured) -> Measured:
+    return Measured((*known.samples_us, *fresh.samples_us), known.seconds + fresh.seconds)
 
 
 def _line(record: dict[str, object]) -> bytes:

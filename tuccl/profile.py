@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
-from lookup_tables.table import NcclProtocol
 from tuccl.decision import PAIRS, lower_bound_of_median
-from tuccl.search.config import DEFAULT_ALGORITHM, STOCK, Config, Task
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 Measure = Callable[[Task, Config, int], tuple[float, ...]]
 """`measure(task, config, repeats)`: samples in us."""
@@ -27,35 +26,6 @@ _MIN_GAIN = 0.002
 """Geometric mean gain over all keys below which a variable is left alone."""
 _MAX_LOSS = 0.01
 """What a profile may cost any single key against stock NCCL."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessProfile:
-    """Values of the per-process variables; 0 leaves NCCL's own."""
-
-    nthreads: int = 0
-    buffer_bytes: int = 0
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables to export."""
-        values = {"NCCL_BUFFSIZE": self.buffer_bytes, "NCCL_NTHREADS": self.nthreads}
-        return {name: str(value) for name, value in values.items() if value}
-
-    @property
-    def default(self) -> Config:
-        """NCCL's own choice under this profile."""
-        return Config(DEFAULT_ALGORITHM, nthreads=self.nthreads, buffer_bytes=self.buffer_bytes)
-
-    def applied_to(self, config: Config) -> Config:
-        """The same per-call choice of a built-in algorithm under this profile."""
-        simple = config.protocol == NcclProtocol.SIMPLE
-        ll128 = config.protocol == NcclProtocol.LL128
-        return replace(
-            config,
-            nthreads=0 if ll128 else self.nthreads,
-            buffer_bytes=self.buffer_bytes if simple else 0,
-        )
 
 
 def choose_profile(

@@ -25,7 +25,7 @@ TUNABLE_OPERATIONS = (
 """What NCCL's tuner interface covers."""
 MAX_CYCLES = 100
 BACKENDS = ("simulated",)
-_FORMATS = 2
+_FORMATS = 3
 """Raised when a file of a run changes its form, so that a run never continues from older files."""
 
 

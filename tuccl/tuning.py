@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from lookup_tables.table import Shape
 from tuccl.decision import Decision, decide
 from tuccl.measurement_log import MeasurementLog
-from tuccl.profile import ProcessProfile, choose_profile
-from tuccl.search.config import Config, Task
+from tuccl.profile import choose_profile
+from tuccl.search.config import Config, ProcessProfile, Task
 from tuccl.search.mraco import MracoOptions, SearchResult, search
 from tuccl.search.space import Space, executor_families, nccl_families, with_profile
 from tuccl.settings import RunSettings
@@ -74,7 +74,11 @@ def tune(
 
     free = searched("any profile", lambda task: Space("nccl", nccl_families(task.operation)), {})
     rankings = _rankings(free)
-    profile = choose_profile(rankings, log.samples, MracoOptions().max_repeats)
+
+    def samples(task: Task, config: Config, repeats: int) -> tuple[float, ...]:
+        return log.measure(task, config, repeats).samples_us
+
+    profile = choose_profile(rankings, samples, MracoOptions().max_repeats)
     applied = {
         task: [profile.applied_to(config) for config in configs]
         for task, configs in rankings.items()
@@ -123,7 +127,7 @@ def _search_all(
 
 def _under(profile: ProcessProfile, task: Task) -> Space:
     free = Space("nccl", nccl_families(task.operation))
-    return with_profile(free, profile.nthreads, profile.buffer_bytes)
+    return with_profile(free, profile)
 
 
 def _rankings(results: _Results) -> dict[Task, list[Config]]:
@@ -145,7 +149,7 @@ def _decide(
 
 def _measure_of(log: MeasurementLog, task: Task) -> Callable[[Config, int], tuple[float, ...]]:
     def measure(config: Config, repeats: int) -> tuple[float, ...]:
-        return log.samples(task, config, repeats)
+        return log.measure(task, config, repeats).samples_us
 
     return measure
 

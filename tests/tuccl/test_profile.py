@@ -1,6 +1,6 @@
 from lookup_tables.table import Operation, Shape
-from tuccl.profile import ProcessProfile, choose_profile
-from tuccl.search.config import Config, Task
+from tuccl.profile import choose_profile
+from tuccl.search.config import Config, ProcessProfile, Task
 
 SHAPE = Shape(8, 1, 8)
 SMALL = Task(Operation.ALL_REDUCE, 1 << 14, SHAPE)
@@ -46,13 +46,12 @@ def test_environment_names_only_what_is_set() -> None:
     }
 
 
-def test_a_profile_reaches_only_the_protocols_that_read_its_variables() -> None:
-    profile = ProcessProfile(256, 1 << 20)
-    assert profile.applied_to(Config("ring", "Simple", 4)) == Config(
-        "ring", "Simple", 4, 256, 1 << 20
-    )
-    assert profile.applied_to(Config("ring", "LL", 4)) == Config("ring", "LL", 4, 256, 0)
-    assert profile.applied_to(Config("ring", "LL128", 4)) == Config("ring", "LL128", 4, 0, 0)
+def test_a_configuration_under_a_profile_has_all_of_it() -> None:
+    profile = ProcessProfile(256, 1 << 20, 32)
+    for call in (Config("ring", "Simple", 4), Config("ring", "LL128", 4, 64, 0)):
+        config = profile.applied_to(call)
+        assert config.profile == profile
+        assert (config.algorithm, config.protocol, config.nchannels) == ("ring", call.protocol, 4)
 
 
 def test_a_gain_that_is_luck_does_not_set_a_variable() -> None:

@@ -5,9 +5,20 @@ Search, table and reports know this protocol only, never which backend they talk
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from tuccl.search.config import Config, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Samples of a configuration, and what taking them cost."""
+
+    samples_us: tuple[float, ...]
+    """Each the mean of one launch of back-to-back calls, of the slowest rank."""
+    seconds: float
+    """Of the machine's time, a restart of the workers included; modelled where the times are."""
 
 
 class Backend(Protocol):
@@ -21,13 +32,20 @@ class Backend(Protocol):
     def versions(self) -> str:
         """What produced the figures: the backend, its NCCL, this release."""
 
-    def measure(self, task: Task, config: Config, first: int, repeats: int) -> tuple[float, ...]:
-        """Samples number `first` to `first + repeats - 1` of a configuration, in us.
+    @property
+    def restart_s(self) -> float:
+        """What measuring under another process profile than the one before costs in addition."""
 
-        Each sample is the mean of a launch of back-to-back calls. A search that resumes asks for
-        the samples it does not have yet, so a backend with simulated noise derives the noise from
-        the number of the sample.
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        """Samples number `first` to `first + repeats - 1` of a configuration.
+
+        A search that resumes asks for the samples it does not have yet, so a backend with simulated
+        noise derives the noise from the number of the sample.
 
         Raises:
-            MeasurementError: when the configuration cannot run.
+            ConfigurationFailedError: when this configuration cannot run; others can.
+            MeasurementError: when the backend cannot go on.
         """
+
+    def close(self) -> None:
+        """Give back processes and devices."""

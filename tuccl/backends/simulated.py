@@ -20,11 +20,13 @@ from tuccl.backends.figures import machine_figures
 from tuccl.backends.nccl_choice import shrink, stock_choice
 from tuccl.backends.nccl_model import COSTS, builtin_time_us, channel_rate_gb_per_s
 from tuccl.backends.noise import noisy_samples
+from tuccl.backends.protocol import Measured
 from tuccl.errors import MeasurementError
 from tuccl.search.config import Config, Task
 
 _EXECUTOR_LAUNCH_US = 2.5
 _EXECUTOR_STEP_US = {NcclProtocol.LL: 0.45, NcclProtocol.LL128: 0.60, NcclProtocol.SIMPLE: 1.10}
+_CALLS_PER_SAMPLE = 20
 _EXECUTOR_SLOTS = 8
 """Slots that a connection's buffer is divided into."""
 
@@ -33,6 +35,8 @@ class SimulatedBackend:
     """Times configurations on a model of one machine."""
 
     name = "simulated"
+    restart_s = 3.0
+    """What four processes with NCCL take to start again on one host."""
 
     def __init__(
         self,
@@ -64,11 +68,15 @@ class SimulatedBackend:
         """What produced the figures."""
         return f"tuccl {__version__} simulated, after NCCL 2.28"
 
-    def measure(self, task: Task, config: Config, first: int, repeats: int) -> tuple[float, ...]:
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Samples of the modelled time; see `Backend.measure`."""
         time_us = self._time_us(task, config)
         subject = f"{task.name}:{config.describe()}"
-        return noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
+        samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
+        return Measured(samples, sum(samples) * 1e-6 * _CALLS_PER_SAMPLE)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
         if config.is_schedule:

@@ -1,8 +1,11 @@
-"""`Config`: one point of the search space, and `Task`, what it is tried on."""
+"""What is searched: `Config` is one point of the space, `Task` what it is tried on.
+
+`ProcessProfile` is the part of a configuration that NCCL reads once per process.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.sizes import format_size
@@ -16,8 +19,9 @@ SCHEDULE_PREFIX = "schedule:"
 class Config:
     """A configuration: what runs and with which parameters.
 
-    For NCCL's built-in algorithms `nthreads` and `buffer_bytes` hold per process (they are read
-    once from the environment), the rest per call; for schedules everything holds per call.
+    For NCCL's built-in algorithms `nthreads`, `buffer_bytes` and `min_nchannels` hold per process
+    (they are read once from the environment), the rest per call; for schedules everything holds per
+    call.
     """
 
     algorithm: str
@@ -30,6 +34,15 @@ class Config:
     """0: the runtime's own count."""
     buffer_bytes: int = 0
     """0: the runtime's own size."""
+    min_nchannels: int = 0
+    """Channels that a communicator opens at least; 0: NCCL's own count."""
+
+    @property
+    def profile(self) -> ProcessProfile:
+        """What a process must have been started with to run it; stock for schedules."""
+        if self.is_schedule:
+            return ProcessProfile()
+        return ProcessProfile(self.nthreads, self.buffer_bytes, self.min_nchannels)
 
     @property
     def schedule(self) -> str:
@@ -73,7 +86,42 @@ class Config:
             parts.append(f"th{self.nthreads}")
         if self.buffer_bytes:
             parts.append(f"buf{format_size(self.buffer_bytes)}")
+        if self.min_nchannels:
+            parts.append(f"min{self.min_nchannels}")
         return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessProfile:
+    """Values of the variables that NCCL reads once per process; 0 leaves NCCL's own."""
+
+    nthreads: int = 0
+    buffer_bytes: int = 0
+    min_nchannels: int = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables to export."""
+        values = {
+            "NCCL_BUFFSIZE": self.buffer_bytes,
+            "NCCL_MIN_NCHANNELS": self.min_nchannels,
+            "NCCL_NTHREADS": self.nthreads,
+        }
+        return {name: str(value) for name, value in values.items() if value}
+
+    @property
+    def default(self) -> Config:
+        """NCCL's own choice under this profile."""
+        return self.applied_to(STOCK)
+
+    def applied_to(self, config: Config) -> Config:
+        """The same per-call choice of a built-in algorithm under this profile."""
+        return replace(
+            config,
+            nthreads=self.nthreads,
+            buffer_bytes=self.buffer_bytes,
+            min_nchannels=self.min_nchannels,
+        )
 
 
 STOCK = Config(DEFAULT_ALGORITHM)

@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
-from tuccl.search.config import SCHEDULE_PREFIX, Config
+from tuccl.search.config import SCHEDULE_PREFIX, Config, ProcessProfile
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -33,6 +33,8 @@ class Family:
     nchannels: tuple[int, ...]
     nthreads: tuple[int, ...]
     buffer_bytes: tuple[int, ...]
+    min_nchannels: int = 0
+    """Of every configuration of the family."""
 
     @property
     def axes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -46,11 +48,22 @@ class Family:
 
     def at(self, positions: Sequence[int]) -> Config:
         """The configuration at a position of each axis; positions beyond an end mean that end."""
-        values = [
+        channels, threads, buffer_bytes = (
             axis[min(max(position, 0), len(axis) - 1)]
             for axis, position in zip(self.axes, positions, strict=True)
-        ]
-        return Config(self.algorithm, self.protocol, *values)
+        )
+        return self.config(channels, threads, buffer_bytes)
+
+    def config(self, nchannels: int, nthreads: int, buffer_bytes: int) -> Config:
+        """The configuration with these values."""
+        return Config(
+            algorithm=self.algorithm,
+            protocol=self.protocol,
+            nchannels=nchannels,
+            nthreads=nthreads,
+            buffer_bytes=buffer_bytes,
+            min_nchannels=self.min_nchannels,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,14 +93,16 @@ class Space:
         if not isinstance(config, Config):
             return False
         family = self._family_of.get((config.algorithm, config.protocol))
-        return family is not None and all(
-            value in axis for value, axis in zip(_values(config), family.axes, strict=True)
+        return (
+            family is not None
+            and config.min_nchannels == family.min_nchannels
+            and all(value in axis for value, axis in zip(_values(config), family.axes, strict=True))
         )
 
     def __iter__(self) -> Iterator[Config]:
         for family in self.families:
             for values in product(*family.axes):
-                yield Config(family.algorithm, family.protocol, *values)
+                yield family.config(*values)
 
     def positions(self, config: Config) -> tuple[int, tuple[int, int, int]]:
         """Index of the family and position on each axis.
@@ -182,19 +197,16 @@ def paper_space(algorithm: str) -> Space:
     )
 
 
-def with_profile(space: Space, nthreads: int, buffer_bytes: int) -> Space:
-    """The space under one process profile: built-ins keep only the profile's values.
-
-    A family without a choice of its own (LL128's threads, LL's buffer) is not touched: the
-    variable does not reach it.
-    """
+def with_profile(space: Space, profile: ProcessProfile) -> Space:
+    """The space under one process profile: built-ins keep what can change from call to call."""
     families = tuple(
         family
         if family.algorithm.startswith(SCHEDULE_PREFIX)
         else replace(
             family,
-            nthreads=(nthreads,) if len(family.nthreads) > 1 else family.nthreads,
-            buffer_bytes=(buffer_bytes,) if len(family.buffer_bytes) > 1 else family.buffer_bytes,
+            nthreads=(profile.nthreads,),
+            buffer_bytes=(profile.buffer_bytes,),
+            min_nchannels=profile.min_nchannels,
         )
         for family in space.families
     )

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.table import Operation
-from tuccl.search.config import STOCK, Config
+from tuccl.search.config import STOCK, Config, ProcessProfile
 from tuccl.search.space import Space, executor_families, nccl_families, paper_space, with_profile
 
 SPACE = Space(
@@ -52,12 +52,11 @@ def test_positions_beyond_the_end_mean_the_end() -> None:
 
 
 def test_one_profile_leaves_built_ins_only_their_per_call_choice() -> None:
-    space = with_profile(SPACE, nthreads=256, buffer_bytes=1 << 20)
+    space = with_profile(SPACE, ProcessProfile(256, 1 << 20, 32))
     for config in space:
         if config.is_schedule:
             continue
-        assert config.nthreads == (0 if config.protocol == "LL128" else 256)
-        assert config.buffer_bytes == (1 << 20 if config.protocol == "Simple" else 0)
+        assert config.profile == ProcessProfile(256, 1 << 20, 32)
     schedules = [config for config in SPACE if config.is_schedule]
     assert [config for config in space if config.is_schedule] == schedules
 
