@@ -31,7 +31,10 @@ _Pair = tuple[int, int]
 
 def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
     """One rank per orbit; None where nothing can be folded or the schedule is out of order."""
-    table = step_table(algorithm)
+    try:
+        table = step_table(algorithm)
+    except OverflowError:
+        return None
     if not is_executable(algorithm, table) or connect(table) is None:
         return None
     edges = _edges_in_use(table, sketch)

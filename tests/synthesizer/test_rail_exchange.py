@@ -227,3 +227,17 @@ def test_large_schedules_are_folded_and_broken_ones_still_named(
     short = replace(a.programs[0], threadblocks=(replace(block, steps=()),))
     with pytest.raises(DefectError):
         compile_schedule(replace(a, programs=(short, *a.programs[1:])), sketch)
+
+
+def test_numbers_beyond_64_bits_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    sketch = switched(4, 2)
+    a = rail_exchange(Collective.ALL_GATHER, grid_of(4, 2), 1)
+    block = a.programs[0].threadblocks[0]
+    far = replace(block.steps[0], src=replace(block.steps[0].src, offset=1 << 70))
+    blocks = (replace(block, steps=(far, *block.steps[1:])), *a.programs[0].threadblocks[1:])
+    changed = replace(a, programs=(replace(a.programs[0], threadblocks=blocks), *a.programs[1:]))
+    assert folded_graph(changed, sketch) is None
+    monkeypatch.setattr(simulator, "_FOLDED_STEPS", 1)
+    whole_us = compile_schedule(a, sketch).time_us(10**6, ExecutionModel())
+    # Where a chunk lies does not matter for its time.
+    assert compile_schedule(changed, sketch).time_us(10**6, ExecutionModel()) == whole_us
