@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from probes.topology import Topology
 from sketches.binding import bind_gpus
+from sketches.chunking import NCCL_CHUNKING
 from sketches.errors import SketchError
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
@@ -47,7 +48,12 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
     for sketch in _connected(topology, found):
         distinct.setdefault(sketch.edges, sketch)
     return tuple(
-        replace(sketch, symmetries=find_symmetries(sketch), notes=notes)
+        replace(
+            sketch,
+            symmetries=find_symmetries(sketch),
+            chunking=NCCL_CHUNKING,
+            notes=notes,
+        )
         for sketch in distinct.values()
     )
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from sketches.chunking import Chunking, chunking_for
+from sketches.guidance import SizeRange
+
 
 class PruningStage(StrEnum):
     """The stage of TuCCL's pruning that dropped an edge (section III-B)."""
@@ -95,6 +98,10 @@ class Sketch:
     symmetries: tuple[tuple[int, ...], ...] = ()
     """Rank permutations that map edges onto edges of equal alpha, beta and port structure."""
     chunks_per_rank: int = 1
+    chunking: tuple[Chunking, ...] = ()
+    """What chunks should be like, by size; without it any number will do."""
+    sizes: tuple[SizeRange, ...] = ()
+    """For which sizes it is worth trying; an operation that is not named: for all."""
     bindings: tuple[Binding, ...] = ()
     dropped: tuple[DroppedEdge, ...] = ()
     notes: tuple[str, ...] = ()
@@ -113,3 +120,16 @@ class Sketch:
     def port(self) -> dict[str, Port]:
         """Ports by name."""
         return {port.name: port for port in self.ports}
+
+    def chunking_for(self, size_bytes: int) -> Chunking | None:
+        """What chunks should be like at a size; None: as they come."""
+        return chunking_for(self.chunking, size_bytes)
+
+    def sizes_of(self, operation: str) -> SizeRange | None:
+        """The sizes of an operation that it is worth trying for; None: all."""
+        return next((one for one in self.sizes if one.operation == operation), None)
+
+    def worth_trying(self, operation: str, size_bytes: int) -> bool:
+        """Whether it is one of the sketches to try for a call."""
+        sizes = self.sizes_of(operation)
+        return sizes is None or sizes.holds(size_bytes)

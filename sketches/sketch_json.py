@@ -12,13 +12,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sketches.chunking import Chunking
 from sketches.errors import SketchError
+from sketches.guidance import SizeRange
 from sketches.sketch import Binding, DroppedEdge, Edge, EdgeKind, Port, PruningStage, Sketch
 from sketches.symmetry import is_symmetry
 
 SCHEMA_VERSION = 1
 
 _Rank = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=1)]
+_Size = Annotated[int, Field(ge=0)]
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Latency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -54,12 +58,31 @@ class _DroppedRecord(_Record):
     reason: str
 
 
+class _ChunkingRecord(_Record):
+    min_bytes: _Size
+    max_bytes: _Size | None = None
+    grain_bytes: _Count
+    line_bytes: _Count
+    slot_bytes: _Count
+    counts: list[_Count]
+    reason: str
+
+
+class _SizeRangeRecord(_Record):
+    operation: str
+    min_bytes: _Size
+    max_bytes: _Size | None = None
+    reason: str
+
+
 class _SketchRecord(_Record):
     schema_version: Literal[1]
     name: str
     why: str
     node_of_rank: Annotated[list[_Rank], Field(min_length=2)]
-    chunks_per_rank: Annotated[int, Field(ge=1)] = 1
+    chunks_per_rank: _Count = 1
+    chunking: list[_ChunkingRecord] = []
+    sizes: list[_SizeRangeRecord] = []
     ports: list[_PortRecord] = []
     edges: list[_EdgeRecord]
     symmetries: list[list[_Rank]] = []
@@ -78,6 +101,8 @@ def sketch_to_json(sketch: Sketch) -> str:
         "chunks_per_rank": sketch.chunks_per_rank,
     }
     tables: dict[str, Sequence[object]] = {
+        "chunking": [_fields(chunking) for chunking in sketch.chunking],
+        "sizes": [_fields(sizes) for sizes in sketch.sizes],
         "ports": [_fields(port) for port in sketch.ports],
         "edges": [_fields(edge) for edge in sketch.edges],
         "symmetries": [list(symmetry) for symmetry in sketch.symmetries],
@@ -121,6 +146,10 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
         ),
         symmetries=tuple(tuple(symmetry) for symmetry in record.symmetries),
         chunks_per_rank=record.chunks_per_rank,
+        chunking=tuple(
+            Chunking(**{**one.model_dump(), "counts": tuple(one.counts)}) for one in record.chunking
+        ),
+        sizes=tuple(SizeRange(**one.model_dump()) for one in record.sizes),
         bindings=tuple(Binding(**binding.model_dump()) for binding in record.bindings),
         dropped=tuple(DroppedEdge(**dropped.model_dump()) for dropped in record.dropped),
         notes=tuple(record.notes),
@@ -151,5 +180,7 @@ def _defects(sketch: Sketch) -> Iterator[str]:
             yield f"symmetries.{number} does not map edges onto equal edges and ports onto ports"
 
 
-def _fields(record: Port | Edge | Binding | DroppedEdge) -> dict[str, object]:
+def _fields(
+    record: Port | Edge | Binding | DroppedEdge | Chunking | SizeRange,
+) -> dict[str, object]:
     return {name: getattr(record, name) for name in record.__slots__}
