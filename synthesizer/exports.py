@@ -1,7 +1,8 @@
 """Formats in which a schedule leaves TuCCL, by name.
 
-`export` is what a command needs: a format's name, a schedule, and for formats that speak of devices
-the machine it was made for.
+`export` and `export_files` are what a command needs: a format's name, a schedule, and for formats
+that speak of devices the machine it was made for. Where a format cannot say in one file what all
+nodes do, `export_files` gives one for each node.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from synthesizer.errors import ExportError
 from synthesizer.msccl_xml import Dialect, write_msccl_xml
 from synthesizer.mscclpp_plan import write_mscclpp_plan
 from synthesizer.nccl_graph_figures import GraphMachine
-from synthesizer.nccl_graph_xml import write_nccl_graph_xml
+from synthesizer.nccl_graph_xml import nccl_graph_files
 
-_Writer = Callable[[Algorithm, GraphMachine | None], str]
+_Writer = Callable[[Algorithm, GraphMachine | None], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +32,28 @@ class Export:
     """What reads it."""
     needs_machine: bool
     write: _Writer
-    """Text of a schedule; raises what `export` raises."""
+    """Texts of a schedule, one for all nodes or one for each; raises what `export` raises."""
 
 
-def _msccl(algorithm: Algorithm, _: GraphMachine | None) -> str:
-    return write_msccl_xml(algorithm, Dialect.AZURE)
+def _msccl(algorithm: Algorithm, _: GraphMachine | None) -> tuple[str, ...]:
+    return (write_msccl_xml(algorithm, Dialect.AZURE),)
 
 
-def _microsoft(algorithm: Algorithm, _: GraphMachine | None) -> str:
-    return write_msccl_xml(algorithm, Dialect.MICROSOFT)
+def _microsoft(algorithm: Algorithm, _: GraphMachine | None) -> tuple[str, ...]:
+    return (write_msccl_xml(algorithm, Dialect.MICROSOFT),)
 
 
-def _mscclpp(algorithm: Algorithm, machine: GraphMachine | None) -> str:
+def _mscclpp(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str, ...]:
     nodes = machine.node_of_rank if machine else None
-    return write_mscclpp_plan(algorithm, node_of_rank=nodes)
+    return (write_mscclpp_plan(algorithm, node_of_rank=nodes),)
 
 
-def _nccl_graph(algorithm: Algorithm, machine: GraphMachine | None) -> str:
+def _nccl_graph(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str, ...]:
     if machine is None:
         raise ExportError(
             f"{algorithm.name}: an NCCL graph names devices: give the topology it was made for"
         )
-    return write_nccl_graph_xml(algorithm, machine)
+    return nccl_graph_files(algorithm, machine)
 
 
 _ALL = (
@@ -67,7 +68,7 @@ EXPORTS: Mapping[str, Export] = MappingProxyType({one.name: one for one in _ALL}
 
 
 def export(algorithm: Algorithm, format_name: str, machine: GraphMachine | None = None) -> str:
-    """Write a schedule in a format.
+    """Write a schedule in a format, as one file for all nodes.
 
     Args:
         algorithm: A proved schedule.
@@ -76,7 +77,22 @@ def export(algorithm: Algorithm, format_name: str, machine: GraphMachine | None 
 
     Raises:
         DefectError: The schedule is wrong.
-        ExportError: No such format, or the schedule cannot be expressed in it.
+        ExportError: No such format, or the schedule cannot be expressed in it, or not in one file.
+    """
+    texts = export_files(algorithm, format_name, machine)
+    if len(texts) > 1:
+        raise ExportError(
+            f"{algorithm.name}: in format {format_name} its {len(texts)} nodes need a file each"
+        )
+    return texts[0]
+
+
+def export_files(
+    algorithm: Algorithm, format_name: str, machine: GraphMachine | None = None
+) -> tuple[str, ...]:
+    """Write a schedule in a format: one text where it serves all nodes, else one for each node.
+
+    Arguments and errors are those of `export`.
     """
     if format_name not in EXPORTS:
         raise ExportError(f"no format '{format_name}'; there are {', '.join(EXPORTS)}")

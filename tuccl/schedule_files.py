@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from probes.topology import Topology
 from synthesizer.algorithm import Algorithm
-from synthesizer.exports import EXPORTS, export, format_of_path
+from synthesizer.exports import EXPORTS, export_files, format_of_path
 from synthesizer.msccl_limits import check_limits
 from synthesizer.nccl_graph_figures import GraphMachine
+from tuccl.atomic_file import write_atomically
 from tuccl.errors import UsageError
 from tuccl.sketch_attempt import Tried
 
@@ -33,14 +34,30 @@ def wanted_format(name: str | None, output: Path | None) -> str | None:
     return next(iter(EXPORTS)) if output == STDOUT else format_of_path(str(output))
 
 
-def schedule_text(tried: Tried, topology: Topology, name: str) -> str:
-    """A schedule in a format.
+def schedule_texts(tried: Tried, topology: Topology, name: str) -> tuple[str, ...]:
+    """A schedule in a format: one text for all nodes, or one for each.
 
     Raises:
         ExportError: The format has no words for it.
         DefectError: It is wrong.
     """
-    return export(tried.algorithm, name, GraphMachine(topology, tried.sketch))
+    return export_files(tried.algorithm, name, GraphMachine(topology, tried.sketch))
+
+
+def write_schedule(output: Path, name: str, texts: Sequence[str]) -> tuple[Path, ...]:
+    """Write a file, or one for each node: `a.graph.xml` becomes `a.node0.graph.xml` and so on.
+
+    Raises:
+        WorkspaceError: One cannot be written.
+    """
+    paths = [output]
+    if len(texts) > 1:
+        suffix = EXPORTS[name].suffix if output.name.endswith(EXPORTS[name].suffix) else ""
+        stem = output.name.removesuffix(suffix)
+        paths = [output.with_name(f"{stem}.node{n}{suffix}") for n in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        write_atomically(path, text)
+    return tuple(paths)
 
 
 def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> Iterator[str]:

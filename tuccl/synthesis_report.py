@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ class Outcome:
     seconds: dict[str, float]
 
 
-def as_dict(outcome: Outcome, output: Path | None, wanted: str | None) -> dict[str, Any]:
-    """For programs, with the file that was written and its format."""
+def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict[str, Any]:
+    """For programs, with the files that were written and their format."""
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
     algbw = request.size_bytes * 1e-3 / best.time_us
     return {
@@ -63,7 +64,8 @@ def as_dict(outcome: Outcome, output: Path | None, wanted: str | None) -> dict[s
         "solver": _solver(best),
         "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
         "sketch": {"name": best.sketch.name, "why": best.sketch.why},
-        "file": None if output is None else str(output),
+        "file": str(files[0]) if len(files) == 1 else None,
+        "files": [str(file) for file in files],
         "format": wanted,
         "tried": [
             {

@@ -23,13 +23,18 @@ from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.collectives import Collective
 from synthesizer.errors import ExportError
 from tuccl import display
-from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
 from tuccl.mpi_workers import lead_ranks
 from tuccl.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
-from tuccl.schedule_files import STDOUT, runtime_notes, schedule_text, wanted_format
+from tuccl.schedule_files import (
+    STDOUT,
+    runtime_notes,
+    schedule_texts,
+    wanted_format,
+    write_schedule,
+)
 from tuccl.sizes import parse_size
 from tuccl.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 from tuccl.sketch_attempt import Request, Stopwatch, Tried
@@ -74,20 +79,24 @@ def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
         )
     wanted = wanted_format(command.format, command.output)
     outcome = _outcome(command, wanted, ranks)
-    text = ""
+    texts: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
     if wanted is not None and command.output is not None:
-        text = schedule_text(outcome.choice.best, outcome.topology, wanted)
+        texts = schedule_texts(outcome.choice.best, outcome.topology, wanted)
         if command.output != STDOUT:
-            write_atomically(command.output, text)
+            files = write_schedule(command.output, wanted, texts)
+        elif len(texts) > 1:
+            nodes = len(texts)
+            raise UsageError(f"{wanted} takes a file for each of {nodes} nodes: give -o FILE")
     if command.as_json:
-        document = {"schema_version": SCHEMA_VERSION, **as_dict(outcome, command.output, wanted)}
+        document = {"schema_version": SCHEMA_VERSION, **as_dict(outcome, files, wanted)}
         sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
         return ExitCode.OK
-    sys.stdout.write(text if command.output == STDOUT else as_text(outcome))
+    sys.stdout.write(texts[0] if command.output == STDOUT else as_text(outcome))
     for note in outcome.notes:
         display.say(f"note: {note}")
-    if command.output not in {None, STDOUT}:
-        display.say(f"written to {command.output}")
+    for file in files:
+        display.say(f"written to {file}")
     return ExitCode.OK
 
 
@@ -195,7 +204,7 @@ def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None
     """Why the format has no words for a schedule."""
     try:
         if wanted is not None:
-            schedule_text(tried, topology, wanted)
+            schedule_texts(tried, topology, wanted)
     except ExportError as error:
         return str(error)
     return None

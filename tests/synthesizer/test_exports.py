@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from probes.nccl_xml import parse_nccl_xml
+from probes.replicate import Network, NetworkLayout, replicate
 from probes.shipped import shipped_machines
 from sketches.candidates import sketch_candidates
 from synthesizer.errors import ExportError
 from synthesizer.experts.ring import ring_all_gather
-from synthesizer.exports import EXPORTS, export, format_of_path
+from synthesizer.exports import EXPORTS, export, export_files, format_of_path
 from synthesizer.lowering import lower
 from synthesizer.msccl_xml import Dialect, read_msccl_xml, write_msccl_xml
 from synthesizer.mscclpp_plan import write_mscclpp_plan
@@ -31,10 +32,24 @@ def test_each_format_writes_what_its_writer_writes() -> None:
         "msccl": write_msccl_xml(RING),
         "msccl-microsoft": write_msccl_xml(RING, Dialect.MICROSOFT),
         "mscclpp": write_mscclpp_plan(RING),
-        "nccl-graph": write_nccl_graph_xml(RING, machine),
+        "nccl-graph": write_nccl_graph_xml(RING, machine, copies=12),
     }
     assert read_msccl_xml(export(RING, "msccl")) == RING
     assert [one.name for one in EXPORTS.values()] == list(EXPORTS)
+
+
+def test_nodes_that_one_file_cannot_serve_get_one_each() -> None:
+    topology = replicate(_machine().topology, 2, Network(1.7, NetworkLayout.FABRIC))
+    (mesh,) = (one for one in sketch_candidates(topology) if one.name == "full_mesh")
+    machine = GraphMachine(topology, mesh)
+    ring = lower(ring_all_gather([(*range(8), *range(15, 7, -1))]), "ring")
+    assert export_files(ring, "nccl-graph", machine) == tuple(
+        write_nccl_graph_xml(ring, machine, node) for node in range(2)
+    )
+    with pytest.raises(ExportError, match="ring: in format nccl-graph its 2 nodes need a file"):
+        export(ring, "nccl-graph", machine)
+    alike = lower(ring_all_gather([tuple(range(16))]), "ring")
+    assert export_files(alike, "nccl-graph", machine) == (export(alike, "nccl-graph", machine),)
 
 
 def test_only_formats_that_speak_of_devices_need_the_machine() -> None:

@@ -29,7 +29,7 @@ from synthesizer.experts.ring import (
 )
 from synthesizer.lowering import lower
 from synthesizer.nccl_graph_figures import GraphMachine
-from synthesizer.nccl_graph_xml import write_nccl_graph_xml
+from synthesizer.nccl_graph_xml import nccl_graph_files, write_nccl_graph_xml
 from synthesizer.nccl_trees import TREE_PATTERNS, Pattern, nccl_tree, node_trees
 from synthesizer.program import Chunk, Program
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -322,6 +322,23 @@ def test_channels_can_be_listed_several_times() -> None:
     text = write_nccl_graph_xml(algorithm, _machine(1), copies=3)
     assert _read(text).attributes["speedintra"] == "50"
     assert _nccl_rings([text]) == [_next(RING), _next(RING[::-1])] * 3
+
+
+@pytest.mark.parametrize("rings", [1, 2, 24])
+def test_channels_are_listed_until_none_carries_more_than_25_gb_per_s(rings: int) -> None:
+    """Ports of 300 GB/s: one ring 12 times, two of 150 six times; 24 are below 25 as they are."""
+    algorithm = lower(ring_all_gather([RING, *[RING[::-1]] * (rings - 1)]), "r")
+    (text,) = nccl_graph_files(algorithm, _machine(1))
+    assert _read(text).attributes["nchannels"] == str(max(12, rings))
+    assert float(_read(text).attributes["speedintra"]) <= 25
+
+
+def test_a_slow_network_needs_no_copies() -> None:
+    """Rings over two nodes move what a NIC of 24 GB/s lets pass, whatever NVLink could."""
+    ring = (*RING, *(8 + rank for rank in range(8)))
+    texts = nccl_graph_files(lower(ring_all_reduce([ring]), "r"), _machine(2, "full_mesh"))
+    assert [_read(text).attributes["nchannels"] for text in texts] == ["1", "1"]
+    assert _nccl_rings(texts) == [_next(ring)]
 
 
 @pytest.mark.parametrize("copies", [0, 33])

@@ -237,6 +237,25 @@ def test_one_node_is_tried_as_many(
     assert "--nodes 0 is out of range: use 1 to 1024" in capsys.readouterr().err
 
 
+def test_nodes_that_differ_get_a_graph_file_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    machine = ("--topology", "shipped:a100-8gpu-8nic", "--nodes", "2", "--op", "all_gather")
+    wanted = (*machine, "--size", "64M", "--format", "nccl-graph", "--jobs", "1", "--time-limit")
+    graph = tmp_path / "rings.graph.xml"
+    assert synthesized(monkeypatch, *wanted, "1s", "-o", str(graph), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    files = [tmp_path / f"rings.node{node}.graph.xml" for node in range(2)]
+    assert (found["file"], found["files"]) == (None, [str(file) for file in files])
+    texts = [file.read_text() for file in files]
+    assert texts[0] != texts[1]
+    assert not graph.exists()
+    assert synthesized(monkeypatch, *wanted, "1s", "-o", "-") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "tuccl: nccl-graph takes a file for each of 2 nodes: give -o FILE\n"
+
+
 def test_machines_by_every_kind_of_name(machines: Path, tmp_path: Path) -> None:
     assert read_machine_argument("shipped:h200-4gpu").node_count == 1
     assert read_machine_argument(f"{machines}#two").node_count == 2
