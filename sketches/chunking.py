@@ -47,15 +47,15 @@ class Chunking:
     slot_bytes: int
     """Data of a slot; larger chunks are cut, and should be cut evenly."""
     counts: tuple[int, ...]
-    """Numbers of chunks of a rank's contribution that are tried first, ascending."""
+    """Chunks of what one rank spreads that are tried first, ascending."""
     reason: str
 
-    def fitting_counts(self, size_bytes: int, contributions: int) -> tuple[int, ...]:
-        """Those of `counts` that fit; see `misfits`."""
+    def fitting_counts(self, size_bytes: int, sources: int, contributions: int) -> tuple[int, ...]:
+        """Those of `counts` that fit where that many sources cut up what they spread."""
         return tuple(
             count
             for count in self.counts
-            if not self.misfits(size_bytes, count * contributions, contributions)
+            if not self.misfits(size_bytes, count * sources, contributions)
         )
 
     def misfits(self, size_bytes: int, chunks: int, contributions: int) -> tuple[Misfit, ...]:

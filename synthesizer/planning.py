@@ -66,6 +66,8 @@ class PlanRequest:
     """No routes arrive sooner."""
     pieces: int = 0
     """Pieces per tree; 0: chosen by size."""
+    counts: tuple[int, ...] = ()
+    """Trees x pieces that may be chosen; empty: any."""
     max_transfers: int = MAX_TRANSFERS
     """Transfers of the largest timetable that is tried."""
 
@@ -207,7 +209,7 @@ def good_enough(request: PlanRequest, end_us: float) -> bool:
 def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> Rehearsed:
     """The best timetable with the piece count asked for, or with the one that pays most."""
     chunk_bytes = request.block_bytes / per_source
-    counts = (request.pieces,) if request.pieces else PIECES
+    counts = (request.pieces,) if request.pieces else _piece_counts(request, per_source)
     hops = sum(len(tree.hops) for tree in trees)
     sketch = reversed_sketch(request.sketch) if request.backwards else request.sketch
 
@@ -236,6 +238,12 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
         else:
             vain = 1
     return best
+
+
+def _piece_counts(request: PlanRequest, per_source: int) -> Sequence[int]:
+    if not request.counts:
+        return PIECES
+    return [pieces for pieces in PIECES if per_source * pieces in request.counts] or PIECES[:1]
 
 
 def finer_pays(coarse_us: float, fine_us: float) -> bool:

@@ -36,6 +36,9 @@ from synthesizer.verifier import verify
 TREES = (1, 2, 3, 4, 6)
 """Trees per source that are tried where every rank is a source."""
 
+MOST_FITTING_TREES = 8
+"""Trees per source, or ways per pair, where numbers of chunks are asked for."""
+
 TREES_OF_ROOT = (1, 2, 4, 8)
 """Trees that are tried where only the root is one."""
 
@@ -59,11 +62,15 @@ class SynthesisOptions:
     pieces_per_tree: int = 0
     """Pieces that follow each other along a tree; 0: chosen."""
     protocol: Protocol = Protocol.SIMPLE
+    counts: tuple[int, ...] = ()
+    """Chunks of each source, trees times pieces, that may be chosen, ascending; empty: any."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for what is no limit and no number of chunks."""
         if self.trees_per_rank < 0 or self.pieces_per_tree < 0:
             raise ValueError("trees_per_rank and pieces_per_tree must be 0 (chosen) or more")
+        if any(count < 1 for count in self.counts):
+            raise ValueError("counts must be 1 or more")
         if not self.time_limit_s > 0 or not self.gap >= 0:
             raise ValueError("time_limit_s must be above 0 and gap at least 0")
 
@@ -178,15 +185,21 @@ def _request(
         block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
         time_limit_s=options.time_limit_s,
         gap=options.gap,
-        trees=(options.trees_per_rank,) if options.trees_per_rank else _trees(collective),
+        trees=_trees(collective, options),
         load_bound_us=size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root),
         latency_bound_us=latency_bound_us(collective, sketch, root),
         pieces=options.pieces_per_tree,
+        counts=options.counts,
         max_transfers=max_transfers,
     )
 
 
-def _trees(collective: Collective) -> tuple[int, ...]:
+def _trees(collective: Collective, options: SynthesisOptions) -> tuple[int, ...]:
+    if options.trees_per_rank:
+        return (options.trees_per_rank,)
+    if options.counts:
+        fitting = tuple(count for count in options.counts if count <= MOST_FITTING_TREES)
+        return fitting or options.counts[:1]
     if collective is Collective.ALLTOALL:
         return WAYS
     return TREES_OF_ROOT if collective in _ROOTED else TREES
