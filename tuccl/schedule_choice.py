@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,9 +24,12 @@ class Choice:
     best: Tried
     """Verified."""
     tried: tuple[Tried, ...]
-    """By time; the best is the first. Slower ones of the experts are not verified."""
+    """By time, which counts for more where chunks misfit; the best is the first. Slower ones of
+    the experts are not verified."""
     notes: tuple[str, ...]
     """What could not be tried, and why."""
+    left_out: Mapping[str, str]
+    """Sketches that are not worth trying at this size, and why."""
     seconds: dict[str, float]
     """By stage, over all sketches."""
 
@@ -38,11 +41,12 @@ def choose_schedule(
     refusal: Callable[[Tried], str | None] = lambda _: None,
     workers: Workers = IN_PROCESS,
 ) -> Choice:
-    """Tries every sketch and takes the fastest schedule.
+    """Tries every sketch that is worth it and takes the fastest schedule.
 
     Args:
         request: What is wanted.
-        sketches: The most promising first.
+        sketches: The most promising first. Those that are not worth trying at this size are tried
+            when the others give no schedule.
         progress: Told how many sketches are done.
         refusal: Why a schedule can't be used although it is fast; None: it can.
         workers: Who solves the sketches; the choice does not depend on how many they are.
@@ -53,7 +57,24 @@ def choose_schedule(
         SolverError: No solver works, and no expert algorithm fits.
         DefectError: Every schedule fails its proof: a defect of the synthesizer.
     """
-    search = _Search(request)
+    worth, left_out = _worth_trying(request, sketches)
+    try:
+        return _choose(request, worth, left_out, progress, refusal, workers)
+    except SynthesisError:
+        if not left_out:
+            raise
+    return _choose(request, sketches, {}, progress, refusal, workers)
+
+
+def _choose(
+    request: Request,
+    sketches: Sequence[Sketch],
+    left_out: Mapping[str, str],
+    progress: Callable[[int], None],
+    refusal: Callable[[Tried], str | None],
+    workers: Workers,
+) -> Choice:
+    search = _Search(request, left_out)
     ends = time.perf_counter() + request.time_limit_s
     limit_s = request.time_limit_s / len(sketches)
     # Search and experts are pieces of their own, because mostly one sketch takes nearly all time.
@@ -66,17 +87,35 @@ def choose_schedule(
         )
     ]
 
+    def told(done: int) -> None:
+        progress(len(left_out) + done // PIECES_PER_SKETCH)
+
     def may_begin(begun: int, done: Sequence[Attempt]) -> bool:
         within = time.perf_counter() <= ends or not any(one.tried for one in done)
         return within or begun % PIECES_PER_SKETCH != 0
 
-    attempts = workers.each(pieces, lambda done: progress(done // PIECES_PER_SKETCH), may_begin)
+    attempts = workers.each(pieces, told, may_begin)
     for attempt in attempts:
         search.add(attempt)
-    if left_out := sketches[len(attempts) // PIECES_PER_SKETCH :]:
-        names = ", ".join(sketch.name for sketch in left_out)
+    if too_late := sketches[len(attempts) // PIECES_PER_SKETCH :]:
+        names = ", ".join(sketch.name for sketch in too_late)
         search.notes.append(f"sketches not tried, because the time limit was over: {names}")
     return search.choice(refusal)
+
+
+def _worth_trying(
+    request: Request, sketches: Sequence[Sketch]
+) -> tuple[Sequence[Sketch], Mapping[str, str]]:
+    """The sketches to try, and why the others are not; a sketch that is alone is tried anyway."""
+    if len(sketches) == 1:
+        return sketches, {}
+    operation, size_bytes = request.collective.value, request.size_bytes
+    left_out = {
+        sketch.name: sizes.reason
+        for sketch in sketches
+        if (sizes := sketch.sizes_of(operation)) is not None and not sizes.holds(size_bytes)
+    }
+    return [sketch for sketch in sketches if sketch.name not in left_out], left_out
 
 
 @dataclass
@@ -84,6 +123,7 @@ class _Search:
     """What was found so far."""
 
     request: Request
+    left_out: Mapping[str, str]
     tried: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[SynthesisError] = field(default_factory=list)
@@ -98,7 +138,7 @@ class _Search:
 
     def choice(self, refusal: Callable[[Tried], str | None]) -> Choice:
         """The fastest that is not refused and proved."""
-        self.tried.sort(key=lambda one: one.time_us)
+        self.tried.sort(key=lambda one: (one.weighed_us, one.time_us))
         while self.tried:
             best = self.tried[0]
             reason = refusal(best)
@@ -114,7 +154,8 @@ class _Search:
         if not self.tried:
             raise self.failures[0] if self.failures else _too_small(self.request)
         notes = tuple(dict.fromkeys(self.notes))
-        return Choice(self.tried[0], tuple(self.tried), notes, dict(self.watch.seconds))
+        seconds = dict(self.watch.seconds)
+        return Choice(self.tried[0], tuple(self.tried), notes, self.left_out, seconds)
 
 
 def _too_small(request: Request) -> InfeasibleError:

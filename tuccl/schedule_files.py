@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from probes.topology import Topology
+from sketches.chunking import msccl_multiple_bytes
 from synthesizer.algorithm import Algorithm
 from synthesizer.exports import EXPORTS, export_files, format_of_path
 from synthesizer.msccl_limits import check_limits
 from synthesizer.nccl_graph_figures import GraphMachine
 from tuccl.atomic_file import write_atomically
+from tuccl.chunk_fit import contributions
 from tuccl.errors import UsageError
 from tuccl.sketch_attempt import Tried
 
@@ -64,10 +66,12 @@ def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> It
     """Why an MSCCL runtime would leave the call to NCCL, one sentence each."""
     if name not in {None, *_OF_MSCCL}:
         return
-    if size_bytes % algorithm.chunks_per_loop:
+    parts = contributions(algorithm.collective, algorithm.ranks)
+    multiple = msccl_multiple_bytes(algorithm.chunks_per_loop, parts)
+    if size_bytes % multiple:
         yield (
-            f"an MSCCL runtime takes no size that {algorithm.chunks_per_loop} chunks do not "
-            f"divide, so not this one"
+            f"an MSCCL runtime takes a schedule of {algorithm.chunks_per_loop} chunks for "
+            f"multiples of {multiple} bytes (4-byte elements), so not for this size"
         )
     for limit in check_limits(algorithm):
         yield f"an MSCCL runtime would not run it: {limit}"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sketches.chunking import Misfit
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
@@ -24,7 +25,8 @@ from synthesizer.reach import (
     beyond_search,
 )
 from synthesizer.simulator import ExecutionModel, simulate_us
-from synthesizer.synthesize import SynthesisOptions, SynthesisResult, synthesize
+from synthesizer.synthesize import SynthesisOptions, SynthesisResult
+from tuccl.chunk_fit import misfits, synthesize_fitting, worth
 
 WIRES_ALONE = ExecutionModel()
 
@@ -51,6 +53,13 @@ class Tried:
     """Simulated."""
     synthesis: SynthesisResult | None
     """None for an expert algorithm."""
+    misfits: tuple[Misfit, ...] = ()
+    """What is wrong with its chunks at this size."""
+
+    @property
+    def weighed_us(self) -> float:
+        """What schedules are compared by: more than the time where chunks misfit."""
+        return self.time_us * worth(self.misfits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +132,12 @@ def _synthesized(
     if beyond_search(sketch):
         return
     options = SynthesisOptions(time_limit_s=limit_s, trees_per_rank=_trees(request, sketch))
-    result = synthesize(request.collective, sketch, request.size_bytes, options, request.root)
-    watch.add(result.seconds)
-    yield from _timed(request, sketch, result.algorithm, watch, result)
+    results = synthesize_fitting(
+        request.collective, sketch, request.size_bytes, options, request.root
+    )
+    for result in results:
+        watch.add(result.seconds)
+        yield from _timed(request, sketch, result.algorithm, watch, result)
 
 
 def _trees(request: Request, sketch: Sketch) -> int:
@@ -158,4 +170,5 @@ def _timed(
     if algorithm.chunks_per_loop <= request.size_bytes:
         with watch.stage("simulating"):
             time_us = simulate_us(algorithm, sketch, request.size_bytes, WIRES_ALONE)
-        yield Tried(algorithm, sketch, time_us, synthesis)
+        found = misfits(sketch, algorithm, request.size_bytes)
+        yield Tried(algorithm, sketch, time_us, synthesis, found)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from probes.topology import Topology
+from sketches.chunking import msccl_multiple_bytes
+from tuccl.chunk_fit import contributions
 from tuccl.schedule_choice import Choice
 from tuccl.sizes import format_size
 from tuccl.sketch_attempt import Request, Tried
@@ -63,7 +65,13 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
         "ratio": bounds.time_us(request.size_bytes) / best.time_us,
         "solver": _solver(best),
         "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
-        "sketch": {"name": best.sketch.name, "why": best.sketch.why},
+        "chunking": _chunking(outcome),
+        "sketch": {
+            "name": best.sketch.name,
+            "why": best.sketch.why,
+            "sizes": _sizes(outcome),
+        },
+        "left_out": [{"sketch": name, "why": why} for name, why in outcome.choice.left_out.items()],
         "file": str(files[0]) if len(files) == 1 else None,
         "files": [str(file) for file in files],
         "format": wanted,
@@ -78,6 +86,31 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
         ],
         "notes": list(outcome.notes),
     }
+
+
+def _chunking(outcome: Outcome) -> dict[str, Any]:
+    """How large chunks are, what the sketch asks of them, and what is wrong with them."""
+    request, best = outcome.request, outcome.choice.best
+    wanted = best.sketch.chunking_for(request.size_bytes)
+    chunks = best.algorithm.chunks_per_loop
+    parts = contributions(request.collective, best.sketch.ranks)
+    return {
+        "chunk_bytes": request.size_bytes / chunks,
+        "msccl_takes_multiples_of_bytes": msccl_multiple_bytes(chunks, parts),
+        "grain_bytes": wanted.grain_bytes if wanted else None,
+        "line_bytes": wanted.line_bytes if wanted else None,
+        "slot_bytes": wanted.slot_bytes if wanted else None,
+        "why": wanted.reason if wanted else None,
+        "misfits": [misfit.text for misfit in best.misfits],
+    }
+
+
+def _sizes(outcome: Outcome) -> dict[str, Any] | None:
+    """For which sizes the sketch is tried; None: for all, as nothing was said."""
+    sizes = outcome.choice.best.sketch.sizes_of(outcome.request.collective.value)
+    if sizes is None:
+        return None
+    return {"min_bytes": sizes.min_bytes, "max_bytes": sizes.max_bytes, "why": sizes.reason}
 
 
 def _origin(tried: Tried) -> str:
@@ -110,6 +143,7 @@ def as_text(outcome: Outcome) -> str:
         f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
         f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
         f"  sketch {best.sketch.name}: {best.sketch.why}",
+        *_chunk_lines(outcome),
         f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
         f"  bounds of the machine {limits}: {share:.1%} reached",
         f"  seconds: {stages}",
@@ -121,4 +155,20 @@ def as_text(outcome: Outcome) -> str:
     ]
     if len(others) > _MOST_SHOWN:
         lines.append(f"  and {len(others) - _MOST_SHOWN} slower ones")
+    lines += [f"  not tried: sketch {name}, {why}" for name, why in outcome.choice.left_out.items()]
     return "\n".join(lines) + "\n"
+
+
+def _chunk_lines(outcome: Outcome) -> list[str]:
+    """Why chunks are as they are, where that is not plain."""
+    best = outcome.choice.best
+    if best.misfits:
+        return [f"  chunks: {misfit.text}" for misfit in best.misfits]
+    faster = min(outcome.choice.tried, key=lambda one: one.time_us)
+    if faster.time_us == best.time_us:
+        return []
+    chunks, more = faster.algorithm.chunks_per_loop, best.time_us / faster.time_us - 1
+    return [
+        f"  chunks: taken before {chunks}, which save {more:.1%}: {misfit.text}"
+        for misfit in faster.misfits
+    ]

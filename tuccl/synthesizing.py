@@ -24,6 +24,7 @@ from synthesizer.collectives import Collective
 from synthesizer.errors import ExportError
 from tuccl import display
 from tuccl.errors import ExitCode, UsageError
+from tuccl.guidance import guided
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
 from tuccl.mpi_workers import lead_ranks
@@ -152,7 +153,7 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
         topology = _machine(command.machine, nodes_of(given) if given else 1)
     with watch.stage("sketching"):
         sketches = (
-            sketch_candidates(topology)
+            guided([request.collective], sketch_candidates(topology), request.root)
             if given is None or command.sketch is None
             else (sketch_for(given, topology, command.sketch),)
         )
