@@ -5,6 +5,7 @@ TucclError
 ├── WorkspaceError    the workspace cannot be read or written, or its disk is full
 │   └── WorkspaceBusyError  another run holds it
 ├── WorkerError       a process that did part of the work was killed
+├── BudgetSpentError  a search has used up its budget; never leaves the search
 └── MeasurementError  a backend cannot measure what it was asked for
     └── ConfigurationFailedError  one configuration cannot run; the search goes on without it
 
@@ -61,6 +62,15 @@ class ConfigurationFailedError(MeasurementError):
 
     The message is the reason, half a sentence without the configuration's name.
     """
+
+    def __init__(self, reason: str, *, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+        """What finding that out cost: a hang its deadline, a crash the restart of the workers."""
+
+
+class BudgetSpentError(TucclError):
+    """A search has used up its budget: stops a strategy, which the search catches."""
 
 
 class WorkerError(TucclError):

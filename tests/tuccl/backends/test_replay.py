@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
+from tuccl.backends.replay import ReplayBackend
+from tuccl.errors import ConfigurationFailedError
+from tuccl.records.record import Timing
+from tuccl.search.config import STOCK, Config
+
+RECORD = small_record()
+TASK = RECORD.tasks[0]
+
+
+def test_samples_come_in_the_order_of_the_record() -> None:
+    backend = ReplayBackend(RECORD)
+    assert backend.measure(TASK, FAST, 0, 3).samples_us == (8.0, 8.5, 8.25)
+    assert backend.measure(TASK, FAST, 1, 2).samples_us == (8.5, 8.25)
+
+
+def test_further_samples_are_the_same_ones_again_each_as_often() -> None:
+    samples = ReplayBackend(RECORD, seed=3).measure(TASK, FAST, 0, 30).samples_us
+    for turn in range(10):
+        assert sorted(samples[3 * turn : 3 * turn + 3]) == [8.0, 8.25, 8.5]
+    assert len({samples[3 * turn : 3 * turn + 3] for turn in range(10)}) > 1
+    one_by_one = ReplayBackend(RECORD, seed=3)
+    assert samples == tuple(
+        one_by_one.measure(TASK, FAST, number, 1).samples_us[0] for number in range(30)
+    )
+    assert samples != ReplayBackend(RECORD, seed=4).measure(TASK, FAST, 0, 30).samples_us
+
+
+@pytest.mark.parametrize(("place", "calls"), [(0, 20), (1, 5), (2, 2)])
+def test_a_sample_costs_its_launch(place: int, calls: int) -> None:
+    backend = ReplayBackend(RECORD, restart_s=0.0)
+    task = RECORD.tasks[place]
+    assert task.size_bytes == SIZES[place]
+    assert backend.measure(task, FAST, 0, 2).seconds == pytest.approx(16.5e-6 * calls)
+
+
+def test_the_record_says_how_many_calls_a_launch_had() -> None:
+    record = replace(RECORD, timing=Timing((), 7))
+    backend = ReplayBackend(record, restart_s=0.0)
+    assert backend.measure(TASK, SLOW, 0, 1).seconds == pytest.approx(20e-6 * 7)
+
+
+def test_each_change_of_the_process_profile_costs_a_restart() -> None:
+    backend = ReplayBackend(RECORD, restart_s=3.0)
+
+    def restarts(config: Config) -> int:
+        return int(backend.measure(TASK, config, 0, 1).seconds // 3.0)
+
+    assert [restarts(config) for config in (FAST, SLOW, STOCK, STOCK, FAST)] == [1, 0, 1, 0, 1]
+    resumed = ReplayBackend(RECORD, restart_s=3.0)
+    resumed.resume(FAST.profile)
+    assert resumed.measure(TASK, SLOW, 0, 1).seconds < 1.0
+
+
+def test_what_is_not_in_the_record_fails_and_what_failed_fails_again_at_its_price() -> None:
+    backend = ReplayBackend(RECORD, restart_s=3.0)
+    with pytest.raises(ConfigurationFailedError, match=r"^not in the record$") as unknown:
+        backend.measure(TASK, Config("tree", "LL"), 0, 1)
+    assert unknown.value.seconds == 0.0
+    for price in (10.5, 7.5):
+        with pytest.raises(ConfigurationFailedError, match=r"^hung for 5 s$") as hung:
+            backend.measure(TASK, HUNG, 0, 1)
+        assert hung.value.seconds == pytest.approx(price)
+
+
+def test_samples_that_were_taken_before_a_failure_are_given_out() -> None:
+    failed = tuple(
+        replace(row, failed="crashed", seconds=row.seconds + 2.0) if row.config == FAST else row
+        for row in RECORD.rows
+    )
+    backend = ReplayBackend(replace(RECORD, rows=failed), restart_s=0.0)
+    assert backend.measure(TASK, FAST, 0, 3).samples_us == (8.0, 8.5, 8.25)
+    with pytest.raises(ConfigurationFailedError, match="crashed") as caught:
+        backend.measure(TASK, FAST, 3, 1)
+    assert caught.value.seconds == pytest.approx(2.0)
+
+
+def test_it_says_what_it_replays() -> None:
+    assert ReplayBackend(RECORD).versions == "replay of nccl: NCCL 2.28.9, driver 570.1"

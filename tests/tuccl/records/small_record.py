@@ -1,0 +1,35 @@
+"""A record of a machine that is shipped, small enough to know by heart."""
+
+from lookup_tables.table import Operation
+from probes.read import read_topology
+from probes.shipped import shipped_machines
+from probes.topology import Topology
+from tuccl.backends.figures import communicator_shape
+from tuccl.records.record import Record, Row, Timing, make_record
+from tuccl.search.config import STOCK, Config
+
+FAST = Config("ring", "LL", 2, 256, 4 << 20, 32)
+SLOW = Config("ring", "Simple", 8, 256, 4 << 20, 32)
+HUNG = Config("pat", "Simple", 1)
+SIZES = (1 << 10, 4 << 20, 128 << 20)
+
+
+def machine(name: str = "h200-4gpu") -> Topology:
+    return read_topology(shipped_machines()[name])
+
+
+def rows(operation: Operation = Operation.ALL_REDUCE) -> list[Row]:
+    found = []
+    for size, calls in zip(SIZES, (20, 5, 2), strict=True):
+        for config, samples in ((STOCK, (10.0, 10.5)), (FAST, (8.0, 8.5, 8.25)), (SLOW, (20.0,))):
+            seconds = sum(samples) * 1e-6 * calls
+            found.append(Row(operation, size, config, samples, seconds))
+        found.append(Row(operation, size, HUNG, (), 7.5, "hung for 5 s"))
+    return found
+
+
+def small_record(topology: Topology | None = None) -> Record:
+    topology = machine() if topology is None else topology
+    shape = communicator_shape(topology)
+    versions = "NCCL 2.28.9, driver 570.1"
+    return make_record(topology, shape, "nccl", versions, "0.1.0", Timing(), rows())

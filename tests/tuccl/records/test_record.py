@@ -1,0 +1,74 @@
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, rows, small_record
+from tuccl.records.record import Row, Timing, make_record
+from tuccl.search.config import STOCK, Config, Task
+
+SHAPE = Shape(4, 1, 4)
+
+
+def made(changed: list[Row]) -> None:
+    make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), changed)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "calls"),
+    [(1, 20), (1 << 20, 20), ((1 << 20) + 1, 5), (64 << 20, 5), ((64 << 20) + 1, 2), (1 << 40, 2)],
+)
+def test_a_launch_has_fewer_calls_where_they_are_long(size_bytes: int, calls: int) -> None:
+    assert Timing().calls(size_bytes) == calls
+
+
+def test_a_record_knows_its_tasks_and_their_configurations() -> None:
+    record = small_record()
+    assert record.tasks == tuple(Task(Operation.ALL_REDUCE, size, SHAPE) for size in SIZES)
+    assert record.configs(record.tasks[0]) == tuple(sorted([STOCK, FAST, SLOW, HUNG]))
+    assert record.row(record.tasks[0], Config("tree", "LL")) is None
+    other_shape = Task(Operation.ALL_REDUCE, SIZES[0], Shape(8, 2, 4))
+    assert record.configs(other_shape) == ()
+
+
+def test_sizes_with_nothing_but_stock_are_no_tasks() -> None:
+    stock = Row(Operation.BROADCAST, 64, STOCK, (1.0,), 0.0)
+    record = make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), [*rows(), stock])
+    assert {task.operation for task in record.tasks} == {Operation.ALL_REDUCE}
+
+
+def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
+    one = make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), rows())
+    two = make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), rows()[::-1])
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"samples_us": (8.0, nan)}, "a sample of nan us is no time"),
+        ({"samples_us": (inf,)}, "a sample of inf us"),
+        ({"samples_us": (-1.0,)}, "a sample of -1.0 us"),
+        ({"samples_us": (0.0,)}, "a sample of 0.0 us"),
+        ({"seconds": nan}, "nan seconds is no cost"),
+        ({"seconds": -1.0}, "-1.0 seconds"),
+        ({"samples_us": ()}, "neither samples nor a reason"),
+        ({"size_bytes": 0}, "0 is no size"),
+        ({"config": replace(FAST, nthreads=-64)}, "-64 is no count"),
+        ({"config": replace(FAST, algorithm="spiral")}, "no algorithm 'spiral'"),
+        ({"config": replace(FAST, protocol="LL256")}, "no protocol 'LL256'"),
+        ({"config": Config("default", "LL")}, "NCCL's own choice has no protocol"),
+        ({"config": SLOW}, "stands there twice"),
+    ],
+)
+def test_what_cannot_have_been_measured_is_named(change: dict[str, object], said: str) -> None:
+    changed = [
+        replace(row, **change)  # type: ignore[arg-type]
+        if (row.config, row.size_bytes) == (FAST, SIZES[0])
+        else row
+        for row in rows()
+    ]
+    with pytest.raises(ValueError, match="all_reduce") as caught:
+        made(changed)
+    assert said in str(caught.value)

@@ -1,0 +1,164 @@
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookup_tables.table import NcclProtocol, Operation, Shape
+from tests.tuccl.records.small_record import FAST, machine, small_record
+from tuccl.errors import WorkspaceError
+from tuccl.records.errors import RecordFileError
+from tuccl.records.record import Row, Timing, make_record
+from tuccl.records.record_file import (
+    read_record,
+    record_from_parquet_bytes,
+    record_to_parquet_bytes,
+    write_record,
+)
+from tuccl.search.config import Config
+
+GOLDEN = Path(__file__).parent / "golden" / "record_schema.json"
+TIMES = st.floats(min_value=1e-3, max_value=1e9)
+COUNTS = st.integers(0, 2**40)
+CONFIGS = st.builds(
+    Config,
+    st.sampled_from(["ring", "tree", "pat", "schedule:0123456789abcdef"]),
+    st.sampled_from([protocol.value for protocol in NcclProtocol]),
+    COUNTS, COUNTS, COUNTS, COUNTS,
+)  # fmt: skip
+ROWS = st.builds(
+    Row,
+    st.sampled_from(list(Operation)),
+    st.integers(1, 2**46),
+    CONFIGS,
+    st.lists(TIMES, min_size=1, max_size=6).map(tuple),
+    st.floats(min_value=0.0, max_value=1e6),
+    st.text(max_size=30),
+)
+
+
+def schema_text(data: bytes) -> str:
+    """What a reader in another language has to know."""
+    schema = pq.read_schema(io.BytesIO(data))
+    columns = [[field.name, str(field.type), field.nullable] for field in schema]
+    metadata = {name.decode(): json.loads(value) for name, value in schema.metadata.items()}
+    metadata["tuccl.topology"] = sorted(json.loads(metadata["tuccl.topology"]))
+    return json.dumps({"columns": columns, "metadata": metadata}, indent=1, sort_keys=True) + "\n"
+
+
+def test_the_schema_is_the_one_that_is_documented() -> None:
+    assert schema_text(record_to_parquet_bytes(small_record())) == GOLDEN.read_text("utf-8")
+
+
+def test_pandas_reads_the_rows_as_they_are(tmp_path: Path) -> None:
+    write_record(tmp_path / "r.parquet", small_record())
+    frame = pd.read_parquet(tmp_path / "r.parquet")
+    row = frame[(frame["protocol"] == "LL") & (frame["size_bytes"] == 1024)].iloc[0]
+    assert list(row["samples_us"]) == [8.0, 8.5, 8.25]
+    assert row["seconds"] == pytest.approx(24.75e-6 * 20)
+    assert pd.isna(row["failed"])
+    assert sorted(frame["failed"].dropna().unique()) == ["hung for 5 s"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: row.order))
+def test_what_is_written_is_read_again(rows: list[Row]) -> None:
+    timing = Timing(((4096, 7),), 3, graph=False, in_place=True, data_type="float32")
+    record = make_record(machine(), Shape(2, 1, 2), "sockets", "none", "0.1", timing, rows)
+    data = record_to_parquet_bytes(record)
+    assert record_from_parquet_bytes(data, "r") == record
+    assert record_to_parquet_bytes(record) == data
+
+
+def rewritten(change: Callable[[pa.Table], pa.Table]) -> bytes:
+    table = change(pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record()))))
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+def with_metadata(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        metadata = {**table.schema.metadata, f"tuccl.{name}".encode(): json.dumps(value).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    return change
+
+
+def with_samples(samples: list[float | None] | None) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        column = table.column("samples_us").to_pylist()
+        column[0] = samples
+        place = table.schema.get_field_index("samples_us")
+        kind = table.schema.field("samples_us").type
+        if samples is None or None in samples:
+            kind = pa.list_(pa.float64())
+        return table.set_column(place, pa.field("samples_us", kind), pa.array(column, kind))
+
+    return change
+
+
+def test_every_truncation_is_one_clear_error() -> None:
+    data = record_to_parquet_bytes(small_record())
+    for size in [0, 1, 4, len(data) // 2, len(data) - 1]:
+        with pytest.raises(RecordFileError, match="r: not a readable Parquet file") as caught:
+            record_from_parquet_bytes(data[:size], "r")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_metadata("record_version", 2), "record version 2, this release reads 1"),
+        (with_metadata("shape", {"ranks": 4}), "holds no valid record"),
+        (with_metadata("shape", 7), "holds no valid record"),
+        (with_metadata("timing", {}), "holds no valid record"),
+        (with_metadata("timing", {"calls_up_to": [[1, 0]]}), "a launch without calls"),
+        (with_metadata("topology", "{}"), "holds no valid record"),
+        (with_metadata("topology", None), "holds no valid record"),
+        (with_metadata("fingerprint", "f00"), "but it was recorded as f00"),
+        (lambda table: table.drop_columns(["min_nchannels"]), "column min_nchannels is missing"),
+        (lambda table: table.replace_schema_metadata(None), "no record of measurements"),
+        (with_samples([float("nan")]), "a sample of nan us is no time"),
+        (with_samples([-2.0]), "a sample of -2.0 us is no time"),
+        (with_samples([]), "neither samples nor a reason"),
+        (with_samples([None]), "samples_us"),
+        (with_samples(None), "samples_us"),
+    ],
+)
+def test_what_is_wrong_is_one_clear_line(change: Callable[[pa.Table], pa.Table], said: str) -> None:
+    with pytest.raises(RecordFileError) as caught:
+        record_from_parquet_bytes(rewritten(change), "r.parquet")
+    text = str(caught.value)
+    assert said in text
+    assert text.startswith("r.parquet: ")
+    assert "\n" not in text
+
+
+def test_a_table_is_no_record() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"operation": ["all_reduce"]}), out)
+    with pytest.raises(RecordFileError, match="no record of measurements"):
+        record_from_parquet_bytes(out.getvalue(), "r")
+
+
+def test_a_file_that_is_not_there_and_one_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(RecordFileError, match="No such file"):
+        read_record(tmp_path / "nowhere.parquet")
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(WorkspaceError, match="cannot write"):
+        write_record(tmp_path / "taken" / "r.parquet", small_record())
+
+
+def test_a_record_of_a_part_of_the_machine_keeps_its_shape() -> None:
+    pair = replace(small_record(), shape=Shape(2, 1, 2))
+    again = record_from_parquet_bytes(record_to_parquet_bytes(pair), "r")
+    assert again.tasks[0].shape == Shape(2, 1, 2)
+    assert FAST in again.configs(again.tasks[0])

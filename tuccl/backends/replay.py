@@ -1,0 +1,91 @@
+"""The `replay` backend: measurements that were taken earlier, given out again.
+
+Nothing runs, so a search costs what its own arithmetic costs, and many searches can be compared on
+the very same machine. What they would have cost on it is counted all the same: each sample its
+launch, each change of the process profile a restart of the workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from tuccl.backends.protocol import Measured
+from tuccl.errors import ConfigurationFailedError
+from tuccl.records.record import Record, Row
+from tuccl.search.config import Config, ProcessProfile, Task
+
+RESTART_S = 3.0
+"""What four processes with NCCL take to start again on one host."""
+
+
+class ReplayBackend:
+    """Gives out the samples of a record.
+
+    Sample number i of a configuration is the i-th that was recorded. Where more are asked for than
+    were recorded, the same ones are given again, all of them in each round, in an order that is
+    drawn anew for each round from the seed. So further samples of a record tell nothing new: what
+    was recorded decides how well two configurations can be told apart.
+
+    Raises, in `measure`, ConfigurationFailedError for a configuration that is not in the record and
+    for one that failed when it was recorded; the latter costs what it cost then.
+    """
+
+    name = "replay"
+
+    def __init__(self, record: Record, seed: int = 0, restart_s: float = RESTART_S) -> None:
+        """A backend over a record.
+
+        Args:
+            record: What was measured.
+            seed: Of the order in which samples are given again.
+            restart_s: What measuring under another process profile costs; 0: nothing.
+        """
+        self._record = record
+        self._seed = seed
+        self._running: ProcessProfile | None = None
+        self.restart_s = restart_s
+
+    @property
+    def versions(self) -> str:
+        """What produced the figures, when they were recorded."""
+        return f"replay of {self._record.backend}: {self._record.versions}"
+
+    def resume(self, running: ProcessProfile) -> None:
+        """Go on as if workers with this profile were running, after a search was stopped."""
+        self._running = running
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        """Recorded samples and what they cost; see `Backend.measure`.
+
+        The cost is counted launch by launch, as many calls each as `Record.timing` says; what a
+        leader needs around them is not.
+        """
+        row = self._record.row(task, config)
+        if row is None:
+            raise ConfigurationFailedError("not in the record")
+        restart_s = 0.0 if config.profile == self._running else self.restart_s
+        self._running = config.profile
+        if row.failed and first + repeats > len(row.samples_us):
+            paid = self._seconds(row, row.samples_us[:first])
+            raise ConfigurationFailedError(
+                row.failed, seconds=restart_s + max(0.0, row.seconds - paid)
+            )
+        samples = tuple(self._sample(row, number) for number in range(first, first + repeats))
+        return Measured(samples, restart_s + self._seconds(row, samples))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _seconds(self, row: Row, samples: tuple[float, ...]) -> float:
+        return sum(samples) * 1e-6 * self._record.timing.calls(row.size_bytes)
+
+    def _sample(self, row: Row, number: int) -> float:
+        samples = row.samples_us
+        turn, place = divmod(number, len(samples))
+        if turn == 0:
+            return samples[place]
+        subject = f"{self._seed}:{turn}:{row.operation.value}:{row.size_bytes}:{row.config}"
+        digest = hashlib.blake2b(subject.encode(), digest_size=8).digest()
+        order = random.Random(digest).sample(range(len(samples)), len(samples))  # noqa: S311
+        return samples[order[place]]

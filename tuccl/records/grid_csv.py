@@ -1,0 +1,231 @@
+"""Grids of NCCL measurements as CSV, read as a record.
+
+    op,bytes,algorithm,protocol,nchannels,nthreads,buffsize,min_nchannels,t1,t2,t3,t4,t5
+    allreduce,4096,ring,LL,2,512,4194304,32,9.36,9.28,9.37,9.33,9.33
+
+`op` is the name without underscores, `bytes` counts as nccl-tests does, the next six columns are a
+configuration (algorithm `default`: NCCL's own choice under that environment; 0: not set), the rest
+up to so many launch means in us as there are columns. A line with fewer was cut short because the
+point was over four times slower than NCCL's own choice; one without any has no time at all and
+counts as failed, at the least that finding out can have cost: one launch of four times the default
+of the same environment. Beside `NAME.csv`, `NAME_default.csv` (op, bytes, times) holds NCCL with
+nothing set at all.
+
+The CSV says nothing about the machine: its topology is given, or stands beside it as `X_topo.xml`
+where `NAME` begins with `X`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from probes.topology import Topology
+from tuccl import __version__
+from tuccl.backends.figures import communicator_shape
+from tuccl.records.errors import RecordFileError, RecordMismatchError
+from tuccl.records.record import Record, Row, Timing, make_record
+from tuccl.search.config import DEFAULT_ALGORITHM, Config
+
+CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"
+_CUT_FACTOR = 4.0
+_OPERATIONS = {operation.value.replace("_", ""): operation for operation in Operation}
+_CONFIG_COLUMNS = ("algorithm", "protocol", "nchannels", "nthreads", "buffsize", "min_nchannels")
+_MOST_NAMED = 8
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Time = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    op: str
+    bytes: Annotated[int, Field(ge=1, lt=2**53)]
+    algorithm: str = DEFAULT_ALGORITHM
+    protocol: str = ""
+    nchannels: _Count = 0
+    nthreads: _Count = 0
+    buffsize: _Count = 0
+    min_nchannels: _Count = 0
+    times: tuple[_Time, ...]
+
+    @property
+    def config(self) -> Config:
+        return Config(
+            self.algorithm,
+            self.protocol,
+            self.nchannels,
+            self.nthreads,
+            self.buffsize,
+            self.min_nchannels,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    line: int
+    operation: Operation
+    size_bytes: int
+    config: Config
+    times_us: tuple[float, ...]
+
+
+def read_grid_csv(path: Path, topology: Topology) -> Record:
+    """The record of a grid and of the stock times beside it.
+
+    Raises:
+        RecordFileError: a file cannot be read, lacks a column, or has lines that are wrong; each
+            bad line is named by its number.
+    """
+    timing = Timing()
+    points = list(_points(path, _CONFIG_COLUMNS))
+    stock = path.with_name(f"{path.stem}_default.csv")
+    if stock.exists():
+        points += _points(stock, ())
+    defaults = {
+        (point.operation, point.size_bytes, point.config.profile): median(point.times_us)
+        for point in points
+        if point.config.is_default and point.times_us
+    }
+    rows = []
+    for point in points:
+        key = (point.operation, point.size_bytes, point.config.profile)
+        calls = timing.calls(point.size_bytes)
+        taken_us = sum(point.times_us) or _CUT_FACTOR * defaults.get(key, 0.0)
+        rows.append(
+            Row(
+                operation=point.operation,
+                size_bytes=point.size_bytes,
+                config=point.config,
+                samples_us=point.times_us,
+                seconds=taken_us * 1e-6 * calls,
+                failed="" if point.times_us else CUT_SHORT,
+            )
+        )
+    shape = communicator_shape(topology)
+    try:
+        return make_record(topology, shape, "nccl", path.stem, __version__, timing, rows)
+    except ValueError as error:
+        raise RecordFileError(f"{path}: {error}; correct the line") from error
+
+
+def topology_beside(path: Path) -> Path:
+    """The topology file that belongs to a grid.
+
+    Raises:
+        RecordMismatchError: there is none.
+    """
+    parts = path.stem.split("_")
+    for length in range(len(parts), 0, -1):
+        candidate = path.with_name("_".join([*parts[:length], "topo"]) + ".xml")
+        if candidate.is_file():
+            return candidate
+    raise RecordMismatchError(
+        f"{path} does not say which machine it is of, and no {parts[0]}_topo.xml lies beside it; "
+        "name the machine with --topology"
+    )
+
+
+def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
+    """All points of a file, or one error that names every bad line."""
+    reader = csv.reader(io.StringIO(_text(path)))
+    header = next(reader, [])
+    _check_header(path, header, config_columns)
+    bad: list[tuple[int, str]] = []
+    seen: dict[tuple[Operation, int, Config], int] = {}
+    for cells in reader:
+        if not cells:
+            continue
+        number = reader.line_num
+        try:
+            point = _point(number, header, cells)
+        except ValueError as error:
+            bad.append((number, _reason(error)))
+            continue
+        key = (point.operation, point.size_bytes, point.config)
+        if key in seen:
+            bad.append((number, f"the same point as line {seen[key]}"))
+        seen.setdefault(key, number)
+        yield point
+    if bad:
+        raise RecordFileError(f"{path}: {_bad_lines(bad)}; correct the file")
+    if not seen:
+        raise RecordFileError(f"{path}: no measurement in it; name another file")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise RecordFileError(
+            f"cannot read {path}: {error.strerror}; name a record or a grid as CSV"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise RecordFileError(f"{path} is not UTF-8 text; name a grid as CSV") from error
+
+
+def _check_header(path: Path, header: Sequence[str], config_columns: Sequence[str]) -> None:
+    fixed = ("op", "bytes", *config_columns)
+    for name in (*fixed, "t1"):
+        if name not in header:
+            raise RecordFileError(
+                f"{path}: column {name} is missing; the first line must name {','.join(fixed)} and "
+                "t1, t2, ..."
+            )
+    expected = [*fixed, *(f"t{number}" for number in range(1, len(header) - len(fixed) + 1))]
+    if sorted(header) != sorted(expected):
+        extra = [name for name in header if name not in expected]
+        raise RecordFileError(f"{path}: column {extra[0]!a:.40} is unknown; remove it")
+
+
+def _point(number: int, header: Sequence[str], cells: Sequence[str]) -> _Point:
+    if len(cells) > len(header):
+        raise ValueError(f"{len(cells)} values for {len(header)} columns")
+    values: Mapping[str, str] = dict(zip(header, cells, strict=False))
+    fixed = {name: text for name, text in values.items() if not name.startswith("t")}
+    if len(fixed) < sum(not name.startswith("t") for name in header):
+        raise ValueError(f"it ends after {len(cells)} values")
+    times = [values[name] for name in header if name.startswith("t") and name in values]
+    while times and not times[-1]:
+        times.pop()
+    line = _Line.model_validate({**fixed, "times": times})
+    operation = _OPERATIONS.get(line.op.replace("_", ""))
+    if operation is None:
+        raise ValueError(f"op {line.op!a:.40} is unknown")
+    config = line.config
+    if config.is_default:
+        if config.protocol or config.nchannels:
+            raise ValueError("algorithm default has neither protocol nor channels")
+        if not times:
+            raise ValueError("NCCL's own choice has no time")
+    else:
+        NcclAlgorithm(config.algorithm)
+        NcclProtocol(config.protocol)
+    return _Point(number, operation, line.bytes, config, line.times)
+
+
+def _reason(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    name, *number = first["loc"]
+    place = f"t{int(number[0]) + 1}" if number else str(name)
+    return f"{place} {first.get('input')!a:.40}: {first['msg']}"
+
+
+def _bad_lines(bad: Sequence[tuple[int, str]]) -> str:
+    number, reason = bad[0]
+    text = f"line {number}: {reason}"
+    others = [str(line) for line, _ in bad[1:]]
+    if others:
+        named = ", ".join(others[:_MOST_NAMED])
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        text += f"; bad too: {named}{more}"
+    return text

@@ -1,0 +1,175 @@
+"""`Record`: what was timed on one machine, sample by sample, with all that the figures depend on.
+
+A row is one configuration on one operation and size. The samples stay in the order in which they
+were taken, and a configuration that failed stands there with its reason: whoever replays the record
+meets the same failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from probes.topology import Topology
+from tuccl.search.config import Config, Task
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How calls were timed."""
+
+    calls_up_to: tuple[tuple[int, int], ...] = ((1 * MIB, 20), (64 * MIB, 5))
+    """(bytes, calls): up to that size a launch, which is one sample, has so many calls."""
+    calls_above: int = 2
+    """Calls per launch of larger sizes."""
+    graph: bool = True
+    """Whether a launch is one CUDA graph."""
+    in_place: bool = False
+    data_type: str = "float16"
+
+    def calls(self, size_bytes: int) -> int:
+        """Calls back to back in one launch of this size."""
+        for up_to, calls in self.calls_up_to:
+            if size_bytes <= up_to:
+                return calls
+        return self.calls_above
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of one configuration on one operation and size."""
+
+    operation: Operation
+    size_bytes: int
+    """As nccl-tests counts it."""
+    config: Config
+    samples_us: tuple[float, ...]
+    """Per call, the mean of one launch each, in the order in which they were taken."""
+    seconds: float
+    """What taking them cost, failed attempts included."""
+    failed: str = ""
+    """Why no more samples could be taken; empty: they could."""
+
+    @property
+    def order(self) -> tuple[str, int, Config]:
+        """Rows of a record ascend by this, and it is unique."""
+        return self.operation.value, self.size_bytes, self.config
+
+
+@dataclass(frozen=True)
+class Record:
+    """Measurements of one machine by one backend."""
+
+    topology: Topology
+    """The machine."""
+    shape: Shape
+    """Of the communicator."""
+    backend: str
+    """What measured: `nccl`, `simulated`, ..."""
+    versions: str
+    """Of what produced the figures: NCCL, driver, GPU."""
+    tuccl: str
+    """Release that wrote the record."""
+    timing: Timing
+    rows: tuple[Row, ...]
+    """Ascending by `Row.order`."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the topology."""
+        return self.topology.fingerprint()
+
+    @cached_property
+    def _by_task(self) -> dict[tuple[Operation, int], dict[Config, Row]]:
+        found: dict[tuple[Operation, int], dict[Config, Row]] = {}
+        for row in self.rows:
+            found.setdefault((row.operation, row.size_bytes), {})[row.config] = row
+        return found
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Operations and sizes with configurations to choose from, ascending."""
+        return tuple(
+            Task(operation, size_bytes, self.shape)
+            for (operation, size_bytes), rows in self._by_task.items()
+            if any(not config.is_default for config in rows)
+        )
+
+    def configs(self, task: Task) -> tuple[Config, ...]:
+        """Configurations that were tried on a task, failed ones included, ascending."""
+        return tuple(self._rows_of(task))
+
+    def row(self, task: Task, config: Config) -> Row | None:
+        """What is known of a configuration on a task; None when it was never tried."""
+        return self._rows_of(task).get(config)
+
+    def _rows_of(self, task: Task) -> dict[Config, Row]:
+        if task.shape != self.shape:
+            return {}
+        return self._by_task.get((task.operation, task.size_bytes), {})
+
+
+def make_record(
+    topology: Topology,
+    shape: Shape,
+    backend: str,
+    versions: str,
+    tuccl: str,
+    timing: Timing,
+    rows: Sequence[Row],
+) -> Record:
+    """A record with its rows in order.
+
+    Raises:
+        ValueError: two rows are of the same configuration, or one breaks a rule of `check_row`.
+    """
+    ordered = sorted(rows, key=lambda row: row.order)
+    for before, row in zip([None, *ordered], ordered, strict=False):
+        check_row(row)
+        if before is not None and before.order == row.order:
+            raise ValueError(f"{describe_row(row)} stands there twice")
+    return Record(topology, shape, backend, versions, tuccl, timing, tuple(ordered))
+
+
+def check_row(row: Row) -> None:
+    """Find what cannot have been measured.
+
+    Raises:
+        ValueError: naming the row and what is wrong with it.
+    """
+    config = row.config
+    for sample in row.samples_us:
+        if not (isfinite(sample) and sample > 0.0):
+            raise ValueError(f"{describe_row(row)}: a sample of {sample} us is no time")
+    if not (isfinite(row.seconds) and row.seconds >= 0.0):
+        raise ValueError(f"{describe_row(row)}: {row.seconds} seconds is no cost")
+    if not row.samples_us and not row.failed:
+        raise ValueError(f"{describe_row(row)}: neither samples nor a reason for their absence")
+    if row.size_bytes < 1:
+        raise ValueError(f"{describe_row(row)}: {row.size_bytes} is no size")
+    counts = (config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels)
+    if min(counts) < 0:
+        raise ValueError(f"{describe_row(row)}: {min(counts)} is no count")
+    if config.is_default:
+        if config.protocol or config.nchannels:
+            raise ValueError(f"{describe_row(row)}: NCCL's own choice has no protocol or channels")
+    else:
+        _check_names(row)
+
+
+def _check_names(row: Row) -> None:
+    config = row.config
+    if not config.is_schedule and config.algorithm not in list(NcclAlgorithm):
+        raise ValueError(f"{describe_row(row)}: no algorithm {config.algorithm!a:.40}")
+    if config.protocol not in list(NcclProtocol):
+        raise ValueError(f"{describe_row(row)}: no protocol {config.protocol!a:.40}")
+
+
+def describe_row(row: Row) -> str:
+    """For messages: `all_reduce 4096 ring LL ch2`."""
+    return f"{row.operation.value} {row.size_bytes} {row.config.describe()}"
