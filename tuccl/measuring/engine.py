@@ -8,7 +8,6 @@ never changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
@@ -18,10 +17,10 @@ from tuccl.measuring.errors import EngineError
 from tuccl.search.config import DEFAULT_ALGORITHM
 
 ENGINES = {
-    "nccl": ("tuccl.measuring.nccl_engine", "NcclEngine"),
-    "sockets": ("tuccl.measuring.sockets_engine", "SocketsEngine"),
+    "nccl": "tuccl.measuring.nccl_engine:NcclEngine",
+    "sockets": "tuccl.measuring.sockets_engine:SocketsEngine",
 }
-"""Module and class by name; a worker imports only the one that it runs."""
+"""`module:class` by name; a worker imports only the one that it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +87,17 @@ class Engine(Protocol):
 
 
 def make_engine(name: str) -> Engine:
-    """The engine of this name.
+    """The engine of this name, or of a `module:class` outside TuCCL.
 
     Raises:
         EngineError: There is none of this name.
     """
-    if name not in ENGINES:
-        raise EngineError(f"no engine {name!a:.40}: use one of {', '.join(sorted(ENGINES))}")
-    module, cls = ENGINES[name]
-    return cast("Callable[[], Engine]", getattr(import_module(module), cls))()
+    module, _, class_name = ENGINES.get(name, name).partition(":")
+    try:
+        made = getattr(import_module(module), class_name)()
+    except (ImportError, AttributeError, ValueError) as error:
+        names = ", ".join(sorted(ENGINES))
+        raise EngineError(
+            f"no engine {name!a:.60} ({error}): use one of {names}, or MODULE:CLASS"
+        ) from error
+    return cast("Engine", made)

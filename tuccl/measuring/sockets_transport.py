@@ -1,0 +1,190 @@
+"""How the ranks of the stand-in engine reach each other: `Mesh`, TCP between processes of one host.
+
+Rank 0 keeps a meeting point, over which ranks exchange their ports and later meet before each
+launch. Two ranks are connected the first time that a collective needs it, as often as it uses
+channels; each channel is a connection of its own, and all of them are served at once.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import select
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+
+from tuccl.measuring.errors import EngineBrokenError
+
+_HOST = "127.0.0.1"
+_TOKEN_BYTES = 16
+_HELLO = struct.Struct(f">{_TOKEN_BYTES}sIII")
+"""Token of the group, purpose, rank, then port or channel."""
+_MEET, _DATA = 0, 1
+
+Views = Mapping[socket.socket, memoryview]
+
+
+class Mesh:
+    """Connections of one rank to the others; close it."""
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.ranks = 1
+        self._listener = socket.create_server((_HOST, 0), backlog=256)
+        self._token = b""
+        self._meeting: dict[int, socket.socket] = {}
+        """By rank: all others on rank 0, rank 0 on the others."""
+        self._ports: list[int] = []
+        self._channels: dict[tuple[int, int], socket.socket] = {}
+        """By rank and channel."""
+
+    def invite(self) -> bytes:
+        """On rank 0: what the others need to find it."""
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
+        return self._token + struct.pack(">I", self._port)
+
+    def join(self, rank: int, ranks: int, group_id: bytes) -> None:
+        """Meet the others.
+
+        Raises:
+            EngineBrokenError: They cannot be reached.
+        """
+        self.rank, self.ranks = rank, ranks
+        self._token = group_id[:_TOKEN_BYTES]
+        if rank:
+            port: int = struct.unpack(">I", group_id[_TOKEN_BYTES:])[0]
+            self._meeting[0] = self._call(port, _MEET, self._port)
+            self._ports = json.loads(self._hear(0))
+            return
+        ports = {0: self._port}
+        while len(ports) < ranks:
+            purpose, other, other_port, end = self._answer()
+            if purpose == _MEET:
+                self._meeting[other] = end
+                ports[other] = other_port
+        self._ports = [ports[other] for other in range(ranks)]
+        for other in range(1, ranks):
+            self._tell(other, json.dumps(self._ports).encode())
+
+    def meet(self) -> None:
+        """Return when all ranks have come here."""
+        if self.rank:
+            self._tell(0, b"here")
+            self._hear(0)
+            return
+        for other in range(1, self.ranks):
+            self._hear(other)
+        for other in range(1, self.ranks):
+            self._tell(other, b"go")
+
+    def channel(self, rank: int, number: int) -> socket.socket:
+        """A connection to another rank; both sides ask for it in the same collective."""
+        while (rank, number) not in self._channels:
+            if rank < self.rank:
+                self._keep(rank, number, self._call(self._ports[rank], _DATA, number))
+            else:
+                purpose, other, other_number, end = self._answer()
+                if purpose == _DATA:
+                    self._keep(other, other_number, end)
+        return self._channels[rank, number]
+
+    def close(self) -> None:
+        """Leave the others."""
+        for end in (*self._meeting.values(), *self._channels.values(), self._listener):
+            end.close()
+
+    @property
+    def _port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def _keep(self, rank: int, number: int, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._channels[rank, number] = end
+
+    def _call(self, port: int, purpose: int, number: int) -> socket.socket:
+        try:
+            end = socket.create_connection((_HOST, port))
+        except OSError as error:
+            raise EngineBrokenError(f"cannot reach another rank: {error.strerror}") from error
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end.sendall(_HELLO.pack(self._token, purpose, self.rank, number))
+        return end
+
+    def _answer(self) -> tuple[int, int, int, socket.socket]:
+        """Purpose, rank, number and connection of the next one that knows the token."""
+        while True:
+            end, _ = self._listener.accept()
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            hello = end.recv(_HELLO.size, socket.MSG_WAITALL)
+            if len(hello) == _HELLO.size and hello.startswith(self._token):
+                _, purpose, rank, number = _HELLO.unpack(hello)
+                return purpose, rank, number, end
+            end.close()
+
+    def _tell(self, rank: int, content: bytes) -> None:
+        self._meeting[rank].sendall(struct.pack(">I", len(content)) + content)
+
+    def _hear(self, rank: int) -> bytes:
+        end = self._meeting[rank]
+        length: int = struct.unpack(">I", self._exactly(end, 4))[0]
+        return self._exactly(end, length)
+
+    @staticmethod
+    def _exactly(end: socket.socket, size: int) -> bytes:
+        data = end.recv(size, socket.MSG_WAITALL)
+        if len(data) != size:
+            raise EngineBrokenError("another rank has gone")
+        return data
+
+
+def exchange(sending: Views, receiving: Views) -> None:
+    """Send and receive over non-blocking connections, all at once, until all of it is done.
+
+    Raises:
+        EngineBrokenError: Another rank has gone.
+    """
+    to_send = {end.fileno(): (end, view) for end, view in sending.items() if len(view)}
+    to_receive = {end.fileno(): (end, view) for end, view in receiving.items() if len(view)}
+    poll = select.poll()
+    for number in to_send.keys() | to_receive.keys():
+        poll.register(number, _events(number, to_send, to_receive))
+    ready: Sequence[tuple[int, int]] = [
+        (number, select.POLLIN | select.POLLOUT) for number in to_send.keys() | to_receive.keys()
+    ]
+    while to_send or to_receive:
+        for number, events in ready:
+            if events & select.POLLOUT and number in to_send:
+                _move(number, to_send, send=True)
+            if events & ~select.POLLOUT and number in to_receive:
+                _move(number, to_receive, send=False)
+            if wanted := _events(number, to_send, to_receive):
+                poll.modify(number, wanted)
+            else:
+                poll.unregister(number)
+        if to_send or to_receive:
+            ready = poll.poll()
+
+
+_Pending = dict[int, tuple[socket.socket, memoryview]]
+
+
+def _events(number: int, to_send: _Pending, to_receive: _Pending) -> int:
+    reading = select.POLLIN if number in to_receive else 0
+    return reading | (select.POLLOUT if number in to_send else 0)
+
+
+def _move(number: int, pending: _Pending, *, send: bool) -> None:
+    end, view = pending.pop(number)
+    try:
+        moved = end.send(view) if send else end.recv_into(view)
+    except BlockingIOError:
+        pending[number] = (end, view)
+        return
+    except OSError as error:
+        raise EngineBrokenError(f"another rank has gone: {error.strerror}") from error
+    if moved == 0:
+        raise EngineBrokenError("another rank has gone")
+    if moved < len(view):
+        pending[number] = (end, view[moved:])

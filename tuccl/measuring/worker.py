@@ -1,0 +1,141 @@
+"""A worker process, `python -m tuccl.measuring.worker`: one rank, run by the leader's requests.
+
+It is started with a line of JSON on standard input (`WorkerOrder`), connects to the leader and
+answers one request after the other. It ends, whatever it is doing, when the leader's connection
+closes or the process that started it dies: a thread watches the connection, and the kernel the
+parent. Everything it prints goes to standard error, whose last line tells why it died.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NoReturn
+
+from tuccl.errors import TucclError
+from tuccl.measuring.connection import Connection, Greeting, connect
+from tuccl.measuring.engine import Engine, make_engine
+from tuccl.measuring.errors import (
+    ConnectionLostError,
+    EngineBrokenError,
+    EngineError,
+    MessageError,
+)
+from tuccl.measuring.messages import (
+    Bye,
+    Check,
+    Done,
+    Failed,
+    MakeGroupId,
+    Message,
+    Open,
+    Time,
+    Timed,
+    from_bytes,
+    order_from,
+    to_bytes,
+)
+
+_PR_SET_PDEATHSIG = 1
+_CLOSING_S = 5.0
+"""How long an engine may take to close when the leader has left without a word."""
+
+
+def main() -> NoReturn:
+    """Answer until the leader says goodbye or is gone."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    os.dup2(2, 1)
+    code = 1
+    try:
+        order = order_from(json.loads(sys.stdin.buffer.readline()))
+        engine = make_engine(order.engine)
+        greeting = Greeting("worker", order.rank)
+        connection = connect(order.addresses, bytes.fromhex(order.key), greeting)
+        serve(connection, engine)
+        code = 0
+    except TucclError as error:
+        sys.stderr.write(f"{error}\n")
+    except Exception:  # noqa: BLE001 - the end of the process: its last line is told to the user
+        traceback.print_exc()
+    sys.stderr.flush()
+    # Libraries of an engine may hold threads that never end.
+    os._exit(code)
+
+
+def serve(connection: Connection, engine: Engine) -> None:
+    """Do what the leader asks for until it says goodbye, then close the engine."""
+    opened = False
+    try:
+        for request in _requests(connection):
+            opened |= isinstance(request, Open)
+            try:
+                connection.send(to_bytes(_answer(engine, request)))
+            except ConnectionLostError:
+                return
+    finally:
+        if opened:
+            with suppress(EngineError):
+                engine.close()
+
+
+def _requests(connection: Connection) -> Iterator[Message]:
+    """Requests until goodbye; a thread receives them, so that a lost leader is seen at once."""
+    arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def receive() -> None:
+        while True:
+            try:
+                request = from_bytes(connection.receive())
+            except (ConnectionLostError, MessageError) as error:
+                sys.stderr.write(f"the leader is gone: {error}\n")
+                os._exit(1)
+            arrived.put(request)
+            if isinstance(request, Bye):
+                return
+
+    threading.Thread(target=receive, daemon=True).start()
+    while not isinstance(request := arrived.get(), Bye):
+        yield request
+    # An engine that hangs while it closes must not outlive the run.
+    end = threading.Timer(_CLOSING_S, lambda: os._exit(1))
+    end.daemon = True
+    end.start()
+
+
+def _answer(engine: Engine, request: Message) -> Message:
+    try:
+        return _perform(engine, request)
+    except EngineError as error:
+        return Failed(str(error), isinstance(error, EngineBrokenError))
+    except Exception as error:  # noqa: BLE001 - the leader is told of whatever an engine raises
+        traceback.print_exc()
+        return Failed(f"{type(error).__name__}: {error}", broken=True)
+
+
+def _perform(engine: Engine, request: Message) -> Message:
+    match request:
+        case MakeGroupId():
+            return Done(engine.make_group_id().hex())
+        case Open(rank, ranks, local_rank, group_id):
+            return Done(engine.open(rank, ranks, local_rank, bytes.fromhex(group_id)))
+        case Time(call, launches):
+            return Timed(tuple(engine.time(call, launches)))
+        case Check(call):
+            return Done(engine.check(call))
+        case _:
+            raise EngineBrokenError(f"a worker cannot do {type(request).__name__}")
+
+
+if __name__ == "__main__":
+    main()

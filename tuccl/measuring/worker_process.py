@@ -1,0 +1,100 @@
+"""A worker as seen by the process that starts it: `WorkerProcess`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import tuccl
+from tuccl.measuring.messages import WorkerOrder
+
+_LAST_WORDS_BYTES = 4000
+
+
+class WorkerProcess:
+    """Started when it is made; end it with `end`."""
+
+    def __init__(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
+        """Start it.
+
+        Args:
+            order: What it is told.
+            environment: All of it.
+
+        Raises:
+            OSError: No process can be started.
+        """
+        # A file, not a pipe: nobody has to read it while NCCL_DEBUG fills it.
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        try:
+            # A session of its own: Ctrl-C reaches the leader alone, which then ends its workers.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tuccl.measuring.worker"],
+                env={**environment, "PYTHONPATH": _python_path(environment)},
+                stdin=subprocess.PIPE,
+                stdout=self._words,
+                stderr=self._words,
+                start_new_session=True,
+            )
+        except BaseException:
+            self._words.close()
+            raise
+        line = json.dumps(asdict(order)).encode() + b"\n"
+        if self._process.stdin is not None:
+            with suppress(OSError):  # It died at once: `ended` tells how.
+                self._process.stdin.write(line)
+                self._process.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def ended(self, patience_s: float = 0.0) -> str:
+        """How it ended, in half a sentence with its last words; empty while it runs."""
+        try:
+            code = self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            return ""
+        how = f"killed by signal {-code} ({_signal_name(-code)})" if code < 0 else f"exit {code}"
+        said = self.last_words()
+        return f"{how}: {said}" if said else how
+
+    def last_words(self) -> str:
+        """The last line on its standard error."""
+        size = self._words.seek(0, os.SEEK_END)
+        self._words.seek(max(0, size - _LAST_WORDS_BYTES))
+        lines = self._words.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return last[:300]
+
+    def end(self, patience_s: float = 0.0) -> str:
+        """End it and all that it started, by force after `patience_s`; how it ended."""
+        how = self.ended(patience_s)
+        # Its children stay in its session, dead or alive.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        how = how or self.ended(patience_s=60.0)
+        self._words.close()
+        return how
+
+
+def _python_path(environment: Mapping[str, str]) -> str:
+    """Where the worker finds this very release, wherever it is started."""
+    here = str(Path(tuccl.__file__).parents[1])
+    return os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH", ""))))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
