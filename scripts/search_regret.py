@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,10 +27,15 @@ from tuccl.candidates import make_candidates  # noqa: E402
 from tuccl.machine import MachineOptions, load_machine  # noqa: E402
 from tuccl.measurement_log import MeasurementLog  # noqa: E402
 from tuccl.search.config import Config, Task  # noqa: E402
-from tuccl.search.mraco import MracoOptions, search  # noqa: E402
-from tuccl.search.space import Space, executor_families  # noqa: E402
+from tuccl.search.meter import Meter  # noqa: E402
+from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
+from tuccl.search.presets import executor_families  # noqa: E402
+from tuccl.search.space import Space  # noqa: E402
+from tuccl.search.strategy import run_search  # noqa: E402
 from tuccl.settings import parse_operation  # noqa: E402
 from tuccl.sizes import format_size, size_ladder  # noqa: E402
+
+MAX_REPEATS = 27
 
 
 def main() -> None:
@@ -61,20 +67,17 @@ def main() -> None:
             task = Task(operation, size_bytes, communicator_shape(topology))
             hashes = [c.content_hash for c in candidates if c.promises_for(size_bytes)]
             space = Space("executor", executor_families(hashes))
-
-            def measure(config: Config, repeats: int, task: Task = task) -> tuple[float, ...]:
-                return log.measure(task, config, repeats).samples_us
-
-            options = MracoOptions(max_cycles=given.cycles, seed=given.seed)
-            found = search(space, measure, options, warm)
+            meter = Meter(partial(log.measure, task), MAX_REPEATS)
+            strategy = Mraco(MracoOptions(max_cycles=given.cycles))
+            found = run_search(strategy, space, meter, first=warm, seed=given.seed)
             warm = [ranked.config for ranked in found.ranking[:6]]
             best_us = min(exact.measure(task, config, 0, 1).samples_us[0] for config in space)
             chosen_us = exact.measure(task, found.ranking[0].config, 0, 1).samples_us[0]
-            share = found.repeats_measured / (options.max_repeats * space.size)
+            share = found.repeats_measured / (MAX_REPEATS * space.size)
             print(
                 f"{operation.value:>15} {format_size(size_bytes):>5}: regret "
                 f"{chosen_us / best_us - 1.0:6.2%}, {share:5.1%} of the grid's {space.size} x "
-                f"{options.max_repeats} samples"
+                f"{MAX_REPEATS} samples"
             )
 
 

@@ -8,14 +8,15 @@ the gain is above 1. The bound is distribution-free: an order statistic of the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
 
 from tuccl.search.config import STOCK, Config
-from tuccl.search.mraco import Measure
 
+Measure = Callable[[Config, int], tuple[float, ...]]
+"""`measure(config, repeats)`: the first `repeats` samples, in us."""
 CONFIDENCE = 0.99
 PAIRS = 15
 _MIN_GAIN = 1.002

@@ -12,20 +12,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lookup_tables.table import Shape
 from tuccl.decision import Decision, decide
 from tuccl.measurement_log import MeasurementLog
 from tuccl.profile import choose_profile
 from tuccl.search.config import Config, ProcessProfile, Task
-from tuccl.search.mraco import MracoOptions, SearchResult, search
-from tuccl.search.space import Space, executor_families, nccl_families, with_profile
+from tuccl.search.meter import Meter
+from tuccl.search.mraco import Mraco, MracoOptions
+from tuccl.search.presets import executor_families, nccl_families
+from tuccl.search.space import Space, with_profile
+from tuccl.search.strategy import SearchResult, run_search
 from tuccl.settings import RunSettings
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`."""
 
 _FINALISTS = 2
+_MAX_REPEATS = 27
+"""Samples of a configuration at full budget."""
 _WARM = 6
 
 
@@ -78,7 +84,7 @@ def tune(
     def samples(task: Task, config: Config, repeats: int) -> tuple[float, ...]:
         return log.measure(task, config, repeats).samples_us
 
-    profile = choose_profile(rankings, samples, MracoOptions().max_repeats)
+    profile = choose_profile(rankings, samples, _MAX_REPEATS)
     applied = {
         task: [profile.applied_to(config) for config in configs]
         for task, configs in rankings.items()
@@ -119,8 +125,10 @@ def _search_all(
         if not space.families:
             continue
         known = [*warm.get(task, ())[:_WARM], *_of_smaller_size(task, results)]
-        options = _options(settings, stage, task)
-        results[task] = search(space, _measure_of(log, task), options, known)
+        meter = Meter(partial(log.measure, task), _MAX_REPEATS)
+        strategy = Mraco(MracoOptions(max_cycles=settings.cycles))
+        seed = _seed(settings, stage, task)
+        results[task] = run_search(strategy, space, meter, first=known, seed=seed)
     progress(stage, len(tasks), len(tasks))
     return results
 
@@ -143,7 +151,7 @@ def _decide(
         schedules=[config for config in finalists if config.is_schedule],
         profile_default=profile.default,
         measure=_measure_of(log, task),
-        first=MracoOptions().max_repeats,
+        first=_MAX_REPEATS,
     )
 
 
@@ -167,8 +175,7 @@ def _of_smaller_size(task: Task, results: _Results) -> list[Config]:
     return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
 
 
-def _options(settings: RunSettings, stage: str, task: Task) -> MracoOptions:
-    """Options with a seed of the key's own, so that keys do not share their luck."""
+def _seed(settings: RunSettings, stage: str, task: Task) -> int:
+    """A seed of the key's own, so that keys do not share their luck."""
     text = f"{settings.seed}:{stage}:{task.name}"
-    seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
-    return MracoOptions(max_cycles=settings.cycles, seed=seed)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

@@ -1,11 +1,13 @@
 """MRACO: synchronous Hyperband brackets fed by one TPE (TuCCL section III-D).
 
 A bracket proposes a batch, measures all of it a little, keeps the best share and measures those
-longer; a paused configuration resumes, it is not measured anew. What leaves a bracket is told to
-the model once, at the best fidelity it had there. After each pass over the brackets (a cycle) the
-elites are measured at full budget, and the search stops when equation 5 holds twice in a row: the
-gain since the last cycle is under 1 % and the elite's parameter distributions moved by less than
-0.1 in Kullback-Leibler divergence.
+longer; a paused configuration resumes, it is not measured anew, and one that is behind the best by
+more than the noise can explain is not measured longer at all. What leaves a bracket is told to the
+model once, at the best fidelity it had there. Around the best configuration each axis is tried at
+doubling distances, before the first bracket and after each pass over the brackets (a cycle). Then
+the elites are measured at full budget, and the search stops when equation 5 holds twice in a row:
+the gain since the last cycle is under 1 % and the elite's parameter distributions moved by less
+than 0.1 in Kullback-Leibler divergence.
 
 The search is deterministic: the seed and the measurements decide everything, so a run that was
 killed repeats its steps from the measurement log at no measuring cost and goes on from there.
@@ -14,178 +16,142 @@ Deviations from the printed Algorithm 1 are in docs/deviations.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import median
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuccl.search.config import Config
-from tuccl.search.hyperband import Bracket, hyperband_plan
+from tuccl.search.config import Config, ProcessProfile
+from tuccl.search.convergence import Convergence
+from tuccl.search.final_choice import confirm_elites
+from tuccl.search.hyperband import Rung, hyperband_plan
+from tuccl.search.meter import Meter
+from tuccl.search.opening import opening, star
 from tuccl.search.space import Space
+from tuccl.search.strategy import Stop
 from tuccl.search.tpe import TpeProposer
-
-Measure = Callable[[Config, int], tuple[float, ...]]
-"""`measure(config, repeats)`: the first `repeats` samples, in us."""
 
 
 @dataclass(frozen=True, slots=True)
 class MracoOptions:
     """How hard to search."""
 
-    max_repeats: int = 27
     eta: int = 3
-    min_repeats: int = 1
-    max_cycles: int = 4
-    elites: int = 3
-    """Configurations measured at full budget at the end of a cycle."""
+    uniform_share: float = 0.15
+    """Share of the proposals drawn uniformly, so that no region starves."""
+    neighbour_share: float = 0.25
+    """Share of the proposals next to one of the elites."""
+    elites: int = 6
+    """Configurations whose neighbourhood is tried."""
+    hopeless_errors: float = 3.0
+    """Standard errors behind the best at which a configuration is not measured longer."""
+    max_cycles: int = 1000
     min_gain: float = 0.01
     max_divergence: float = 0.1
-    seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A configuration with what was measured of it."""
+@dataclass(frozen=True)
+class Mraco:
+    """The strategy `mraco`."""
 
-    config: Config
-    time_us: float
-    """Median of its samples."""
-    samples: int
+    options: MracoOptions = field(default_factory=MracoOptions)
+    name: str = "mraco"
 
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """What a search found."""
-
-    ranking: tuple[Ranked, ...]
-    """Configurations measured at full budget, the fastest first; never empty."""
-    configs_tried: int
-    repeats_measured: int
-    cycles: int
-    converged: bool
+    def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
+        """See `Strategy.explore`."""
+        return _Search(space, meter, self.options, seed).run(first)
 
 
-class _Trials:
-    """What has been measured so far."""
+class _Search:
+    """One run."""
 
-    def __init__(self, measure: Measure) -> None:
-        self._measure = measure
-        self._samples: dict[Config, tuple[float, ...]] = {}
+    def __init__(self, space: Space, meter: Meter, options: MracoOptions, seed: int) -> None:
+        self._space = space
+        self._meter = meter
+        self._options = options
+        self._rng = np.random.default_rng(seed)
+        self._proposer = TpeProposer(space, seed)
+        self._brackets = hyperband_plan(meter.max_repeats, options.eta)
 
-    def reach(self, config: Config, repeats: int) -> float:
-        if len(self._samples.get(config, ())) < repeats:
-            self._samples[config] = self._measure(config, repeats)
-        return self.time_us(config)
+    def run(self, first: Sequence[Config]) -> Stop:
+        options = self._options
+        convergence = Convergence(options.min_gain, options.max_divergence)
+        self._race([*first, *opening(self._space)])
+        self._polish()
+        for _ in range(options.max_cycles):
+            for bracket in self._brackets:
+                self._climb(self._batch(bracket.rungs[0].configs), bracket.rungs)
+            self._polish()
+            confirm_elites(self._meter)
+            if self._proposer.exhausted:
+                return Stop.EXHAUSTED
+            if convergence.reached(self._space, self._meter):
+                return Stop.CONVERGED
+        return Stop.CYCLES
 
-    def time_us(self, config: Config) -> float:
-        return median(self._samples[config])
+    def _batch(self, count: int) -> list[Config]:
+        """New configurations from the model, next to the elites, and uniform."""
+        batch: list[Config] = []
+        elites = self._meter.best(self._options.elites)
+        while len(batch) < count and not self._proposer.exhausted:
+            draw = self._rng.random()
+            if draw < self._options.uniform_share:
+                batch += self._proposer.take([self._proposer.unseen_uniform(self._rng)])
+            elif elites and draw < self._options.uniform_share + self._options.neighbour_share:
+                elite = elites[int(self._rng.integers(len(elites)))]
+                batch += self._proposer.take([self._proposer.unseen_near(elite)])
+            else:
+                batch.append(self._proposer.propose())
+        return batch
 
-    @property
-    def configs(self) -> list[Config]:
-        return list(self._samples)
+    def _polish(self) -> None:
+        """Try the best configuration's axes until none leads to a better one."""
+        best: Config | None = None
+        while (now := next(iter(self._meter.best(1)), None)) != best and now is not None:
+            best = now
+            self._race(star(self._space, now))
 
-    @property
-    def repeats(self) -> int:
-        return sum(len(samples) for samples in self._samples.values())
+    def _race(self, configs: Iterable[Config]) -> None:
+        """A bracket of given configurations: all of them a little, the best share longer."""
+        batch = self._proposer.take(configs)
+        rungs = [Rung(len(batch), 1)]
+        while rungs[-1].repeats < self._meter.max_repeats and rungs[-1].configs > 1:
+            configs_left = -(-rungs[-1].configs // self._options.eta)
+            repeats = min(rungs[-1].repeats * self._options.eta, self._meter.max_repeats)
+            rungs.append(Rung(configs_left, repeats))
+        self._climb(batch, rungs)
 
-    def count(self, config: Config) -> int:
-        return len(self._samples[config])
+    def _climb(self, batch: Sequence[Config], rungs: Sequence[Rung]) -> None:
+        survivors = list(batch)
+        for rung in rungs:
+            survivors = survivors[: rung.configs]
+            for config in _by_profile(survivors):
+                self._reach(config, rung.repeats)
+            survivors.sort(key=lambda config: (self._meter.time_us(config), config))
+        for config in batch:
+            self._proposer.tell(config, self._meter.time_us(config))
 
-    def best(self, count: int) -> list[Config]:
-        """Fastest first; of equals the one that is smaller as a value."""
-        return sorted(self._samples, key=lambda config: (self.time_us(config), config))[:count]
+    def _reach(self, config: Config, repeats: int) -> None:
+        """Measure in growing steps, and stop where the configuration is hopeless."""
+        for step in self._steps(repeats):
+            if math.isinf(self._meter.reach(config, step)):
+                return
+            best_us = self._meter.time_us(self._meter.best(1)[0])
+            if self._meter.bound_us(config, -self._options.hopeless_errors) > best_us:
+                return
 
-
-def search(
-    space: Space, measure: Measure, options: MracoOptions, warm: Sequence[Config] = ()
-) -> SearchResult:
-    """Find the fastest configuration of a space.
-
-    Args:
-        space: What may be proposed.
-        measure: Gives the first so many samples of a configuration.
-        options: Budget, halving rate, stopping rule, seed.
-        warm: Configurations to try first, such as the elites of a neighbouring size.
-    """
-    proposer = TpeProposer(space, options.seed)
-    trials = _Trials(measure)
-    brackets = hyperband_plan(options.max_repeats, options.eta, options.min_repeats)
-    waiting = [config for config in warm if config in space]
-    previous: tuple[float, np.ndarray] | None = None
-    calm_cycles = cycles = 0
-    while cycles < options.max_cycles and calm_cycles < 2 and not proposer.exhausted:
-        for bracket in brackets:
-            _run_bracket(bracket, proposer, trials, waiting)
-            waiting = [config for config in waiting if config not in trials.configs]
-        best_us = _measure_elites(trials, options)
-        marginals = _elite_marginals(space, trials)
-        if previous is not None:
-            gain = previous[0] / best_us - 1.0
-            divergence = _divergence(marginals, previous[1])
-            calm = gain < options.min_gain and divergence < options.max_divergence
-            calm_cycles = calm_cycles + 1 if calm else 0
-        previous = (best_us, marginals)
-        cycles += 1
-    full = [c for c in trials.best(len(trials.configs)) if trials.count(c) >= options.max_repeats]
-    ranking = tuple(Ranked(c, trials.time_us(c), trials.count(c)) for c in full)
-    return SearchResult(
-        ranking=ranking,
-        configs_tried=len(trials.configs),
-        repeats_measured=trials.repeats,
-        cycles=cycles,
-        converged=calm_cycles >= 2 or proposer.exhausted,
-    )
-
-
-def _run_bracket(
-    bracket: Bracket, proposer: TpeProposer, trials: _Trials, warm: Sequence[Config]
-) -> None:
-    batch = proposer.propose(bracket.rungs[0].configs, warm)
-    survivors = batch
-    for rung in bracket.rungs:
-        survivors = survivors[: rung.configs]
-        for config in survivors:
-            trials.reach(config, rung.repeats)
-        survivors = sorted(survivors, key=lambda config: (trials.time_us(config), config))
-    for config in batch:
-        proposer.tell(config, trials.time_us(config))
-
-
-def _measure_elites(trials: _Trials, options: MracoOptions) -> float:
-    """Measure the best at full budget until the best ones all are; their fastest time in us.
-
-    A configuration that looked best on few samples often is not (winner's curse), so the top is
-    looked at again after each measurement.
-    """
-    for _ in range(2 * options.elites):
-        thin = [c for c in trials.best(options.elites) if trials.count(c) < options.max_repeats]
-        if not thin:
-            break
-        trials.reach(thin[0], options.max_repeats)
-    full = [c for c in trials.configs if trials.count(c) >= options.max_repeats]
-    return min(trials.time_us(config) for config in full)
+    def _steps(self, repeats: int) -> Iterator[int]:
+        step = 1
+        while step < repeats:
+            yield step
+            step *= self._options.eta
+        yield repeats
 
 
-def _elite_marginals(space: Space, trials: _Trials, share: float = 0.15) -> np.ndarray:
-    """Smoothed distribution of the elite over family and each axis.
-
-    Returns:
-        4 x m matrix, a row per dimension, padded with zeros to the longest axis.
-    """
-    lengths = (len(space.families), *space.longest_axes)
-    counts = np.zeros((4, max(lengths)))
-    for config in trials.best(max(4, round(share * len(trials.configs)))):
-        family, positions = space.positions(config)
-        for row, position in enumerate((family, *positions)):
-            counts[row, position] += 1.0
-    for row, length in enumerate(lengths):
-        counts[row, :length] += 0.5
-    marginals: np.ndarray = counts / counts.sum(axis=1, keepdims=True)
-    return marginals
-
-
-def _divergence(new: np.ndarray, old: np.ndarray) -> float:
-    """Kullback-Leibler divergence of the marginals, summed over the dimensions (equation 5)."""
-    present = new > 0
-    return float(np.sum(new[present] * np.log(new[present] / old[present])))
+def _by_profile(configs: Sequence[Config]) -> list[Config]:
+    """Those of one process profile together, so that the workers restart once for each."""
+    order: dict[ProcessProfile, list[Config]] = {}
+    for config in configs:
+        order.setdefault(config.profile, []).append(config)
+    return [config for group in order.values() for config in group]

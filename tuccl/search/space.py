@@ -1,27 +1,50 @@
 """`Space`: the configurations that may be proposed, as data.
 
 A space is a list of families. A family is one algorithm under one protocol with the values that its
-parameters may take, so a combination that the runtime refuses (PAT with LL, 64 threads with LL128)
-cannot be written down, and is never proposed. The ranges of NCCL's parameters are from NCCL 2.30
-(`src/include/comm.h`, `src/enqueue.cc`): threads 64 to 512 by 32, LL128 160 to 640.
+parameters may take, so a combination that the runtime refuses (PAT with LL, 32 threads) cannot be
+written down, and is never proposed. What a product of axes cannot say, such as a point that a
+record lacks, is listed as absent.
 
 Counts are ordinals: a model sees the position of a value on the axis, not an unordered label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.search.config import SCHEDULE_PREFIX, Config, ProcessProfile
 
-KIB = 1 << 10
-MIB = 1 << 20
+AXES = ("nchannels", "nthreads", "buffer_bytes", "min_nchannels")
+"""The ordinal parameters, as fields of `Config` and of `Family`."""
+
+
+class Scope(StrEnum):
+    """What has to be made anew before another value of a parameter takes effect."""
+
+    CALL = "call"
+    COMMUNICATOR = "communicator"
+    PROCESS = "process"
+
+
+BUILTIN_SCOPES = {
+    "algorithm": Scope.CALL,
+    "protocol": Scope.CALL,
+    "nchannels": Scope.CALL,
+    "nthreads": Scope.PROCESS,
+    "buffer_bytes": Scope.PROCESS,
+    "min_nchannels": Scope.COMMUNICATOR,
+}
+"""Of NCCL's built-ins: the tuner plugin answers per call, `ncclConfig_t.minCTAs` belongs to a
+communicator (a job that sets nothing gets it from the environment), the rest is read once."""
+EXECUTOR_SCOPES = dict.fromkeys(BUILTIN_SCOPES, Scope.CALL)
+_OWN_VALUE = {"nchannels": 1 << 20, "nthreads": 512, "buffer_bytes": 4 << 20, "min_nchannels": 0}
+"""What 0, NCCL's own choice, comes to: its place on the axis is beside that value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +56,44 @@ class Family:
     nchannels: tuple[int, ...]
     nthreads: tuple[int, ...]
     buffer_bytes: tuple[int, ...]
-    min_nchannels: int = 0
-    """Of every configuration of the family."""
+    min_nchannels: tuple[int, ...] = (0,)
 
     @property
-    def axes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Values of nchannels, nthreads and buffer_bytes, each in ascending effect."""
-        return self.nchannels, self.nthreads, self.buffer_bytes
+    def axes(self) -> tuple[tuple[int, ...], ...]:
+        """Values along each of `AXES`, in ascending effect."""
+        return self.nchannels, self.nthreads, self.buffer_bytes, self.min_nchannels
+
+    @property
+    def scopes(self) -> dict[str, Scope]:
+        """What each parameter's change costs."""
+        return EXECUTOR_SCOPES if self.algorithm.startswith(SCHEDULE_PREFIX) else BUILTIN_SCOPES
 
     @property
     def size(self) -> int:
         """Number of configurations."""
-        return len(self.nchannels) * len(self.nthreads) * len(self.buffer_bytes)
+        count = 1
+        for axis in self.axes:
+            count *= len(axis)
+        return count
 
     def at(self, positions: Sequence[int]) -> Config:
         """The configuration at a position of each axis; positions beyond an end mean that end."""
-        channels, threads, buffer_bytes = (
+        return self.config(
             axis[min(max(position, 0), len(axis) - 1)]
             for axis, position in zip(self.axes, positions, strict=True)
         )
-        return self.config(channels, threads, buffer_bytes)
 
-    def config(self, nchannels: int, nthreads: int, buffer_bytes: int) -> Config:
-        """The configuration with these values."""
-        return Config(
-            algorithm=self.algorithm,
-            protocol=self.protocol,
-            nchannels=nchannels,
-            nthreads=nthreads,
-            buffer_bytes=buffer_bytes,
-            min_nchannels=self.min_nchannels,
+    def config(self, values: Iterable[int]) -> Config:
+        """The configuration with these values along `AXES`."""
+        return Config(self.algorithm, self.protocol, *values)
+
+    def under(self, profile: ProcessProfile) -> Family:
+        """The family under one process profile: what can change from call to call is left."""
+        axes = (
+            axis if self.scopes[name] is Scope.CALL else (getattr(profile, name),)
+            for name, axis in zip(AXES, self.axes, strict=True)
         )
+        return Family(self.algorithm, self.protocol, *axes)
 
 
 @dataclass(frozen=True)
@@ -72,142 +102,119 @@ class Space:
 
     name: str
     families: tuple[Family, ...]
+    absent: frozenset[Config] = frozenset()
+    """Points of the families' products that do not exist."""
 
     @cached_property
     def size(self) -> int:
         """Number of configurations."""
-        return sum(family.size for family in self.families)
+        return sum(family.size for family in self.families) - len(self.absent)
 
     @cached_property
-    def longest_axes(self) -> tuple[int, int, int]:
-        """Most values that nchannels, nthreads and buffer_bytes have in any family."""
+    def longest_axes(self) -> tuple[int, ...]:
+        """Most values that each of `AXES` has in any family."""
         lengths = [tuple(len(axis) for axis in family.axes) for family in self.families]
-        channels, threads, buffers = (max(column) for column in zip(*lengths, strict=True))
-        return channels, threads, buffers
+        return tuple(max(column) for column in zip(*lengths, strict=True))
 
     @cached_property
-    def _family_of(self) -> dict[tuple[str, str], Family]:
-        return {(family.algorithm, family.protocol): family for family in self.families}
+    def _index_of(self) -> dict[tuple[str, str], int]:
+        return {
+            (family.algorithm, family.protocol): index for index, family in enumerate(self.families)
+        }
 
     def __contains__(self, config: object) -> bool:
-        if not isinstance(config, Config):
+        if not isinstance(config, Config) or config in self.absent:
             return False
-        family = self._family_of.get((config.algorithm, config.protocol))
-        return (
-            family is not None
-            and config.min_nchannels == family.min_nchannels
-            and all(value in axis for value, axis in zip(_values(config), family.axes, strict=True))
+        index = self._index_of.get((config.algorithm, config.protocol))
+        return index is not None and all(
+            value in axis
+            for value, axis in zip(_values(config), self.families[index].axes, strict=True)
         )
 
     def __iter__(self) -> Iterator[Config]:
         for family in self.families:
             for values in product(*family.axes):
-                yield family.config(*values)
+                config = family.config(values)
+                if config not in self.absent:
+                    yield config
 
-    def positions(self, config: Config) -> tuple[int, tuple[int, int, int]]:
+    def positions(self, config: Config) -> tuple[int, tuple[int, ...]]:
         """Index of the family and position on each axis.
 
         Raises:
-            KeyError: for a configuration outside the space.
+            KeyError: for a configuration of no family.
         """
-        family = self._family_of[config.algorithm, config.protocol]
-        channels, threads, buffers = (
-            axis.index(value) for value, axis in zip(_values(config), family.axes, strict=True)
+        index = self._index_of[config.algorithm, config.protocol]
+        axes = self.families[index].axes
+        return index, tuple(
+            axis.index(value) for value, axis in zip(_values(config), axes, strict=True)
         )
-        return self.families.index(family), (channels, threads, buffers)
 
     def neighbours(self, config: Config) -> Iterator[Config]:
-        """Configurations one step away on one axis, then those of another protocol."""
+        """Configurations one step away on one axis, then those of the other families."""
         index, positions = self.positions(config)
         family = self.families[index]
-        for axis, step in product(range(3), (-1, 1)):
+        for axis, step in product(range(len(AXES)), (-1, 1)):
             moved = list(positions)
             moved[axis] += step
             if 0 <= moved[axis] < len(family.axes[axis]):
-                yield family.at(moved)
+                yield from self._present(family.at(moved))
         for other in self.families:
-            if other.algorithm == config.algorithm and other.protocol != config.protocol:
-                yield other.at(positions)
+            if other is not family:
+                yield from self._present(other.at(positions))
+
+    def line(self, config: Config, axis: int) -> list[Config]:
+        """The configurations that differ from this one on one axis at most, in its order."""
+        index, positions = self.positions(config)
+        family = self.families[index]
+        moved = (
+            family.at((*positions[:axis], step, *positions[axis + 1 :]))
+            for step in range(len(family.axes[axis]))
+        )
+        return [other for other in moved if other not in self.absent]
 
     def random(self, rng: np.random.Generator) -> Config:
-        """Uniform over families, then over the values of each axis."""
-        family = self.families[int(rng.integers(len(self.families)))]
-        return family.at([int(rng.integers(len(axis))) for axis in family.axes])
+        """Uniform over the configurations of the families' products that exist."""
+        sizes = np.array([family.size for family in self.families], dtype=float)
+        while True:
+            family = self.families[int(rng.choice(len(sizes), p=sizes / sizes.sum()))]
+            config = family.at([int(rng.integers(len(axis))) for axis in family.axes])
+            if config not in self.absent:
+                return config
 
-
-def _values(config: Config) -> tuple[int, int, int]:
-    return config.nchannels, config.nthreads, config.buffer_bytes
-
-
-_LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
-_NCCL_CHANNELS = (1, 2, 4, 8, 16, 24, 32)
-_NCCL_THREADS = {
-    _LL: (64, 128, 192, 256, 384, 0),
-    _LL128: (0,),
-    _SIMPLE: (64, 128, 192, 256, 384, 0),
-}
-"""NCCL_NTHREADS; 0 is NCCL's own count, 512: it stands last on the axis. LL128 has its own
-variable and gains nothing from fewer threads."""
-_NCCL_BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 2 * MIB, 0, 8 * MIB, 16 * MIB)}
-"""0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""
-
-_BUILTIN_ALGORITHMS = {
-    Operation.ALL_REDUCE: (NcclAlgorithm.RING, NcclAlgorithm.TREE),
-    Operation.ALL_GATHER: (NcclAlgorithm.RING,),
-    Operation.REDUCE_SCATTER: (NcclAlgorithm.RING,),
-    Operation.BROADCAST: (NcclAlgorithm.RING,),
-    Operation.REDUCE: (NcclAlgorithm.RING,),
-    Operation.ALLTOALL: (),
-}
-
-
-def nccl_families(operation: Operation) -> tuple[Family, ...]:
-    """Built-in algorithms that every NCCL since 2.19 has for this operation."""
-    return tuple(
-        Family(algorithm.value, protocol, _NCCL_CHANNELS, threads, _NCCL_BUFFERS[protocol])
-        for algorithm in _BUILTIN_ALGORITHMS[operation]
-        for protocol, threads in _NCCL_THREADS.items()
-    )
-
-
-def executor_families(schedules: Sequence[str]) -> tuple[Family, ...]:
-    """Schedules, by content hash, under every protocol."""
-    threads = {_LL: (64, 128, 256, 512), _LL128: (160, 320, 640), _SIMPLE: (128, 256, 512)}
-    buffers = tuple(64 * KIB << i for i in range(8))
-    return tuple(
-        Family(
-            f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16), threads[protocol], buffers
-        )
-        for schedule in schedules
-        for protocol in threads
-    )
-
-
-def paper_space(algorithm: str) -> Space:
-    """Table IV of TuCCL for one algorithm: 3 x 4 x 20 x 15 = 3,600 configurations."""
-    channels = tuple(2**i for i in range(1, 5))
-    threads = tuple(32 * i for i in range(1, 21))
-    buffers = tuple(128 * 2**i for i in range(1, 16))
-    return Space(
-        "paper-table-iv",
-        tuple(
-            Family(algorithm, protocol.value, channels, threads, buffers)
-            for protocol in NcclProtocol
-        ),
-    )
+    def _present(self, config: Config) -> Iterator[Config]:
+        if config not in self.absent:
+            yield config
 
 
 def with_profile(space: Space, profile: ProcessProfile) -> Space:
     """The space under one process profile: built-ins keep what can change from call to call."""
-    families = tuple(
-        family
-        if family.algorithm.startswith(SCHEDULE_PREFIX)
-        else replace(
-            family,
-            nthreads=(profile.nthreads,),
-            buffer_bytes=(profile.buffer_bytes,),
-            min_nchannels=profile.min_nchannels,
-        )
-        for family in space.families
-    )
-    return Space(f"{space.name}, one profile", families)
+    families = tuple(family.under(profile) for family in space.families)
+    kept = Space(f"{space.name}, one profile", families)
+    return replace(kept, absent=frozenset(config for config in space.absent if config in kept))
+
+
+def space_of(name: str, configs: Iterable[Config]) -> Space:
+    """Exactly these configurations, in families of the values that occur.
+
+    For records: a point that was not recorded cannot be proposed.
+    """
+    present = set(configs)
+    found: dict[tuple[str, str], list[tuple[int, ...]]] = {}
+    for config in sorted(present):
+        found.setdefault((config.algorithm, config.protocol), []).append(_values(config))
+    families = []
+    for names, rows in found.items():
+        columns = zip(AXES, zip(*rows, strict=True), strict=True)
+        families.append(Family(*names, *(_ascending(axis, column) for axis, column in columns)))
+    whole = Space(name, tuple(families))
+    return replace(whole, absent=frozenset(config for config in whole if config not in present))
+
+
+def _values(config: Config) -> tuple[int, ...]:
+    return config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels
+
+
+def _ascending(axis: str, values: Iterable[int]) -> tuple[int, ...]:
+    """By effect: 0 stands beside the value that it comes to."""
+    return tuple(sorted(set(values), key=lambda value: (value or _OWN_VALUE[axis], value == 0)))

@@ -8,15 +8,16 @@ and replaced by the nearest configuration that was not tried.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
 import optuna
 
 from tuccl.search.config import Config
-from tuccl.search.space import Space
+from tuccl.search.space import AXES, Space
 
-_AXES = ("nchannels", "nthreads", "buffer_bytes")
 _STARTUP_TRIALS = 10
 """Random trials before the model has a say; Optuna's own default."""
 
@@ -24,21 +25,13 @@ _STARTUP_TRIALS = 10
 class TpeProposer:
     """Proposes configurations of a space, each at most once."""
 
-    def __init__(self, space: Space, seed: int, uniform_share: float = 0.15) -> None:
-        """A proposer with its own random state.
-
-        Args:
-            space: What may be proposed.
-            seed: Of the model and of the uniform share.
-            uniform_share: Share of proposals drawn uniformly, so that no region starves.
-        """
+    def __init__(self, space: Space, seed: int) -> None:
+        """A proposer with its own random state."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
-        self._rng = np.random.default_rng(seed)
-        self._uniform_share = uniform_share
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS)
         self._study = optuna.create_study(direction="minimize", sampler=sampler)
-        self._distributions = _distributions(space)
+        self._distributions = distributions(space)
         self._open: dict[Config, optuna.Trial] = {}
         self._seen: set[Config] = set()
 
@@ -47,67 +40,91 @@ class TpeProposer:
         """Whether every configuration was proposed."""
         return len(self._seen) >= self._space.size
 
-    def propose(self, count: int, first: Iterable[Config] = ()) -> list[Config]:
-        """Up to `count` new configurations, those of `first` before the model's."""
-        batch: list[Config] = []
-        for config in first:
-            if len(batch) < count and config in self._space and config not in self._seen:
-                self._accept(config, batch)
-        while len(batch) < count and not self.exhausted:
-            if self._rng.random() < self._uniform_share:
-                self._accept(self._unseen_near(self._space.random(self._rng)), batch)
-                continue
-            trial = self._study.ask(self._distributions)
-            config = _config_of(self._space, trial.params)
-            if config in self._seen or not self._is_exact(trial, config):
-                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
-                self._accept(self._unseen_near(config), batch)
-            else:
-                self._seen.add(config)
-                self._open[config] = trial
-                batch.append(config)
-        return batch
+    @property
+    def seen(self) -> frozenset[Config]:
+        """What was proposed."""
+        return frozenset(self._seen)
+
+    def take(self, configs: Iterable[Config]) -> list[Config]:
+        """Those of them that were not proposed yet, now counted as proposed."""
+        taken = [config for config in dict.fromkeys(configs) if config not in self._seen]
+        self._seen.update(taken)
+        return taken
+
+    def propose(self) -> Config:
+        """The model's next configuration.
+
+        Raises:
+            ValueError: when the space is exhausted.
+        """
+        if self.exhausted:
+            raise ValueError(f"every configuration of {self._space.name} was proposed")
+        trial = self._study.ask(self._distributions)
+        config = config_of(self._space, trial.params)
+        if config not in self._seen and trial.params == params_of(self._space, config):
+            self._open[config] = trial
+        else:
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            config = self.unseen_near(config)
+        self._seen.add(config)
+        return config
 
     def tell(self, config: Config, time_us: float) -> None:
-        """Report what a proposed configuration reached; the model sees its logarithm."""
-        self._study.tell(self._open.pop(config), float(np.log(time_us)))
+        """Report what a configuration reached; the model sees the time's logarithm.
 
-    def _accept(self, config: Config, batch: list[Config]) -> None:
-        self._study.enqueue_trial(_params_of(self._space, config))
-        self._seen.add(config)
-        self._open[config] = self._study.ask(self._distributions)
-        batch.append(config)
+        An infinite time is a failure: the model learns nothing from it.
+        """
+        trial = self._open.pop(config, None)
+        failed = not math.isfinite(time_us)
+        if trial is not None:
+            state = optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE
+            self._study.tell(trial, None if failed else math.log(time_us), state=state)
+        elif not failed:
+            self._study.add_trial(
+                optuna.trial.create_trial(
+                    params=params_of(self._space, config),
+                    distributions=self._distributions,
+                    value=math.log(time_us),
+                )
+            )
 
-    def _is_exact(self, trial: optuna.Trial, config: Config) -> bool:
-        return trial.params == _params_of(self._space, config)
-
-    def _unseen_near(self, start: Config) -> Config:
+    def unseen_near(self, start: Config) -> Config:
         """Breadth-first from `start` to the first configuration that was not proposed."""
-        frontier, reached = [start], {start}
-        while frontier:
-            config = frontier.pop(0)
-            if config not in self._seen:
+        waiting, reached = deque([start]), {start}
+        while waiting:
+            config = waiting.popleft()
+            if config not in self._seen and config not in self._space.absent:
                 return config
             for neighbour in self._space.neighbours(config):
                 if neighbour not in reached:
                     reached.add(neighbour)
-                    frontier.append(neighbour)
+                    waiting.append(neighbour)
         return next(config for config in self._space if config not in self._seen)
 
-
-def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
-    distributions: dict[str, optuna.distributions.BaseDistribution] = {
-        "family": optuna.distributions.CategoricalDistribution(tuple(range(len(space.families))))
-    }
-    for axis, length in zip(_AXES, space.longest_axes, strict=True):
-        distributions[axis] = optuna.distributions.IntDistribution(0, length - 1)
-    return distributions
+    def unseen_uniform(self, rng: np.random.Generator) -> Config:
+        """A uniform draw, or what is nearest to it."""
+        return self.unseen_near(self._space.random(rng))
 
 
-def _config_of(space: Space, params: dict[str, int]) -> Config:
-    return space.families[params["family"]].at([params[axis] for axis in _AXES])
+def distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
+    """The space as Optuna sees it: the family as a label, positions on the axes as integers."""
+    found: dict[str, optuna.distributions.BaseDistribution] = {}
+    if len(space.families) > 1:
+        labels = tuple(range(len(space.families)))
+        found["family"] = optuna.distributions.CategoricalDistribution(labels)
+    for axis, length in zip(AXES, space.longest_axes, strict=True):
+        if length > 1:
+            found[axis] = optuna.distributions.IntDistribution(0, length - 1)
+    return found
 
 
-def _params_of(space: Space, config: Config) -> dict[str, int]:
+def config_of(space: Space, params: dict[str, int]) -> Config:
+    """The configuration that a trial means; positions beyond a family's axis mean its end."""
+    return space.families[params.get("family", 0)].at([params.get(axis, 0) for axis in AXES])
+
+
+def params_of(space: Space, config: Config) -> dict[str, int]:
+    """The parameters of the trial that means this configuration."""
     family, positions = space.positions(config)
-    return {"family": family, **dict(zip(_AXES, positions, strict=True))}
+    params = {"family": family, **dict(zip(AXES, positions, strict=True))}
+    return {name: params[name] for name in distributions(space)}

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation
 from tuccl.search.config import STOCK, Config, ProcessProfile
-from tuccl.search.space import Space, executor_families, nccl_families, paper_space, with_profile
+from tuccl.search.presets import executor_families, nccl_families, paper_space
+from tuccl.search.space import Space, with_profile
 
 SPACE = Space(
     "test", (*nccl_families(Operation.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
@@ -47,8 +48,8 @@ def test_random_configurations_lie_in_the_space_and_so_do_their_neighbours(seed:
 
 def test_positions_beyond_the_end_mean_the_end() -> None:
     family = SPACE.families[0]
-    assert family.at([99, 99, 99]) == family.at([len(axis) - 1 for axis in family.axes])
-    assert family.at([-1, -1, -1]) == family.at([0, 0, 0])
+    assert family.at([99] * 4) == family.at([len(axis) - 1 for axis in family.axes])
+    assert family.at([-1] * 4) == family.at([0] * 4)
 
 
 def test_one_profile_leaves_built_ins_only_their_per_call_choice() -> None:

@@ -1,0 +1,160 @@
+"""`Meter`: the samples of one search and the seconds that they cost.
+
+A strategy asks the meter for measurements and never the backend, so that every strategy is counted
+alike: a paused configuration resumes with the samples it has, a failed one is infinitely slow and
+is not asked for again, and the strategy is stopped when the seconds are spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import median
+
+from tuccl.backends.protocol import Measured
+from tuccl.errors import BudgetSpentError, ConfigurationFailedError
+from tuccl.search.config import Config, ProcessProfile
+
+Measure = Callable[[Config, int], Measured]
+"""`measure(config, repeats)`: the first `repeats` samples and what taking those cost, earlier calls
+included; raises `ConfigurationFailedError`. `MeasurementLog.measure` of one task is one."""
+
+_PRIOR_SPREAD = 0.03
+_PRIOR_WEIGHT = 4.0
+"""Samples that the prior spread counts as, until the machine has shown its own."""
+_MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
+_MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
+
+
+class Meter:
+    """What one search has measured, at what cost."""
+
+    def __init__(
+        self,
+        measure: Measure,
+        max_repeats: int,
+        budget_s: float = math.inf,
+        restart_s: float = 0.0,
+        profile: ProcessProfile | None = None,
+    ) -> None:
+        """A meter at zero.
+
+        Args:
+            measure: Takes samples.
+            max_repeats: Samples of a configuration at full budget.
+            budget_s: Seconds that may be spent.
+            restart_s: Charged when a configuration needs another process profile than the one
+                before; 0 where the seconds of `measure` hold it already, or where it is free.
+            profile: That the workers run under at the start; None: the first one is free.
+        """
+        self.max_repeats = max_repeats
+        self.limit_s = budget_s
+        """Spending stops here; the final choice may go on to a later limit."""
+        self.spent_s = 0.0
+        self.failures: dict[Config, str] = {}
+        self._measure = measure
+        self._restart_s = restart_s
+        self._profile = profile
+        self._samples: dict[Config, tuple[float, ...]] = {}
+        self._time_us: dict[Config, float] = {}
+        self._seconds: dict[Config, float] = {}
+        self._deviation: dict[Config, tuple[float, int]] = {}
+        self._deviations = 0.0
+        self._degrees = 0
+
+    def reach(self, config: Config, repeats: int) -> float:
+        """See to it that a configuration has so many samples.
+
+        Returns:
+            Median of its samples in us; infinite when it cannot run.
+
+        Raises:
+            BudgetSpentError: when that would cost more than is left; nothing was measured then.
+            MeasurementError: when the backend cannot go on.
+        """
+        if config in self.failures:
+            return math.inf
+        if len(self._samples.get(config, ())) < repeats:
+            if not self.affords(config, repeats):
+                raise BudgetSpentError(f"{self.spent_s:.3f} of {self.limit_s:.3f} s are spent")
+            self._take(config, repeats)
+        return self.time_us(config)
+
+    def affords(self, config: Config, repeats: int) -> bool:
+        """Whether the seconds left cover it, as far as the cost is known: from earlier samples."""
+        known = len(self._samples.get(config, ()))
+        per_sample_s = self._seconds[config] / known if known else 0.0
+        return self.spent_s < self.limit_s and (
+            self.spent_s + (repeats - known) * per_sample_s <= self.limit_s
+        )
+
+    def time_us(self, config: Config) -> float:
+        """Median of the samples so far; infinite for what failed or was not measured."""
+        return self._time_us.get(config, math.inf)
+
+    def count(self, config: Config) -> int:
+        """Samples so far."""
+        return len(self._samples.get(config, ()))
+
+    @property
+    def configs(self) -> list[Config]:
+        """What has samples, in the order of the first one."""
+        return list(self._time_us)
+
+    @property
+    def tried(self) -> int:
+        """Configurations that were measured or failed."""
+        return len(self._time_us) + len(self.failures)
+
+    @property
+    def repeats(self) -> int:
+        """All samples."""
+        return sum(map(len, self._samples.values()))
+
+    def best(self, count: int) -> list[Config]:
+        """Fastest first; of equals the one that is smaller as a value."""
+        return sorted(self._time_us, key=lambda config: (self._time_us[config], config))[:count]
+
+    def error(self, repeats: int) -> float:
+        """Relative standard error of the median of so many samples.
+
+        From the mean absolute deviation of all samples from their configuration's median: a few
+        disturbed launches do not move it.
+        """
+        spread = (self._deviations + _PRIOR_SPREAD * _PRIOR_WEIGHT) / (
+            self._degrees + _PRIOR_WEIGHT
+        )
+        sigma = spread * _MEAN_DEVIATION_TO_SIGMA
+        return sigma * (_MEDIAN_TO_MEAN_ERROR if repeats > 2 else 1.0) / math.sqrt(repeats)
+
+    def bound_us(self, config: Config, errors: float) -> float:
+        """The time that many standard errors above (or, negative, below) the median."""
+        error = self.error(max(1, self.count(config)))
+        return self.time_us(config) * math.exp(errors * error)
+
+    def _take(self, config: Config, repeats: int) -> None:
+        if self._profile is not None and config.profile != self._profile:
+            self.spent_s += self._restart_s
+        self._profile = config.profile
+        try:
+            measured = self._measure(config, repeats)
+        except ConfigurationFailedError as error:
+            self.spent_s += error.seconds
+            self.failures[config] = str(error)
+            self._time_us.pop(config, None)
+            return
+        self.spent_s += measured.seconds - self._seconds.get(config, 0.0)
+        self._seconds[config] = measured.seconds
+        self._samples[config] = measured.samples_us
+        self._time_us[config] = middle = median(measured.samples_us)
+        self._count_deviations(config, middle)
+
+    def _count_deviations(self, config: Config, middle: float) -> None:
+        """Add the samples' deviations to the pool, in place of those of fewer samples."""
+        samples = self._samples[config]
+        if len(samples) > 1:
+            total = sum(abs(sample / middle - 1.0) for sample in samples)
+            earlier, degrees = self._deviation.get(config, (0.0, 0))
+            self._deviation[config] = total, len(samples) - 1
+            self._deviations += total - earlier
+            self._degrees += len(samples) - 1 - degrees

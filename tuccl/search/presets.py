@@ -1,0 +1,107 @@
+"""The spaces of the backends: `nccl`, `executor` and the paper's Table IV.
+
+The ranges of NCCL's parameters are from NCCL 2.28 to 2.32 (`src/include/comm.h`, `src/enqueue.cc`,
+`src/graph/tuning.cc`): NCCL_NTHREADS 64 to 512 by 32, for Ring and Tree under LL and Simple; LL128
+has a variable of its own and gains nothing from fewer threads; NCCL_BUFFSIZE is the buffer of
+Simple; at most 64 channels, 32 before 2.27; PAT has Simple alone, and only one rank per node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.search.config import DEFAULT_ALGORITHM, SCHEDULE_PREFIX
+from tuccl.search.space import Family, Space
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+_LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
+_CHANNELS = (1, 2, 4, 8, 16, 24, 32)
+_SOME_THREADS = (64, 128, 192, 256, 384, 0)
+_THREADS = {_LL: _SOME_THREADS, _LL128: (0,), _SIMPLE: _SOME_THREADS}
+"""0 is NCCL's own count, 512: it stands last on the axis."""
+_BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 2 * MIB, 0, 8 * MIB, 16 * MIB)}
+"""0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""
+MIN_CHANNELS = (0, 32)
+"""NCCL_MIN_NCHANNELS: its own count, or as many as every size may use."""
+
+_ALGORITHMS = {
+    Operation.ALL_REDUCE: (NcclAlgorithm.RING, NcclAlgorithm.TREE),
+    Operation.ALL_GATHER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
+    Operation.REDUCE_SCATTER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
+    Operation.BROADCAST: (NcclAlgorithm.RING,),
+    Operation.REDUCE: (NcclAlgorithm.RING,),
+    Operation.ALLTOALL: (),
+}
+_EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (160, 320, 640), _SIMPLE: (128, 256, 512)}
+
+
+def nccl_families(
+    operation: Operation,
+    shape: Shape | None = None,
+    *,
+    ll128: bool = True,
+    min_nchannels: tuple[int, ...] = (0,),
+) -> tuple[Family, ...]:
+    """Built-in algorithms that NCCL has for an operation.
+
+    Args:
+        operation: The collective.
+        shape: Of the communicator: decides whether PAT exists; None: it does not.
+        ll128: Whether the links keep 128 bytes in order (NVLink does; NCCL's own table tells).
+        min_nchannels: Values to try.
+    """
+    one_per_node = shape is not None and shape.ranks_per_node == 1
+    return tuple(
+        Family(algorithm.value, protocol, _CHANNELS, threads, _BUFFERS[protocol], min_nchannels)
+        for algorithm in _ALGORITHMS[operation]
+        for protocol, threads in _THREADS.items()
+        if (algorithm is not NcclAlgorithm.PAT or (protocol == _SIMPLE and one_per_node))
+        and (protocol != _LL128 or ll128)
+    )
+
+
+def default_family(min_nchannels: tuple[int, ...] = (0,)) -> Family:
+    """NCCL's own choice under every process profile of the built-ins."""
+    return Family(DEFAULT_ALGORITHM, "", (0,), _THREADS[_SIMPLE], _BUFFERS[_SIMPLE], min_nchannels)
+
+
+def nccl_space(
+    operation: Operation,
+    shape: Shape | None = None,
+    *,
+    ll128: bool = True,
+    min_nchannels: tuple[int, ...] = MIN_CHANNELS,
+) -> Space:
+    """The joint space of stock NCCL: what is chosen per call and per process, and its own choice.
+
+    Empty where the tuner interface does not reach.
+    """
+    families = nccl_families(operation, shape, ll128=ll128, min_nchannels=min_nchannels)
+    return Space("nccl", (default_family(min_nchannels), *families) if families else ())
+
+
+def executor_families(schedules: Sequence[str]) -> tuple[Family, ...]:
+    """Schedules, by content hash, under every protocol."""
+    buffers = tuple(64 * KIB << i for i in range(8))
+    return tuple(
+        Family(f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16), threads, buffers)
+        for schedule in schedules
+        for protocol, threads in _EXECUTOR_THREADS.items()
+    )
+
+
+def paper_space(algorithm: str) -> Space:
+    """Table IV of TuCCL for one algorithm: 3 x 4 x 20 x 15 = 3,600 configurations."""
+    channels = tuple(2**i for i in range(1, 5))
+    threads = tuple(32 * i for i in range(1, 21))
+    buffers = tuple(128 * 2**i for i in range(1, 16))
+    return Space(
+        "paper-table-iv",
+        tuple(
+            Family(algorithm, protocol.value, channels, threads, buffers)
+            for protocol in NcclProtocol
+        ),
+    )
