@@ -5,9 +5,9 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.protocol import Measured
-from tuccl.errors import ConfigurationFailedError, WorkspaceError
+from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.measurement_log import MeasurementLog
-from tuccl.search.config import STOCK, Config, Task
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 TASK = Task(Operation.ALL_REDUCE, 1024, Shape(4, 1, 4))
 RING = Config("ring", "LL", 4, 256, 0)
@@ -107,19 +107,129 @@ def test_a_log_of_something_else_is_refused(tmp_path: Path, content: bytes, said
     assert path.read_bytes() == content
 
 
+def logged(path: Path, *records: str) -> Path:
+    header = {"format": "tuccl-measurements", "version": 2, "identity": "id"}
+    path.write_text("\n".join([json.dumps(header), *records]) + "\n")
+    return path
+
+
+def line(**changes: object) -> str:
+    good: dict[str, object] = {
+        "task": TASK.name,
+        "config": ["ring", "LL", 1, 2, 3, 4],
+        "first": 0,
+        "samples_us": [1.0],
+        "seconds": 0.5,
+    }
+    return json.dumps(good | changes)
+
+
 @pytest.mark.parametrize(
-    "record",
+    ("record", "said"),
     [
-        "[]",
-        "{}",
-        '{"task":"t","config":["ring","LL",1,2,3],"first":5,"samples_us":[1.0]}',
-        '{"task":"t","config":["ring","LL"],"first":0,"samples_us":[1.0]}',
-        '{"task":"t","config":["ring","LL",1,2,3],"first":0,"samples_us":["x"]}',
+        ("[]", "list"),
+        ("{}", "config"),
+        ("[" * 100_000, "recursion"),
+        (line(first=5), "samples are missing"),
+        (line(config=["ring", "LL"]), "unpack"),
+        (line(config=["ring", "LL", 1, 2, 3, 4, 5]), "unpack"),
+        (line(samples_us=["x"]), "could not convert"),
+        (line(samples_us=[float("nan")]), "a sample of nan us"),
+        (line(samples_us=[-1.0]), "a sample of -1.0 us"),
+        (line(seconds=-1.0), "-1.0 seconds"),
+        (line(seconds=None), "NoneType"),
+        (line(failed="hung", seconds=float("inf")), "inf seconds"),
     ],
 )
-def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, record: str) -> None:
-    path = tmp_path / "log"
-    header = {"format": "tuccl-measurements", "version": 1, "identity": "id"}
-    path.write_text(f"{json.dumps(header)}\n{record}\n")
-    with pytest.raises(WorkspaceError, match="damaged"):
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, record: str, said: str) -> None:
+    path = logged(tmp_path / "log", record, line())
+    content = path.read_bytes()
+    with pytest.raises(WorkspaceError, match=r"log is damaged \(") as caught:
         MeasurementLog(path, Counting(), "id")
+    assert said in str(caught.value)
+    assert path.read_bytes() == content
+
+
+class Steps(Counting):
+    """Costs one second per request, whatever is asked for; fails from the fourth sample on."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        super().measure(task, config, first, repeats)
+        if first >= 3:
+            raise ConfigurationFailedError("it crashed", seconds=4.0)
+        return Measured((1.0,) * repeats, 1.0)
+
+
+def test_each_request_is_answered_as_it_was_the_first_time(tmp_path: Path) -> None:
+    def answers(log: MeasurementLog) -> list[object]:
+        found: list[object] = [log.measure(TASK, RING, count) for count in (1, 3)]
+        try:
+            log.measure(TASK, RING, 9)
+        except ConfigurationFailedError as error:
+            found.append((str(error), error.seconds))
+        return found
+
+    with MeasurementLog(tmp_path / "log", Steps(), "id") as log:
+        first_time = answers(log)
+    assert first_time == [Measured((1.0,), 1.0), Measured((1.0,) * 3, 2.0), ("it crashed", 4.0)]
+    backend = Steps()
+    with MeasurementLog(tmp_path / "log", backend, "id") as log:
+        assert answers(log) == first_time
+        (recorded,) = log.recorded()
+    assert backend.asked == []
+    assert (recorded.task, recorded.config, recorded.samples_us) == (TASK.name, RING, (1.0,) * 3)
+    assert (recorded.failed, recorded.seconds) == ("it crashed", 6.0)
+
+
+class Modelled(Counting):
+    """Counts a restart of 100 s where the profile changes, as a model does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: ProcessProfile | None = None
+
+    def resume(self, running: ProcessProfile) -> None:
+        self.running = running
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        super().measure(task, config, first, repeats)
+        cost = 0.0 if config.profile == self.running else 100.0
+        self.running = config.profile
+        return Measured((1.0,) * repeats, cost + repeats)
+
+
+def test_a_stop_changes_no_cost_where_restarts_are_modelled(tmp_path: Path) -> None:
+    steps = [(RING, 1), (STOCK, 1), (RING, 2), (Config("tree", "LL", 2, 256, 0), 1)]
+    with MeasurementLog(tmp_path / "whole", Modelled(), "id") as log:
+        whole = [log.measure(TASK, *step) for step in steps]
+    stopped = []
+    for end in range(1, len(steps) + 1):
+        with MeasurementLog(tmp_path / "stopped", Modelled(), "id") as log:
+            stopped = [log.measure(TASK, *step) for step in steps[:end]]
+    assert [measured.seconds for measured in whole] == [101.0, 101.0, 202.0, 1.0]
+    assert stopped == whole
+
+
+@pytest.mark.parametrize(
+    ("samples", "seconds", "said"),
+    [
+        ((1.0, float("nan")), 0.1, "a sample of nan us"),
+        ((1.0, 0.0), 0.1, "a sample of 0.0 us"),
+        ((1.0, 2.0), float("inf"), "inf seconds"),
+        ((1.0,), 0.1, "1 samples instead of 2"),
+    ],
+)
+def test_a_wrong_figure_is_never_recorded(
+    tmp_path: Path, samples: tuple[float, ...], seconds: float, said: str
+) -> None:
+    class Wrong(Counting):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            super().measure(task, config, first, repeats)
+            return Measured(samples, seconds)
+
+    with MeasurementLog(tmp_path / "log", Wrong(), "id") as log:
+        with pytest.raises(MeasurementError, match="counting backend") as caught:
+            log.measure(TASK, RING, 2)
+        assert log.recorded() == ()
+    assert said in str(caught.value)
+    assert (tmp_path / "log").read_bytes().count(b"\n") == 1

@@ -61,11 +61,11 @@ class ReplayBackend:
         The cost is counted launch by launch, as many calls each as `Record.timing` says; what a
         leader needs around them is not.
         """
-        row = self._record.row(task, config)
-        if row is None:
-            raise ConfigurationFailedError("not in the record")
         restart_s = 0.0 if config.profile == self._running else self.restart_s
         self._running = config.profile
+        row = self._record.row(task, config)
+        if row is None:
+            raise ConfigurationFailedError("not in the record", seconds=restart_s)
         if row.failed and first + repeats > len(row.samples_us):
             paid = self._seconds(row, row.samples_us[:first])
             raise ConfigurationFailedError(
