@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import importlib
 import json
 import os
-import select
-import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
 from probes.cluster.crew import Answers, HostFailure, answer_of
-from probes.cluster.errors import MessageError, MpiMissingError
+from probes.cluster.errors import MessageError
 from probes.cluster.messages import (
     Bye,
     Failed,
@@ -36,10 +31,10 @@ from probes.cluster.messages import (
     request_to_line,
 )
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.station import Station, kill_children
+from probes.cluster.mpi_start import join_mpi, own_identity
+from probes.cluster.station import Station
 from probes.host_report import HostIdentity
 
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _REQUEST, _REPLY, _ROLL_CALL, _GONE = 1, 2, 3, 4
 _LEADER_PAUSE_S = 0.001
 _GOODBYE_S = 5.0
@@ -59,16 +54,6 @@ def mpi_tasks(environment: Mapping[str, str]) -> int:
         said = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS", "")
         return tasks if (tasks := _number(said)) > 1 else 0
     return 1 if "PMIX_RANK" in environment else 0
-
-
-def _own_identity() -> HostIdentity:
-    """What two ranks have in common exactly when they run on one host."""
-    namespace = boot_id = ""
-    with suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/net")  # noqa: PTH115 - not a path but a name
-    with suppress(OSError):
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return HostIdentity(socket.gethostname(), boot_id, namespace)
 
 
 def _number(text: str) -> int:
@@ -92,11 +77,8 @@ def run_with_mpi(
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
     """
-    with _deadline(timeout_s, tasks):
-        comm = _world(tasks)
-    leads = comm.Get_rank() == 0
-    signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
-    if not leads:
+    comm = join_mpi(tasks, timeout_s)
+    if comm.Get_rank():
         return _follow(comm)
     crew = MpiCrew(comm)
     code = 1
@@ -109,59 +91,6 @@ def run_with_mpi(
     finally:
         crew.dismiss(code)
     return code
-
-
-@contextmanager
-def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
-    """End this process if MPI does not start in time.
-
-    MPI_Init waits for all tasks, in C and with Python's lock held, so only another process can.
-    """
-    first = "0" in (os.environ.get(name) for name in _RANK_VARIABLES)
-    reading, writing = os.pipe()
-    watcher = os.fork()
-    if watcher == 0:
-        os.close(writing)
-        started, _, _ = select.select([reading], [], [], timeout_s)
-        if not started:
-            told = (
-                f"tuccl: MPI did not start within {timeout_s:g} s: of its {tasks} tasks one hangs\n"
-            )
-            os.write(2, told.encode() if first else b"")
-            os.kill(os.getppid(), signal.SIGKILL)
-        os._exit(0)
-    os.close(reading)
-    try:
-        yield
-    finally:
-        os.close(writing)
-        os.waitpid(watcher, 0)
-
-
-def _stopped(*, tell: bool) -> NoReturn:
-    """Launchers stop a job by SIGTERM when one rank dies, and kill it a moment later."""
-    if tell:
-        text = "tuccl: stopped by the launcher of MPI, which says why: a rank died, or time is up\n"
-        os.write(2, text.encode())
-    kill_children()
-    os._exit(143)
-
-
-def _world(tasks: int) -> Any:
-    try:
-        mpi = importlib.import_module("mpi4py.MPI")
-    except (ImportError, RuntimeError) as error:
-        raise MpiMissingError(
-            f"started by MPI with {tasks} tasks, but mpi4py cannot be used ({error}): "
-            "pip install tuccl[mpi] on every host, or probe with --hosts"
-        ) from error
-    size = mpi.COMM_WORLD.Get_size()
-    if tasks > 1 and size != tasks:
-        raise MpiMissingError(
-            f"started as one of {tasks} tasks, but MPI sees {size}: mpi4py was "
-            "built for another MPI than this launcher's; install it again with that MPI's mpicc"
-        )
-    return mpi.COMM_WORLD
 
 
 class MpiCrew:
@@ -182,7 +111,7 @@ class MpiCrew:
 
     def call_roll(self, timeout_s: float) -> None:
         """Learn who is there; ranks that are silent count as a host each."""
-        found = {0: _own_identity()}
+        found = {0: own_identity()}
         deadline = time.monotonic() + timeout_s
         size = self._comm.Get_size()
         while len(found) < size and time.monotonic() < deadline:
@@ -283,7 +212,7 @@ class MpiCrew:
 def _follow(comm: Any) -> int:
     """What every other rank does: report, then answer until it is let go."""
     post, station = Post(comm), Station()
-    post.send(0, _ROLL_CALL, json.dumps(dataclasses.asdict(_own_identity())).encode())
+    post.send(0, _ROLL_CALL, json.dumps(dataclasses.asdict(own_identity())).encode())
     while True:
         letter = post.take(_REQUEST)
         if letter is None:

@@ -1,0 +1,102 @@
+"""How a process joins an MPI job, and how it leaves one that ends badly.
+
+mpi4py is imported when this is used and not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from probes.cluster.errors import MpiMissingError
+from probes.cluster.station import kill_children
+from probes.host_report import HostIdentity
+
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+def join_mpi(tasks: int, timeout_s: float) -> Any:
+    """The communicator of all ranks; from now on SIGTERM ends this process and its children.
+
+    Args:
+        tasks: How many the launcher started.
+        timeout_s: How long MPI may take to start.
+
+    Raises:
+        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+    """
+    with _deadline(timeout_s, tasks):
+        comm = _world(tasks)
+    leads = comm.Get_rank() == 0
+    signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
+    return comm
+
+
+def own_identity() -> HostIdentity:
+    """What two ranks have in common exactly when they run on one host."""
+    namespace = boot_id = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/net")  # noqa: PTH115 - not a path but a name
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return HostIdentity(socket.gethostname(), boot_id, namespace)
+
+
+@contextmanager
+def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
+    """End this process if MPI does not start in time.
+
+    MPI_Init waits for all tasks, in C and with Python's lock held, so only another process can.
+    """
+    first = "0" in (os.environ.get(name) for name in _RANK_VARIABLES)
+    reading, writing = os.pipe()
+    watcher = os.fork()
+    if watcher == 0:
+        os.close(writing)
+        started, _, _ = select.select([reading], [], [], timeout_s)
+        if not started:
+            told = (
+                f"tuccl: MPI did not start within {timeout_s:g} s: of its {tasks} tasks one hangs\n"
+            )
+            os.write(2, told.encode() if first else b"")
+            os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(0)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.close(writing)
+        os.waitpid(watcher, 0)
+
+
+def _stopped(*, tell: bool) -> NoReturn:
+    """Launchers stop a job by SIGTERM when one rank dies, and kill it a moment later."""
+    if tell:
+        text = "tuccl: stopped by the launcher of MPI, which says why: a rank died, or time is up\n"
+        os.write(2, text.encode())
+    kill_children()
+    os._exit(143)
+
+
+def _world(tasks: int) -> Any:
+    try:
+        mpi = importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:
+        raise MpiMissingError(
+            f"started by MPI with {tasks} tasks, but mpi4py cannot be used ({error}): "
+            "pip install tuccl[mpi] on every host, or start it without MPI"
+        ) from error
+    size = mpi.COMM_WORLD.Get_size()
+    if tasks > 1 and size != tasks:
+        raise MpiMissingError(
+            f"started as one of {tasks} tasks, but MPI sees {size}: mpi4py was "
+            "built for another MPI than this launcher's; install it again with that MPI's mpicc"
+        )
+    return mpi.COMM_WORLD
