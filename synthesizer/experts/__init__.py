@@ -19,6 +19,7 @@ from synthesizer.experts import (
     hierarchical,
     hierarchical_latency,
     rail_exchange,
+    rail_trees,
     ring,
     tree,
 )
@@ -31,6 +32,9 @@ PIPELINE_CHUNKS = (1, 8)
 
 HIERARCHICAL_CHUNKS = (1, 4)
 """Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
+
+RAIL_GROUPS = (2, 16)
+"""Groups of chunks of broadcast and reduce over rails: few for medium sizes, many for large."""
 
 MOST_RANKS_IN_DETAIL = 64
 """Larger machines get no algorithms for few steps: their statements, which grow with the square of
@@ -62,6 +66,7 @@ def expert_algorithms(
         _trees(collective, sketch, root),
         _halving_doubling(collective, sketch),
         _hierarchical(collective, sketch),
+        _rail_trees(collective, sketch, root),
         _few_steps(collective, sketch),
     )
     return tuple(lower(program, name) for family in families for name, program in family)
@@ -182,3 +187,14 @@ def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
     if grid:
         for chunks in HIERARCHICAL_CHUNKS:
             yield f"{collective}_hierarchical_{chunks}c", builders[collective](grid, chunks)
+
+
+def _rail_trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    builders = {
+        Collective.BROADCAST: rail_trees.rail_broadcast,
+        Collective.REDUCE: rail_trees.rail_reduce,
+    }
+    grid = hierarchical.rail_grid(sketch) if collective in builders else None
+    if grid:
+        for groups in RAIL_GROUPS:
+            yield f"{collective}_rails_{groups}g", builders[collective](grid, root, groups)
