@@ -34,7 +34,10 @@ class Backend(Protocol):
 
     @property
     def restart_s(self) -> float:
-        """What measuring under another process profile than the one before costs in addition."""
+        """What a process profile costs in addition whose workers are not up.
+
+        Those of the two profiles used last are.
+        """
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Samples number `first` to `first + repeats - 1` of a configuration.
@@ -44,6 +47,16 @@ class Backend(Protocol):
 
         Raises:
             ConfigurationFailedError: when this configuration cannot run; others can.
+            MeasurementError: when the backend cannot go on.
+        """
+
+    def check(self, task: Task, config: Config) -> None:
+        """Hold the data that a configuration delivers against what it must be.
+
+        Models and records have no data and accept everything.
+
+        Raises:
+            ConfigurationFailedError: when a byte is wrong, or the configuration cannot run.
             MeasurementError: when the backend cannot go on.
         """
 

@@ -2,7 +2,7 @@
 
 Nothing runs, so a search costs what its own arithmetic costs, and many searches can be compared on
 the very same machine. What they would have cost on it is counted all the same: each sample its
-launch, each change of the process profile a restart of the workers.
+launch, each process profile but the two last used ones a restart of the workers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import random
 
 from tuccl.backends.protocol import Measured
+from tuccl.backends.running_profiles import RunningProfiles
 from tuccl.errors import ConfigurationFailedError
 from tuccl.records.record import Record, Row
 from tuccl.search.config import Config, ProcessProfile, Task
@@ -43,7 +44,7 @@ class ReplayBackend:
         """
         self._record = record
         self._seed = seed
-        self._running: ProcessProfile | None = None
+        self._running = RunningProfiles()
         self.restart_s = restart_s
 
     @property
@@ -52,8 +53,8 @@ class ReplayBackend:
         return f"replay of {self._record.backend}: {self._record.versions}"
 
     def resume(self, running: ProcessProfile) -> None:
-        """Go on as if workers with this profile were running, after a search was stopped."""
-        self._running = running
+        """Go on as if workers had turned to this profile, after a search was stopped."""
+        self._running.use(running)
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Recorded samples and what they cost; see `Backend.measure`.
@@ -61,8 +62,7 @@ class ReplayBackend:
         The cost is counted launch by launch, as many calls each as `Record.timing` says; what a
         leader needs around them is not.
         """
-        restart_s = 0.0 if config.profile == self._running else self.restart_s
-        self._running = config.profile
+        restart_s = self.restart_s if self._running.use(config.profile) else 0.0
         row = self._record.row(task, config)
         if row is None:
             raise ConfigurationFailedError("not in the record", seconds=restart_s)
@@ -73,6 +73,9 @@ class ReplayBackend:
             )
         samples = tuple(self._sample(row, number) for number in range(first, first + repeats))
         return Measured(samples, restart_s + self._seconds(row, samples))
+
+    def check(self, task: Task, config: Config) -> None:
+        """There is no data."""
 
     def close(self) -> None:
         """Nothing is held."""
