@@ -75,6 +75,9 @@ class SimulatedBackend:
         samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
         return Measured(samples, sum(samples) * 1e-6 * _CALLS_PER_SAMPLE)
 
+    def check(self, task: Task, config: Config) -> None:
+        """There is no data."""
+
     def close(self) -> None:
         """Nothing is held."""
 
