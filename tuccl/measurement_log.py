@@ -1,10 +1,8 @@
 """The append-only record of every measurement: the truth that a search resumes from.
 
-One JSON object a line. The first line names the format and what the measurements belong to; each
-further line holds the samples of one measurement with the seconds it took, or why a configuration
-failed: it is not tried again. A line is written whole or, when the process dies
-in the middle, cut: a last line without its newline is dropped at the next start. Nothing is ever
-rewritten, so a kill loses at most the measurement that was under way.
+One JSON object a line (`tuccl.measurement_lines`). A line is written whole or, when the process
+dies in the middle, cut: a last line without its newline is dropped at the next start. Nothing is
+ever rewritten, so a kill loses at most the measurement that was under way.
 
 A search that continues takes the steps of one that was never stopped: it is given the samples, the
 costs and the failures that it was given the first time, each at the same request.
@@ -15,53 +13,27 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from tuccl.atomic_file import cannot_write
 from tuccl.backends.protocol import Backend, Measured
+from tuccl.backends.timing import timing_of
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
+from tuccl.measurement_lines import (
+    FORMAT,
+    VERSION,
+    Contents,
+    Recorded,
+    Source,
+    failure_line,
+    header_line,
+    samples_line,
+    source_line,
+)
 from tuccl.search.config import Config, ProcessProfile, Task
-
-_FORMAT = "tuccl-measurements"
-_VERSION = 2
-_Fields = tuple[str, str, int, int, int, int]
-_Key = tuple[str, _Fields]
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the log holds on one configuration of one task."""
-
-    task: str
-    """`Task.name`."""
-    config: Config
-    samples_us: tuple[float, ...] = ()
-    paid: tuple[tuple[int, float], ...] = ()
-    """(samples so far, seconds so far) after each measurement, ascending."""
-    failed: str = ""
-    """Why no further samples could be taken; empty: they could."""
-    failed_s: float = 0.0
-    """What the attempt that failed cost."""
-
-    @property
-    def seconds(self) -> float:
-        """What all of it cost."""
-        return (self.paid[-1][1] if self.paid else 0.0) + self.failed_s
-
-    def first(self, repeats: int) -> Measured:
-        """The first samples with the cost of the measurements that brought them."""
-        cost = next(seconds for samples, seconds in self.paid if samples >= repeats)
-        return Measured(self.samples_us[:repeats], cost)
-
-    def joined(self, fresh: Measured) -> Recorded:
-        """With further samples."""
-        samples = (*self.samples_us, *fresh.samples_us)
-        seconds = (self.paid[-1][1] if self.paid else 0.0) + fresh.seconds
-        return replace(self, samples_us=samples, paid=(*self.paid, (len(samples), seconds)))
 
 
 @runtime_checkable
@@ -69,11 +41,20 @@ class ModelledRestarts(Protocol):
     """A backend that only counts what restarting its workers would cost.
 
     Real workers of a run that was stopped are gone, and starting them again takes its time.
-    Modelled ones go on with the profile that the log ended with, so that a stop changes no cost.
+    Modelled ones go on with those that the log ended with, so that a stop changes no cost.
     """
 
     def resume(self, running: ProcessProfile) -> None:
-        """Go on as if workers with this profile were running."""
+        """Go on as if workers had turned to this profile; told about all, the latest last."""
+
+
+def read_log(path: Path, identity: str) -> Contents:
+    """What a log holds; nothing where there is none.
+
+    Raises:
+        WorkspaceError: when it is damaged, of another version, or belongs to something else.
+    """
+    return _read(path, identity)[0]
 
 
 class MeasurementLog:
@@ -92,23 +73,22 @@ class MeasurementLog:
         """
         self._path = path
         self._backend = backend
-        self._known: dict[_Key, Recorded] = {}
-        header = {"format": _FORMAT, "version": _VERSION, "identity": identity}
-        complete, cut = _lines(path)
-        if not complete and not _line(header).startswith(cut):
-            raise WorkspaceError(f"{path} is not a measurement log; move it away")
-        if complete:
-            self._check_header(complete[0], header)
-            for line in complete[1:]:
-                last = self._recall(line)
-                if isinstance(backend, ModelledRestarts):
-                    backend.resume(last.profile)
+        self._contents, size = _read(path, identity)
+        self._source_stands = False
+        """Whether this process has compared itself with what measured before."""
+        if isinstance(backend, ModelledRestarts):
+            for profile in self._contents.profiles:
+                backend.resume(profile)
         try:
             self._file = path.open("ab", buffering=0)
-            self._file.truncate(sum(len(line) for line in complete))
-            if not complete:
-                self._append(header)
         except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            self._file.truncate(size)
+            if size == 0:
+                self._write(header_line(identity))
+        except OSError as error:
+            self._file.close()
             raise cannot_write(path, error) from error
 
     def __enter__(self) -> Self:
@@ -138,124 +118,127 @@ class MeasurementLog:
             ConfigurationFailedError: when the configuration failed before it had so many samples,
                 now or earlier.
             MeasurementError: from the backend.
-            WorkspaceError: when the log cannot be written.
+            WorkspaceError: when the log cannot be written, or holds measurements of other versions.
         """
-        known = self._recorded(task.name, config)
+        known = self._contents.known(task.name, config)
         if len(known.samples_us) < repeats:
             if known.failed:
                 raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
-            known = self._measure_more(task, config, known, repeats)
+            known = self._measure_more(task, known, repeats)
         return known.first(repeats)
 
-    def recorded(self) -> tuple[Recorded, ...]:
-        """Everything that was measured, in the order of first measurement."""
-        return tuple(self._known.values())
+    def check(self, task: Task, config: Config) -> None:
+        """Let the backend hold a configuration's data against what it must be.
 
-    def _recorded(self, task: str, config: Config) -> Recorded:
-        return self._known.get((task, _fields(config))) or Recorded(task, config)
+        Wrong data is a failure like any other: recorded, and raised again without looking.
 
-    def _measure_more(self, task: Task, config: Config, known: Recorded, repeats: int) -> Recorded:
-        first = len(known.samples_us)
-        key = (task.name, _fields(config))
-        record: dict[str, object] = {"task": key[0], "config": key[1], "first": first}
+        Raises:
+            ConfigurationFailedError: the data is wrong, or the configuration failed earlier.
+            MeasurementError: from the backend.
+            WorkspaceError: when the log cannot be written.
+        """
+        known = self._contents.known(task.name, config)
+        if known.failed:
+            raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
         try:
-            fresh = self._backend.measure(task, config, first, repeats - first)
+            self._backend.check(task, config)
         except ConfigurationFailedError as error:
-            reason, seconds = str(error), error.seconds
-            self._record({**record, "failed": reason, "seconds": seconds})
-            self._known[key] = replace(known, failed=reason, failed_s=seconds)
+            self._fail(known, error)
             raise
-        self._check_fresh(fresh, repeats - first)
-        self._record({**record, "samples_us": fresh.samples_us, "seconds": fresh.seconds})
-        self._known[key] = known.joined(fresh)
-        return self._known[key]
 
-    def _check_fresh(self, fresh: Measured, count: int) -> None:
-        """A wrong figure must not become the truth."""
+    @property
+    def contents(self) -> Contents:
+        """Everything that was measured."""
+        return self._contents
+
+    def _measure_more(self, task: Task, known: Recorded, repeats: int) -> Recorded:
+        first = len(known.samples_us)
         try:
-            _check(fresh)
-            if len(fresh.samples_us) != count:
-                raise ValueError(f"{len(fresh.samples_us)} samples instead of {count}")
-        except ValueError as error:
+            fresh = self._backend.measure(task, known.config, first, repeats - first)
+        except ConfigurationFailedError as error:
+            self._fail(known, error)
+            raise
+        try:
+            joined = known.joined(fresh)
+            if len(fresh.samples_us) != repeats - first:
+                raise ValueError(f"{len(fresh.samples_us)} samples instead of {repeats - first}")
+        except ValueError as error:  # A wrong figure must not become the truth.
             raise MeasurementError(
                 f"the {self._backend.name} backend gave {error}; nothing was recorded of it"
             ) from error
+        self._append(samples_line(known, fresh))
+        self._contents.put(joined)
+        return joined
 
-    def _record(self, record: dict[str, object]) -> None:
+    def _fail(self, known: Recorded, error: ConfigurationFailedError) -> None:
+        self._append(failure_line(known, str(error), error.seconds))
+        self._contents.put(replace(known, failed=str(error), failed_s=error.seconds))
+
+    def _append(self, line: bytes) -> None:
         try:
-            self._append(record)
+            if not self._source_stands:
+                self._note_source()
+                self._source_stands = True
+            self._write(line)
         except OSError as error:
             raise cannot_write(self._path, error) from error
 
-    def _append(self, record: dict[str, object]) -> None:
-        line = _line(record)
+    def _note_source(self) -> None:
+        """Say what measures, which a backend knows for sure once it has measured."""
+        backend = self._backend
+        source = Source(backend.name, backend.versions, timing_of(backend))
+        if self._contents.source is None:
+            self._write(source_line(source))
+            self._contents.source = source
+        elif self._contents.source != source:
+            before = self._contents.source
+            raise WorkspaceError(
+                f"{self._path} was measured by {before.backend} ({before.versions}), this is "
+                f"{source.backend} ({source.versions}): figures of both in one table would mislead;"
+                " use another --workspace"
+            )
+
+    def _write(self, line: bytes) -> None:
         # Unbuffered: a line that the disk had no room for must not come back when the file closes.
         if self._file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _recall(self, line: bytes) -> Config:
-        """Take in a line; the configuration that it is of."""
+
+def _read(path: Path, identity: str) -> tuple[Contents, int]:
+    """What a log holds, and how many of its bytes are whole lines."""
+    complete, cut = _lines(path)
+    contents = Contents()
+    if complete:
+        _check_header(path, complete[0], identity)
+    elif not header_line(identity).startswith(cut):
+        raise WorkspaceError(f"{path} is not a measurement log; move it away")
+    for line in complete[1:]:
         try:
-            record = json.loads(line)
-            algorithm, protocol, *numbers = record["config"]
-            channels, threads, buffer_bytes, least = map(int, numbers)
-            config = Config(str(algorithm), str(protocol), channels, threads, buffer_bytes, least)
-            known = self._recorded(str(record["task"]), config)
-            if record["first"] != len(known.samples_us):
-                raise ValueError("samples are missing before these")
-            seconds = float(record["seconds"])
-            if "failed" in record:
-                known = replace(known, failed=str(record["failed"]), failed_s=seconds)
-            else:
-                samples = tuple(map(float, record["samples_us"]))
-                known = known.joined(Measured(samples, seconds))
-            _check(Measured(known.samples_us, seconds))
-            self._known[known.task, _fields(config)] = known
+            contents.take(line)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WorkspaceError(
-                f"{self._path} is damaged ({error}); move it away to measure again"
+                f"{path} is damaged ({error}); move it away to measure again"
             ) from error
-        return config
-
-    def _check_header(self, line: bytes, expected: dict[str, object]) -> None:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            found = {}
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
-            raise WorkspaceError(f"{self._path} is not a measurement log; move it away")
-        if found.get("version") != _VERSION:
-            raise WorkspaceError(
-                f"{self._path} has version {found.get('version')}, this release reads {_VERSION}"
-            )
-        if found != expected:
-            raise WorkspaceError(
-                f"{self._path} belongs to another machine, space or backend; "
-                "use another --workspace, or `tuccl retune`"
-            )
+    return contents, sum(len(line) for line in complete)
 
 
-def _fields(config: Config) -> _Fields:
-    return (
-        config.algorithm,
-        config.protocol,
-        config.nchannels,
-        config.nthreads,
-        config.buffer_bytes,
-        config.min_nchannels,
-    )
-
-
-def _check(measured: Measured) -> None:
-    for sample in measured.samples_us:
-        if not (isfinite(sample) and sample > 0.0):
-            raise ValueError(f"a sample of {sample} us is no time")
-    if not (isfinite(measured.seconds) and measured.seconds >= 0.0):
-        raise ValueError(f"{measured.seconds} seconds is no cost")
-
-
-def _line(record: dict[str, object]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+def _check_header(path: Path, line: bytes, identity: str) -> None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = {}
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise WorkspaceError(f"{path} is not a measurement log; move it away")
+    if found.get("version") != VERSION:
+        raise WorkspaceError(
+            f"{path} has version {found.get('version')}, this release reads "
+            f"{VERSION}; use another --workspace"
+        )
+    if found.get("identity") != identity:
+        raise WorkspaceError(
+            f"{path} belongs to another machine, space or backend; "
+            "use another --workspace, or `tuccl retune`"
+        )
 
 
 def _lines(path: Path) -> tuple[list[bytes], bytes]:

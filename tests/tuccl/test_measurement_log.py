@@ -5,8 +5,10 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.protocol import Measured
+from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.measurement_log import MeasurementLog
+from tuccl.measurement_lines import Source
+from tuccl.measurement_log import MeasurementLog, read_log
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 TASK = Task(Operation.ALL_REDUCE, 1024, Shape(4, 1, 4))
@@ -31,6 +33,9 @@ class Counting:
             raise ConfigurationFailedError("it hung")
         samples = tuple(float(number + 1) for number in range(first, first + repeats))
         return Measured(samples, 0.5 * repeats)
+
+    def check(self, task: Task, config: Config) -> None:
+        """There is no data."""
 
     def close(self) -> None:
         pass
@@ -96,7 +101,7 @@ def test_a_line_cut_at_any_byte_costs_that_line_only(tmp_path: Path) -> None:
         (b"no json\n", "not a measurement log"),
         (b"somebody's file without a newline", "not a measurement log"),
         (b'{"format": "tuccl-measurements", "version": 7}\n', "version 7"),
-        (b'{"format":"tuccl-measurements","version":2,"identity":"other"}\n', "another machine"),
+        (b'{"format":"tuccl-measurements","version":3,"identity":"other"}\n', "another machine"),
     ],
 )
 def test_a_log_of_something_else_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
@@ -108,7 +113,7 @@ def test_a_log_of_something_else_is_refused(tmp_path: Path, content: bytes, said
 
 
 def logged(path: Path, *records: str) -> Path:
-    header = {"format": "tuccl-measurements", "version": 2, "identity": "id"}
+    header = {"format": "tuccl-measurements", "version": 3, "identity": "id"}
     path.write_text("\n".join([json.dumps(header), *records]) + "\n")
     return path
 
@@ -128,7 +133,7 @@ def line(**changes: object) -> str:
     ("record", "said"),
     [
         ("[]", "list"),
-        ("{}", "config"),
+        ("{}", "task"),
         ("[" * 100_000, "recursion"),
         (line(first=5), "samples are missing"),
         (line(config=["ring", "LL"]), "unpack"),
@@ -138,6 +143,7 @@ def line(**changes: object) -> str:
         (line(samples_us=[-1.0]), "a sample of -1.0 us"),
         (line(seconds=-1.0), "-1.0 seconds"),
         (line(seconds=None), "NoneType"),
+        ('{"backend": "nccl", "versions": "1", "timing": {}}', "calls_up_to"),
         (line(failed="hung", seconds=float("inf")), "inf seconds"),
     ],
 )
@@ -175,7 +181,7 @@ def test_each_request_is_answered_as_it_was_the_first_time(tmp_path: Path) -> No
     backend = Steps()
     with MeasurementLog(tmp_path / "log", backend, "id") as log:
         assert answers(log) == first_time
-        (recorded,) = log.recorded()
+        (recorded,) = log.contents.all
     assert backend.asked == []
     assert (recorded.task, recorded.config, recorded.samples_us) == (TASK.name, RING, (1.0,) * 3)
     assert (recorded.failed, recorded.seconds) == ("it crashed", 6.0)
@@ -230,6 +236,28 @@ def test_a_wrong_figure_is_never_recorded(
     with MeasurementLog(tmp_path / "log", Wrong(), "id") as log:
         with pytest.raises(MeasurementError, match="counting backend") as caught:
             log.measure(TASK, RING, 2)
-        assert log.recorded() == ()
+        assert log.contents.all == ()
     assert said in str(caught.value)
     assert (tmp_path / "log").read_bytes().count(b"\n") == 1
+
+
+def test_the_log_says_what_measured_and_refuses_to_go_on_with_something_else(
+    tmp_path: Path,
+) -> None:
+    with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
+        log.measure(TASK, RING, 2)
+        assert log.contents.source == Source("counting", "1", Timing())
+    newer = Counting()
+    newer.versions = "2"
+    before = (tmp_path / "log").read_bytes()
+    with MeasurementLog(tmp_path / "log", newer, "id") as log:
+        assert log.measure(TASK, RING, 2).samples_us == (1.0, 2.0)
+        with pytest.raises(WorkspaceError, match=r"measured by counting \(1\), this is .* \(2\)"):
+            log.measure(TASK, RING, 3)
+    assert (tmp_path / "log").read_bytes() == before
+    assert read_log(tmp_path / "log", "id").source == Source("counting", "1", Timing())
+
+
+def test_a_log_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    assert read_log(tmp_path / "log", "id").all == ()
+    assert not (tmp_path / "log").exists()

@@ -12,9 +12,11 @@ import random
 
 from tuccl.backends.protocol import Measured
 from tuccl.backends.running_profiles import RunningProfiles
+from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
 from tuccl.records.record import Record, Row
 from tuccl.search.config import Config, ProcessProfile, Task
+from tuccl.search.space import Space, space_of
 
 RESTART_S = 3.0
 """What four processes with NCCL take to start again on one host."""
@@ -52,6 +54,11 @@ class ReplayBackend:
         """What produced the figures, when they were recorded."""
         return f"replay of {self._record.backend}: {self._record.versions}"
 
+    @property
+    def timing(self) -> Timing:
+        """How calls were timed when they were recorded."""
+        return self._record.timing
+
     def resume(self, running: ProcessProfile) -> None:
         """Go on as if workers had turned to this profile, after a search was stopped."""
         self._running.use(running)
@@ -75,7 +82,15 @@ class ReplayBackend:
         return Measured(samples, restart_s + self._seconds(row, samples))
 
     def check(self, task: Task, config: Config) -> None:
-        """There is no data."""
+        """There is no data; what failed when it was recorded may have failed by it."""
+        row = self._record.row(task, config)
+        if row is not None and row.failed:
+            raise ConfigurationFailedError(row.failed)
+
+    def space_of(self, task: Task) -> Space:
+        """Exactly the configurations of NCCL that were tried on a task, its own choice apart."""
+        configs = self._record.configs(task)
+        return space_of("record", (c for c in configs if not (c.is_default or c.is_schedule)))
 
     def close(self) -> None:
         """Nothing is held."""

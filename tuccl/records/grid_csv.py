@@ -31,8 +31,9 @@ from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from probes.topology import Topology
 from tuccl import __version__
 from tuccl.backends.figures import communicator_shape
+from tuccl.backends.timing import Timing
 from tuccl.records.errors import RecordFileError, RecordMismatchError
-from tuccl.records.record import Record, Row, Timing, make_record
+from tuccl.records.record import Record, Row, make_record
 from tuccl.search.config import DEFAULT_ALGORITHM, Config
 
 CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"

@@ -14,30 +14,8 @@ from math import isfinite
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from probes.topology import Topology
+from tuccl.backends.timing import Timing
 from tuccl.search.config import Config, Task
-
-MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How calls were timed."""
-
-    calls_up_to: tuple[tuple[int, int], ...] = ((1 * MIB, 20), (64 * MIB, 5))
-    """(bytes, calls): up to that size a launch, which is one sample, has so many calls."""
-    calls_above: int = 2
-    """Calls per launch of larger sizes."""
-    graph: bool = True
-    """Whether a launch is one CUDA graph."""
-    in_place: bool = False
-    data_type: str = "float16"
-
-    def calls(self, size_bytes: int) -> int:
-        """Calls back to back in one launch of this size."""
-        for up_to, calls in self.calls_up_to:
-            if size_bytes <= up_to:
-                return calls
-        return self.calls_above
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from lookup_tables.table import Operation, Shape
 from probes.errors import TopologyFileError
 from probes.topology_json import topology_from_json, topology_to_json
 from tuccl.atomic_file import write_atomically
+from tuccl.backends.timing import timing_from_json
 from tuccl.records.errors import RecordFileError
-from tuccl.records.record import Record, Row, Timing, make_record
+from tuccl.records.record import Record, Row, make_record
 from tuccl.search.config import Config
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
             str(metadata["backend"]),
             str(metadata["versions"]),
             str(metadata["tuccl"]),
-            _timing(metadata["timing"]),
+            timing_from_json(metadata["timing"]),
             [_row(values) for values in arrow.to_pylist()],
         )
     except (TopologyFileError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -191,14 +192,6 @@ def _check_columns(schema: pa.Schema, source: str) -> None:
             raise RecordFileError(
                 f"{source}: column {field.name} is {found} instead of {field.type}; {_REMEDY}"
             )
-
-
-def _timing(values: dict[str, Any]) -> Timing:
-    ladder = tuple((int(up_to), int(calls)) for up_to, calls in values["calls_up_to"])
-    timing = Timing(**{**values, "calls_up_to": ladder})
-    if min(timing.calls_above, *(calls for _, calls in ladder), timing.calls_above) < 1:
-        raise ValueError("a launch without calls")
-    return timing
 
 
 def _values(row: Row) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from probes.read import read_topology
 from probes.shipped import shipped_machines
 from probes.topology import Topology
 from tuccl.backends.figures import communicator_shape
-from tuccl.records.record import Record, Row, Timing, make_record
+from tuccl.backends.timing import Timing
+from tuccl.records.record import Record, Row, make_record
 from tuccl.search.config import STOCK, Config
 
 FAST = Config("ring", "LL", 2, 256, 4 << 20, 32)

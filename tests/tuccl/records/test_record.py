@@ -5,7 +5,8 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, rows, small_record
-from tuccl.records.record import Row, Timing, make_record
+from tuccl.backends.timing import Timing
+from tuccl.records.record import Row, make_record
 from tuccl.search.config import STOCK, Config, Task
 
 SHAPE = Shape(4, 1, 4)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import NcclProtocol, Operation, Shape
 from tests.tuccl.records.small_record import FAST, machine, small_record
+from tuccl.backends.timing import Timing
 from tuccl.errors import WorkspaceError
 from tuccl.records.errors import RecordFileError
-from tuccl.records.record import Row, Timing, make_record
+from tuccl.records.record import Row, make_record
 from tuccl.records.record_file import (
     read_record,
     record_from_parquet_bytes,

@@ -1,0 +1,175 @@
+"""The lines of a measurement log, and what they say together.
+
+A line is a JSON object. The first names the format and what the measurements belong to. Then stands
+what took them (again where a later process did), and a line for each measurement: its samples and
+what they cost, or why it failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
+from typing import Any
+
+from tuccl.backends.protocol import Measured
+from tuccl.backends.timing import Timing, timing_from_json
+from tuccl.search.config import Config, ProcessProfile
+
+FORMAT = "tuccl-measurements"
+VERSION = 3
+_FIELDS = (
+    "algorithm",
+    "protocol",
+    "nchannels",
+    "nthreads",
+    "buffer_bytes",
+    "min_nchannels",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What took the measurements."""
+
+    backend: str
+    versions: str
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is known of one configuration on one task."""
+
+    task: str
+    """`Task.name`."""
+    config: Config
+    samples_us: tuple[float, ...] = ()
+    paid: tuple[tuple[int, float], ...] = ()
+    """(samples so far, seconds so far) after each measurement, ascending."""
+    failed: str = ""
+    """Why no further samples could be taken; empty: they could."""
+    failed_s: float = 0.0
+    """What the attempt that failed cost."""
+
+    @property
+    def seconds(self) -> float:
+        """What all of it cost."""
+        return self._paid_s + self.failed_s
+
+    @property
+    def _paid_s(self) -> float:
+        return self.paid[-1][1] if self.paid else 0.0
+
+    def first(self, repeats: int) -> Measured:
+        """The first samples with the cost of the measurements that brought them."""
+        cost = next(seconds for samples, seconds in self.paid if samples >= repeats)
+        return Measured(self.samples_us[:repeats], cost)
+
+    def joined(self, fresh: Measured) -> Recorded:
+        """With further samples.
+
+        Raises:
+            ValueError: one of the figures is no time.
+        """
+        check_measured(fresh)
+        samples = (*self.samples_us, *fresh.samples_us)
+        paid = (*self.paid, (len(samples), self._paid_s + fresh.seconds))
+        return replace(self, samples_us=samples, paid=paid)
+
+
+class Contents:
+    """What the lines of a log say, line by line."""
+
+    def __init__(self) -> None:
+        """An empty log."""
+        self.source: Source | None = None
+        self.profiles: list[ProcessProfile] = []
+        """Of the measurements in their order, each change once."""
+        self._known: dict[tuple[str, Config], Recorded] = {}
+
+    def known(self, task: str, config: Config) -> Recorded:
+        """What is known so far, which may be nothing."""
+        return self._known.get((task, config)) or Recorded(task, config)
+
+    def put(self, recorded: Recorded) -> None:
+        """Replace what is known."""
+        self._known[recorded.task, recorded.config] = recorded
+        if self.profiles[-1:] != [recorded.config.profile]:
+            self.profiles.append(recorded.config.profile)
+
+    @property
+    def all(self) -> tuple[Recorded, ...]:
+        """Everything, in the order of first measurement."""
+        return tuple(self._known.values())
+
+    def take(self, line: bytes) -> None:
+        """Take in a line.
+
+        Raises:
+            ValueError, KeyError, TypeError, RecursionError: it is damaged, or lines are missing.
+        """
+        values = json.loads(line)
+        if "backend" in values:
+            timing = timing_from_json(values["timing"])
+            self.source = Source(str(values["backend"]), str(values["versions"]), timing)
+            return
+        known = self.known(str(values["task"]), _config(values["config"]))
+        if values["first"] != len(known.samples_us):
+            raise ValueError("samples are missing before these")
+        seconds = float(values["seconds"])
+        if "failed" in values:
+            check_measured(Measured((), seconds))
+            self.put(replace(known, failed=str(values["failed"]), failed_s=seconds))
+        else:
+            samples = tuple(map(float, values["samples_us"]))
+            self.put(known.joined(Measured(samples, seconds)))
+
+
+def check_measured(measured: Measured) -> None:
+    """Find figures that cannot be.
+
+    Raises:
+        ValueError: a sample is no time, or the seconds are no cost.
+    """
+    for sample in measured.samples_us:
+        if not (isfinite(sample) and sample > 0.0):
+            raise ValueError(f"a sample of {sample} us is no time")
+    if not (isfinite(measured.seconds) and measured.seconds >= 0.0):
+        raise ValueError(f"{measured.seconds} seconds is no cost")
+
+
+def header_line(identity: str) -> bytes:
+    """The first line."""
+    return _line({"format": FORMAT, "version": VERSION, "identity": identity})
+
+
+def source_line(source: Source) -> bytes:
+    """What takes the measurements from here on."""
+    return _line(asdict(source))
+
+
+def samples_line(known: Recorded, fresh: Measured) -> bytes:
+    """Further samples of a configuration."""
+    return _line({**_subject(known), "samples_us": fresh.samples_us, "seconds": fresh.seconds})
+
+
+def failure_line(known: Recorded, reason: str, seconds: float) -> bytes:
+    """A configuration that could not be measured, or no longer."""
+    return _line({**_subject(known), "failed": reason, "seconds": seconds})
+
+
+def _subject(known: Recorded) -> dict[str, object]:
+    config = [getattr(known.config, name) for name in _FIELDS]
+    return {"task": known.task, "config": config, "first": len(known.samples_us)}
+
+
+def _config(values: Sequence[Any]) -> Config:
+    algorithm, protocol, *numbers = values
+    nchannels, nthreads, buffer_bytes, min_nchannels = map(int, numbers)
+    return Config(str(algorithm), str(protocol), nchannels, nthreads, buffer_bytes, min_nchannels)
+
+
+def _line(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
