@@ -104,6 +104,8 @@ class Space:
     families: tuple[Family, ...]
     absent: frozenset[Config] = frozenset()
     """Points of the families' products that do not exist."""
+    recorded: bool = False
+    """Whether nothing can be tried beside these points, under another process profile either."""
 
     @cached_property
     def size(self) -> int:
@@ -189,9 +191,12 @@ class Space:
 
 def with_profile(space: Space, profile: ProcessProfile) -> Space:
     """The space under one process profile: built-ins keep what can change from call to call."""
+    if space.recorded:
+        kept = (config for config in space if config.is_schedule or config.profile == profile)
+        return space_of(f"{space.name}, one profile", kept)
     families = tuple(family.under(profile) for family in space.families)
-    kept = Space(f"{space.name}, one profile", families)
-    return replace(kept, absent=frozenset(config for config in space.absent if config in kept))
+    forced = Space(f"{space.name}, one profile", families)
+    return replace(forced, absent=frozenset(config for config in space.absent if config in forced))
 
 
 def space_of(name: str, configs: Iterable[Config]) -> Space:
@@ -207,7 +212,7 @@ def space_of(name: str, configs: Iterable[Config]) -> Space:
     for names, rows in found.items():
         columns = zip(AXES, zip(*rows, strict=True), strict=True)
         families.append(Family(*names, *(_ascending(axis, column) for axis, column in columns)))
-    whole = Space(name, tuple(families))
+    whole = Space(name, tuple(families), recorded=True)
     return replace(whole, absent=frozenset(config for config in whole if config not in present))
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from lookup_tables.table import Operation
 from tuccl.search.config import STOCK, Config, ProcessProfile
 from tuccl.search.presets import executor_families, nccl_families, paper_space
-from tuccl.search.space import Space, with_profile
+from tuccl.search.space import Space, space_of, with_profile
 
 SPACE = Space(
     "test", (*nccl_families(Operation.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
@@ -73,3 +73,11 @@ def test_descriptions_are_for_people() -> None:
     assert Config("ring", "LL128", 16, 0, 0).describe() == "ring LL128 ch16"
     assert Config("tree", "Simple", 2, 256, 1 << 20).describe() == "tree Simple ch2 th256 buf1M"
     assert STOCK.describe() == "default"
+
+
+def test_a_recorded_space_under_a_profile_is_what_was_recorded_under_it() -> None:
+    under = [Config("ring", "LL", count, 128) for count in (1, 4)]
+    space = space_of("record", [*under, Config("ring", "LL", 4, 256), STOCK])
+    assert list(with_profile(space, ProcessProfile(nthreads=128))) == under
+    assert list(with_profile(space, ProcessProfile(nthreads=64))) == []
+    assert list(with_profile(space, ProcessProfile())) == [STOCK]
