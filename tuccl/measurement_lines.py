@@ -39,6 +39,18 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request brought a configuration to."""
+
+    asked: int
+    """Samples that it was to have in total."""
+    given: int
+    """Samples that it had then: fewer where it is too slow to be worth more."""
+    seconds: float
+    """What all measurements up to then cost."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recorded:
     """What is known of one configuration on one task."""
 
@@ -46,8 +58,8 @@ class Recorded:
     """`Task.name`."""
     config: Config
     samples_us: tuple[float, ...] = ()
-    paid: tuple[tuple[int, float], ...] = ()
-    """(samples so far, seconds so far) after each measurement, ascending."""
+    answers: tuple[Answer, ...] = ()
+    """Of its measurements, in their order."""
     failed: str = ""
     """Why no further samples could be taken; empty: they could."""
     failed_s: float = 0.0
@@ -60,23 +72,33 @@ class Recorded:
 
     @property
     def _paid_s(self) -> float:
-        return self.paid[-1][1] if self.paid else 0.0
+        return self.answers[-1].seconds if self.answers else 0.0
 
-    def first(self, repeats: int) -> Measured:
-        """The first samples with the cost of the measurements that brought them."""
-        cost = next(seconds for samples, seconds in self.paid if samples >= repeats)
-        return Measured(self.samples_us[:repeats], cost)
+    def first(self, repeats: int) -> Measured | None:
+        """The first samples with the cost of the measurements that brought them.
 
-    def joined(self, fresh: Measured) -> Recorded:
-        """With further samples.
+        Fewer where so many were asked for and not given; None where they never were.
+        """
+        for answer in self.answers:
+            if answer.asked >= repeats:
+                count = min(repeats, answer.given)
+                return Measured(self.samples_us[:count], answer.seconds)
+        return None
+
+    def joined(self, fresh: Measured, asked: int) -> Recorded:
+        """With what a further measurement gave, which was to bring it to `asked` samples.
 
         Raises:
-            ValueError: one of the figures is no time.
+            ValueError: the figures cannot be.
         """
         check_measured(fresh)
         samples = (*self.samples_us, *fresh.samples_us)
-        paid = (*self.paid, (len(samples), self._paid_s + fresh.seconds))
-        return replace(self, samples_us=samples, paid=paid)
+        if not len(self.samples_us) < len(samples) <= asked:
+            raise ValueError(
+                f"{len(fresh.samples_us)} samples where {asked - len(self.samples_us)} were asked"
+            )
+        answer = Answer(asked, len(samples), self._paid_s + fresh.seconds)
+        return replace(self, samples_us=samples, answers=(*self.answers, answer))
 
 
 class Contents:
@@ -124,7 +146,8 @@ class Contents:
             self.put(replace(known, failed=str(values["failed"]), failed_s=seconds))
         else:
             samples = tuple(map(float, values["samples_us"]))
-            self.put(known.joined(Measured(samples, seconds)))
+            asked = values.get("asked", len(known.samples_us) + len(samples))
+            self.put(known.joined(Measured(samples, seconds), int(asked)))
 
 
 def check_measured(measured: Measured) -> None:
@@ -150,9 +173,12 @@ def source_line(source: Source) -> bytes:
     return _line(asdict(source))
 
 
-def samples_line(known: Recorded, fresh: Measured) -> bytes:
-    """Further samples of a configuration."""
-    return _line({**_subject(known), "samples_us": fresh.samples_us, "seconds": fresh.seconds})
+def samples_line(known: Recorded, fresh: Measured, asked: int) -> bytes:
+    """Further samples of a configuration that was to have `asked`."""
+    values = {**_subject(known), "samples_us": fresh.samples_us, "seconds": fresh.seconds}
+    if len(known.samples_us) + len(fresh.samples_us) < asked:
+        values["asked"] = asked
+    return _line(values)
 
 
 def failure_line(known: Recorded, reason: str, seconds: float) -> bytes:

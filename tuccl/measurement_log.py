@@ -111,6 +111,8 @@ class MeasurementLog:
     def measure(self, task: Task, config: Config, repeats: int) -> Measured:
         """The first `repeats` samples: those recorded, and new ones for the rest.
 
+        Fewer, one at least, where the backend finds the configuration too slow to be worth more.
+
         The seconds are those of the measurements that brought these samples, recorded ones too, so
         a search that continues spends its budget as one that was never stopped.
 
@@ -121,11 +123,7 @@ class MeasurementLog:
             WorkspaceError: when the log cannot be written, or holds measurements of other versions.
         """
         known = self._contents.known(task.name, config)
-        if len(known.samples_us) < repeats:
-            if known.failed:
-                raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
-            known = self._measure_more(task, known, repeats)
-        return known.first(repeats)
+        return known.first(repeats) or self._measure_more(task, known, repeats)
 
     def check(self, task: Task, config: Config) -> None:
         """Let the backend hold a configuration's data against what it must be.
@@ -151,7 +149,9 @@ class MeasurementLog:
         """Everything that was measured."""
         return self._contents
 
-    def _measure_more(self, task: Task, known: Recorded, repeats: int) -> Recorded:
+    def _measure_more(self, task: Task, known: Recorded, repeats: int) -> Measured:
+        if known.failed:
+            raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
         first = len(known.samples_us)
         try:
             fresh = self._backend.measure(task, known.config, first, repeats - first)
@@ -159,16 +159,14 @@ class MeasurementLog:
             self._fail(known, error)
             raise
         try:
-            joined = known.joined(fresh)
-            if len(fresh.samples_us) != repeats - first:
-                raise ValueError(f"{len(fresh.samples_us)} samples instead of {repeats - first}")
+            joined = known.joined(fresh, repeats)
         except ValueError as error:  # A wrong figure must not become the truth.
             raise MeasurementError(
                 f"the {self._backend.name} backend gave {error}; nothing was recorded of it"
             ) from error
-        self._append(samples_line(known, fresh))
+        self._append(samples_line(known, fresh, repeats))
         self._contents.put(joined)
-        return joined
+        return Measured(joined.samples_us, joined.seconds)
 
     def _fail(self, known: Recorded, error: ConfigurationFailedError) -> None:
         self._append(failure_line(known, str(error), error.seconds))

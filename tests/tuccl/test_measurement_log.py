@@ -222,7 +222,8 @@ def test_a_stop_changes_no_cost_where_restarts_are_modelled(tmp_path: Path) -> N
         ((1.0, float("nan")), 0.1, "a sample of nan us"),
         ((1.0, 0.0), 0.1, "a sample of 0.0 us"),
         ((1.0, 2.0), float("inf"), "inf seconds"),
-        ((1.0,), 0.1, "1 samples instead of 2"),
+        ((1.0, 1.0, 1.0), 0.1, "3 samples where 2 were asked"),
+        ((), 0.1, "0 samples where 2 were asked"),
     ],
 )
 def test_a_wrong_figure_is_never_recorded(
@@ -261,3 +262,26 @@ def test_the_log_says_what_measured_and_refuses_to_go_on_with_something_else(
 def test_a_log_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     assert read_log(tmp_path / "log", "id").all == ()
     assert not (tmp_path / "log").exists()
+
+
+class Slow(Counting):
+    """Gives one sample at a time, however many are asked for."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        super().measure(task, config, first, 1)
+        self.asked[-1] = (config, first, repeats)
+        return Measured((float(first + 1),), 1.0)
+
+
+def test_a_configuration_that_is_not_worth_more_samples_is_not_asked_again(tmp_path: Path) -> None:
+    steps = (2, 9, 9, 3, 27)
+    given = [
+        Measured((1.0,), 1.0),
+        *[Measured((1.0, 2.0), 2.0)] * 3,
+        Measured((1.0, 2.0, 3.0), 3.0),
+    ]
+    for asked in ([(RING, 0, 2), (RING, 1, 8), (RING, 2, 25)], []):
+        backend = Slow()
+        with MeasurementLog(tmp_path / "log", backend, "id") as log:
+            assert [log.measure(TASK, RING, count) for count in steps] == given
+        assert backend.asked == asked
