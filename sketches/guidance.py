@@ -80,13 +80,13 @@ def _size_range(
     reasons = []
     if low > 0:
         reasons.append(
-            f"below {low:.0f} bytes its latency of {one.latency_us:.2f} us is more than "
+            f"below {low:,.0f} bytes its latency of {one.latency_us:.2f} us is more than "
             f"{low_by.name} takes in all"
         )
     if high < inf:
         reasons.append(
-            f"above {high:.0f} bytes, which move at {one.bandwidth_gb_per_s:.1f} GB/s, what it can "
-            f"save of the {phases * high_by.latency_us:.2f} us of latency of {high_by.name} "
+            f"above {high:,.0f} bytes, which move at {one.bandwidth_gb_per_s:.1f} GB/s, what it "
+            f"can save of the {phases * high_by.latency_us:.2f} us of latency of {high_by.name} "
             f"({high_by.bandwidth_gb_per_s:.1f} GB/s) is too little"
         )
     if not reasons:

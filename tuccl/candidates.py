@@ -24,9 +24,10 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.reach import beyond_experts, beyond_search
 from synthesizer.simulator import CompiledSchedule, ExecutionModel, compile_schedule
-from synthesizer.synthesize import SynthesisOptions, synthesize
+from synthesizer.synthesize import SynthesisOptions
 from synthesizer.verifier import verify
 from tuccl.atomic_file import write_atomically
+from tuccl.chunk_fit import misfits, synthesize_fitting, worth
 from tuccl.errors import WorkspaceError
 from tuccl.workers import IN_PROCESS, Workers
 from tuccl.workspace import read_text_if_present
@@ -117,24 +118,35 @@ def make_candidates(
         DefectError: when an expert algorithm of ours fails its proof.
         SolverError: when no solver works.
     """
-    middle = sizes_bytes[len(sizes_bytes) // 2]
-    sizes = sorted({sizes_bytes[0], middle, sizes_bytes[-1]})
-    origins = [sketch for sketch in sketches for _ in range(1 + len(sizes))]
-    pieces = [
-        piece
-        for sketch in sketches
-        for piece in (
-            partial(_experts, collective, sketch),
-            *(partial(_synthesized, collective, sketch, size, options) for size in sizes),
-        )
-    ]
+    origins: list[Sketch] = []
+    pieces: list[Callable[[], list[_Made]]] = []
+    ends: list[int] = []
+    for sketch in sketches:
+        sizes = _sizes_to_synthesize(collective, sketch, sizes_bytes)
+        if sizes:
+            pieces.append(partial(_experts, collective, sketch))
+            pieces += (partial(_synthesized, collective, sketch, size, options) for size in sizes)
+        origins += [sketch] * (len(pieces) - len(origins))
+        ends.append(len(pieces))
     found: dict[str, Candidate] = {}
-    made = workers.each(pieces, lambda done: progress(done // (1 + len(sizes))))
+    made = workers.each(pieces, lambda done: progress(sum(done >= end for end in ends)))
     for sketch, schedules in zip(origins, made, strict=True):
         for algorithm, origin in schedules:
             candidate = Candidate(algorithm, sketch, origin)
             found.setdefault(candidate.content_hash, candidate)
     return _promising(collective, machine, list(found.values()), sizes_bytes)
+
+
+def _sizes_to_synthesize(
+    collective: Collective, sketch: Sketch, sizes_bytes: Sequence[int]
+) -> list[int]:
+    """The ends and the middle of the sizes that a sketch is worth trying for; none: for no size."""
+    worth = [size for size in sizes_bytes if sketch.worth_trying(collective.value, size)]
+    if not worth:
+        return []
+    middle = sizes_bytes[len(sizes_bytes) // 2]
+    wanted = {sizes_bytes[0], middle, sizes_bytes[-1]}
+    return sorted(wanted.intersection(worth) or {worth[len(worth) // 2]})
 
 
 def _experts(collective: Collective, sketch: Sketch) -> list[_Made]:
@@ -150,12 +162,15 @@ def _synthesized(
     if beyond_search(sketch):
         return []
     try:
-        result = synthesize(collective, sketch, size_bytes, options)
+        results = list(synthesize_fitting(collective, sketch, size_bytes, options))
     except InfeasibleError:
         return []
-    how = result.fallback or f"solver gap {result.solver_gap:.1%}"
-    origin = f"synthesized on {sketch.name} for {size_bytes} bytes, {how}"
-    return [(_proved(result.algorithm), origin)]
+    made = []
+    for result in results:
+        how = result.fallback or f"solver gap {result.solver_gap:.1%}"
+        origin = f"synthesized on {sketch.name} for {size_bytes} bytes, {how}"
+        made.append((_proved(result.algorithm), origin))
+    return made
 
 
 def _proved(algorithm: Algorithm) -> Algorithm:
@@ -176,7 +191,8 @@ def _promising(
     promises: list[list[Promise]] = [[] for _ in candidates]
     for size_bytes in sizes_bytes:
         bound_us = time_bound_us(collective, machine, size_bytes)
-        slowdowns = _slowdowns(compiled, size_bytes)
+        worths = [worth(misfits(c.sketch, c.algorithm, size_bytes)) for c in candidates]
+        slowdowns = _slowdowns(compiled, worths, size_bytes)
         order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
         for i in order[:_MOST_PER_SIZE]:
             if slowdowns[i] <= _NEAR:
@@ -189,8 +205,12 @@ def _promising(
     )
 
 
-def _slowdowns(compiled: Sequence[CompiledSchedule], size_bytes: int) -> list[float]:
+def _slowdowns(
+    compiled: Sequence[CompiledSchedule], worths: Sequence[float], size_bytes: int
+) -> list[float]:
     """Each schedule's time over the fastest's, under the model that favours it most.
+
+    Times count for more, by `worths`, where chunks do not fit the size.
 
     Small sizes are judged by a low-latency protocol, large ones by a bandwidth protocol with many
     channels, those between by both.
@@ -199,7 +219,10 @@ def _slowdowns(compiled: Sequence[CompiledSchedule], size_bytes: int) -> list[fl
     models += [_BANDWIDTH] if size_bytes > _SMALL_BYTES else []
     slowdowns = [inf] * len(compiled)
     for model in models:
-        times = [schedule.time_us(size_bytes, model) for schedule in compiled]
+        times = [
+            schedule.time_us(size_bytes, model) * worth
+            for schedule, worth in zip(compiled, worths, strict=True)
+        ]
         best = min(times, default=inf)
         slowdowns = [min(s, time / best) for s, time in zip(slowdowns, times, strict=True)]
     return slowdowns

@@ -29,6 +29,7 @@ from tuccl.backends.figures import communicator_shape
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
+from tuccl.guidance import guided
 from tuccl.measurement_log import MeasurementLog
 from tuccl.report import Report, read_report
 from tuccl.results import Origin, build_report, build_table
@@ -97,6 +98,8 @@ def initialize(
         if done is None:
             record = _begin(run, identity, options)
             write_atomically(run.topology, topology_to_json(topology))
+            operations = [Collective(operation.value) for operation in settings.operations]
+            sketches = guided(operations, sketches)
             for sketch in sketches:
                 write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
             candidates = _schedules(settings, sketches, whole_machine(topology), run, progress)

@@ -131,7 +131,7 @@ def test_files_of_taccl_are_used_as_they_are(run_tuccl: Run, tmp_path: Path) -> 
     assert done.returncode == 0
     found = json.loads(done.stdout)
     assert (found["topology"], found["ranks"], found["nodes"]) == ("Box_1MB", 8, 2)
-    assert found["sketch"] == {"name": "sk", "why": "TACCL's sketch sk.json"}
+    assert found["sketch"] == {"name": "sk", "why": "TACCL's sketch sk.json", "sizes": None}
     # Half of the data enters a node through two NICs of 16.384 GB/s.
     assert found["bound_gb_per_s"] == pytest.approx(65.536)
     assert found["ratio"] > 0.9
