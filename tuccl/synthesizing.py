@@ -6,9 +6,7 @@ Bounds are those of the whole machine, whatever the sketch leaves out.
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +21,7 @@ from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.collectives import Collective
 from synthesizer.errors import ExportError
 from tuccl import display
+from tuccl.durations import parse_seconds
 from tuccl.errors import ExitCode, UsageError
 from tuccl.guidance import guided
 from tuccl.machine import MachineOptions, load_machine
@@ -43,9 +42,6 @@ from tuccl.synthesis_report import Bounds, Outcome, as_dict, as_text
 from tuccl.workers import Workers, worker_processes, workers_for
 
 SCHEMA_VERSION = 1
-_SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|h|)", re.ASCII)
-_UNIT_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_MOST_SECONDS = 7 * 24 * 3600.0
 _MOST_JOBS = 1024
 
 
@@ -113,19 +109,6 @@ def parse_collective(name: str) -> Collective:
         if collective.value.replace("_", "") == wanted:
             return collective
     raise UsageError(f"operation {name!a:.60} is unknown: use one of {', '.join(known)}")
-
-
-def parse_seconds(text: str) -> float:
-    """Seconds of `30s`, `500ms`, `2m` or `30`.
-
-    Raises:
-        UsageError: when the text is no duration, is zero, or is beyond a week.
-    """
-    match = _SECONDS.fullmatch(text.strip())
-    seconds = float(match[1]) * _UNIT_S[match[2]] if match else math.nan
-    if not 0 < seconds <= _MOST_SECONDS:
-        raise UsageError(f"time limit {text!a:.60}: use more than 0 as 30s, 500ms or 2m, to a week")
-    return seconds
 
 
 def _request(command: SynthesizeCommand) -> Request:

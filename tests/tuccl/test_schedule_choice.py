@@ -17,10 +17,11 @@ from synthesizer.simulator import simulate_us
 from synthesizer.verifier import verify
 from tests.sketches.machines import cluster
 from tuccl import sketch_attempt
+from tuccl.durations import parse_seconds
 from tuccl.errors import UsageError
 from tuccl.schedule_choice import choose_schedule
 from tuccl.sketch_attempt import WIRES_ALONE, Request, Tried
-from tuccl.synthesizing import parse_collective, parse_seconds
+from tuccl.synthesizing import parse_collective
 
 
 @pytest.fixture(scope="module")

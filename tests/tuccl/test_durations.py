@@ -1,0 +1,19 @@
+import pytest
+
+from tuccl.durations import format_seconds, parse_seconds
+from tuccl.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.25 s"), (34.4, "34 s"), (599, "599 s"), (720, "12 min"), (12600, "3.5 h")],
+)
+def test_seconds_for_people(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_the_message_names_what_the_duration_is_of() -> None:
+    assert parse_seconds("20m", "--budget") == 1200.0
+    for text in ("soon", "-1s", "0", "8000h", "1d", ""):
+        with pytest.raises(UsageError, match="^--budget"):
+            parse_seconds(text, "--budget")
