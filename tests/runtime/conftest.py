@@ -62,6 +62,7 @@ def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in (
         "TUCCL_BUNDLE",
         "TUCCL_BUNDLE_CRC",
+        "TUCCL_CONTROL",
         "TUCCL_EXPLAIN",
         "NCCL_ALGO",
         "NCCL_PROTO",

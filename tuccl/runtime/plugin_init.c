@@ -1,4 +1,5 @@
 #include "plugin_init.h"
+#include "control.h"
 #include "machine.h"
 
 #include <stdatomic.h>
@@ -156,10 +157,32 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
     return select_shape(context, startup, bundle, ranks, nodes, ranks_per_node);
 }
 
-int tuccl_plugin_init(struct tuccl_selection **context, size_t ranks, size_t nodes,
+/* A measurement without its control block would be one of another configuration: no start. */
+static int follow_control(struct tuccl_selection **context, const char *path, int abi, size_t nodes,
+                          tuccl_nccl_logger logger) {
+    char why[200];
+    struct tuccl_control *control = tuccl_control_open(path, abi, nodes, why, sizeof why);
+    if (control != NULL)
+        *context = tuccl_selection_create_controlled(control);
+    if (*context == NULL) {
+        tuccl_control_close(control);
+        WARN(logger,
+             "TuCCL: TUCCL_CONTROL=%s %s; it is for tuccl's own measuring processes: unset it in "
+             "jobs",
+             path, control != NULL ? "does not fit in memory" : why);
+        return NCCL_INVALID_USAGE;
+    }
+    INFO(logger, "TuCCL: measuring; %s chooses for each call, no bundle is used", path);
+    return NCCL_SUCCESS;
+}
+
+int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger) {
     struct startup startup = {.logger = logger};
     *context = NULL;
+    const char *control = setting("TUCCL_CONTROL");
+    if (control != NULL)
+        return follow_control(context, control, abi, nodes, logger);
     int result = read_settings(&startup);
     if (result != NCCL_SUCCESS)
         return result;

@@ -1,7 +1,7 @@
 #include "selection.h"
+#include "control.h"
 #include "tuner_abi.h"
 
-#include <stdbool.h>
 #include <sys/mman.h>
 
 static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
@@ -11,9 +11,7 @@ static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_ra
     return count;
 }
 
-/* NCCL takes a tuner's count for these as it is, without an upper bound of its own (NCCL 2.30
- * src/enqueue.cc): nothing would catch a count above the channels that a communicator has. */
-static bool channels_are_unbounded(uint8_t algorithm, uint32_t nodes) {
+bool tuccl_channels_are_unbounded(uint8_t algorithm, size_t nodes) {
     return algorithm == NCCL_ALGO_COLLNET_DIRECT || algorithm == NCCL_ALGO_COLLNET_CHAIN ||
            (algorithm == NCCL_ALGO_NVLS && nodes > 1);
 }
@@ -24,7 +22,7 @@ static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry, uin
         .max_bytes = entry->max_bytes,
         .algorithm = entry->algorithm,
         .protocol = entry->protocol,
-        .nchannels = channels_are_unbounded(entry->algorithm, nodes) ? 0 : entry->nchannels,
+        .nchannels = tuccl_channels_are_unbounded(entry->algorithm, nodes) ? 0 : entry->nchannels,
         .builtin_time_us = entry->builtin_time_us,
         .default_time_us = entry->default_time_us,
     };
@@ -67,9 +65,22 @@ tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_sha
     return selection;
 }
 
+struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control) {
+    size_t bytes = sizeof(struct tuccl_selection);
+    struct tuccl_selection *selection =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (selection == MAP_FAILED)
+        return NULL;
+    selection->mapped_bytes = bytes;
+    selection->control = control;
+    return selection;
+}
+
 void tuccl_selection_free(struct tuccl_selection *selection) {
-    if (selection != NULL)
-        munmap(selection, selection->mapped_bytes);
+    if (selection == NULL)
+        return;
+    tuccl_control_close(selection->control);
+    munmap(selection, selection->mapped_bytes);
 }
 
 const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *selection,

@@ -4,6 +4,7 @@
 
 #include "bundle.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,8 +31,12 @@ struct tuccl_choices {
     uint32_t count;
 };
 
+struct tuccl_control;
+
 struct tuccl_selection {
     size_t mapped_bytes;
+    /* NULL unless calls are chosen by a control block: then there are no entries. */
+    struct tuccl_control *control;
     uint32_t entry_count;
     struct tuccl_choices of_function[TUCCL_FUNCTIONS];
     /* NULL unless each lookup is to be explained. */
@@ -39,12 +44,19 @@ struct tuccl_selection {
                     ...);
 };
 
+/* Whether NCCL takes a tuner's channel count for this algorithm without a bound of its own (NCCL
+ * 2.30 src/enqueue.cc): nothing would catch a count above the channels that a communicator has. */
+bool tuccl_channels_are_unbounded(uint8_t algorithm, size_t nodes);
+
 /* Copies what concerns one shape into read-only pages of its own, so that lookups from any thread
  * need no lock. Entries without a built-in configuration are left out: there the plugin leaves
  * NCCL alone. NULL when there is no memory. */
 struct tuccl_selection *
 tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_shape_record *shape,
                        void (*explain)(int, unsigned long, const char *, int, const char *, ...));
+
+/* A selection that asks `control`, which it owns from then on. NULL when there is no memory. */
+struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control);
 
 void tuccl_selection_free(struct tuccl_selection *selection);
 

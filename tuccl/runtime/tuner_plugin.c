@@ -4,6 +4,7 @@
  * A choice is applied by writing cost 0 over its entry of NCCL's cost table, and only where NCCL
  * itself says that the entry can run (cost not -1): NCCL up to 2.30 selects such an entry without
  * checking it again. Where it cannot run, nothing is touched, the channel count included. */
+#include "control.h"
 #include "explain.h"
 #include "plugin_init.h"
 #include "selection.h"
@@ -26,23 +27,27 @@ static size_t ranks_per_node(size_t ranks, size_t nodes,
     return nodes > 0 && ranks % nodes == 0 ? ranks / nodes : 0;
 }
 
-static int init(void **context, size_t ranks, size_t nodes, size_t per_node,
+static int init(void **context, int abi, size_t ranks, size_t nodes, size_t per_node,
                 tuccl_nccl_logger logger) {
     if (context == NULL)
         return NCCL_SUCCESS;
     struct tuccl_selection *selection;
-    int result = tuccl_plugin_init(&selection, ranks, nodes, per_node, logger);
+    int result = tuccl_plugin_init(&selection, abi, ranks, nodes, per_node, logger);
     *context = selection;
     return result;
 }
 
-static int init_v3_v4(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
-    return init(context, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
+static int init_v3(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
+    return init(context, 3, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
+}
+
+static int init_v4(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
+    return init(context, 4, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
 }
 
 /* The cost table of later versions says what NCCL_ALGO and NCCL_PROTO exclude; v2 has none. */
 static int init_v2(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
-    int result = init_v3_v4(ranks, nodes, logger, context);
+    int result = init(context, 2, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
     const char *variable = getenv("NCCL_ALGO") != NULL    ? "NCCL_ALGO"
                            : getenv("NCCL_PROTO") != NULL ? "NCCL_PROTO"
                                                           : NULL;
@@ -59,12 +64,20 @@ static int init_v2(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **
 }
 
 /* `constants` stays as NCCL made it: the table holds measurements, not a better model. */
-static int init_v5_v6(void **context, uint64_t communicator, size_t ranks, size_t nodes,
-                      tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
-                      void *constants) {
+static int init_v5(void **context, uint64_t communicator, size_t ranks, size_t nodes,
+                   tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
+                   void *constants) {
     (void)communicator;
     (void)constants;
-    return init(context, ranks, nodes, ranks_per_node(ranks, nodes, domains), logger);
+    return init(context, 5, ranks, nodes, ranks_per_node(ranks, nodes, domains), logger);
+}
+
+static int init_v6(void **context, uint64_t communicator, size_t ranks, size_t nodes,
+                   tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
+                   void *constants) {
+    (void)communicator;
+    (void)constants;
+    return init(context, 6, ranks, nodes, ranks_per_node(ranks, nodes, domains), logger);
 }
 
 static int finalize(void *context) {
@@ -95,6 +108,14 @@ static void force_explained(const struct tuccl_selection *selection, int functio
     tuccl_explain_choice(selection, function, bytes, choice, applied, before, after);
 }
 
+static void force_wish(struct tuccl_control *control, const struct tuccl_question *question,
+                       float *cost, int *nchannels) {
+    struct tuccl_choice wish;
+    if (tuccl_control_ask(control, question, &wish))
+        tuccl_control_answer(
+            control, force(&wish, cost, question->algorithms, question->protocols, nchannels));
+}
+
 static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
                                   int pipelined_operations, float **cost, int algorithms,
                                   int protocols, int registered_buffers, int *nchannels) {
@@ -104,6 +125,13 @@ static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (cost == NULL || selection == NULL)
         return NCCL_SUCCESS;
+    if (selection->control != NULL) {
+        float *costs = (float *)(void *)cost;
+        int count = nchannels != NULL ? *nchannels : 0;
+        struct tuccl_question question = {function, bytes, costs, algorithms, protocols, count};
+        force_wish(selection->control, &question, costs, nchannels);
+        return NCCL_SUCCESS;
+    }
     if (choice == NULL && selection->explain != NULL)
         tuccl_explain_no_entry(selection, function, bytes);
     else if (choice != NULL && selection->explain != NULL)
@@ -131,6 +159,17 @@ static bool runs_in_v2(int function, const struct tuccl_choice *choice) {
            (choice->algorithm == NCCL_ALGO_TREE && function == NCCL_FUNC_ALL_REDUCE);
 }
 
+static bool force_in_v2(int function, const struct tuccl_choice *choice, int *algorithm,
+                        int *protocol, int *nchannels) {
+    if (!runs_in_v2(function, choice))
+        return false;
+    *algorithm = choice->algorithm;
+    *protocol = choice->protocol;
+    if (choice->nchannels > 0 && nchannels != NULL)
+        *nchannels = choice->nchannels;
+    return true;
+}
+
 static int get_coll_info_v2(void *context, int function, size_t bytes, int collnet_support,
                             int nvls_support, int pipelined_operations, int *algorithm,
                             int *protocol, int *nchannels) {
@@ -141,18 +180,20 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int colln
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (selection == NULL || algorithm == NULL || protocol == NULL)
         return NCCL_SUCCESS;
+    if (selection->control != NULL) {
+        struct tuccl_question question = {.function = function, .bytes = bytes};
+        struct tuccl_choice wish;
+        if (tuccl_control_ask(selection->control, &question, &wish))
+            tuccl_control_answer(selection->control,
+                                 force_in_v2(function, &wish, algorithm, protocol, nchannels));
+        return NCCL_SUCCESS;
+    }
     if (choice == NULL) {
         if (selection->explain != NULL)
             tuccl_explain_no_entry(selection, function, bytes);
         return NCCL_SUCCESS;
     }
-    bool applied = runs_in_v2(function, choice);
-    if (applied) {
-        *algorithm = choice->algorithm;
-        *protocol = choice->protocol;
-        if (choice->nchannels > 0 && nchannels != NULL)
-            *nchannels = choice->nchannels;
-    }
+    bool applied = force_in_v2(function, choice, algorithm, protocol, nchannels);
     if (selection->explain != NULL)
         tuccl_explain_choice(selection, function, bytes, choice, applied, NULL, NULL);
     return NCCL_SUCCESS;
@@ -173,21 +214,21 @@ const struct tuccl_tuner_v2 ncclTunerPlugin_v2 = {
 
 const struct tuccl_tuner_v3 ncclTunerPlugin_v3 = {
     .name = plugin_name,
-    .init = init_v3_v4,
+    .init = init_v3,
     .get_coll_info = get_coll_info_v3,
     .destroy = finalize,
 };
 
 const struct tuccl_tuner_v4 ncclTunerPlugin_v4 = {
     .name = plugin_name,
-    .init = init_v3_v4,
+    .init = init_v4,
     .get_coll_info = get_coll_info_v4_to_v6,
     .destroy = finalize,
 };
 
 const struct tuccl_tuner_v5 ncclTunerPlugin_v5 = {
     .name = plugin_name,
-    .init = init_v5_v6,
+    .init = init_v5,
     .get_coll_info = get_coll_info_v4_to_v6,
     .finalize = finalize,
 };
@@ -197,7 +238,7 @@ const struct tuccl_tuner_v5 ncclTunerPlugin_v5 = {
  * the protocol's grain becomes a division by zero. */
 const struct tuccl_tuner_v6 ncclTunerPlugin_v6 = {
     .name = plugin_name,
-    .init = init_v5_v6,
+    .init = init_v6,
     .get_coll_info = get_coll_info_v4_to_v6,
     .finalize = finalize,
     .get_chunk_size = NULL,

@@ -1,0 +1,166 @@
+"""Runs calls on all GPUs of this host, one process per GPU, and puts their figures together.
+
+For scripts that check or compare what `tuccl` measures without its leader in between: a job is a
+list of steps (see scripts/measuring_rank.py), started with an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TAKEN_OUT = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN")
+
+
+class JobError(Exception):
+    """The processes of a job could not be started, died, hung or could not join."""
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What all ranks found."""
+
+    versions: str
+    open_seconds: float
+    seconds: float
+    """Of the whole job, starting and ending included."""
+    steps: tuple[dict[str, Any], ...]
+    """Of each step: `times_us` of the slowest rank, launch by launch, or `error`."""
+
+
+def build_libraries(folder: Path) -> Path:
+    """Compiles plugin and measuring library of this checkout with cc.
+
+    Returns:
+        A folder for PYTHONPATH, where `tuccl.runtime` finds them.
+
+    Raises:
+        JobError: They do not compile.
+    """
+    target = folder / "tuccl" / "runtime"
+    target.mkdir(parents=True)
+    for script, name in (
+        ("build_plugin.sh", "libnccl-tuner-tuccl.so"),
+        ("build_measure.sh", "libtuccl-measure.so"),
+    ):
+        command = ["sh", str(ROOT / "scripts" / script), str(target / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise JobError(f"{name} does not compile: {done.stderr.strip()}")
+    return folder
+
+
+def fake_node(rank: int, ranks: int, nodes: int) -> dict[str, str]:
+    """Variables that make NCCL take this rank's process for one of another host, over TCP."""
+    if nodes <= 1:
+        return {}
+    return {
+        "NCCL_HOSTID": f"tuccl-fake-{rank * nodes // ranks}",
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_MNNVL_ENABLE": "0",
+    }
+
+
+def run_job(
+    folder: Path,
+    ranks: int,
+    steps: Sequence[dict[str, Any]],
+    variables: Mapping[str, str],
+    *,
+    libraries: Path,
+    controlled: bool,
+    nodes: int = 1,
+    limit_s: float = 120,
+) -> JobResult:
+    """Starts one process per GPU and waits for all of them.
+
+    Raises:
+        JobError: A rank died, hung or could not join; says which and how its output ends.
+    """
+    folder.mkdir(parents=True)
+    job = {
+        "ranks": ranks,
+        "folder": str(folder),
+        "steps": list(steps),
+        "controlled": controlled,
+    }
+    job_file = folder / "job.json"
+    job_file.write_text(json.dumps(job), encoding="utf-8")
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in TAKEN_OUT and not (name.startswith("TUCCL_") and name in variables)
+    }
+    inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
+    begin = time.monotonic()
+    processes = []
+    for rank in range(ranks):
+        environment = inherited | dict(variables) | fake_node(rank, ranks, nodes)
+        command = [sys.executable, str(ROOT / "scripts" / "measuring_rank.py"), str(job_file)]
+        with (folder / f"out{rank}").open("wb") as out:
+            processes.append(
+                subprocess.Popen(
+                    [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
+                )
+            )
+    _wait(processes, folder, begin + limit_s)
+    return _collect(folder, ranks, time.monotonic() - begin)
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, deadline: float) -> None:
+    """Until all have ended; the rest is killed when one fails or time is up."""
+    try:
+        while any(process.poll() is None for process in processes):
+            failed = any(process.returncode not in {None, 0} for process in processes)
+            if failed:
+                # Others may wait for it forever, or be about to say what they saw.
+                deadline = min(deadline, time.monotonic() + 5)
+            if time.monotonic() > deadline:
+                (folder / "killed").touch()
+                break
+            time.sleep(0.01)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _collect(folder: Path, ranks: int, seconds: float) -> JobResult:
+    results, errors = [], []
+    for rank in range(ranks):
+        path = folder / f"result{rank}.json"
+        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if result is None or "error" in result:
+            output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
+            why = "died or hung" if result is None else result["error"]
+            errors.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
+        else:
+            results.append(result)
+    if errors:
+        raise JobError("\n".join(errors))
+    steps = tuple(
+        _slowest(together)
+        for together in zip(*(result["results"] for result in results), strict=True)
+    )
+    return JobResult(
+        results[0]["versions"], max(result["open_seconds"] for result in results), seconds, steps
+    )
+
+
+def _slowest(ranks: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    errors = [f"rank {i}: {result['error']}" for i, result in enumerate(ranks) if "error" in result]
+    if errors:
+        return {"error": errors[0], "ranks_that_failed": len(errors)}
+    launches = zip(*(result["times_us"] for result in ranks), strict=True)
+    findings = [f"rank {i}: {r['finding']}" for i, r in enumerate(ranks) if r.get("finding")]
+    return dict(ranks[0]) | {"times_us": [max(times) for times in launches], "findings": findings}

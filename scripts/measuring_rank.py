@@ -1,0 +1,102 @@
+"""One rank of a job of scripts/measuring_job.py: times and checks calls with `NcclEngine`.
+
+    measuring_rank.py JOB.json RANK
+
+The job file and the ncclUniqueId lie in the job's folder, and so does the result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lookup_tables.table import Operation
+from tuccl.errors import TucclError
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineBrokenError, EngineError
+from tuccl.measuring.nccl_engine import NcclEngine
+
+ID_WAIT_S = 60.0
+
+
+def group_id(engine: NcclEngine, rank: int, path: Path) -> bytes:
+    """The id that rank 0 makes, for all ranks through a file."""
+    if rank == 0:
+        part = path.with_suffix(".part")
+        part.write_bytes(engine.make_group_id())
+        part.replace(path)
+    deadline = time.monotonic() + ID_WAIT_S
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise EngineError(f"rank 0 did not write {path} within {ID_WAIT_S:.0f} s")
+        time.sleep(0.005)
+    return path.read_bytes()
+
+
+def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
+    """Times of one call, and what its data looked like if that was asked."""
+    call = Call(
+        operation=Operation(step["operation"]),
+        size_bytes=step["size_bytes"],
+        algorithm=step.get("algorithm", "default"),
+        protocol=step.get("protocol", ""),
+        nchannels=step.get("nchannels", 0),
+        data_type=step.get("data_type", "float16"),
+        in_place=step.get("in_place", False),
+        use_graph=step.get("use_graph", True),
+        calls=step.get("calls", 20),
+    )
+    begin = time.monotonic()
+    timed = engine.time_on_host if step.get("host_clock") else engine.time
+    result: dict[str, Any] = {"times_us": timed(call, step.get("launches", 3))}
+    result["seconds"] = time.monotonic() - begin
+    question = engine.last_question()
+    if question is not None and question.model_us:
+        algorithm, protocol = min(question.model_us, key=question.model_us.__getitem__)
+        result["nccl_prefers"] = f"{algorithm} {protocol}"
+    if step.get("check"):
+        begin = time.monotonic()
+        result["finding"] = engine.check(call)
+        result["check_seconds"] = time.monotonic() - begin
+    return result
+
+
+def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
+    """All steps of the job, in order; a call that NCCL refuses is a result."""
+    begin = time.monotonic()
+    engine = NcclEngine(controlled=job["controlled"])
+    try:
+        identifier = group_id(engine, rank, Path(job["folder"]) / "group-id")
+        versions = engine.open(rank, job["ranks"], rank, identifier)
+        opened = time.monotonic()
+        results: list[dict[str, Any]] = []
+        for step in job["steps"]:
+            try:
+                results.append(run_step(engine, step))
+            except EngineBrokenError:
+                raise
+            except EngineError as error:
+                results.append({"error": str(error)})
+    finally:
+        engine.close()
+    return {"versions": versions, "open_seconds": opened - begin, "results": results}
+
+
+def main() -> int:
+    """Exit code 0, or 1 with the error in the result file."""
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    rank = int(sys.argv[2])
+    try:
+        result = run_job(job, rank)
+    except (TucclError, OSError) as error:
+        result = {"error": f"{type(error).__name__}: {error}"}
+    text = json.dumps(result)
+    (Path(job["folder"]) / f"result{rank}.json").write_text(text, encoding="utf-8")
+    return 1 if "error" in result else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

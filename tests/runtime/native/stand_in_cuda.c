@@ -1,0 +1,225 @@
+/* A libcuda.so.1 whose device memory is the host's, for tests of libtuccl-measure.so without a GPU.
+ *
+ * Streams run what they get at once; one that captures keeps it for the graph. STAND_IN_GPUS says
+ * how many devices there are. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, ARGUMENT_BYTES = 128, MOST_NODES = 4096 };
+
+struct node {
+    void (*run)(void *argument);
+    unsigned char argument[ARGUMENT_BYTES];
+};
+
+struct graph {
+    int count;
+    struct node nodes[];
+};
+
+struct stream {
+    struct graph *capture;
+};
+
+struct event {
+    struct timespec at;
+};
+
+/* What the stand-in for NCCL calls: `run` on a copy of the argument, now or when a graph is run. */
+int stand_in_enqueue(struct stream *stream, void (*run)(void *argument), const void *argument,
+                     size_t bytes);
+
+int stand_in_enqueue(struct stream *stream, void (*run)(void *argument), const void *argument,
+                     size_t bytes) {
+    struct node node = {.run = run};
+    if (bytes > ARGUMENT_BYTES)
+        return INVALID_VALUE;
+    memcpy(node.argument, argument, bytes);
+    if (stream->capture == NULL) {
+        run(node.argument);
+        return SUCCESS;
+    }
+    if (stream->capture->count == MOST_NODES)
+        return INVALID_VALUE;
+    stream->capture->nodes[stream->capture->count++] = node;
+    return SUCCESS;
+}
+
+int cuInit(unsigned flags) {
+    (void)flags;
+    const char *gpus = getenv("STAND_IN_GPUS");
+    return gpus != NULL && atoi(gpus) == 0 ? NO_DEVICE : SUCCESS;
+}
+
+int cuDriverGetVersion(int *version) {
+    *version = 12080;
+    return SUCCESS;
+}
+
+int cuGetErrorName(int error, const char **name) {
+    *name = error == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_INVALID_VALUE";
+    return SUCCESS;
+}
+
+int cuGetErrorString(int error, const char **text) {
+    *text = error == NO_DEVICE ? "no CUDA-capable device is detected" : "invalid argument";
+    return SUCCESS;
+}
+
+int cuDeviceGetCount(int *count) {
+    const char *gpus = getenv("STAND_IN_GPUS");
+    *count = gpus != NULL ? atoi(gpus) : 8;
+    return SUCCESS;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return SUCCESS;
+}
+
+int cuDeviceGetName(char *name, int bytes, int device) {
+    snprintf(name, (size_t)bytes, "stand-in GPU %d", device);
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    static int contexts[64];
+    *context = &contexts[device];
+    return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    (void)device;
+    return SUCCESS;
+}
+
+int cuCtxSetCurrent(void *context) {
+    return context != NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    *free_bytes = *total_bytes = (size_t)64 << 20;
+    return SUCCESS;
+}
+
+int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
+    *pointer = (uint64_t)(uintptr_t)malloc(bytes);
+    return *pointer != 0 ? SUCCESS : INVALID_VALUE;
+}
+
+int cuMemFree_v2(uint64_t pointer) {
+    free((void *)(uintptr_t)pointer);
+    return SUCCESS;
+}
+
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    (void)flags;
+    *pointer = malloc(bytes);
+    return *pointer != NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuMemFreeHost(void *pointer) {
+    free(pointer);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return SUCCESS;
+}
+
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return SUCCESS;
+}
+
+int cuMemsetD8Async(uint64_t pointer, unsigned char byte, size_t bytes, struct stream *stream) {
+    if (bytes == 0 || stream->capture != NULL)
+        return INVALID_VALUE;
+    memset((void *)(uintptr_t)pointer, byte, bytes);
+    return SUCCESS;
+}
+
+int cuStreamCreate(struct stream **stream, unsigned flags) {
+    (void)flags;
+    *stream = calloc(1, sizeof **stream);
+    return SUCCESS;
+}
+
+int cuStreamDestroy_v2(struct stream *stream) {
+    free(stream);
+    return SUCCESS;
+}
+
+int cuStreamSynchronize(struct stream *stream) {
+    return stream->capture == NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuEventCreate(struct event **event, unsigned flags) {
+    (void)flags;
+    *event = calloc(1, sizeof **event);
+    return SUCCESS;
+}
+
+int cuEventDestroy_v2(struct event *event) {
+    free(event);
+    return SUCCESS;
+}
+
+int cuEventRecord(struct event *event, struct stream *stream) {
+    (void)stream;
+    clock_gettime(CLOCK_MONOTONIC, &event->at);
+    return SUCCESS;
+}
+
+int cuEventElapsedTime(float *ms, const struct event *from, const struct event *to) {
+    *ms = (float)((double)(to->at.tv_sec - from->at.tv_sec) * 1e3 +
+                  (double)(to->at.tv_nsec - from->at.tv_nsec) / 1e6);
+    return SUCCESS;
+}
+
+int cuStreamBeginCapture_v2(struct stream *stream, int mode) {
+    (void)mode;
+    if (stream->capture != NULL)
+        return INVALID_VALUE;
+    stream->capture = calloc(1, sizeof(struct graph) + MOST_NODES * sizeof(struct node));
+    return SUCCESS;
+}
+
+int cuStreamEndCapture(struct stream *stream, struct graph **graph) {
+    *graph = stream->capture;
+    stream->capture = NULL;
+    return *graph != NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuGraphInstantiateWithFlags(struct graph **exec, const struct graph *graph,
+                                unsigned long long flags) {
+    (void)flags;
+    size_t bytes = sizeof *graph + (size_t)graph->count * sizeof(struct node);
+    *exec = malloc(bytes);
+    memcpy(*exec, graph, bytes);
+    return SUCCESS;
+}
+
+int cuGraphLaunch(struct graph *exec, struct stream *stream) {
+    if (stream->capture != NULL)
+        return INVALID_VALUE;
+    for (int i = 0; i < exec->count; i++)
+        exec->nodes[i].run(exec->nodes[i].argument);
+    return SUCCESS;
+}
+
+int cuGraphDestroy(struct graph *graph) {
+    free(graph);
+    return SUCCESS;
+}
+
+int cuGraphExecDestroy(struct graph *exec) {
+    free(exec);
+    return SUCCESS;
+}

@@ -1,0 +1,327 @@
+/* A libnccl.so.2 for tests without a GPU: real collectives over shared memory of one host, and a
+ * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5).
+ *
+ * Ring runs everywhere, tree for all_reduce, nothing else. One channel is slow, so that a forced
+ * count shows. STAND_IN_CORRUPTS names an operation (as in nccl-tests) whose output gets a wrong
+ * byte with tree, or in any algorithm where the operation has no tree. */
+#include "tuner_abi.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 8, SLOT_BYTES = 1 << 18, ALLTOALL = 5, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4 };
+
+struct meeting {
+    atomic_int arrived, generation;
+    unsigned char slot[MOST_RANKS][SLOT_BYTES];
+};
+
+struct communicator {
+    struct meeting *meeting;
+    int ranks, rank;
+    char name[64];
+    const struct tuccl_tuner_v5 *tuner;
+    void *context;
+};
+
+struct id {
+    char internal[128];
+};
+
+struct work {
+    struct communicator *communicator;
+    int operation, type;
+    const unsigned char *send;
+    unsigned char *receive;
+    size_t count;
+    int algorithm, nchannels;
+};
+
+static const char *const names[] = {"broadcast",      "reduce",     "all_gather",
+                                    "reduce_scatter", "all_reduce", "alltoall"};
+static const size_t bytes_of_type[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+
+int ncclGetVersion(int *version) {
+    const char *said = getenv("STAND_IN_NCCL_VERSION");
+    *version = said != NULL ? atoi(said) : 22809;
+    return NCCL_SUCCESS;
+}
+
+const char *ncclGetErrorString(int result) {
+    return result == NCCL_INVALID_USAGE ? "invalid usage" : "stand-in error";
+}
+
+const char *ncclGetLastError(const struct communicator *communicator) {
+    (void)communicator;
+    return "";
+}
+
+int ncclGetUniqueId(struct id *id) {
+    static atomic_int made;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, 40, "/tuccl-stand-in-%d-%d", (int)getpid(), atomic_fetch_add(&made, 1));
+    return NCCL_SUCCESS;
+}
+
+static void meet(const struct communicator *communicator) {
+    struct meeting *meeting = communicator->meeting;
+    int generation = atomic_load(&meeting->generation);
+    if (atomic_fetch_add(&meeting->arrived, 1) + 1 == communicator->ranks) {
+        atomic_store(&meeting->arrived, 0);
+        atomic_fetch_add(&meeting->generation, 1);
+        return;
+    }
+    while (atomic_load(&meeting->generation) == generation)
+        sched_yield();
+}
+
+static void log_nothing(int level, unsigned long flags, const char *file, int line,
+                        const char *format, ...) {
+    (void)level, (void)flags, (void)file, (void)line, (void)format;
+}
+
+/* As NCCL: without a plugin that can be loaded it goes on by itself. */
+static int load_tuner(struct communicator *communicator) {
+    const char *path = getenv("NCCL_TUNER_PLUGIN");
+    void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (library == NULL)
+        return NCCL_SUCCESS;
+    communicator->tuner = dlsym(library, "ncclTunerPlugin_v5");
+    struct tuccl_nvl_domains_v5 domains = {1, communicator->ranks, communicator->ranks};
+    return communicator->tuner->init(&communicator->context, 7, (size_t)communicator->ranks, 1,
+                                     log_nothing, &domains, NULL);
+}
+
+int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int rank) {
+    if (ranks > MOST_RANKS)
+        return INVALID_ARGUMENT;
+    int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);
+    if (file < 0 || ftruncate(file, sizeof(struct meeting)) != 0)
+        return SYSTEM_ERROR;
+    struct communicator *communicator = calloc(1, sizeof *communicator);
+    communicator->meeting =
+        mmap(NULL, sizeof(struct meeting), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    communicator->ranks = ranks;
+    communicator->rank = rank;
+    snprintf(communicator->name, sizeof communicator->name, "%.60s", id.internal);
+    *made = communicator;
+    int result = load_tuner(communicator);
+    if (result != NCCL_SUCCESS)
+        return result;
+    meet(communicator);
+    shm_unlink(communicator->name);
+    return NCCL_SUCCESS;
+}
+
+int ncclCommDestroy(struct communicator *communicator) {
+    if (communicator->tuner != NULL)
+        communicator->tuner->finalize(communicator->context);
+    munmap(communicator->meeting, sizeof(struct meeting));
+    free(communicator);
+    return NCCL_SUCCESS;
+}
+
+int ncclCommAbort(struct communicator *communicator) {
+    return ncclCommDestroy(communicator);
+}
+
+int ncclCommGetAsyncError(const struct communicator *communicator, int *error) {
+    (void)communicator;
+    *error = NCCL_SUCCESS;
+    return NCCL_SUCCESS;
+}
+
+static float from_half(uint16_t half) {
+    int exponent = (half >> 10) & 31, fraction = half & 1023;
+    if (exponent == 0 && fraction == 0)
+        return 0;
+    uint32_t bits = (uint32_t)(exponent - 15 + 127) << 23 | (uint32_t)fraction << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint16_t to_half(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return value == 0 ? 0 : (uint16_t)((((bits >> 23) - 127 + 15) << 10) | ((bits >> 13) & 1023));
+}
+
+static void add(int type, unsigned char *sum, const unsigned char *part) {
+    uint16_t a16, b16;
+    uint32_t a32, b32;
+    uint64_t a64, b64;
+    float a_float, b_float;
+    double a_double, b_double;
+    switch (type) {
+    case 6:
+        memcpy(&a16, sum, 2), memcpy(&b16, part, 2);
+        a16 = to_half(from_half(a16) + from_half(b16));
+        memcpy(sum, &a16, 2);
+        break;
+    case 9:
+        memcpy(&a16, sum, 2), memcpy(&b16, part, 2);
+        a32 = (uint32_t)a16 << 16, b32 = (uint32_t)b16 << 16;
+        memcpy(&a_float, &a32, 4), memcpy(&b_float, &b32, 4);
+        a_float += b_float;
+        memcpy(&a32, &a_float, 4);
+        a16 = (uint16_t)(a32 >> 16);
+        memcpy(sum, &a16, 2);
+        break;
+    case 7:
+        memcpy(&a_float, sum, 4), memcpy(&b_float, part, 4);
+        a_float += b_float;
+        memcpy(sum, &a_float, 4);
+        break;
+    case 8:
+        memcpy(&a_double, sum, 8), memcpy(&b_double, part, 8);
+        a_double += b_double;
+        memcpy(sum, &a_double, 8);
+        break;
+    case 0:
+    case 1:
+        *sum = (unsigned char)(*sum + *part);
+        break;
+    case 2:
+    case 3:
+        memcpy(&a32, sum, 4), memcpy(&b32, part, 4);
+        a32 += b32;
+        memcpy(sum, &a32, 4);
+        break;
+    default:
+        memcpy(&a64, sum, 8), memcpy(&b64, part, 8);
+        a64 += b64;
+        memcpy(sum, &a64, 8);
+        break;
+    }
+}
+
+/* One element that every rank has put into its slot at `offset`, number `i` of the send buffers. */
+static void take(const struct work *work, size_t i, size_t offset) {
+    const struct communicator *communicator = work->communicator;
+    size_t bytes = bytes_of_type[work->type], mine = (size_t)communicator->rank * work->count;
+    bool shared_out = work->operation == NCCL_FUNC_REDUCE_SCATTER || work->operation == ALLTOALL;
+    if ((shared_out && (i < mine || i >= mine + work->count)) ||
+        (work->operation == NCCL_FUNC_REDUCE && communicator->rank != 0))
+        return;
+    size_t to = shared_out ? i - mine : i;
+    bool gathers = work->operation == NCCL_FUNC_ALL_GATHER || work->operation == ALLTOALL;
+    for (int rank = 0; rank < communicator->ranks; rank++) {
+        const unsigned char *from = communicator->meeting->slot[rank] + offset;
+        unsigned char *into =
+            work->receive + (gathers ? (size_t)rank * work->count + to : to) * bytes;
+        if (gathers || rank == 0)
+            memcpy(into, from, bytes);
+        else if (work->operation != NCCL_FUNC_BROADCAST)
+            add(work->type, into, from);
+    }
+}
+
+static void spoil(const struct work *work) {
+    const char *spoiled = getenv("STAND_IN_CORRUPTS");
+    bool has_tree = work->operation == NCCL_FUNC_ALL_REDUCE;
+    if (spoiled != NULL && strcmp(spoiled, names[work->operation]) == 0 &&
+        (!has_tree || work->algorithm == NCCL_ALGO_TREE))
+        work->receive[(work->count - 1) * bytes_of_type[work->type]] ^= 1;
+}
+
+static void run(void *argument) {
+    const struct work *work = argument;
+    const struct communicator *communicator = work->communicator;
+    struct timespec pause = {0, work->nchannels == 1 ? 3000000 : 20000};
+    bool parts = work->operation == NCCL_FUNC_REDUCE_SCATTER || work->operation == ALLTOALL;
+    size_t bytes = bytes_of_type[work->type], per_slot = SLOT_BYTES / bytes;
+    size_t elements = work->count * (parts ? (size_t)communicator->ranks : 1);
+    for (size_t done = 0; done < elements; done += per_slot) {
+        size_t here = elements - done < per_slot ? elements - done : per_slot;
+        memcpy(communicator->meeting->slot[communicator->rank], work->send + done * bytes,
+               here * bytes);
+        meet(communicator);
+        for (size_t i = 0; i < here; i++)
+            take(work, done + i, i * bytes);
+        meet(communicator);
+    }
+    spoil(work);
+    nanosleep(&pause, NULL);
+}
+
+static void choose(struct work *work) {
+    struct communicator *communicator = work->communicator;
+    float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
+    for (int a = 0; a < NCCL_ALGORITHMS; a++)
+        for (int p = 0; p < NCCL_PROTOCOLS; p++) {
+            bool runs = a == NCCL_ALGO_RING ||
+                        (a == NCCL_ALGO_TREE && work->operation == NCCL_FUNC_ALL_REDUCE);
+            cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
+        }
+    work->nchannels = 0;
+    if (communicator->tuner != NULL && work->operation != ALLTOALL)
+        communicator->tuner->get_coll_info(
+            communicator->context, work->operation, work->count * bytes_of_type[work->type], 1,
+            (float **)(void *)cost, NCCL_ALGORITHMS, NCCL_PROTOCOLS, 0, &work->nchannels);
+    float best = 1e9f;
+    for (int a = 0; a < NCCL_ALGORITHMS; a++)
+        for (int p = 0; p < NCCL_PROTOCOLS; p++)
+            if (cost[a][p] >= 0 && cost[a][p] < best) {
+                best = cost[a][p];
+                work->algorithm = a;
+            }
+}
+
+static int enqueue(struct communicator *communicator, int operation, const void *send,
+                   void *receive, size_t count, int type, void *stream) {
+    struct work work = {communicator, operation, type, send, receive, count, 0, 0};
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*put)(void *, void (*)(void *), const void *, size_t);
+    if (cuda == NULL)
+        return SYSTEM_ERROR;
+    *(void **)&put = dlsym(cuda, "stand_in_enqueue");
+    choose(&work);
+    return put(stream, run, &work, sizeof work) == 0 ? NCCL_SUCCESS : SYSTEM_ERROR;
+}
+
+int ncclAllReduce(const void *send, void *receive, size_t count, int type, int reduction,
+                  struct communicator *communicator, void *stream) {
+    (void)reduction;
+    return enqueue(communicator, NCCL_FUNC_ALL_REDUCE, send, receive, count, type, stream);
+}
+
+int ncclReduceScatter(const void *send, void *receive, size_t count, int type, int reduction,
+                      struct communicator *communicator, void *stream) {
+    (void)reduction;
+    return enqueue(communicator, NCCL_FUNC_REDUCE_SCATTER, send, receive, count, type, stream);
+}
+
+int ncclAllGather(const void *send, void *receive, size_t count, int type,
+                  struct communicator *communicator, void *stream) {
+    return enqueue(communicator, NCCL_FUNC_ALL_GATHER, send, receive, count, type, stream);
+}
+
+int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root,
+                  struct communicator *communicator, void *stream) {
+    return root == 0
+               ? enqueue(communicator, NCCL_FUNC_BROADCAST, send, receive, count, type, stream)
+               : INVALID_ARGUMENT;
+}
+
+int ncclReduce(const void *send, void *receive, size_t count, int type, int reduction, int root,
+               struct communicator *communicator, void *stream) {
+    (void)reduction;
+    return root == 0 ? enqueue(communicator, NCCL_FUNC_REDUCE, send, receive, count, type, stream)
+                     : INVALID_ARGUMENT;
+}
+
+int ncclAlltoAll(const void *send, void *receive, size_t count, int type,
+                 struct communicator *communicator, void *stream) {
+    return enqueue(communicator, ALLTOALL, send, receive, count, type, stream);
+}

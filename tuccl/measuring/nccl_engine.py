@@ -1,0 +1,298 @@
+"""`NcclEngine`: one rank of NCCL on one GPU, timed and checked by libtuccl-measure.so.
+
+Algorithm, protocol and channels of a call go through the tuner plugin's control block, and what the
+plugin answers is looked at: that NCCL loaded it, that it was asked about the call, and that NCCL
+had not ruled the configuration out. Without that a refused configuration would be timed as NCCL's
+own choice and be taken for what it is not.
+
+This process's environment names the NCCL to load (TUCCL_NCCL_LIBRARY; one is searched otherwise).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any
+
+from lookup_tables.table import Operation
+from tuccl.measuring.control_block import (
+    CONTROL_VARIABLE,
+    NO_WISH,
+    ControlBlock,
+    Question,
+    wish_word,
+)
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineBrokenError, EngineError
+from tuccl.measuring.nccl_library import LIBRARY_VARIABLE, find_nccl, version_text
+from tuccl.runtime import PluginMissingError, measure_library_path, plugin_path
+from tuccl.search.config import DEFAULT_ALGORITHM
+
+PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
+_ID_BYTES = 128
+_TEXT_BYTES = 512
+_OPERATIONS = {operation: code for code, operation in enumerate(Operation)}
+_DATA_TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+}
+"""ncclDataType_t."""
+_NOT_ASKED = frozenset({Operation.ALLTOALL})
+"""NCCL asks no tuner about point-to-point."""
+
+
+class _NativeCall(ctypes.Structure):
+    """struct tuccl_measure_call."""
+
+    _fields_ = (
+        ("size_bytes", ctypes.c_uint64),
+        ("configuration", ctypes.c_uint64),
+        ("operation", ctypes.c_int32),
+        ("data_type", ctypes.c_int32),
+        ("in_place", ctypes.c_int32),
+        ("use_graph", ctypes.c_int32),
+        ("calls", ctypes.c_int32),
+        ("zero", ctypes.c_int32),
+    )
+
+
+def _load_library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(measure_library_path()))
+    except (PluginMissingError, OSError) as error:
+        raise EngineError(str(error)) from error
+    library.tuccl_measure_create.restype = c_void_p
+    library.tuccl_measure_failure.restype = c_char_p
+    for name, arguments in {
+        "failure": (),
+        "is_broken": (),
+        "load": (c_char_p,),
+        "unique_id": (c_char_p,),
+        "take_gpu": (c_int, c_char_p, c_size_t),
+        "join": (c_int, c_int, c_char_p),
+        "prepare": (POINTER(_NativeCall),),
+        "time": (POINTER(_NativeCall), c_int, c_int, POINTER(c_double)),
+        "check": (POINTER(_NativeCall), c_char_p, c_size_t),
+        "destroy": (),
+    }.items():
+        getattr(library, f"tuccl_measure_{name}").argtypes = (c_void_p, *arguments)
+    library.tuccl_measure_destroy.restype = None
+    return library
+
+
+class NcclEngine:
+    """One rank of one communicator."""
+
+    def __init__(self, *, controlled: bool = True) -> None:
+        """Load what is needed for it, without touching a GPU.
+
+        Args:
+            controlled: Choose configurations through TuCCL's plugin. Otherwise the environment
+                alone decides which plugin NCCL loads, as in a job, and only default calls can be
+                timed.
+
+        Raises:
+            EngineError: This installation has no compiled library.
+        """
+        self._library = _load_library()
+        self._session: int | None = self._library.tuccl_measure_create()
+        self._refused: dict[tuple[int, ...], str] = {}
+        self._nccl_version = 0
+        self._control: ControlBlock | None = ControlBlock() if controlled else None
+
+    def make_group_id(self) -> bytes:
+        """On rank 0, before `open`: an ncclUniqueId."""
+        self._load_nccl()
+        group_id = ctypes.create_string_buffer(_ID_BYTES)
+        self._call("unique_id", group_id)
+        return group_id.raw
+
+    def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
+        """Join the communicator; see `Engine.open`.
+
+        Raises:
+            EngineError: No GPU, no NCCL, or an NCCL that did not load the plugin.
+        """
+        if len(group_id) != _ID_BYTES:
+            raise EngineError(f"the group id has {len(group_id)} bytes instead of {_ID_BYTES}")
+        self._load_nccl()
+        name = ctypes.create_string_buffer(_TEXT_BYTES)
+        cuda_version = self._call("take_gpu", local_rank, name, _TEXT_BYTES)
+        self._call("join", ranks, rank, group_id)
+        if self._control is not None:
+            self._control.unlink()
+            self._verify_loaded()
+        return (
+            f"NCCL {version_text(self._nccl_version)}, {_driver_version()}CUDA "
+            f"{cuda_version // 1000}.{cuda_version % 1000 // 10}, {name.value.decode()}"
+        )
+
+    def time(self, call: Call, launches: int) -> list[float]:
+        """Time on the GPU between two events, in us per call; see `Engine.time`."""
+        return self._time(call, launches, by_host_clock=False)
+
+    def time_on_host(self, call: Call, launches: int) -> list[float]:
+        """As `time`, by the host's clock from the first call to the stream's end, as nccl-tests."""
+        return self._time(call, launches, by_host_clock=True)
+
+    def check(self, call: Call) -> str:
+        """Run the call once on known data and compare every byte; see `Engine.check`."""
+        native = self._native(call)
+        self._prepare(call, native)
+        finding = ctypes.create_string_buffer(_TEXT_BYTES)
+        if self._call("check", byref(native), finding, _TEXT_BYTES) == 0:
+            return ""
+        return f"{_describe(call)}: {finding.value.decode()}"
+
+    def last_question(self) -> Question | None:
+        """What NCCL asked the plugin last, with its own estimates; None without the plugin."""
+        return self._control.last_question() if self._control is not None else None
+
+    def close(self) -> None:
+        """Leave the communicator."""
+        if self._session is not None:
+            self._library.tuccl_measure_destroy(self._session)
+            self._session = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        """Call a function of the library.
+
+        Raises:
+            EngineError: It failed; `EngineBrokenError` when the GPU or NCCL did.
+        """
+        if self._session is None:
+            raise EngineBrokenError("the engine is closed")
+        result: int = getattr(self._library, f"tuccl_measure_{name}")(self._session, *arguments)
+        if result < 0:
+            text = self._library.tuccl_measure_failure(self._session).decode(errors="replace")
+            if self._library.tuccl_measure_is_broken(self._session):
+                raise EngineBrokenError(text)
+            raise EngineError(text)
+        return result
+
+    def _load_nccl(self) -> None:
+        """NCCL reads its variables from here on, so the plugin's have to be set before."""
+        if self._nccl_version:
+            return
+        if self._control is not None:
+            self._point_to_plugin(self._control)
+        named = os.environ.get(LIBRARY_VARIABLE)
+        path = Path(named) if named else find_nccl().path
+        self._nccl_version = self._call("load", os.fsencode(path))
+
+    def _point_to_plugin(self, control: ControlBlock) -> None:
+        try:
+            plugin = str(plugin_path())
+        except PluginMissingError as error:
+            raise EngineError(str(error)) from error
+        other = os.environ.get(PLUGIN_VARIABLE, "")
+        if other not in {"", plugin}:
+            raise EngineError(
+                f"{PLUGIN_VARIABLE}={other} keeps TuCCL's plugin out of NCCL; unset it"
+            )
+        os.environ[PLUGIN_VARIABLE] = plugin
+        os.environ[CONTROL_VARIABLE] = str(control.path)
+
+    def _verify_loaded(self) -> None:
+        """NCCL goes on without a plugin that it could not load, and says so in its log only."""
+        if self._control is not None and self._control.loaded_abi() == 0:
+            raise EngineBrokenError(
+                f"NCCL {version_text(self._nccl_version)} did not load the tuner plugin "
+                f"{os.environ.get(PLUGIN_VARIABLE)}; NCCL_DEBUG=INFO "
+                "NCCL_DEBUG_SUBSYS=INIT,TUNING shows why"
+            )
+
+    def _native(self, call: Call) -> _NativeCall:
+        if call.data_type not in _DATA_TYPES:
+            raise EngineError(f"NCCL has no data type {call.data_type}")
+        return _NativeCall(
+            call.size_bytes,
+            self._wish(call),
+            _OPERATIONS[call.operation],
+            _DATA_TYPES[call.data_type],
+            call.in_place,
+            call.use_graph,
+            call.calls,
+            0,
+        )
+
+    def _wish(self, call: Call) -> int:
+        if call.algorithm == DEFAULT_ALGORITHM:
+            return NO_WISH
+        if self._control is None or call.operation in _NOT_ASKED:
+            raise EngineError(f"no tuner plugin can choose {_describe(call)}")
+        try:
+            return wish_word(call.algorithm, call.protocol, call.nchannels)
+        except ValueError as error:
+            raise EngineError(f"NCCL cannot run {_describe(call)}: {error}") from error
+
+    def _time(self, call: Call, launches: int, *, by_host_clock: bool) -> list[float]:
+        native = self._native(call)
+        self._prepare(call, native)
+        times_us = (c_double * launches)()
+        self._call("time", byref(native), by_host_clock, launches, times_us)
+        return list(times_us)
+
+    def _prepare(self, call: Call, native: _NativeCall) -> None:
+        """Point the plugin to the call's configuration, warm it up, and see whether it was taken.
+
+        Raises:
+            EngineError: It was not.
+        """
+        key = (
+            native.operation,
+            native.size_bytes,
+            native.configuration,
+            native.data_type,
+            native.in_place,
+            native.use_graph,
+        )
+        if key in self._refused:
+            raise EngineError(self._refused[key])
+        if self._control is None:
+            self._call("prepare", byref(native))
+            return
+        self._control.set_wish(native.configuration)
+        before = self._control.counters()
+        is_new = self._call("prepare", byref(native))
+        if not is_new or native.configuration == NO_WISH:
+            return
+        after = self._control.counters()
+        reason = ""
+        if after.asked == before.asked:
+            reason = f"NCCL asked no tuner about {_describe(call)}"
+        elif after.forced - before.forced != after.asked - before.asked:
+            reason = f"NCCL refused {_describe(call)}: it cannot run here"
+        if reason:
+            self._refused[key] = reason
+            raise EngineError(reason)
+
+
+def _describe(call: Call) -> str:
+    """`ring LL128 ch8 for all_reduce of 1024 bytes`."""
+    parts = [call.algorithm, call.protocol, f"ch{call.nchannels}" if call.nchannels else ""]
+    chosen = " ".join(part for part in parts if part)
+    return f"{chosen} for {call.operation} of {call.size_bytes} bytes"
+
+
+def _driver_version() -> str:
+    """`driver 570.86.15, ` of the line that NVIDIA's kernel module shows; empty without it."""
+    try:
+        line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split("\n")[0]
+    except OSError:
+        return ""
+    numbers = [word for word in line.split() if word.replace(".", "").isdigit() and "." in word]
+    return f"driver {numbers[0]}, " if numbers else ""

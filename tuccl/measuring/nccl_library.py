@@ -1,0 +1,250 @@
+"""Which NCCL a job will use, and whether the environment leaves room for a search.
+
+Figures hold for one NCCL only, so the one to be measured has to be the job's: the one that is
+named, or the only one that is found. torch is looked up and not imported: that takes seconds and
+memory on every GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tuccl.errors import MeasurementError
+
+LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
+"""Path of the NCCL to measure, for the worker processes."""
+OLDEST_VERSION = 22105
+"""2.21.5, the first release with a tuner ABI that the plugin speaks."""
+LIBRARY_NAME = "libnccl.so.2"
+OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
+"""Exclude configurations from the search and from every job that inherits them."""
+PER_PROCESS = (
+    "NCCL_NTHREADS",
+    "NCCL_LL128_NTHREADS",
+    "NCCL_THREAD_THRESHOLDS",
+    "NCCL_BUFFSIZE",
+    "NCCL_LL_BUFFSIZE",
+    "NCCL_LL128_BUFFSIZE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MAX_CTAS",
+)
+"""What the search tries out itself, or what bounds it."""
+
+
+class NcclLibraryError(MeasurementError):
+    """There is no NCCL to measure, or it is not clear which."""
+
+
+class NcclEnvironmentError(MeasurementError):
+    """The environment decides what the search is to find out."""
+
+
+class NoGpuError(MeasurementError):
+    """There are no GPUs, or fewer than the measurement needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclLibrary:
+    """An NCCL on this host."""
+
+    path: Path
+    version: int
+    """As NCCL counts: 22809 is 2.28.9."""
+    source: str
+    """Where it was found, for people."""
+
+    @property
+    def version_text(self) -> str:
+        """`2.28.9`."""
+        return version_text(self.version)
+
+
+def version_text(version: int) -> str:
+    """`2.28.9` for 22809."""
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.environ) -> NcclLibrary:
+    """The NCCL that the job will use.
+
+    Args:
+        named: Path that the user gave; nothing is searched then.
+        environment: LD_PRELOAD and LD_LIBRARY_PATH are searched.
+
+    Raises:
+        NcclLibraryError: None, several different ones, or one that is too old.
+    """
+    if named is not None:
+        return _usable(NcclLibrary(Path(named), read_version(Path(named)), "named"))
+    found: dict[int, NcclLibrary] = {}
+    for path, source in _candidates(environment):
+        version = read_version(path)
+        found.setdefault(version, NcclLibrary(path, version, source))
+    if not found:
+        raise NcclLibraryError(
+            f"no {LIBRARY_NAME} in torch, the nvidia-nccl wheel, LD_LIBRARY_PATH or the loader's "
+            "cache; name the job's with --nccl PATH"
+        )
+    if len(found) > 1:
+        listed = " and ".join(f"{n.version_text} in {n.path} ({n.source})" for n in found.values())
+        raise NcclLibraryError(
+            f"different NCCLs here: {listed}; name the one that the job loads with --nccl PATH"
+        )
+    return _usable(next(iter(found.values())))
+
+
+def read_version(path: Path) -> int:
+    """Version of an NCCL, asked of the library itself.
+
+    Raises:
+        NcclLibraryError: The file is no NCCL.
+    """
+    version = ctypes.c_int()
+    try:
+        result = ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError) as error:
+        raise NcclLibraryError(f"{path} is no NCCL that can be loaded ({error})") from error
+    if result != 0:
+        raise NcclLibraryError(f"{path} does not tell its version (ncclGetVersion gave {result})")
+    return version.value
+
+
+def _usable(library: NcclLibrary) -> NcclLibrary:
+    if library.version < OLDEST_VERSION:
+        raise NcclLibraryError(
+            f"{library.path} is NCCL {library.version_text}, whose tuner ABI the plugin does not "
+            f"speak; install {version_text(OLDEST_VERSION)} or newer"
+        )
+    return library
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """Every NCCL here, each file once; first what the loader would take first."""
+    seen: set[Path] = set()
+    for path, source in _places(environment):
+        if path.is_file() and path.resolve() not in seen:
+            seen.add(path.resolve())
+            yield path, source
+
+
+def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    for name in environment.get("LD_PRELOAD", "").replace(":", " ").split():
+        if Path(name).name.startswith("libnccl.so"):
+            yield Path(name), "LD_PRELOAD"
+    for folder in _package_folders("torch"):
+        yield folder / "lib" / LIBRARY_NAME, "in torch"
+    for folder in _package_folders("nvidia.nccl"):
+        yield folder / "lib" / LIBRARY_NAME, "the nvidia-nccl wheel"
+    for name in environment.get("LD_LIBRARY_PATH", "").split(":"):
+        if name:
+            yield Path(name) / LIBRARY_NAME, "LD_LIBRARY_PATH"
+    for path in _loader_cache():
+        yield path, "the loader's cache"
+
+
+def _package_folders(name: str) -> list[Path]:
+    """Folders of an installed package, which is not imported itself."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+def _loader_cache() -> list[Path]:
+    """`libnccl.so.2 (libc6,x86-64) => /usr/lib/.../libnccl.so.2` of `ldconfig -p` (glibc)."""
+    for command in ("ldconfig", "/sbin/ldconfig"):
+        try:
+            listed = subprocess.run(  # noqa: S603  # fixed words
+                [command, "-p"], capture_output=True, text=True, check=True, timeout=10
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        lines = (line.split(" => ") for line in listed.stdout.splitlines())
+        return [
+            Path(parts[1].strip())
+            for parts in lines
+            if len(parts) == 2 and parts[0].split()[0] == LIBRARY_NAME
+        ]
+    return []
+
+
+def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
+    """See to it that nothing outside decides what the search is to find out.
+
+    Looks at NCCL's configuration files too, which NCCL reads into its environment.
+
+    Args:
+        environment: Of the user's shell, before a process profile is added.
+        plugin: The path that NCCL_TUNER_PLUGIN may name.
+
+    Raises:
+        NcclEnvironmentError: A variable is set that overrules the search or bounds it.
+    """
+    for name, (value, place) in _nccl_variables(environment).items():
+        if name in OVERRULING:
+            raise NcclEnvironmentError(
+                f"{name}={value} is set in {place}, which overrules any table; unset it, and leave "
+                "it unset in the job"
+            )
+        if name in PER_PROCESS:
+            raise NcclEnvironmentError(
+                f"{name}={value} is set in {place}, which the search is to find out; unset it"
+            )
+        if name == "NCCL_TUNER_PLUGIN" and value not in {"", plugin}:
+            raise NcclEnvironmentError(
+                f"NCCL_TUNER_PLUGIN={value} is set in {place}, which keeps TuCCL's plugin out; "
+                "unset it"
+            )
+
+
+def _nccl_variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Value and place of each variable that NCCL will see, by name."""
+    found = {name: (value, "the environment") for name, value in sorted(environment.items())}
+    home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
+    # NCCL 2.28 src/misc/param.cc: the first file is the user's or the named one; nothing replaces
+    # what is set already.
+    for path in (Path(environment.get("NCCL_CONF_FILE", home)), Path("/etc/nccl.conf")):
+        for name, value in _configuration_file(path):
+            found.setdefault(name, (value, str(path)))
+    return found
+
+
+def _configuration_file(path: Path) -> list[tuple[str, str]]:
+    """NAME=VALUE lines; `#` begins a comment."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    pairs = (line.split("#", 1)[0].split("=", 1) for line in lines)
+    return [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]
+
+
+def count_gpus(needed: int = 1) -> int:
+    """GPUs that CUDA shows this process.
+
+    Raises:
+        NoGpuError: They are fewer than `needed`.
+    """
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoGpuError(
+            f"no NVIDIA driver here ({error}); measure on a host with GPUs, or with another backend"
+        ) from error
+    result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if result != 0 or count.value < needed:
+        raise NoGpuError(
+            f"{count.value} GPUs are visible here (CUDA error {result}), {needed} are needed; see "
+            "CUDA_VISIBLE_DEVICES, or measure with another backend"
+        )
+    return count.value

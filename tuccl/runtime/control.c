@@ -1,0 +1,120 @@
+#include "control.h"
+#include "control_layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LARGEST_NCHANNELS = 64 };
+
+struct tuccl_control {
+    struct tuccl_control_block *block;
+    size_t nodes;
+};
+
+static struct tuccl_control_block *map_block(const char *path, char *why, size_t why_bytes) {
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) {
+        snprintf(why, why_bytes, "cannot be opened (error %d)", errno);
+        return NULL;
+    }
+    struct stat status;
+    void *block = MAP_FAILED;
+    snprintf(why, why_bytes, "is no control block");
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+        status.st_size >= (off_t)sizeof(struct tuccl_control_block)) {
+        block = mmap(NULL, sizeof(struct tuccl_control_block), PROT_READ | PROT_WRITE, MAP_SHARED,
+                     file, 0);
+        if (block == MAP_FAILED)
+            snprintf(why, why_bytes, "cannot be mapped (error %d)", errno);
+    }
+    close(file);
+    return block == MAP_FAILED ? NULL : block;
+}
+
+static bool is_sound(const struct tuccl_control_block *block, char *why, size_t why_bytes) {
+    snprintf(why, why_bytes, "is no control block");
+    if (memcmp(block->magic, TUCCL_CONTROL_MAGIC, sizeof block->magic) != 0)
+        return false;
+    snprintf(why, why_bytes, "has format %u of %u bytes, this plugin takes %d of %zu",
+             block->version, block->block_bytes, TUCCL_CONTROL_VERSION, sizeof *block);
+    return block->version == TUCCL_CONTROL_VERSION && block->block_bytes == sizeof *block;
+}
+
+struct tuccl_control *tuccl_control_open(const char *path, int abi, size_t nodes, char *why,
+                                         size_t why_bytes) {
+    struct tuccl_control_block *block = map_block(path, why, why_bytes);
+    if (block == NULL)
+        return NULL;
+    struct tuccl_control *control = NULL;
+    if (is_sound(block, why, why_bytes)) {
+        snprintf(why, why_bytes, "does not fit in memory");
+        control = malloc(sizeof *control);
+    }
+    if (control == NULL) {
+        munmap(block, sizeof *block);
+        return NULL;
+    }
+    *control = (struct tuccl_control){block, nodes};
+    atomic_store(&block->loaded_pid, (uint32_t)getpid());
+    atomic_store(&block->loaded_abi, (uint32_t)abi);
+    atomic_fetch_add(&block->communicators, 1);
+    return control;
+}
+
+void tuccl_control_close(struct tuccl_control *control) {
+    if (control == NULL)
+        return;
+    munmap(control->block, sizeof *control->block);
+    free(control);
+}
+
+/* Of calls from several threads at once one is written down: a call never waits for another. */
+static void write_down(struct tuccl_control_block *block, const struct tuccl_question *question) {
+    uint32_t sequence = atomic_load(&block->sequence);
+    if (sequence % 2 != 0 ||
+        !atomic_compare_exchange_strong(&block->sequence, &sequence, sequence + 1))
+        return;
+    atomic_store(&block->function, question->function);
+    atomic_store(&block->bytes, question->bytes);
+    atomic_store(&block->nchannels, question->nchannels);
+    bool fits = question->cost != NULL && question->algorithms >= 0 && question->protocols >= 0 &&
+                question->algorithms <= TUCCL_CONTROL_COSTS &&
+                question->protocols <= TUCCL_CONTROL_COSTS &&
+                question->algorithms * question->protocols <= TUCCL_CONTROL_COSTS;
+    atomic_store(&block->algorithms, fits ? question->algorithms : 0);
+    atomic_store(&block->protocols, fits ? question->protocols : 0);
+    for (int i = 0; fits && i < question->algorithms * question->protocols; i++)
+        atomic_store(&block->cost[i], question->cost[i]);
+    atomic_store(&block->sequence, sequence + 2);
+}
+
+bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_question *question,
+                       struct tuccl_choice *wish) {
+    struct tuccl_control_block *block = control->block;
+    write_down(block, question);
+    atomic_fetch_add(&block->asked, 1);
+    uint64_t word = atomic_load(&block->wish);
+    uint8_t algorithm = word & 0xFF;
+    if (algorithm == TUCCL_CONTROL_NO_WISH)
+        return false;
+    uint16_t nchannels = (word >> 16) & 0xFFFF;
+    bool unbounded = tuccl_channels_are_unbounded(algorithm, control->nodes);
+    *wish = (struct tuccl_choice){
+        .max_bytes = UINT64_MAX,
+        /* Nothing can have more channels: no algorithm, which is refused. */
+        .algorithm = nchannels > LARGEST_NCHANNELS ? TUCCL_CONTROL_NO_WISH : algorithm,
+        .protocol = (word >> 8) & 0xFF,
+        .nchannels = unbounded ? 0 : nchannels,
+    };
+    return true;
+}
+
+void tuccl_control_answer(struct tuccl_control *control, bool forced) {
+    atomic_fetch_add(forced ? &control->block->forced : &control->block->refused, 1);
+}

@@ -1,0 +1,37 @@
+/* TUCCL_CONTROL: the plugin while a search measures. Each call's configuration comes from a control
+ * block instead of a bundle, and what became of it goes back there. */
+#ifndef TUCCL_CONTROL_H
+#define TUCCL_CONTROL_H
+
+#include "selection.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct tuccl_control;
+
+/* A call as NCCL put it. `cost` is NULL in ABI v2. */
+struct tuccl_question {
+    int function;
+    size_t bytes;
+    const float *cost;
+    int algorithms;
+    int protocols;
+    int nchannels;
+};
+
+/* Maps the block at `path` and leaves the mark that NCCL loaded the plugin. NULL with the reason in
+ * `why` when the file is no control block of this version. */
+struct tuccl_control *tuccl_control_open(const char *path, int abi, size_t nodes, char *why,
+                                         size_t why_bytes);
+
+void tuccl_control_close(struct tuccl_control *control);
+
+/* Writes down what NCCL asks, and gives what the block wants for it: false to leave NCCL alone. */
+bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_question *question,
+                       struct tuccl_choice *wish);
+
+/* Counts whether the wish was forced upon NCCL, or could not be. */
+void tuccl_control_answer(struct tuccl_control *control, bool forced);
+
+#endif

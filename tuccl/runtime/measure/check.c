@@ -1,0 +1,200 @@
+#include "pattern.h"
+#include "session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { UNTOUCHED = 0xA5 };
+
+struct checker {
+    struct tuccl_measure *measure;
+    struct collective collective;
+    device_pointer send, receive;
+    /* Page-locked, PATTERN_ELEMENTS elements each: what is expected, and what is there. */
+    unsigned char *expected, *found;
+    char *finding;
+    size_t finding_bytes;
+    bool wrong;
+};
+
+/* How many of `left` elements lie between `element` and the end of its period. */
+static size_t window(size_t element, size_t left) {
+    size_t to_end = PATTERN_ELEMENTS - element % PATTERN_ELEMENTS;
+    return left < to_end ? left : to_end;
+}
+
+/* Writes `count` elements of the periodic table, from its element `first` on. */
+static bool put(struct checker *checker, device_pointer to, size_t first, size_t count) {
+    size_t bytes = checker->collective.element_bytes;
+    for (size_t done = 0; done < count;) {
+        size_t elements = window(first + done, count - done);
+        const unsigned char *from = checker->expected + (first + done) % PATTERN_ELEMENTS * bytes;
+        if (!CUDA_OK(checker->measure, copy_to_device, to + done * bytes, from, elements * bytes))
+            return false;
+        done += elements;
+    }
+    return true;
+}
+
+static void hex(char *text, const unsigned char *element, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", element[bytes - 1 - i]);
+}
+
+static void tell(struct checker *checker, const char *what, size_t at, size_t elements,
+                 const unsigned char *expected) {
+    size_t bytes = checker->collective.element_bytes, differing = 0, first = 0;
+    for (size_t i = elements; i-- > 0;)
+        if (memcmp(checker->found + i * bytes, expected + i * bytes, bytes) != 0) {
+            first = i;
+            differing++;
+        }
+    char is[2 * LARGEST_ELEMENT_BYTES + 1], wanted[2 * LARGEST_ELEMENT_BYTES + 1];
+    hex(is, checker->found + first * bytes, bytes);
+    hex(wanted, expected + first * bytes, bytes);
+    snprintf(checker->finding, checker->finding_bytes,
+             "%s: element %zu is 0x%s instead of 0x%s, and %zu of %zu elements around it are wrong",
+             what, at + first, is, wanted, differing, elements);
+    checker->wrong = true;
+}
+
+/* Compares `count` elements with the periodic table, from its element `first` on. False only when
+ * nothing can be compared. */
+static bool compare(struct checker *checker, const char *what, device_pointer at, size_t first,
+                    size_t count) {
+    size_t bytes = checker->collective.element_bytes;
+    for (size_t done = 0; done < count && !checker->wrong;) {
+        size_t elements = window(first + done, count - done);
+        const unsigned char *expected =
+            checker->expected + (first + done) % PATTERN_ELEMENTS * bytes;
+        if (!CUDA_OK(checker->measure, copy_to_host, checker->found, at + done * bytes,
+                     elements * bytes))
+            return false;
+        if (memcmp(checker->found, expected, elements * bytes) != 0)
+            tell(checker, what, done, elements, expected);
+        done += elements;
+    }
+    return true;
+}
+
+static bool put_input(struct checker *checker) {
+    struct collective *collective = &checker->collective;
+    struct tuccl_measure *measure = checker->measure;
+    if (!CUDA_OK(measure, fill, checker->receive, UNTOUCHED,
+                 larger_buffer_bytes(collective) + GUARD_BYTES, measure->stream) ||
+        !CUDA_OK(measure, synchronize_stream, measure->stream))
+        return false;
+    pattern_of_rank(collective->type, collective->ranks, collective->rank, checker->expected);
+    return put(checker, checker->send + collective->send_offset, 0,
+               collective->send_bytes / collective->element_bytes);
+}
+
+static bool enqueue_once(struct tuccl_measure *measure, const void *argument) {
+    const struct checker *checker = argument;
+    return nccl_enqueue(&measure->nccl, measure->communicator, &checker->collective, checker->send,
+                        checker->receive, measure->stream, &measure->failure);
+}
+
+static bool run_once(struct checker *checker, bool use_graph) {
+    struct tuccl_measure *measure = checker->measure;
+    if (!use_graph)
+        return enqueue_once(measure, checker) && session_wait(measure);
+    cuda_graph_exec exec = NULL;
+    if (!session_capture(measure, enqueue_once, checker, &exec))
+        return false;
+    bool done = CUDA_OK(measure, launch_graph, exec, measure->stream) && session_wait(measure);
+    measure->cuda.destroy_graph_exec(exec);
+    return done;
+}
+
+/* Parts of the output, one per rank, as the ranks sent them from their element `first` on. */
+static bool compare_parts(struct checker *checker, size_t first) {
+    const struct collective *collective = &checker->collective;
+    for (int rank = 0; rank < collective->ranks; rank++) {
+        char what[40];
+        snprintf(what, sizeof what, "the part of rank %d", rank);
+        pattern_of_rank(collective->type, collective->ranks, rank, checker->expected);
+        device_pointer part =
+            checker->receive + (size_t)rank * collective->count * collective->element_bytes;
+        if (!compare(checker, what, part, first, collective->count))
+            return false;
+    }
+    return true;
+}
+
+static bool compare_output(struct checker *checker) {
+    const struct collective *collective = &checker->collective;
+    size_t first_of_rank = (size_t)collective->rank * collective->count;
+    device_pointer output = checker->receive + collective->receive_offset;
+    switch (collective->operation) {
+    case OPERATION_ALL_GATHER:
+        return compare_parts(checker, 0);
+    case OPERATION_ALLTOALL:
+        return compare_parts(checker, first_of_rank);
+    case OPERATION_BROADCAST:
+        pattern_of_rank(collective->type, collective->ranks, 0, checker->expected);
+        return compare(checker, "the output", output, 0, collective->count);
+    case OPERATION_REDUCE:
+        if (collective->rank != 0)
+            return true; /* NCCL leaves open what other ranks than the root find there. */
+        break;
+    default:
+        break;
+    }
+    pattern_of_sum(collective->type, collective->ranks, checker->expected);
+    bool scattered = collective->operation == OPERATION_REDUCE_SCATTER;
+    return compare(checker, "the output", output, scattered ? first_of_rank : 0, collective->count);
+}
+
+static bool compare_guard(struct checker *checker) {
+    const struct collective *collective = &checker->collective;
+    size_t written =
+        collective->in_place ? larger_buffer_bytes(collective) : collective->receive_bytes;
+    if (checker->wrong)
+        return true;
+    if (!CUDA_OK(checker->measure, copy_to_host, checker->found, checker->receive + written,
+                 GUARD_BYTES))
+        return false;
+    for (int i = 0; i < GUARD_BYTES && !checker->wrong; i++)
+        if (checker->found[i] != UNTOUCHED) {
+            snprintf(checker->finding, checker->finding_bytes,
+                     "byte %d behind the end of the output was written", i);
+            checker->wrong = true;
+        }
+    return true;
+}
+
+static bool compare_input(struct checker *checker) {
+    const struct collective *collective = &checker->collective;
+    if (collective->in_place || checker->wrong)
+        return true;
+    pattern_of_rank(collective->type, collective->ranks, collective->rank, checker->expected);
+    return compare(checker, "the input, which must stay as it is,", checker->send, 0,
+                   collective->send_bytes / collective->element_bytes);
+}
+
+int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
+                        char *finding, size_t finding_bytes) {
+    struct checker checker = {
+        .measure = measure, .finding = finding, .finding_bytes = finding_bytes};
+    if (!session_enter(measure) ||
+        !make_collective(&checker.collective, call->operation, call->data_type, call->size_bytes,
+                         call->in_place != 0, measure->ranks, measure->rank, &measure->failure) ||
+        !session_reserve(measure, call->size_bytes))
+        return -1;
+    checker.receive = measure->receive;
+    checker.send = call->in_place ? measure->receive : measure->send;
+    size_t bytes = (size_t)PATTERN_ELEMENTS * LARGEST_ELEMENT_BYTES;
+    void *expected = NULL, *found = NULL;
+    bool done = CUDA_OK(measure, allocate_host, &expected, bytes, 0) &&
+                CUDA_OK(measure, allocate_host, &found, bytes, 0);
+    checker.expected = expected;
+    checker.found = found;
+    done = done && put_input(&checker) && run_once(&checker, call->use_graph != 0) &&
+           compare_output(&checker) && compare_guard(&checker) && compare_input(&checker);
+    if (expected != NULL)
+        measure->cuda.free_host(expected);
+    if (found != NULL)
+        measure->cuda.free_host(found);
+    return done ? checker.wrong : -1;
+}

@@ -1,0 +1,60 @@
+/* A collective as nccl-tests counts it: which elements it reads and writes on which rank. */
+#ifndef TUCCL_MEASURE_COLLECTIVE_H
+#define TUCCL_MEASURE_COLLECTIVE_H
+
+#include "failure.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The first five are NCCL's ncclFunc_t and the table's codes. */
+enum operation {
+    OPERATION_BROADCAST,
+    OPERATION_REDUCE,
+    OPERATION_ALL_GATHER,
+    OPERATION_REDUCE_SCATTER,
+    OPERATION_ALL_REDUCE,
+    OPERATION_ALLTOALL,
+    OPERATIONS,
+};
+
+/* ncclDataType_t. */
+enum data_type {
+    TYPE_INT8 = 0,
+    TYPE_UINT8 = 1,
+    TYPE_INT32 = 2,
+    TYPE_UINT32 = 3,
+    TYPE_INT64 = 4,
+    TYPE_UINT64 = 5,
+    TYPE_FLOAT16 = 6,
+    TYPE_FLOAT32 = 7,
+    TYPE_FLOAT64 = 8,
+    TYPE_BFLOAT16 = 9,
+    DATA_TYPES,
+};
+
+/* One collective. Root of broadcast and reduce is rank 0. */
+struct collective {
+    enum operation operation;
+    enum data_type type;
+    bool in_place;
+    int ranks, rank;
+    size_t element_bytes;
+    /* As the NCCL function takes it. */
+    size_t count;
+    size_t send_bytes, receive_bytes;
+    /* Where the smaller buffer of an in-place call lies within the larger one. */
+    size_t send_offset, receive_offset;
+};
+
+size_t data_type_bytes(enum data_type type);
+
+size_t larger_buffer_bytes(const struct collective *collective);
+
+/* The collective of `size_bytes` in nccl-tests' sense: all_reduce, broadcast, reduce count the
+ * buffer, the others the larger of both. False when the size is no whole number of elements for
+ * each rank, or there is no such call. */
+bool make_collective(struct collective *collective, int operation, int type, uint64_t size_bytes,
+                     bool in_place, int ranks, int rank, struct failure *failure);
+
+#endif

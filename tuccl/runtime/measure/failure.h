@@ -1,0 +1,20 @@
+/* Why something failed, as a sentence for the person who must act. */
+#ifndef TUCCL_MEASURE_FAILURE_H
+#define TUCCL_MEASURE_FAILURE_H
+
+#include <stdbool.h>
+
+struct failure {
+    char text[512];
+    /* GPU or communicator are in an unknown state: nothing more can be measured with them. */
+    bool broken;
+};
+
+/* Writes the reason down; always false, so that callers can return it. */
+bool fail(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* As fail, where the session cannot go on. */
+bool fail_broken(struct failure *failure, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

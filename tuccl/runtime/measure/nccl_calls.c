@@ -1,0 +1,91 @@
+#include "nccl_calls.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
+    /* Never closed: NCCL leaves threads behind. */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return fail(failure, "NCCL cannot be loaded (%s)", dlerror());
+    const struct {
+        const char *name;
+        void *slot;
+        bool optional;
+    } symbols[] = {
+        {"ncclGetVersion", &nccl->version, false},
+        {"ncclGetErrorString", &nccl->error_string, false},
+        {"ncclGetLastError", &nccl->last_error, true},
+        {"ncclGetUniqueId", &nccl->unique_id, false},
+        {"ncclCommInitRank", &nccl->join, false},
+        {"ncclCommAbort", &nccl->abort, false},
+        {"ncclCommDestroy", &nccl->destroy, false},
+        {"ncclCommGetAsyncError", &nccl->async_error, false},
+        {"ncclAllReduce", &nccl->all_reduce, false},
+        {"ncclReduceScatter", &nccl->reduce_scatter, false},
+        {"ncclAllGather", &nccl->all_gather, false},
+        {"ncclBroadcast", &nccl->broadcast, false},
+        {"ncclReduce", &nccl->reduce, false},
+        {"ncclAlltoAll", &nccl->alltoall, true},
+    };
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *address = dlsym(library, symbols[i].name);
+        if (address == NULL && !symbols[i].optional)
+            return fail(failure, "%s has no %s: it is no NCCL that TuCCL knows", path,
+                        symbols[i].name);
+        *(void **)symbols[i].slot = address;
+    }
+    return true;
+}
+
+bool nccl_succeeded(const struct nccl *nccl, nccl_communicator communicator, int result,
+                    const char *call, struct failure *failure) {
+    if (result == 0)
+        return true;
+    const char *detail = nccl->last_error != NULL ? nccl->last_error(communicator) : NULL;
+    bool told = detail != NULL && detail[0] != '\0';
+    return fail_broken(failure, "%s failed: %s (%d)%s%.300s", call, nccl->error_string(result),
+                       result, told ? "; NCCL says: " : "", told ? detail : "");
+}
+
+bool nccl_enqueue(const struct nccl *nccl, nccl_communicator communicator,
+                  const struct collective *collective, device_pointer send, device_pointer receive,
+                  cuda_stream stream, struct failure *failure) {
+    const void *from = (const void *)(uintptr_t)(send + collective->send_offset);
+    void *to = (void *)(uintptr_t)(receive + collective->receive_offset);
+    size_t count = collective->count;
+    int type = (int)collective->type;
+    switch (collective->operation) {
+    case OPERATION_BROADCAST:
+        return nccl_succeeded(nccl, communicator,
+                              nccl->broadcast(from, to, count, type, 0, communicator, stream),
+                              "ncclBroadcast", failure);
+    case OPERATION_REDUCE:
+        return nccl_succeeded(
+            nccl, communicator,
+            nccl->reduce(from, to, count, type, NCCL_SUM, 0, communicator, stream), "ncclReduce",
+            failure);
+    case OPERATION_ALL_GATHER:
+        return nccl_succeeded(nccl, communicator,
+                              nccl->all_gather(from, to, count, type, communicator, stream),
+                              "ncclAllGather", failure);
+    case OPERATION_REDUCE_SCATTER:
+        return nccl_succeeded(
+            nccl, communicator,
+            nccl->reduce_scatter(from, to, count, type, NCCL_SUM, communicator, stream),
+            "ncclReduceScatter", failure);
+    case OPERATION_ALL_REDUCE:
+        return nccl_succeeded(
+            nccl, communicator,
+            nccl->all_reduce(from, to, count, type, NCCL_SUM, communicator, stream),
+            "ncclAllReduce", failure);
+    case OPERATION_ALLTOALL:
+        if (nccl->alltoall == NULL)
+            return fail(failure, "this NCCL has no ncclAlltoAll, which came with 2.28");
+        return nccl_succeeded(nccl, communicator,
+                              nccl->alltoall(from, to, count, type, communicator, stream),
+                              "ncclAlltoAll", failure);
+    default:
+        return fail(failure, "operation %d is none", (int)collective->operation);
+    }
+}

@@ -1,0 +1,45 @@
+/* NCCL by path: one library, one communicator, one collective at a time. */
+#ifndef TUCCL_MEASURE_NCCL_CALLS_H
+#define TUCCL_MEASURE_NCCL_CALLS_H
+
+#include "collective.h"
+#include "cuda_driver.h"
+
+enum { NCCL_ID_BYTES = 128, NCCL_SUM = 0 };
+
+typedef struct nccl_communicator *nccl_communicator;
+
+struct nccl_id {
+    char internal[NCCL_ID_BYTES];
+};
+
+struct nccl {
+    int (*version)(int *version);
+    const char *(*error_string)(int result);
+    const char *(*last_error)(nccl_communicator communicator); /* NULL before 2.13. */
+    int (*unique_id)(struct nccl_id *id);
+    int (*join)(nccl_communicator *communicator, int ranks, struct nccl_id id, int rank);
+    int (*abort)(nccl_communicator communicator);
+    int (*destroy)(nccl_communicator communicator);
+    int (*async_error)(nccl_communicator communicator, int *error);
+    int (*all_reduce)(const void *, void *, size_t, int, int, nccl_communicator, cuda_stream);
+    int (*reduce_scatter)(const void *, void *, size_t, int, int, nccl_communicator, cuda_stream);
+    int (*all_gather)(const void *, void *, size_t, int, nccl_communicator, cuda_stream);
+    int (*broadcast)(const void *, void *, size_t, int, int, nccl_communicator, cuda_stream);
+    int (*reduce)(const void *, void *, size_t, int, int, int, nccl_communicator, cuda_stream);
+    int (*alltoall)(const void *, void *, size_t, int, nccl_communicator,
+                    cuda_stream); /* NULL before 2.28. */
+};
+
+bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure);
+
+/* Whether a call of NCCL succeeded; writes down which one did not, and NCCL's own words. */
+bool nccl_succeeded(const struct nccl *nccl, nccl_communicator communicator, int result,
+                    const char *call, struct failure *failure);
+
+/* Puts one collective on the stream. */
+bool nccl_enqueue(const struct nccl *nccl, nccl_communicator communicator,
+                  const struct collective *collective, device_pointer send, device_pointer receive,
+                  cuda_stream stream, struct failure *failure);
+
+#endif

@@ -1,0 +1,19 @@
+/* The known data of a check: small whole numbers whose sums are exact in every data type and in
+ * every order of adding.
+ *
+ * Element i of rank r's input is a number drawn from (r, i modulo PATTERN_ELEMENTS). The period is
+ * prime, so data that is off by any power of two of elements does not pass for right. */
+#ifndef TUCCL_MEASURE_PATTERN_H
+#define TUCCL_MEASURE_PATTERN_H
+
+#include "collective.h"
+
+enum { PATTERN_ELEMENTS = 262139, LARGEST_ELEMENT_BYTES = 8 };
+
+/* One period of a rank's input in `table`, PATTERN_ELEMENTS elements of the type. */
+void pattern_of_rank(enum data_type type, int ranks, int rank, void *table);
+
+/* One period of the sum over all ranks. */
+void pattern_of_sum(enum data_type type, int ranks, void *table);
+
+#endif

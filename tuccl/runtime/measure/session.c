@@ -1,0 +1,206 @@
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* All ranks meet in this many tiny all_reduce in one graph: long enough on the GPU for the host
+     * to have put the launch that is timed behind them. */
+    MEETINGS = 8,
+    MEETING_FLOATS = 2,
+};
+
+static const size_t usual_capacity_bytes = (size_t)1 << 30;
+
+struct tuccl_measure *tuccl_measure_create(void) {
+    return calloc(1, sizeof(struct tuccl_measure));
+}
+
+const char *tuccl_measure_failure(const struct tuccl_measure *measure) {
+    return measure->failure.text;
+}
+
+int tuccl_measure_is_broken(const struct tuccl_measure *measure) {
+    return measure->failure.broken;
+}
+
+int tuccl_measure_load(struct tuccl_measure *measure, const char *path) {
+    int version = 0;
+    if (!nccl_load(&measure->nccl, path, &measure->failure) ||
+        !nccl_succeeded(&measure->nccl, NULL, measure->nccl.version(&version), "ncclGetVersion",
+                        &measure->failure))
+        return -1;
+    return version;
+}
+
+int tuccl_measure_unique_id(struct tuccl_measure *measure, unsigned char *id) {
+    struct nccl_id made;
+    if (measure->nccl.unique_id == NULL) {
+        fail(&measure->failure, "NCCL was not loaded");
+        return -1;
+    }
+    if (!nccl_succeeded(&measure->nccl, NULL, measure->nccl.unique_id(&made), "ncclGetUniqueId",
+                        &measure->failure))
+        return -1;
+    memcpy(id, made.internal, sizeof made.internal);
+    return 0;
+}
+
+int tuccl_measure_take_gpu(struct tuccl_measure *measure, int ordinal, char *name,
+                           size_t name_bytes) {
+    int count = 0, version = 0;
+    if (!cuda_load(&measure->cuda, &measure->failure) ||
+        !CUDA_OK(measure, driver_version, &version) || !CUDA_OK(measure, device_count, &count))
+        return -1;
+    if (ordinal < 0 || ordinal >= count) {
+        fail(&measure->failure, "there is no GPU %d here, only %d in all", ordinal, count);
+        return -1;
+    }
+    if (!CUDA_OK(measure, device, &measure->device, ordinal) ||
+        !CUDA_OK(measure, device_name, name, (int)name_bytes, measure->device) ||
+        !CUDA_OK(measure, retain_context, &measure->context, measure->device))
+        return -1;
+    measure->has_gpu = true;
+    if (!CUDA_OK(measure, set_context, measure->context) ||
+        !CUDA_OK(measure, create_stream, &measure->stream, CUDA_STREAM_NON_BLOCKING) ||
+        !CUDA_OK(measure, create_event, &measure->begin, CUDA_EVENT_WITH_TIMING) ||
+        !CUDA_OK(measure, create_event, &measure->end, CUDA_EVENT_WITH_TIMING))
+        return -1;
+    return version;
+}
+
+bool session_enter(struct tuccl_measure *measure) {
+    if (measure->communicator == NULL)
+        return fail(&measure->failure, "there is no communicator");
+    return CUDA_OK(measure, set_context, measure->context);
+}
+
+bool session_wait(struct tuccl_measure *measure) {
+    int error = 0;
+    if (!CUDA_OK(measure, synchronize_stream, measure->stream))
+        return false;
+    return nccl_succeeded(&measure->nccl, measure->communicator,
+                          measure->nccl.async_error(measure->communicator, &error),
+                          "ncclCommGetAsyncError", &measure->failure) &&
+           nccl_succeeded(&measure->nccl, measure->communicator, error, "a collective",
+                          &measure->failure);
+}
+
+static void free_buffers(struct tuccl_measure *measure) {
+    if (measure->send != 0)
+        measure->cuda.free(measure->send);
+    if (measure->receive != 0)
+        measure->cuda.free(measure->receive);
+    measure->send = measure->receive = 0;
+    measure->capacity_bytes = 0;
+}
+
+bool session_reserve(struct tuccl_measure *measure, size_t bytes) {
+    if (bytes <= measure->capacity_bytes)
+        return true;
+    graph_cache_clear(&measure->graphs, &measure->cuda);
+    free_buffers(measure);
+    if (!CUDA_OK(measure, allocate, &measure->send, bytes + GUARD_BYTES) ||
+        !CUDA_OK(measure, allocate, &measure->receive, bytes + GUARD_BYTES))
+        return false;
+    measure->capacity_bytes = bytes;
+    /* No not-a-numbers from whoever had the memory before. */
+    return CUDA_OK(measure, fill, measure->send, 0x3C, bytes, measure->stream) &&
+           CUDA_OK(measure, fill, measure->receive, 0x3C, bytes, measure->stream) &&
+           CUDA_OK(measure, synchronize_stream, measure->stream);
+}
+
+static bool reserve_usual(struct tuccl_measure *measure) {
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!CUDA_OK(measure, memory_info, &free_bytes, &total_bytes))
+        return false;
+    /* Moving the buffers costs every graph, so they are large from the start. */
+    size_t eighth = free_bytes / 8 / GUARD_BYTES * GUARD_BYTES;
+    return session_reserve(measure, eighth < usual_capacity_bytes ? eighth : usual_capacity_bytes);
+}
+
+bool session_capture(struct tuccl_measure *measure,
+                     bool (*enqueue)(struct tuccl_measure *measure, const void *argument),
+                     const void *argument, cuda_graph_exec *exec) {
+    cuda_graph graph = NULL;
+    if (!CUDA_OK(measure, begin_capture, measure->stream, CUDA_CAPTURE_THREAD_LOCAL))
+        return false;
+    if (!enqueue(measure, argument)) {
+        /* The stream has to leave capture mode; what went wrong is known already. */
+        if (measure->cuda.end_capture(measure->stream, &graph) == 0 && graph != NULL)
+            measure->cuda.destroy_graph(graph);
+        return false;
+    }
+    if (!CUDA_OK(measure, end_capture, measure->stream, &graph))
+        return false;
+    bool made = CUDA_OK(measure, instantiate_graph, exec, graph, 0);
+    measure->cuda.destroy_graph(graph);
+    return made;
+}
+
+static bool enqueue_meeting(struct tuccl_measure *measure, const void *times) {
+    struct collective tiny = {.operation = OPERATION_ALL_REDUCE,
+                              .type = TYPE_FLOAT32,
+                              .ranks = measure->ranks,
+                              .count = MEETING_FLOATS};
+    for (int i = 0; i < *(const int *)times; i++)
+        if (!nccl_enqueue(&measure->nccl, measure->communicator, &tiny, measure->meeting_point,
+                          measure->meeting_point, measure->stream, &measure->failure))
+            return false;
+    return true;
+}
+
+static bool prepare_meeting(struct tuccl_measure *measure) {
+    const int once = 1, times = MEETINGS;
+    size_t bytes = MEETING_FLOATS * sizeof(float);
+    return CUDA_OK(measure, allocate, &measure->meeting_point, bytes) &&
+           CUDA_OK(measure, fill, measure->meeting_point, 0, bytes, measure->stream) &&
+           enqueue_meeting(measure, &once) && session_wait(measure) &&
+           session_capture(measure, enqueue_meeting, &times, &measure->meeting) &&
+           CUDA_OK(measure, launch_graph, measure->meeting, measure->stream) &&
+           session_wait(measure);
+}
+
+int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
+                       const unsigned char *id) {
+    struct nccl_id given;
+    memcpy(given.internal, id, sizeof given.internal);
+    if (!measure->has_gpu || measure->nccl.join == NULL) {
+        fail(&measure->failure, "the rank has no GPU or no NCCL yet");
+        return -1;
+    }
+    measure->ranks = ranks;
+    measure->rank = rank;
+    if (!CUDA_OK(measure, set_context, measure->context))
+        return -1;
+    int result = measure->nccl.join(&measure->communicator, ranks, given, rank);
+    if (!nccl_succeeded(&measure->nccl, NULL, result, "ncclCommInitRank", &measure->failure)) {
+        measure->communicator = NULL;
+        return -1;
+    }
+    return reserve_usual(measure) && prepare_meeting(measure) ? 0 : -1;
+}
+
+void tuccl_measure_destroy(struct tuccl_measure *measure) {
+    if (measure == NULL)
+        return;
+    if (measure->has_gpu) {
+        measure->cuda.set_context(measure->context);
+        graph_cache_clear(&measure->graphs, &measure->cuda);
+        if (measure->meeting != NULL)
+            measure->cuda.destroy_graph_exec(measure->meeting);
+        if (measure->communicator != NULL)
+            measure->nccl.destroy(measure->communicator);
+        free_buffers(measure);
+        if (measure->meeting_point != 0)
+            measure->cuda.free(measure->meeting_point);
+        if (measure->begin != NULL)
+            measure->cuda.destroy_event(measure->begin);
+        if (measure->end != NULL)
+            measure->cuda.destroy_event(measure->end);
+        if (measure->stream != NULL)
+            measure->cuda.destroy_stream(measure->stream);
+        measure->cuda.release_context(measure->device);
+    }
+    free(measure);
+}

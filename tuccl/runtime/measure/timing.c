@@ -1,0 +1,111 @@
+#include "session.h"
+
+#include <time.h>
+
+/* The collective of a call, after looking whether it can be run at all. */
+static bool read_call(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
+                      struct collective *collective) {
+    if (call->calls < 1)
+        return fail(&measure->failure, "a launch of %d calls is none", (int)call->calls);
+    return make_collective(collective, call->operation, call->data_type, call->size_bytes,
+                           call->in_place != 0, measure->ranks, measure->rank, &measure->failure);
+}
+
+struct launch {
+    const struct collective *collective;
+    int calls;
+};
+
+/* The calls of a launch go through the buffers from one part to the next, as in nccl-tests, so that
+ * a small message is not in the cache because of the call before. */
+static bool enqueue_launch(struct tuccl_measure *measure, const void *argument) {
+    const struct launch *launch = argument;
+    const struct collective *collective = launch->collective;
+    size_t stride = (larger_buffer_bytes(collective) + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
+    size_t parts = measure->capacity_bytes / stride;
+    for (int i = 0; i < launch->calls; i++) {
+        size_t offset = parts > 1 ? (size_t)i % parts * stride : 0;
+        device_pointer receive = measure->receive + offset;
+        device_pointer send = collective->in_place ? receive : measure->send + offset;
+        if (!nccl_enqueue(&measure->nccl, measure->communicator, collective, send, receive,
+                          measure->stream, &measure->failure))
+            return false;
+    }
+    return true;
+}
+
+static bool start(struct tuccl_measure *measure, const struct launch *launch,
+                  cuda_graph_exec exec) {
+    if (exec != NULL)
+        return CUDA_OK(measure, launch_graph, exec, measure->stream);
+    return enqueue_launch(measure, launch);
+}
+
+int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_measure_call *call) {
+    struct collective collective;
+    if (!session_enter(measure) || !read_call(measure, call, &collective) ||
+        !session_reserve(measure, call->size_bytes))
+        return -1;
+    if (graph_cache_find(&measure->graphs, call) != NULL)
+        return 0;
+    struct launch once = {&collective, 1}, whole = {&collective, call->calls};
+    cuda_graph_exec exec = NULL;
+    /* Outside of a graph first: NCCL may connect ranks for a configuration's first call. */
+    if (!enqueue_launch(measure, &once) || !session_wait(measure) ||
+        (call->use_graph && !session_capture(measure, enqueue_launch, &whole, &exec)))
+        return -1;
+    graph_cache_add(&measure->graphs, &measure->cuda, call, exec);
+    return start(measure, &whole, exec) && session_wait(measure) ? 1 : -1;
+}
+
+static bool time_by_events(struct tuccl_measure *measure, const struct launch *launch,
+                           cuda_graph_exec exec, double *time_us) {
+    float ms = 0;
+    if (!CUDA_OK(measure, launch_graph, measure->meeting, measure->stream) ||
+        !CUDA_OK(measure, record_event, measure->begin, measure->stream) ||
+        !start(measure, launch, exec) ||
+        !CUDA_OK(measure, record_event, measure->end, measure->stream) || !session_wait(measure) ||
+        !CUDA_OK(measure, elapsed_ms, &ms, measure->begin, measure->end))
+        return false;
+    *time_us = (double)ms * 1e3 / launch->calls;
+    return true;
+}
+
+static double now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static bool time_by_host_clock(struct tuccl_measure *measure, const struct launch *launch,
+                               cuda_graph_exec exec, double *time_us) {
+    if (!CUDA_OK(measure, launch_graph, measure->meeting, measure->stream) ||
+        !session_wait(measure))
+        return false;
+    double begin_us = now_us();
+    if (!start(measure, launch, exec) || !session_wait(measure))
+        return false;
+    *time_us = (now_us() - begin_us) / launch->calls;
+    return true;
+}
+
+int tuccl_measure_time(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
+                       int by_host_clock, int launches, double *times_us) {
+    struct collective collective;
+    if (!session_enter(measure) || !read_call(measure, call, &collective))
+        return -1;
+    const struct cached_graph *prepared = graph_cache_find(&measure->graphs, call);
+    if (prepared == NULL) {
+        fail(&measure->failure, "the call was not prepared");
+        return -1;
+    }
+    struct launch launch = {&collective, call->calls};
+    for (int i = 0; i < launches; i++) {
+        bool done = by_host_clock
+                        ? time_by_host_clock(measure, &launch, prepared->exec, &times_us[i])
+                        : time_by_events(measure, &launch, prepared->exec, &times_us[i]);
+        if (!done)
+            return -1;
+    }
+    return 0;
+}
