@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import sys
@@ -177,7 +178,7 @@ def check(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         folder / "all",
         ranks,
         todo,
-        {LIBRARY_VARIABLE: nccl, "NCCL_DEBUG": "WARN"},
+        {LIBRARY_VARIABLE: nccl, "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")},
         libraries=libraries,
         controlled=True,
         nodes=arguments.fake_nodes,
