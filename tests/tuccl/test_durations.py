@@ -15,5 +15,5 @@ def test_seconds_for_people(seconds: float, text: str) -> None:
 def test_the_message_names_what_the_duration_is_of() -> None:
     assert parse_seconds("20m", "--budget") == 1200.0
     for text in ("soon", "-1s", "0", "8000h", "1d", ""):
-        with pytest.raises(UsageError, match="^--budget"):
+        with pytest.raises(UsageError, match=r"^--budget"):
             parse_seconds(text, "--budget")

@@ -2,7 +2,7 @@
 
 Nothing runs, so a search costs what its own arithmetic costs, and many searches can be compared on
 the very same machine. What they would have cost on it is counted all the same: each sample its
-launch, each process profile but the two last used ones a restart of the workers.
+launch, each process profile whose workers would not be up a restart.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class ReplayBackend:
             raise ConfigurationFailedError(row.failed)
 
     def space_of(self, task: Task) -> Space:
-        """Exactly the configurations of NCCL that were tried on a task, its own choice apart."""
+        """Exactly the configurations of NCCL that were tried on a task, its own choice included."""
         configs = self._record.configs(task)
-        return space_of("record", (c for c in configs if not (c.is_default or c.is_schedule)))
+        return space_of("record", (config for config in configs if not config.is_schedule))
 
     def close(self) -> None:
         """Nothing is held."""

@@ -81,3 +81,17 @@ def test_samples_that_were_taken_before_a_failure_are_given_out() -> None:
 
 def test_it_says_what_it_replays() -> None:
     assert ReplayBackend(RECORD).versions == "replay of nccl: NCCL 2.28.9, driver 570.1"
+
+
+def test_the_space_of_a_task_is_exactly_what_was_tried() -> None:
+    schedule = replace(RECORD.rows[0], config=Config("schedule:0123", "LL", 1))
+    backend = ReplayBackend(replace(RECORD, rows=(*RECORD.rows, schedule)))
+    assert sorted(backend.space_of(TASK)) == sorted([STOCK, FAST, SLOW, HUNG])
+    assert Config("ring", "LL", 8, 256, 4 << 20, 32) not in backend.space_of(TASK)
+
+
+def test_what_failed_when_it_was_recorded_is_not_accepted() -> None:
+    backend = ReplayBackend(RECORD)
+    backend.check(TASK, FAST)
+    with pytest.raises(ConfigurationFailedError, match="hung for 5 s"):
+        backend.check(TASK, HUNG)

@@ -1,0 +1,42 @@
+"""From the measurement log of a run to its record: everything that was measured, failures too."""
+
+from __future__ import annotations
+
+from lookup_tables.table import Operation, Shape
+from probes.topology import Topology
+from tuccl import __version__
+from tuccl.errors import MeasurementError
+from tuccl.measurement_lines import Contents, Recorded
+from tuccl.records.record import Record, Row, make_record
+
+
+def record_of(contents: Contents, topology: Topology, shape: Shape) -> Record:
+    """The record of what a log holds.
+
+    Args:
+        contents: Of the log.
+        topology: The machine that it was measured on.
+        shape: Of the communicator.
+
+    Raises:
+        MeasurementError: nothing was measured.
+    """
+    source = contents.source
+    if source is None:
+        raise MeasurementError("nothing was measured yet, so there is nothing to record")
+    rows = [_row(recorded) for recorded in contents.all]
+    return make_record(
+        topology, shape, source.backend, source.versions, __version__, source.timing, rows
+    )
+
+
+def _row(recorded: Recorded) -> Row:
+    operation, _, size_bytes = recorded.task.rpartition("-")
+    return Row(
+        operation=Operation(operation),
+        size_bytes=int(size_bytes),
+        config=recorded.config,
+        samples_us=recorded.samples_us,
+        seconds=recorded.seconds,
+        failed=recorded.failed,
+    )
