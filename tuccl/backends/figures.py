@@ -17,11 +17,15 @@ from probes.topology import Device, DeviceKind, LinkKind, Topology
 _SPEEDS = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
 _SPEEDS_SM90 = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
 """Channel speeds that NCCL's graph search tries, GB/s (NCCL 2.30, src/graph/search.cc)."""
+_NETWORK_SPEEDS = (48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0)
+_NETWORK_SPEEDS_SM90 = (48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0)
+"""The same where channels cross the network."""
 _DOUBLED_GB_PER_S = 25.0
 _NVLINK_SHARE = 0.82
 """NCCL counts 20 to 20.6 GB/s for an NVLink of nominally 25 (NCCL 2.30, src/graph/topo.h)."""
 _MAX_CHANNELS = 16
 """Of the search, before channels are doubled."""
+_MOST_CHANNELS = 32
 
 
 class Fabric(StrEnum):
@@ -54,30 +58,58 @@ class MachineFigures:
     """Of one NIC, the PCIe way to its nearest GPU included; 0 on a single node."""
     network_latency_us: float
     channels: int
-    """Channels that NCCL's graph search finds."""
+    """Channels that NCCL's communicator opens: twice those that its graph search finds."""
     channel_gb_per_s: float
     """Speed of each of them."""
+
+    @property
+    def graph_channels(self) -> int:
+        """Channels as NCCL's graph search counts them, before the communicator doubles them."""
+        return max(1, self.channels // 2)
+
+    @property
+    def usable_gb_per_s(self) -> float:
+        """What NCCL counts on of `intra_gb_per_s`."""
+        return self.intra_gb_per_s * (_NVLINK_SHARE if self.fabric is Fabric.NVLINK else 1.0)
 
 
 def machine_figures(topology: Topology) -> MachineFigures:
     """Figures of a valid topology."""
     shape = communicator_shape(topology)
-    generation = _generation(topology.gpus[0])
     fabric, intra = _intra(topology)
     nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
-    usable = intra * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
-    limit = usable if shape.nodes == 1 else min(usable, nics * nic_gb_per_s)
-    channels, speed = _graph_channels(limit, generation)
+    generation = _generation(topology.gpus[0])
+    return figures_of(shape, fabric, generation, intra, nics, nic_gb_per_s, latency_us)
+
+
+def figures_of(
+    shape: Shape,
+    fabric: Fabric,
+    generation: Generation,
+    intra_gb_per_s: float,
+    nics_per_node: int = 0,
+    nic_gb_per_s: float = 0.0,
+    network_latency_us: float = 0.0,
+) -> MachineFigures:
+    """Figures of a machine that is known by its data sheet; the channels follow from them."""
+    usable = intra_gb_per_s * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
+    modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
+    if shape.nodes == 1:
+        graphs, speed = _graph_channels(usable, _SPEEDS_SM90 if modern else _SPEEDS)
+    else:
+        speeds = _NETWORK_SPEEDS_SM90 if modern else _NETWORK_SPEEDS
+        graphs, speed = _network_channels(usable, nics_per_node, nic_gb_per_s, speeds)
+    channels = min(2 * graphs, _MOST_CHANNELS)
     return MachineFigures(
         shape=shape,
         fabric=fabric,
         generation=generation,
-        intra_gb_per_s=intra,
-        nics_per_node=nics,
+        intra_gb_per_s=intra_gb_per_s,
+        nics_per_node=nics_per_node,
         nic_gb_per_s=nic_gb_per_s,
-        network_latency_us=latency_us,
+        network_latency_us=network_latency_us,
         channels=channels,
-        channel_gb_per_s=speed,
+        channel_gb_per_s=graphs * speed / channels,
     )
 
 
@@ -160,18 +192,29 @@ def _network(topology: Topology) -> tuple[int, float, float]:
     return min(counts), min(speed for _, speed in usable), latency_us
 
 
-def _graph_channels(limit_gb_per_s: float, generation: Generation) -> tuple[int, float]:
-    """Channels and their speed as NCCL's graph search would settle on.
+def _graph_channels(limit_gb_per_s: float, speeds: tuple[float, ...]) -> tuple[int, float]:
+    """Channels and their speed as NCCL's graph search would settle on inside a node.
 
-    It takes the ladder's speed that fills most of the limit with at most 16 channels, and doubles
-    channels of 25 GB/s and more; of equal speeds that are doubled, the one with most channels.
+    The ladder's speed that fills most of the limit with at most 16 channels; of equal ones the
+    fastest. Fast channels are then doubled, from Hopper on only the fastest or very few.
     """
-    modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
-    best = (1, min(limit_gb_per_s, 3.0))
-    for speed in _SPEEDS_SM90 if modern else _SPEEDS:
+    best = (1, min(limit_gb_per_s, speeds[-1]))
+    for speed in speeds:
         channels = min(_MAX_CHANNELS, int(limit_gb_per_s // speed))
-        gain = channels * speed / (best[0] * best[1])
-        if gain > 1.001 or (gain > 0.999 and speed >= _DOUBLED_GB_PER_S):
+        if channels * speed > 1.001 * best[0] * best[1]:
             best = (channels, speed)
     channels, speed = best
-    return (2 * channels, speed / 2) if speed >= _DOUBLED_GB_PER_S else (channels, speed)
+    doubled = speed >= _DOUBLED_GB_PER_S
+    if speeds is _SPEEDS_SM90:
+        doubled &= speed >= 2 * _DOUBLED_GB_PER_S or channels <= 4
+    return (2 * channels, speed / 2) if doubled else best
+
+
+def _network_channels(
+    usable_gb_per_s: float, nics: int, nic_gb_per_s: float, speeds: tuple[float, ...]
+) -> tuple[int, float]:
+    """The same where every channel enters and leaves the node over one NIC."""
+    limit = min(nic_gb_per_s, usable_gb_per_s)
+    speed = next((speed for speed in speeds if speed <= limit), limit)
+    each = max(1, int(nic_gb_per_s // speed))
+    return max(1, min(_MAX_CHANNELS, nics * each, int(usable_gb_per_s // speed))), speed

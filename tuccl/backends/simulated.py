@@ -1,7 +1,8 @@
 """The `simulated` backend: models of NCCL and of the schedule executor over a topology.
 
-The embedded default where there is no GPU: nothing is measured, everything is computed, and the
-figures rank configurations rather than promise microseconds. Noise is optional and seeded.
+The embedded default where there is no GPU: nothing is measured, everything is computed. The
+constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
+the machine itself; docs/simulated-backend.md has the errors. Noise is optional and seeded.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from lookup_tables.table import NcclProtocol
 from probes.topology import Topology
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
-from synthesizer.simulator import CompiledSchedule, ExecutionModel, compile_schedule
+from synthesizer.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
+from tuccl.backends.executor_model import SLOTS, execution_model
 from tuccl.backends.figures import machine_figures
-from tuccl.backends.nccl_choice import shrink, stock_choice
-from tuccl.backends.nccl_model import COSTS, builtin_time_us, channel_rate_gb_per_s
+from tuccl.backends.model_constants import SHIPPED, ModelConstants
+from tuccl.backends.nccl_choice import choose
+from tuccl.backends.nccl_model import builtin_time_us
 from tuccl.backends.noise import noisy_samples
 from tuccl.backends.protocol import Measured
+from tuccl.backends.timing import Timing
 from tuccl.errors import MeasurementError
 from tuccl.search.config import Config, Task
 
-_EXECUTOR_LAUNCH_US = 2.5
-_EXECUTOR_STEP_US = {NcclProtocol.LL: 0.45, NcclProtocol.LL128: 0.60, NcclProtocol.SIMPLE: 1.10}
-_CALLS_PER_SAMPLE = 20
-_EXECUTOR_SLOTS = 8
-"""Slots that a connection's buffer is divided into."""
+_SET_UP_S = 0.002
+"""Telling the workers what to run next, and a launch to warm up for it."""
 
 
 class SimulatedBackend:
@@ -44,6 +45,7 @@ class SimulatedBackend:
         schedules: Mapping[str, tuple[Algorithm, Sketch]],
         seed: int,
         spread: float,
+        constants: ModelConstants = SHIPPED,
     ) -> None:
         """A model of one machine.
 
@@ -52,8 +54,11 @@ class SimulatedBackend:
             schedules: By content hash, each with the sketch that it runs on.
             seed: Of the noise.
             spread: Relative standard deviation of a sample; 0 for none.
+            constants: Of the model of NCCL.
         """
         self._machine = machine_figures(topology)
+        self._constants = constants
+        self.timing = Timing()
         self._seed = seed
         self._spread = spread
         self._compiled: dict[str, CompiledSchedule] = {
@@ -73,7 +78,8 @@ class SimulatedBackend:
         time_us = self._time_us(task, config)
         subject = f"{task.name}:{config.describe()}"
         samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
-        return Measured(samples, sum(samples) * 1e-6 * _CALLS_PER_SAMPLE)
+        calls = self.timing.calls(task.size_bytes)
+        return Measured(samples, _SET_UP_S + sum(samples) * 1e-6 * calls)
 
     def check(self, task: Task, config: Config) -> None:
         """There is no data."""
@@ -87,16 +93,10 @@ class SimulatedBackend:
         return self._builtin_us(task, config)
 
     def _builtin_us(self, task: Task, config: Config) -> float:
-        choice = stock_choice(task.operation, task.size_bytes, self._machine)
-        algorithm = choice.algorithm if config.is_default else config.builtin
-        protocol = choice.protocol if config.is_default else config.nccl_protocol
-        # NCCL_NTHREADS does not reach LL128, nor NCCL_BUFFSIZE anything but Simple.
-        threads = 0 if protocol is NcclProtocol.LL128 else config.nthreads
-        buffer_bytes = config.buffer_bytes if protocol is NcclProtocol.SIMPLE else 0
-        choice = shrink(
-            task.size_bytes, algorithm, protocol, self._machine, config.nchannels, threads
+        choice = choose(task.operation, task.size_bytes, config, self._machine)
+        return builtin_time_us(
+            task.operation, task.size_bytes, choice, self._machine, self._constants
         )
-        return builtin_time_us(task.operation, task.size_bytes, choice, self._machine, buffer_bytes)
 
     def _schedule_us(self, task: Task, config: Config) -> float:
         compiled = self._compiled.get(config.schedule)
@@ -107,7 +107,7 @@ class SimulatedBackend:
             )
         # Slots that hold the largest message anyway are all the same: one simulation serves them.
         whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
-        slot_bytes = min(config.buffer_bytes // _EXECUTOR_SLOTS, max(whole, 1))
+        slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
         protocol = config.nccl_protocol
         return self._simulated_us(
             config.schedule,
@@ -127,12 +127,5 @@ class SimulatedBackend:
         nthreads: int,
         slot_bytes: int,
     ) -> float:
-        model = ExecutionModel(
-            launch_us=_EXECUTOR_LAUNCH_US,
-            step_overhead_us=_EXECUTOR_STEP_US[protocol],
-            threadblock_gb_per_s=channel_rate_gb_per_s(protocol, nthreads),
-            wire_efficiency=COSTS[protocol].wire_efficiency,
-            slot_bytes=slot_bytes,
-            instances=nchannels,
-        )
+        model = execution_model(protocol, nthreads, nchannels, slot_bytes)
         return self._compiled[schedule].time_us(size_bytes, model)

@@ -5,7 +5,7 @@ from probes.read import read_topology
 from probes.replicate import Network, NetworkLayout, replicate
 from probes.shipped import shipped_machines
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tuccl.backends.figures import Fabric, Generation, machine_figures
+from tuccl.backends.figures import Fabric, Generation, figures_of, machine_figures
 
 
 def test_four_h200_have_the_24_channels_that_nccl_finds_there() -> None:
@@ -14,6 +14,26 @@ def test_four_h200_have_the_24_channels_that_nccl_finds_there() -> None:
     assert (figures.fabric, figures.generation) == (Fabric.NVLINK, Generation.HOPPER)
     assert figures.intra_gb_per_s == pytest.approx(450.0)
     assert (figures.channels, figures.channel_gb_per_s) == (24, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("generation", "intra_gb_per_s", "channels"),
+    [(Generation.VOLTA, 150.0, 12), (Generation.AMPERE, 300.0, 24), (Generation.HOPPER, 450.0, 24)],
+)  # fmt: skip
+def test_eight_gpus_have_the_channels_that_nccl_logs_there(
+    generation: Generation, intra_gb_per_s: float, channels: int
+) -> None:
+    figures = figures_of(Shape(8, 1, 8), Fabric.NVLINK, generation, intra_gb_per_s)
+    assert figures.channels == channels
+    assert figures.graph_channels == channels // 2
+
+
+def test_channels_over_the_network_are_as_many_as_nics_and_twice() -> None:
+    # HDR behind PCIe of 24 GB/s: 8 x 24; 100 Gbit/s: 4 x 12.
+    hdr = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 8, 24.0, 2.0)
+    assert (hdr.channels, hdr.channel_gb_per_s) == (16, 12.0)
+    efa = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 4, 12.5, 15.0)
+    assert (efa.channels, efa.channel_gb_per_s) == (8, 6.0)
 
 
 @pytest.mark.parametrize("layout", list(NetworkLayout))

@@ -1,0 +1,39 @@
+"""What the schedule executor costs per launch, step and byte: the constants of its model.
+
+They were read off measurements of NCCL's own kernels on four H200 before any executor ran there;
+`tuccl calibrate` leaves them alone.
+"""
+
+from __future__ import annotations
+
+from lookup_tables.table import NcclProtocol
+from synthesizer.simulator import ExecutionModel
+
+SLOTS = 8
+"""Slots that a connection's buffer is divided into."""
+_LAUNCH_US = 2.5
+_STEP_US = {NcclProtocol.LL: 0.45, NcclProtocol.LL128: 0.60, NcclProtocol.SIMPLE: 1.10}
+_WIRE_EFFICIENCY = {NcclProtocol.LL: 0.40, NcclProtocol.LL128: 0.73, NcclProtocol.SIMPLE: 0.77}
+
+
+def execution_model(
+    protocol: NcclProtocol, nthreads: int, instances: int, slot_bytes: int
+) -> ExecutionModel:
+    """The executor with these parameters."""
+    return ExecutionModel(
+        launch_us=_LAUNCH_US,
+        step_overhead_us=_STEP_US[protocol],
+        threadblock_gb_per_s=threadblock_gb_per_s(protocol, nthreads),
+        wire_efficiency=_WIRE_EFFICIENCY[protocol],
+        slot_bytes=slot_bytes,
+        instances=instances,
+    )
+
+
+def threadblock_gb_per_s(protocol: NcclProtocol, nthreads: int) -> float:
+    """What one thread block moves, payload."""
+    if protocol is NcclProtocol.LL:
+        return 0.0185 * nthreads
+    if protocol is NcclProtocol.LL128:
+        return 18.0 * min(1.0, nthreads / 320.0)
+    return 28.0 * nthreads / (nthreads + 128.0)

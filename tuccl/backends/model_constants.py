@@ -1,0 +1,72 @@
+"""`ModelConstants`: what the model of NCCL's kernels does not know by itself.
+
+Few numbers, each with a meaning, fitted by `tuccl calibrate` from measured times. They belong to
+GPUs of Hopper's clock; slower ones scale with it. `SHIPPED` was fitted by this project
+(`scripts/bench_model.py` prints it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lookup_tables.table import NcclProtocol
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolCosts:
+    """What one protocol costs."""
+
+    base_us: float
+    """Kernel launch, argument fetch and the last flag, where calls follow each other in a graph."""
+    hop_us: float
+    """From a GPU to its neighbour over NVLink, without the data."""
+    tree_hop_us: float
+    """The same in a tree, where a rank passes on what it has at once."""
+    sync_us: float
+    """Handing over a slice of the buffer, where more of them follow each other."""
+    ring_gb_per_s: float
+    """What a ring's channel would move with threads without end."""
+    half_threads: float
+    """Threads that move half of that; LL128 needs no more than it has."""
+    tree_gb_per_s: float
+    """What a tree's channel moves with NCCL's 640 threads, each way."""
+    wire_efficiency: float
+    """Share of the link's nominal bandwidth that payload reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConstants:
+    """All constants of the model."""
+
+    ll: ProtocolCosts
+    ll128: ProtocolCosts
+    simple: ProtocolCosts
+    pci_hop_share: float
+    """A hop over PCIe or shared memory as a multiple of one over NVLink."""
+    network_hop_us: float
+    """A hop over the network, without the latency of the network itself: proxies and flags."""
+    network_latencies: float
+    """How many times a hop over the network waits for the network's latency."""
+    network_efficiency: float
+    """Share of a NIC's rate that the payload of Simple reaches; above 1 where NCCL's figure for the
+    PCIe way to the NIC is too cautious."""
+    launch_us: float
+    """What a host thread takes per GPU and call where no graph launches the kernels."""
+
+    def of(self, protocol: NcclProtocol) -> ProtocolCosts:
+        """Costs of one protocol."""
+        if protocol is NcclProtocol.LL:
+            return self.ll
+        return self.ll128 if protocol is NcclProtocol.LL128 else self.simple
+
+
+SHIPPED = ModelConstants(
+    ll=ProtocolCosts(4.57, 0.434, 0.402, 0.782, 24.9, 1000.0, 4.30, 0.421),
+    ll128=ProtocolCosts(8.20, 2.11, 0.777, 0.875, 19.1, 1.0, 11.0, 0.800),
+    simple=ProtocolCosts(13.5, 2.90, 2.77, 2.54, 41.3, 312.0, 21.0, 0.951),
+    pci_hop_share=1.6,
+    network_hop_us=6.18,
+    network_latencies=3.66,
+    network_efficiency=1.07,
+    launch_us=4.56,
+)
