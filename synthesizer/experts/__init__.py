@@ -40,6 +40,15 @@ MOST_RANKS_IN_DETAIL = 64
 """Larger machines get no algorithms for few steps: their statements, which grow with the square of
 the ranks, are written out rank by rank."""
 
+MOST_EDGES_OF_ROOTED = 32_000
+"""Sketches with more get no rings and trees of ranks from one source or to one target: these grow
+with the ranks alone, but making them looks at every edge."""
+
+_OVER_RAIL_TREES = {
+    Collective.BROADCAST: rail_trees.rail_broadcast,
+    Collective.REDUCE: rail_trees.rail_reduce,
+}
+
 _Named = tuple[str, Program]
 
 
@@ -57,7 +66,7 @@ def expert_algorithms(
         raise InfeasibleError(
             f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
         )
-    rails = _rail_exchanges(collective, sketch)
+    rails = _rails_alone(collective, sketch, root)
     if rails:
         return rails
     families = (
@@ -66,27 +75,32 @@ def expert_algorithms(
         _trees(collective, sketch, root),
         _halving_doubling(collective, sketch),
         _hierarchical(collective, sketch),
-        _rail_trees(collective, sketch, root),
+        _rooted_rails(collective, sketch, root),
         _few_steps(collective, sketch),
     )
     return tuple(lower(program, name) for family in families for name, program in family)
 
 
-def takes_rail_exchange(collective: Collective, sketch: Sketch) -> bool:
-    """Whether `expert_algorithms` gives rail exchanges, and those alone."""
+def takes_rails_alone(collective: Collective, sketch: Sketch) -> bool:
+    """Whether `expert_algorithms` gives those over rails, and those alone."""
     return _large_grid(collective, sketch) is not None
 
 
 def _large_grid(collective: Collective, sketch: Sketch) -> hierarchical.Grid | None:
-    """Many nodes that look alike; other algorithms grow too fast to stand beside rail exchanges."""
-    many = sketch.ranks > MOST_RANKS_IN_DETAIL and collective in rail_exchange.COLLECTIVES
+    """Many nodes that look alike; other algorithms grow too fast to stand beside those on rails."""
+    if collective in rail_exchange.COLLECTIVES:
+        many = sketch.ranks > MOST_RANKS_IN_DETAIL
+    else:
+        many = collective in _OVER_RAIL_TREES and len(sketch.edges) > MOST_EDGES_OF_ROOTED
     return hierarchical.rail_grid(sketch) if many else None
 
 
-def _rail_exchanges(collective: Collective, sketch: Sketch) -> tuple[Algorithm, ...]:
+def _rails_alone(collective: Collective, sketch: Sketch, root: int) -> tuple[Algorithm, ...]:
     grid = _large_grid(collective, sketch)
     if grid is None:
         return ()
+    if collective in _OVER_RAIL_TREES:
+        return tuple(lower(program, name) for name, program in _rail_trees(collective, grid, root))
     pieces = dict.fromkeys((1, rail_exchange.chosen_pieces(len(grid))))
     return tuple(rail_exchange.rail_exchange(collective, grid, count) for count in pieces)
 
@@ -189,12 +203,12 @@ def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
             yield f"{collective}_hierarchical_{chunks}c", builders[collective](grid, chunks)
 
 
-def _rail_trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
-    builders = {
-        Collective.BROADCAST: rail_trees.rail_broadcast,
-        Collective.REDUCE: rail_trees.rail_reduce,
-    }
-    grid = hierarchical.rail_grid(sketch) if collective in builders else None
+def _rooted_rails(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    grid = hierarchical.rail_grid(sketch) if collective in _OVER_RAIL_TREES else None
     if grid:
-        for groups in RAIL_GROUPS:
-            yield f"{collective}_rails_{groups}g", builders[collective](grid, root, groups)
+        yield from _rail_trees(collective, grid, root)
+
+
+def _rail_trees(collective: Collective, grid: hierarchical.Grid, root: int) -> Iterator[_Named]:
+    for groups in RAIL_GROUPS:
+        yield f"{collective}_rails_{groups}g", _OVER_RAIL_TREES[collective](grid, root, groups)

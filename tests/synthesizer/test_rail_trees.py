@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synthesizer import experts
 from synthesizer.bounds import algbw_bound_gb_per_s
 from synthesizer.collectives import Collective
 from synthesizer.emulator import expected_outputs, run
-from synthesizer.experts import expert_algorithms
+from synthesizer.experts import expert_algorithms, takes_rails_alone
 from synthesizer.experts.rail_trees import GROUP, rail_broadcast, rail_reduce
 from synthesizer.lowering import lower
 from synthesizer.program import Program
@@ -83,3 +84,14 @@ def test_they_come_near_the_bound_and_before_all_others(collective: Collective) 
     best = f"{collective}_rails_16g"
     assert max(found, key=found.__getitem__) == best
     assert found[best] > 0.8 * algbw_bound_gb_per_s(collective, sketch, 3)
+
+
+def test_where_edges_are_too_many_they_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sketch = switched(3, 2)
+    beside = {a.name for a in expert_algorithms(Collective.REDUCE, sketch, 1)}
+    rails = ["reduce_rails_2g", "reduce_rails_16g"]
+    assert beside > set(rails)
+    monkeypatch.setattr(experts, "MOST_EDGES_OF_ROOTED", 10)
+    assert [a.name for a in expert_algorithms(Collective.REDUCE, sketch, 1)] == rails
+    assert takes_rails_alone(Collective.BROADCAST, sketch)
+    assert not takes_rails_alone(Collective.ALLTOALL, sketch)
