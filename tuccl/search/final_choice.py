@@ -27,17 +27,33 @@ def ranked_by_bound(meter: Meter) -> list[Config]:
 
 
 def confirm_elites(meter: Meter) -> None:
-    """Measure the fastest at full budget until they all are, as far as the meter allows."""
+    """Measure the fastest at full budget until they all are.
+
+    Raises:
+        BudgetSpentError: when the budget ends before.
+    """
     for _ in range(_MOST):
-        thin = [
-            config
-            for config in meter.best(_ELITES)
-            if meter.count(config) < meter.max_repeats and meter.affords(config, meter.max_repeats)
-        ]
+        thin = _thin(meter)
         if not thin:
             return
-        least = min(thin, key=lambda config: (meter.count(config), meter.time_us(config), config))
-        meter.reach(least, meter.max_repeats)
+        meter.reach(thin[0], meter.max_repeats)
+
+
+def confirm_affordable(meter: Meter) -> None:
+    """The same with what is left: an elite that would cost more is passed over."""
+    for _ in range(_MOST):
+        thin = [config for config in _thin(meter) if meter.affords(config, meter.max_repeats)]
+        if not thin:
+            return
+        meter.reach(thin[0], meter.max_repeats)
+
+
+def _thin(meter: Meter) -> list[Config]:
+    """Elites without full budget, the least known first."""
+    return sorted(
+        (config for config in meter.best(_ELITES) if meter.count(config) < meter.max_repeats),
+        key=lambda config: (meter.count(config), meter.time_us(config), config),
+    )
 
 
 def chosen(meter: Meter) -> Config | None:

@@ -56,3 +56,13 @@ def hyperband_plan(max_repeats: int, eta: int, min_repeats: int = 1) -> tuple[Br
         )
         brackets.append(Bracket(rungs))
     return tuple(brackets)
+
+
+def rung_repeats(max_repeats: int, eta: int) -> tuple[int, ...]:
+    """Repetitions from 1 to `max_repeats` in steps of `eta`: 1, 3, 9, 27."""
+    steps = []
+    step = 1
+    while step < max_repeats:
+        steps.append(step)
+        step *= eta
+    return (*steps, max_repeats)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from statistics import median
 
 from tuccl.backends.protocol import Measured
@@ -79,6 +80,17 @@ class Meter:
                 raise BudgetSpentError(f"{self.spent_s:.3f} of {self.limit_s:.3f} s are spent")
             self._take(config, repeats)
         return self.time_us(config)
+
+    def fork(self, limit_s: float) -> Meter:
+        """A meter that has measured the same so far and goes on by itself to another limit."""
+        other = copy(self)
+        other.limit_s = limit_s
+        other.failures = dict(self.failures)
+        other._samples = dict(self._samples)
+        other._time_us = dict(self._time_us)
+        other._seconds = dict(self._seconds)
+        other._deviation = dict(self._deviation)
+        return other
 
     def affords(self, config: Config, repeats: int) -> bool:
         """Whether the seconds left cover it, as far as the cost is known: from earlier samples."""

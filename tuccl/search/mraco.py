@@ -17,7 +17,7 @@ Deviations from the printed Algorithm 1 are in docs/deviations.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,12 +25,15 @@ import numpy as np
 from tuccl.search.config import Config, ProcessProfile
 from tuccl.search.convergence import Convergence
 from tuccl.search.final_choice import confirm_elites
-from tuccl.search.hyperband import Rung, hyperband_plan
+from tuccl.search.hyperband import Rung, hyperband_plan, rung_repeats
 from tuccl.search.meter import Meter
 from tuccl.search.opening import opening, star
 from tuccl.search.space import Space
 from tuccl.search.strategy import Stop
 from tuccl.search.tpe import TpeProposer
+
+_CYCLE_CONFIGS = 40
+"""Hyperband's plan has 49 for a full budget of 27 repetitions, but 5 for one of 5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,7 @@ class _Search:
         self._race([*first, *opening(self._space)])
         self._polish()
         for _ in range(options.max_cycles):
-            for bracket in self._brackets:
-                self._climb(self._batch(bracket.rungs[0].configs), bracket.rungs)
+            self._cycle()
             self._polish()
             confirm_elites(self._meter)
             if self._proposer.exhausted:
@@ -89,6 +91,13 @@ class _Search:
             if convergence.reached(self._space, self._meter):
                 return Stop.CONVERGED
         return Stop.CYCLES
+
+    def _cycle(self) -> None:
+        """All brackets, over again until the pass has seen enough to be called one."""
+        tried = self._meter.tried
+        while self._meter.tried < tried + _CYCLE_CONFIGS and not self._proposer.exhausted:
+            for bracket in self._brackets:
+                self._climb(self._batch(bracket.rungs[0].configs), bracket.rungs)
 
     def _batch(self, count: int) -> list[Config]:
         """New configurations from the model, next to the elites, and uniform."""
@@ -134,19 +143,12 @@ class _Search:
 
     def _reach(self, config: Config, repeats: int) -> None:
         """Measure in growing steps, and stop where the configuration is hopeless."""
-        for step in self._steps(repeats):
+        for step in rung_repeats(repeats, self._options.eta):
             if math.isinf(self._meter.reach(config, step)):
                 return
             best_us = self._meter.time_us(self._meter.best(1)[0])
             if self._meter.bound_us(config, -self._options.hopeless_errors) > best_us:
                 return
-
-    def _steps(self, repeats: int) -> Iterator[int]:
-        step = 1
-        while step < repeats:
-            yield step
-            step *= self._options.eta
-        yield repeats
 
 
 def _by_profile(configs: Sequence[Config]) -> list[Config]:

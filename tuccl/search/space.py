@@ -211,7 +211,7 @@ def space_of(name: str, configs: Iterable[Config]) -> Space:
     families = []
     for names, rows in found.items():
         columns = zip(AXES, zip(*rows, strict=True), strict=True)
-        families.append(Family(*names, *(_ascending(axis, column) for axis, column in columns)))
+        families.append(Family(*names, *(ascending(axis, column) for axis, column in columns)))
     whole = Space(name, tuple(families), recorded=True)
     return replace(whole, absent=frozenset(config for config in whole if config not in present))
 
@@ -220,6 +220,11 @@ def _values(config: Config) -> tuple[int, ...]:
     return config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels
 
 
-def _ascending(axis: str, values: Iterable[int]) -> tuple[int, ...]:
+def ascending(axis: str, values: Iterable[int]) -> tuple[int, ...]:
     """By effect: 0 stands beside the value that it comes to."""
     return tuple(sorted(set(values), key=lambda value: (value or _OWN_VALUE[axis], value == 0)))
+
+
+def nearest_to_own(axis: str, values: Iterable[int]) -> int:
+    """NCCL's own value where it is among them, else the one that is nearest to what it comes to."""
+    return min(values, key=lambda value: (value != 0, abs(value - _OWN_VALUE[axis]), value))

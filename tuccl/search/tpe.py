@@ -25,12 +25,17 @@ _STARTUP_TRIALS = 10
 class TpeProposer:
     """Proposes configurations of a space, each at most once."""
 
-    def __init__(self, space: Space, seed: int) -> None:
-        """A proposer with its own random state."""
+    def __init__(
+        self, space: Space, seed: int, pruner: optuna.pruners.BasePruner | None = None
+    ) -> None:
+        """A proposer with its own random state; a pruner is for comparison only."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS)
-        self._study = optuna.create_study(direction="minimize", sampler=sampler)
+        # The pruner's brackets follow from the name: a random one would make runs differ.
+        self._study = optuna.create_study(
+            direction="minimize", sampler=sampler, pruner=pruner, study_name=f"seed {seed}"
+        )
         self._distributions = distributions(space)
         self._open: dict[Config, optuna.Trial] = {}
         self._seen: set[Config] = set()
@@ -87,6 +92,17 @@ class TpeProposer:
                     value=math.log(time_us),
                 )
             )
+
+    def trial(self, config: Config) -> optuna.Trial:
+        """The running trial of a configuration, begun now if it was not the model's own."""
+        if config not in self._open:
+            self._study.enqueue_trial(params_of(self._space, config))
+            self._open[config] = self._study.ask(self._distributions)
+        return self._open[config]
+
+    def prune(self, config: Config) -> None:
+        """End a trial where its pruner said so."""
+        self._study.tell(self._open.pop(config), state=optuna.trial.TrialState.PRUNED)
 
     def unseen_near(self, start: Config) -> Config:
         """Breadth-first from `start` to the first configuration that was not proposed."""

@@ -1,0 +1,111 @@
+"""What `bench_search.py` searches: the keys of a record, and synthetic surfaces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from search_surfaces import MAX_REPEATS, REGIMES, Surface, exact_us
+
+from tuccl.backends.protocol import Measured
+from tuccl.backends.replay import ReplayBackend
+from tuccl.machine import MachineOptions, load_machine
+from tuccl.records.grid_csv import read_grid_csv, topology_beside
+from tuccl.records.record import Record
+from tuccl.search.config import STOCK, Config, Task
+from tuccl.search.meter import Measure
+from tuccl.search.presets import paper_space
+from tuccl.search.space import Space, space_of
+from tuccl.sizes import format_size
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One key to search."""
+
+    name: str
+    group: str
+    """Keys of one group are sizes of the same operation, ascending."""
+    max_repeats: int
+    space: Space
+    grid_s: float
+    """What measuring every configuration once at full budget costs."""
+    truth_us: dict[Config, float]
+    """What does not run is absent."""
+    best_us: float
+    measure_of: Callable[[int], Measure]
+    """By seed: samples from the first on, the same for every search with this seed."""
+
+    def regret(self, choice: Config | None) -> float:
+        """How much slower the choice is than the best; infinite for none."""
+        return math.inf if choice is None else self.truth_us[choice] / self.best_us - 1.0
+
+
+class _Replayed:
+    """Measures on a record; what was measured before is not charged again."""
+
+    def __init__(self, record: Record, task: Task, seed: int) -> None:
+        self._backend = ReplayBackend(record, seed, restart_s=0.0)
+        self._task = task
+        self._known: dict[Config, Measured] = {}
+
+    def __call__(self, config: Config, repeats: int) -> Measured:
+        known = self._known.get(config, Measured((), 0.0))
+        first = len(known.samples_us)
+        if first < repeats:
+            more = self._backend.measure(self._task, config, first, repeats - first)
+            known = Measured((*known.samples_us, *more.samples_us), known.seconds + more.seconds)
+            self._known[config] = known
+        return known
+
+
+def record_problems(path: Path) -> list[Problem]:
+    """The keys of a grid, over the joint space of per-call and per-process parameters."""
+    topology = load_machine(MachineOptions(str(topology_beside(path))))
+    record = read_grid_csv(path, topology)
+    return [_record_problem(record, task) for task in record.tasks]
+
+
+def _record_problem(record: Record, task: Task) -> Problem:
+    samples_us = {
+        config: row.samples_us
+        for config in record.configs(task)
+        if (row := record.row(task, config)) is not None and config != STOCK
+    }
+    truth_us = {config: median(samples) for config, samples in samples_us.items() if samples}
+    calls = record.timing.calls(task.size_bytes)
+    return Problem(
+        name=f"{task.operation.value} {format_size(task.size_bytes)}",
+        group=task.operation.value,
+        max_repeats=max(map(len, samples_us.values())),
+        space=space_of(task.name, samples_us),
+        grid_s=1e-6 * calls * sum(map(sum, samples_us.values())),
+        truth_us=truth_us,
+        best_us=min(truth_us.values()),
+        measure_of=partial(_Replayed, record, task),
+    )
+
+
+def synthetic_problems() -> list[Problem]:
+    """Three regimes over Table IV; there a repetition costs the same whatever is repeated."""
+    space = paper_space("ring")
+    problems = []
+    for name, size_bytes in REGIMES.items():
+        truth_us = {config: exact_us(config, size_bytes) for config in space}
+        problems.append(
+            Problem(
+                name=name,
+                group=name,
+                max_repeats=MAX_REPEATS,
+                space=space,
+                grid_s=float(MAX_REPEATS * space.size),
+                truth_us=truth_us,
+                best_us=min(truth_us.values()),
+                measure_of=partial(Surface, size_bytes),
+            )
+        )
+    return problems
