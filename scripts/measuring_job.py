@@ -98,7 +98,7 @@ def run_job(
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in TAKEN_OUT and not (name.startswith("TUCCL_") and name in variables)
+        if name not in TAKEN_OUT and not name.startswith("TUCCL_")
     }
     inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
     begin = time.monotonic()

@@ -4,18 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNTOUCHED = 0xA5 };
+enum { UNTOUCHED = 0xA5, PATTERN_BYTES = PATTERN_ELEMENTS * LARGEST_ELEMENT_BYTES };
 
 struct checker {
     struct tuccl_measure *measure;
     struct collective collective;
     device_pointer send, receive;
-    /* Page-locked, PATTERN_ELEMENTS elements each: what is expected, and what is there. */
+    /* What is expected and what is there, PATTERN_ELEMENTS elements each, of which a message that
+     * is smaller needs only the first. */
     unsigned char *expected, *found;
+    size_t elements;
     char *finding;
     size_t finding_bytes;
     bool wrong;
 };
+
+static void expect_rank(struct checker *checker, int rank) {
+    pattern_of_rank(checker->collective.type, checker->collective.ranks, rank, checker->elements,
+                    checker->expected);
+}
 
 /* How many of `left` elements lie between `element` and the end of its period. */
 static size_t window(size_t element, size_t left) {
@@ -84,7 +91,7 @@ static bool put_input(struct checker *checker) {
                  larger_buffer_bytes(collective) + GUARD_BYTES, measure->stream) ||
         !CUDA_OK(measure, synchronize_stream, measure->stream))
         return false;
-    pattern_of_rank(collective->type, collective->ranks, collective->rank, checker->expected);
+    expect_rank(checker, collective->rank);
     return put(checker, checker->send + collective->send_offset, 0,
                collective->send_bytes / collective->element_bytes);
 }
@@ -113,7 +120,7 @@ static bool compare_parts(struct checker *checker, size_t first) {
     for (int rank = 0; rank < collective->ranks; rank++) {
         char what[40];
         snprintf(what, sizeof what, "the part of rank %d", rank);
-        pattern_of_rank(collective->type, collective->ranks, rank, checker->expected);
+        expect_rank(checker, rank);
         device_pointer part =
             checker->receive + (size_t)rank * collective->count * collective->element_bytes;
         if (!compare(checker, what, part, first, collective->count))
@@ -132,7 +139,7 @@ static bool compare_output(struct checker *checker) {
     case OPERATION_ALLTOALL:
         return compare_parts(checker, first_of_rank);
     case OPERATION_BROADCAST:
-        pattern_of_rank(collective->type, collective->ranks, 0, checker->expected);
+        expect_rank(checker, 0);
         return compare(checker, "the output", output, 0, collective->count);
     case OPERATION_REDUCE:
         if (collective->rank != 0)
@@ -141,7 +148,7 @@ static bool compare_output(struct checker *checker) {
     default:
         break;
     }
-    pattern_of_sum(collective->type, collective->ranks, checker->expected);
+    pattern_of_sum(collective->type, collective->ranks, checker->elements, checker->expected);
     bool scattered = collective->operation == OPERATION_REDUCE_SCATTER;
     return compare(checker, "the output", output, scattered ? first_of_rank : 0, collective->count);
 }
@@ -168,9 +175,15 @@ static bool compare_input(struct checker *checker) {
     const struct collective *collective = &checker->collective;
     if (collective->in_place || checker->wrong)
         return true;
-    pattern_of_rank(collective->type, collective->ranks, collective->rank, checker->expected);
+    expect_rank(checker, collective->rank);
     return compare(checker, "the input, which must stay as it is,", checker->send, 0,
                    collective->send_bytes / collective->element_bytes);
+}
+
+/* Page-locked, so that the GPU copies at its own speed. */
+static bool reserve_host(struct tuccl_measure *measure) {
+    return measure->host_memory != NULL ||
+           CUDA_OK(measure, allocate_host, &measure->host_memory, 2 * PATTERN_BYTES, 0);
 }
 
 int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
@@ -184,17 +197,14 @@ int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measur
         return -1;
     checker.receive = measure->receive;
     checker.send = call->in_place ? measure->receive : measure->send;
-    size_t bytes = (size_t)PATTERN_ELEMENTS * LARGEST_ELEMENT_BYTES;
-    void *expected = NULL, *found = NULL;
-    bool done = CUDA_OK(measure, allocate_host, &expected, bytes, 0) &&
-                CUDA_OK(measure, allocate_host, &found, bytes, 0);
-    checker.expected = expected;
-    checker.found = found;
-    done = done && put_input(&checker) && run_once(&checker, call->use_graph != 0) &&
-           compare_output(&checker) && compare_guard(&checker) && compare_input(&checker);
-    if (expected != NULL)
-        measure->cuda.free_host(expected);
-    if (found != NULL)
-        measure->cuda.free_host(found);
+    if (!reserve_host(measure))
+        return -1;
+    checker.expected = measure->host_memory;
+    checker.found = checker.expected + PATTERN_BYTES;
+    checker.elements = call->size_bytes / checker.collective.element_bytes;
+    if (checker.elements > PATTERN_ELEMENTS)
+        checker.elements = PATTERN_ELEMENTS;
+    bool done = put_input(&checker) && run_once(&checker, call->use_graph != 0) &&
+                compare_output(&checker) && compare_guard(&checker) && compare_input(&checker);
     return done ? checker.wrong : -1;
 }

@@ -24,8 +24,8 @@ static uint64_t draw(uint64_t rank, uint64_t element) {
     return z ^ (z >> 31);
 }
 
-static int value(int limit, int ranks, int rank, int element) {
-    uint64_t number = draw((uint64_t)rank, (uint64_t)element);
+static int value(int limit, int ranks, int rank, size_t element) {
+    uint64_t number = draw((uint64_t)rank, element);
     if (limit / ranks >= 1)
         return (int)(number % ((uint64_t)(limit / ranks) + 1));
     /* Too many ranks for a number each: ones that are rare enough to add up to limit / 2. */
@@ -70,20 +70,20 @@ static void encode(enum data_type type, int number, unsigned char *element) {
     }
 }
 
-void pattern_of_rank(enum data_type type, int ranks, int rank, void *table) {
+void pattern_of_rank(enum data_type type, int ranks, int rank, size_t elements, void *table) {
     size_t bytes = data_type_bytes(type);
     int limit = largest_sum(type);
-    for (int i = 0; i < PATTERN_ELEMENTS; i++)
-        encode(type, value(limit, ranks, rank, i), (unsigned char *)table + (size_t)i * bytes);
+    for (size_t i = 0; i < elements; i++)
+        encode(type, value(limit, ranks, rank, i), (unsigned char *)table + i * bytes);
 }
 
-void pattern_of_sum(enum data_type type, int ranks, void *table) {
+void pattern_of_sum(enum data_type type, int ranks, size_t elements, void *table) {
     size_t bytes = data_type_bytes(type);
     int limit = largest_sum(type);
-    for (int i = 0; i < PATTERN_ELEMENTS; i++) {
+    for (size_t i = 0; i < elements; i++) {
         int sum = 0;
         for (int rank = 0; rank < ranks; rank++)
             sum += value(limit, ranks, rank, i);
-        encode(type, sum, (unsigned char *)table + (size_t)i * bytes);
+        encode(type, sum, (unsigned char *)table + i * bytes);
     }
 }

@@ -10,10 +10,10 @@
 
 enum { PATTERN_ELEMENTS = 262139, LARGEST_ELEMENT_BYTES = 8 };
 
-/* One period of a rank's input in `table`, PATTERN_ELEMENTS elements of the type. */
-void pattern_of_rank(enum data_type type, int ranks, int rank, void *table);
+/* The first `elements` of a rank's input in `table`, at most PATTERN_ELEMENTS: one period. */
+void pattern_of_rank(enum data_type type, int ranks, int rank, size_t elements, void *table);
 
-/* One period of the sum over all ranks. */
-void pattern_of_sum(enum data_type type, int ranks, void *table);
+/* The same of the sum over all ranks. */
+void pattern_of_sum(enum data_type type, int ranks, size_t elements, void *table);
 
 #endif

@@ -194,6 +194,8 @@ void tuccl_measure_destroy(struct tuccl_measure *measure) {
         free_buffers(measure);
         if (measure->meeting_point != 0)
             measure->cuda.free(measure->meeting_point);
+        if (measure->host_memory != NULL)
+            measure->cuda.free_host(measure->host_memory);
         if (measure->begin != NULL)
             measure->cuda.destroy_event(measure->begin);
         if (measure->end != NULL)

@@ -25,6 +25,7 @@ struct tuccl_measure {
     device_pointer send, receive;
     size_t capacity_bytes; /* Of either, GUARD_BYTES not counted. */
     device_pointer meeting_point;
+    void *host_memory; /* Of checks. */
     cuda_graph_exec meeting;
     struct graph_cache graphs;
 };

@@ -1,0 +1,196 @@
+"""Compares a table with stock NCCL and with fixed environments, in one interleaved run.
+
+Every round starts new processes for each variant in turn, in another order each time, so that what
+changes on the machine meanwhile meets all of them. A key's speedup is the median over the rounds of
+stock's time by the variant's in the same round. The table is used as a job uses it: plugin, bundle
+and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
+
+    bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--json FILE]
+
+Exit code 0 when everything ran, 2 when something could not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from measuring_job import JobError, build_libraries  # noqa: E402
+from nccl_variants import (  # noqa: E402
+    Key,
+    Site,
+    Variant,
+    best_static,
+    exhaustive,
+    stock,
+    table,
+)
+
+from tuccl.errors import TucclError  # noqa: E402
+from tuccl.measuring.nccl_library import count_gpus, find_nccl  # noqa: E402
+from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
+
+
+def run_rounds(
+    site: Site, variants: Sequence[Variant], rounds: int, launches: int
+) -> dict[str, list[dict[Key, float]]]:
+    """Times of each variant by round."""
+    times: dict[str, list[dict[Key, float]]] = {variant.name: [] for variant in variants}
+    for number in range(rounds):
+        begin = time.monotonic()
+        shift = number % len(variants)
+        for variant in (*variants[shift:], *variants[:shift]):
+            times[variant.name].append(variant.run(site, launches))
+        seconds = time.monotonic() - begin
+        print(f"round {number + 1} of {rounds}: {seconds:.1f} s", flush=True)
+    return times
+
+
+def summarize(
+    keys: Sequence[Key], variants: Sequence[Variant], times: dict[str, list[dict[Key, float]]]
+) -> dict[str, Any]:
+    """Times and speedups over stock by key, and what they come to."""
+    rows = []
+    for key in keys:
+        row: dict[str, Any] = {"operation": key[0], "size_bytes": key[1]}
+        for variant in variants:
+            rounds_us = [by_key[key] for by_key in times[variant.name]]
+            stock_us = [by_key[key] for by_key in times["stock"]]
+            ratios = [base / own for base, own in zip(stock_us, rounds_us, strict=True)]
+            row[variant.name] = {
+                "median_us": statistics.median(rounds_us),
+                "rounds_us": rounds_us,
+                "speedup": statistics.median(ratios),
+                "least_speedup": min(ratios),
+                "largest_speedup": max(ratios),
+            }
+        rows.append(row)
+    totals = {}
+    for variant in variants:
+        speedups = [row[variant.name]["speedup"] for row in rows]
+        worst = min(rows, key=lambda row: row[variant.name]["speedup"])
+        best = max(rows, key=lambda row: row[variant.name]["speedup"])
+        totals[variant.name] = {
+            "description": variant.description,
+            "geomean": statistics.geometric_mean(speedups),
+            "worst": {"key": _name(worst), "speedup": worst[variant.name]["speedup"]},
+            "best": {"key": _name(best), "speedup": best[variant.name]["speedup"]},
+        }
+    return {"keys": rows, "variants": totals}
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['operation']} {format_size(row['size_bytes'])}"
+
+
+def tell(summary: dict[str, Any]) -> None:
+    """The summary for people."""
+    names = list(summary["variants"])
+    print(f"{'key':<24}" + "".join(f"{name:>14} {'':>6}" for name in names))
+    for row in summary["keys"]:
+        cells = "".join(
+            f"{row[name]['median_us']:>11.2f} us {row[name]['speedup']:>6.3f}" for name in names
+        )
+        print(f"{_name(row):<24}{cells}")
+    for name, total in summary["variants"].items():
+        worst, best = total["worst"], total["best"]
+        print(
+            f"{name}: geomean {total['geomean']:.4f}, worst {worst['speedup']:.3f} "
+            f"({worst['key']}), best {best['speedup']:.3f} ({best['key']}); {total['description']}"
+        )
+
+
+def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Makes the variants, runs the rounds."""
+    begin = time.monotonic()
+    site = Site(
+        folder=folder,
+        libraries=build_libraries(folder / "built"),
+        nccl=str(find_nccl(arguments.nccl).path),
+        ranks=arguments.gpus or count_gpus(2),
+        nodes=arguments.fake_nodes,
+        limit_s=arguments.limit,
+        call={
+            "data_type": arguments.data_type,
+            "in_place": arguments.in_place,
+            "use_graph": not arguments.plain,
+            "host_clock": arguments.host_clock,
+        },
+    )
+    sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
+    keys = [(operation, size) for operation in arguments.operations for size in sizes]
+    variants = [stock(keys)]
+    if arguments.table is not None:
+        variants.append(table(site, arguments.table, keys))
+    if not arguments.no_static:
+        variants.append(best_static(site, keys, arguments.static))
+    if arguments.exhaustive:
+        variants.append(exhaustive(site, keys))
+    prepared = time.monotonic()
+    times = run_rounds(site, variants, arguments.rounds, arguments.launches)
+    return summarize(keys, variants, times) | {
+        "nccl": site.nccl,
+        "ranks": site.ranks,
+        "nodes": site.nodes,
+        "rounds": arguments.rounds,
+        "call": dict(site.call),
+        "preparing_seconds": prepared - begin,
+        "rounds_seconds": time.monotonic() - prepared,
+    }
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
+    parser.add_argument(
+        "--operations", nargs="+", default=["all_reduce", "all_gather", "reduce_scatter"]
+    )
+    parser.add_argument("--from", dest="smallest", default="1K", help="smallest size")
+    parser.add_argument("--to", dest="largest", default="1G", help="largest size, in steps of 2")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--launches", type=int, default=5, help="of each key in each round")
+    parser.add_argument(
+        "--static", action="append", default=[], help="'NAME=VALUE ...', instead of the usual ones"
+    )
+    parser.add_argument("--no-static", action="store_true", help="without fixed environments")
+    parser.add_argument("--exhaustive", action="store_true", help="takes minutes more")
+    parser.add_argument("--data-type", default="float16")
+    parser.add_argument("--in-place", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="calls one by one, no graphs")
+    parser.add_argument("--host-clock", action="store_true", help="time as nccl-tests does")
+    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")
+    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
+    parser.add_argument("--limit", type=float, default=180, help="seconds until a job is killed")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit code 0, or 2 with one line on what could not run."""
+    arguments = parse_arguments()
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuccl-bench-") as folder:
+            summary = bench(arguments, Path(folder))
+    except (JobError, TucclError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    tell(summary)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

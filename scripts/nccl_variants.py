@@ -1,0 +1,225 @@
+"""What scripts/bench_nccl.py compares: stock NCCL, fixed environments, a table, all configurations.
+
+A variant is one or several jobs of new processes; together they time every key once. Stock, fixed
+environments and the table are timed exactly as a job runs them; only the exhaustive search forces
+configurations through the plugin's control block.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import statistics
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from measuring_job import JobError, JobResult, run_job
+
+from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
+
+M = 1 << 20
+STOCK = {"NCCL_TUNER_PLUGIN": "none"}
+PROFILES: tuple[dict[str, str], ...] = (
+    {},
+    {"NCCL_MIN_NCHANNELS": "32"},
+    {"NCCL_NTHREADS": "256"},
+    {"NCCL_NTHREADS": "256", "NCCL_MIN_NCHANNELS": "32"},
+    {"NCCL_NTHREADS": "128", "NCCL_MIN_NCHANNELS": "32"},
+)
+FIXED_CHOICES: tuple[dict[str, str], ...] = (
+    {"NCCL_PROTO": "LL128"},
+    {"NCCL_PROTO": "^LL"},
+    {"NCCL_PROTO": "LL128", "NCCL_NTHREADS": "256", "NCCL_MIN_NCHANNELS": "32"},
+    {"NCCL_ALGO": "Ring"},
+)
+FORCED = tuple(
+    (algorithm, protocol)
+    for algorithm, protocols in (
+        ("ring", ("LL", "LL128", "Simple")),
+        ("tree", ("LL", "LL128", "Simple")),
+        ("nvls", ("Simple",)),
+    )
+    for protocol in protocols
+)
+CHANNELS = (1, 2, 4, 8, 16, 24, 32)
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where and how everything is timed."""
+
+    folder: Path
+    libraries: Path
+    nccl: str
+    ranks: int
+    nodes: int
+    limit_s: float
+    call: Mapping[str, Any]
+    """Members of every step: data type, in place or not, graph or not, which clock."""
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def run(
+        self, steps: Sequence[dict[str, Any]], variables: Mapping[str, str], *, controlled: bool
+    ) -> JobResult:
+        """One job in new processes."""
+        return run_job(
+            self.folder / f"job{next(self._numbers)}",
+            self.ranks,
+            [dict(self.call) | step for step in steps],
+            {LIBRARY_VARIABLE: self.nccl, **variables},
+            libraries=self.libraries,
+            controlled=controlled,
+            nodes=self.nodes,
+            limit_s=self.limit_s,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One job of a variant: keys, each with the configuration that is forced, if any is."""
+
+    variables: Mapping[str, str]
+    forced: Mapping[Key, Mapping[str, Any]]
+    controlled: bool
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Something that is compared."""
+
+    name: str
+    description: str
+    parts: tuple[Part, ...]
+
+    def run(self, site: Site, launches: int) -> dict[Key, float]:
+        """Median time of each key in us, from new processes."""
+        times: dict[Key, float] = {}
+        for part in self.parts:
+            steps = [step(key, launches) | dict(forced) for key, forced in part.forced.items()]
+            result = site.run(steps, part.variables, controlled=part.controlled)
+            for key, found in zip(part.forced, result.steps, strict=True):
+                if "error" in found:
+                    raise JobError(f"{self.name}, {key[0]} of {key[1]} bytes: {found['error']}")
+                times[key] = statistics.median(found["times_us"])
+        return times
+
+
+def step(key: Key, launches: int) -> dict[str, Any]:
+    """A step of a job; large messages need fewer calls in a launch to be timed well."""
+    operation, size_bytes = key
+    calls = 20 if size_bytes <= M else 10 if size_bytes <= 16 * M else 4
+    return {"operation": operation, "size_bytes": size_bytes, "calls": calls, "launches": launches}
+
+
+def describe(variables: Mapping[str, str]) -> str:
+    """`NCCL_NTHREADS=256 NCCL_PROTO=LL128`."""
+    return " ".join(f"{name}={value}" for name, value in variables.items()) or "nothing set"
+
+
+def from_environment(name: str, variables: Mapping[str, str], keys: Sequence[Key]) -> Variant:
+    """A variant that consists of environment variables."""
+    part = Part(variables, {key: {} for key in keys}, controlled=False)
+    return Variant(name, describe(variables), (part,))
+
+
+def stock(keys: Sequence[Key]) -> Variant:
+    """NCCL with nothing set, and no plugin."""
+    return from_environment("stock", STOCK, keys)
+
+
+def best_static(site: Site, keys: Sequence[Key], given: Sequence[str]) -> Variant:
+    """The fixed environment with the least geometric mean of times, found in one run of each."""
+    candidates = [dict(word.split("=", 1) for word in shlex.split(text)) for text in given]
+    best: tuple[float, Mapping[str, str]] | None = None
+    for variables in candidates or [*PROFILES[1:], *FIXED_CHOICES]:
+        variant = from_environment("static", STOCK | variables, keys)
+        try:
+            mean_us = statistics.geometric_mean(variant.run(site, 3).values())
+        except JobError as error:
+            print(f"static {describe(variables)} cannot run: {str(error)[:200]}", flush=True)
+            continue
+        print(f"static {describe(variables)}: geometric mean {mean_us:.2f} us", flush=True)
+        if best is None or mean_us < best[0]:
+            best = (mean_us, variables)
+    if best is None:
+        raise JobError("no static environment could be run")
+    return from_environment("static", STOCK | dict(best[1]), keys)
+
+
+def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
+    """A directory of `tuccl ship`, used as a job uses it; NCCL has to load plugin and table.
+
+    Raises:
+        JobError: There is no `tuccl.env`, or NCCL's log does not show the table.
+    """
+    script = directory / "tuccl.env"
+    if not script.is_file():
+        raise JobError(f"{script} is missing; `tuccl ship` writes it")
+    command = ["sh", "-c", '. "$1" && env -0', "sh", str(script.resolve())]
+    bare = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, env=bare, capture_output=True, check=True)
+    pairs = (pair.split("=", 1) for pair in done.stdout.decode().split("\0") if pair)
+    variables = {name: value for name, value in pairs if name.startswith(("NCCL_", "TUCCL_"))}
+    log = site.folder / "table-log.%p"
+    shown = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING", "NCCL_DEBUG_FILE": str(log)}
+    site.run([step(keys[0], 1)], variables | shown, controlled=False)
+    logs = [path.read_text(errors="replace") for path in site.folder.glob("table-log.*")]
+    loaded = [line for text in logs for line in text.splitlines() if " entries for " in line]
+    if len(loaded) < site.ranks or any("has no entries" in line for line in loaded):
+        tail = " | ".join("".join(logs).splitlines()[-3:])
+        raise JobError(f"NCCL does not use the table of {directory}; its log ends: {tail[-600:]}")
+    kept = {name: value for name, value in variables.items() if name != "TUCCL_PROFILE"}
+    return from_environment("table", kept, keys)
+
+
+def exhaustive(site: Site, keys: Sequence[Key]) -> Variant:
+    """For each key the fastest of all algorithms, protocols, channel counts and profiles."""
+    best: dict[Key, tuple[float, int, dict[str, Any]]] = {}
+    for number, profile in enumerate(PROFILES):
+        steps = [step(key, 3) | configuration for key in keys for configuration in grid(*key)]
+        result = site.run(steps, profile, controlled=True)
+        for asked, found in zip(steps, result.steps, strict=True):
+            if "error" in found:
+                continue
+            key = (asked["operation"], asked["size_bytes"])
+            time_us = statistics.median(found["times_us"])
+            if key not in best or time_us < best[key][0]:
+                best[key] = (time_us, number, asked)
+        print(f"exhaustive, {describe(profile)}: {result.seconds:.0f} s", flush=True)
+    names = ("algorithm", "protocol", "nchannels")
+    parts = tuple(
+        Part(
+            profile,
+            {
+                key: {name: asked[name] for name in names if name in asked}
+                for key, (_, number, asked) in best.items()
+                if number == own
+            },
+            controlled=True,
+        )
+        for own, profile in enumerate(PROFILES)
+    )
+    used = tuple(part for part in parts if part.forced)
+    return Variant("exhaustive", f"best per key, under {len(used)} profiles", used)
+
+
+def grid(operation: str, size_bytes: int) -> list[dict[str, Any]]:
+    """Every forced configuration of a key, and NCCL's own choice.
+
+    What is hopeless for large messages and takes seconds there is left out: few channels, and LL,
+    which moves half of the bytes.
+    """
+    large = size_bytes > 16 * M
+    return [{}] + [
+        {"algorithm": algorithm, "protocol": protocol, "nchannels": nchannels}
+        for algorithm, protocol in FORCED
+        if (algorithm != "tree" or operation == "all_reduce") and not (large and protocol == "LL")
+        for nchannels in CHANNELS
+        if not (large and nchannels < 8)
+    ]

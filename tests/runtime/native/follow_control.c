@@ -1,0 +1,168 @@
+/* The control block through every ABI, and from several threads at once.
+ *
+ *   follow_control GOOD_BUNDLE BLOCK */
+#include "control_layout.h"
+#include "harness.h"
+#include "tuner_abi.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { THREADS = 8, CALLS = 2000, BLOCK_FILE_BYTES = 4096 };
+
+static struct tuccl_control_block *make_block(const char *path) {
+    int file = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    CHECK(file >= 0 && ftruncate(file, BLOCK_FILE_BYTES) == 0);
+    struct tuccl_control_block *block =
+        mmap(NULL, BLOCK_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(block != MAP_FAILED);
+    close(file);
+    memcpy(block->magic, TUCCL_CONTROL_MAGIC, sizeof block->magic);
+    block->version = TUCCL_CONTROL_VERSION;
+    block->block_bytes = sizeof *block;
+    atomic_store(&block->wish, TUCCL_CONTROL_NO_WISH);
+    return block;
+}
+
+static void wish(struct tuccl_control_block *block, int algorithm, int protocol, int nchannels) {
+    atomic_store(&block->wish,
+                 (uint64_t)algorithm | (uint64_t)protocol << 8 | (uint64_t)nchannels << 16);
+}
+
+static bool same(const struct call *a, const struct call *b) {
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* What can be had becomes 0 with its channels, what cannot stays, and either is counted. */
+static void check_wishes(int abi, void *context, struct tuccl_control_block *block,
+                         uint64_t *seed) {
+    for (int i = 0; i < CALLS; i++) {
+        int algorithm = (int)random_below(seed, ALGORITHM_ROWS + 1);
+        int protocol = (int)random_below(seed, PROTOCOL_COLUMNS + 1);
+        int nchannels = (int)random_below(seed, 80);
+        struct call before = random_call(seed), after = before;
+        uint64_t forced = atomic_load(&block->forced), refused = atomic_load(&block->refused);
+        wish(block, algorithm, protocol, nchannels);
+        plugin_call(abi, context, &after);
+        bool was_forced = atomic_load(&block->forced) == forced + 1;
+        CHECK(atomic_load(&block->forced) + atomic_load(&block->refused) == forced + refused + 1);
+        CHECK(is_lawful(abi, &before, &after));
+        bool can_be = algorithm < ALGORITHM_ROWS && protocol < PROTOCOL_COLUMNS && nchannels <= 64;
+        if (abi == 2)
+            can_be = can_be && protocol != NCCL_PROTO_LL128 &&
+                     (algorithm == NCCL_ALGO_RING ||
+                      (algorithm == NCCL_ALGO_TREE && before.function == NCCL_FUNC_ALL_REDUCE));
+        else
+            can_be = can_be && before.cost[algorithm * PROTOCOL_COLUMNS + protocol] >= 0.0f;
+        CHECK(was_forced == can_be);
+        CHECK(was_forced || same(&before, &after));
+        bool bounded =
+            algorithm != NCCL_ALGO_COLLNET_DIRECT && algorithm != NCCL_ALGO_COLLNET_CHAIN;
+        if (was_forced && bounded)
+            CHECK(after.nchannels == (nchannels > 0 ? nchannels : before.nchannels));
+        CHECK(atomic_load(&block->function) == before.function);
+        CHECK(atomic_load(&block->bytes) == before.bytes);
+        if (abi > 2)
+            CHECK(atomic_load(&block->algorithms) == ALGORITHM_ROWS);
+        for (int j = 0; abi > 2 && j < ALGORITHM_ROWS * PROTOCOL_COLUMNS; j++)
+            CHECK(atomic_load(&block->cost[j]) == before.cost[j]);
+    }
+}
+
+static void check_abi(int abi, const char *path) {
+    struct tuccl_control_block *block = make_block(path);
+    uint64_t seed = (uint64_t)abi;
+    void *context = NULL;
+    CHECK(plugin_init(abi, 8, 1, &context) == 0 && context != NULL);
+    CHECK(atomic_load(&block->loaded_abi) == (uint32_t)abi);
+    CHECK(atomic_load(&block->loaded_pid) == (uint32_t)getpid());
+    for (int i = 0; i < CALLS; i++) {
+        struct call before = random_call(&seed), after = before;
+        plugin_call(abi, context, &after);
+        CHECK(same(&before, &after)); /* No wish, and no bundle either. */
+    }
+    CHECK(atomic_load(&block->asked) == CALLS && atomic_load(&block->forced) == 0);
+    check_wishes(abi, context, block, &seed);
+    CHECK(atomic_load(&block->asked) == 2 * CALLS && atomic_load(&block->forced) > 0);
+    plugin_end(abi, context);
+    munmap(block, BLOCK_FILE_BYTES);
+}
+
+static void *call_often(void *context) {
+    uint64_t seed = 3;
+    for (int i = 0; i < CALLS; i++) {
+        struct call call = random_call(&seed);
+        plugin_call(5, context, &call);
+    }
+    return NULL;
+}
+
+static void check_threads(const char *path) {
+    struct tuccl_control_block *block = make_block(path);
+    pthread_t threads[THREADS];
+    void *context = NULL;
+    CHECK(plugin_init(5, 8, 1, &context) == 0 && context != NULL);
+    wish(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, call_often, context) == 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(atomic_load(&block->asked) == (uint64_t)THREADS * CALLS);
+    CHECK(atomic_load(&block->forced) + atomic_load(&block->refused) == (uint64_t)THREADS * CALLS);
+    CHECK(atomic_load(&block->sequence) % 2 == 0);
+    plugin_end(5, context);
+    munmap(block, BLOCK_FILE_BYTES);
+}
+
+/* A communicator does not start with what is no block, and nothing is read behind a file's end. */
+static void check_bad_blocks(const char *path) {
+    struct tuccl_control_block *block = make_block(path);
+    void *context = NULL;
+    int warnings = warning_count();
+    block->version++;
+    CHECK(plugin_init(5, 8, 1, &context) == NCCL_INVALID_USAGE && context == NULL);
+    block->version--;
+    block->block_bytes--;
+    CHECK(plugin_init(5, 8, 1, &context) == NCCL_INVALID_USAGE && context == NULL);
+    block->block_bytes++;
+    block->magic[0] = 'X';
+    CHECK(plugin_init(5, 8, 1, &context) == NCCL_INVALID_USAGE && context == NULL);
+    CHECK(atomic_load(&block->communicators) == 0);
+    munmap(block, BLOCK_FILE_BYTES);
+    CHECK(truncate(path, 100) == 0);
+    CHECK(plugin_init(5, 8, 1, &context) == NCCL_INVALID_USAGE && context == NULL);
+    CHECK(unlink(path) == 0);
+    CHECK(plugin_init(5, 8, 1, &context) == NCCL_INVALID_USAGE && context == NULL);
+    CHECK(warning_count() == warnings + 5);
+}
+
+/* Without the variable a block that lies there changes nothing. */
+static void check_not_in_jobs(const char *path) {
+    struct tuccl_control_block *block = make_block(path);
+    void *context = NULL;
+    wish(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
+    CHECK(unsetenv("TUCCL_CONTROL") == 0);
+    CHECK(plugin_init(5, 3, 1, &context) == 0 && context == NULL); /* No such shape. */
+    CHECK(plugin_init(5, 8, 1, &context) == 0 && context != NULL);
+    plugin_end(5, context);
+    CHECK(atomic_load(&block->communicators) == 0 && atomic_load(&block->asked) == 0);
+    munmap(block, BLOCK_FILE_BYTES);
+}
+
+int main(int count_of_arguments, char **arguments) {
+    CHECK(count_of_arguments == 3);
+    CHECK(setenv("TUCCL_BUNDLE", arguments[1], 1) == 0);
+    CHECK(setenv("TUCCL_CONTROL", arguments[2], 1) == 0);
+    for (int abi = OLDEST_ABI; abi <= NEWEST_ABI; abi++)
+        check_abi(abi, arguments[2]);
+    check_threads(arguments[2]);
+    check_bad_blocks(arguments[2]);
+    check_not_in_jobs(arguments[2]);
+    printf("control block holds through ABI %d to %d\n", OLDEST_ABI, NEWEST_ABI);
+    return 0;
+}

@@ -1,0 +1,98 @@
+"""The control block: the native test with sanitizers; Python's page of it against the plugin."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
+from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
+from tests.runtime.test_native import MEMORY, THREADS, build, run
+from tests.runtime.write_bundles import write_bundles
+from tuccl.measuring.control_block import (
+    CONTROL_VARIABLE,
+    NO_WISH,
+    ControlBlock,
+    Counters,
+    wish_word,
+)
+
+ALL_REDUCE = 4
+
+
+@pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
+def test_every_abi_and_several_threads(
+    flags: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+    plugin_sources: list[Path],
+    tmp_path: Path,
+) -> None:
+    program = build(tmp_path_factory, "follow_control", plugin_sources, *flags)
+    bundle, _ = write_bundles(tmp_path)
+    assert "ABI 2 to 6" in run(program, bundle, tmp_path / "block")
+
+
+def costs() -> list[float]:
+    table = [IGNORED] * (ALGORITHMS * PROTOCOLS)
+    table[0:6] = [30.0, 31.0, 32.0, 20.5, 21.0, 22.0]  # Tree and ring.
+    return table
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v > 2])
+def test_python_and_plugin_mean_the_same(
+    plugin: Plugin, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlBlock()
+    assert control.loaded_abi() == 0
+    monkeypatch.setenv(CONTROL_VARIABLE, str(control.path))
+    result, communicator = plugin.init(version, 4, 1, domain_ranks=(4, 4))
+    assert result == 0
+    control.unlink()
+    assert control.loaded_abi() == version
+    assert control.last_question() is None
+
+    assert communicator.call(ALL_REDUCE, 4096, costs()).cost == costs()
+    assert control.counters() == Counters(asked=1, forced=0, refused=0)
+
+    control.set_wish(wish_word("ring", "LL128", 12))
+    call = communicator.call(ALL_REDUCE, 8192, costs(), nchannels=3)
+    assert [call.cost[i] for i in (3, 4, 5)] == [20.5, 0.0, 22.0]
+    assert call.nchannels == 12
+    assert control.counters() == Counters(asked=2, forced=1, refused=0)
+    question = control.last_question()
+    assert question is not None
+    assert (question.function, question.size_bytes, question.nchannels) == (ALL_REDUCE, 8192, 3)
+    assert len(question.model_us) == 6
+    assert question.model_us[NcclAlgorithm.RING, NcclProtocol.LL128] == 21.0
+
+    control.set_wish(wish_word("nvls", "Simple", 0))
+    assert communicator.call(ALL_REDUCE, 8192, costs()).cost == costs()
+    assert control.counters() == Counters(asked=3, forced=1, refused=1)
+
+    control.set_wish(NO_WISH)
+    assert communicator.call(ALL_REDUCE, 8192, costs()).cost == costs()
+    assert control.counters() == Counters(asked=4, forced=1, refused=1)
+    communicator.end()
+    control.close()
+    assert not control.path.exists()
+
+
+def test_a_mark_of_another_process_is_none() -> None:
+    control = ControlBlock()
+    control._block.loaded_abi = 5
+    control._block.loaded_pid = os.getpid() + 1
+    assert control.loaded_abi() == 0
+    control._block.loaded_pid = os.getpid()
+    assert control.loaded_abi() == 5
+    control.close()
+
+
+def test_a_block_that_is_none_keeps_the_communicator_from_starting(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONTROL_VARIABLE, str(tmp_path / "gone"))
+    result, _ = plugin.init(5, 4, 1)
+    assert result == 5  # ncclInvalidUsage
+    (warning,) = plugin.warnings()
+    assert f"TUCCL_CONTROL={tmp_path / 'gone'} cannot be opened" in warning
+    assert "unset it in jobs" in warning
