@@ -22,7 +22,7 @@ TUNABLE_OPERATIONS = (
     Operation.BROADCAST,
     Operation.REDUCE,
 )
-"""What NCCL's tuner interface covers."""
+"""What NCCL asks a tuner about: not alltoall, which it runs as sends and receives."""
 MAX_CYCLES = 100
 BACKENDS = ("simulated",)
 _FORMATS = 3
@@ -108,6 +108,11 @@ def parse_operation(name: str) -> Operation:
     for operation in TUNABLE_OPERATIONS:
         if operation.value.replace("_", "") == wanted:
             return operation
+    if wanted == Operation.ALLTOALL:
+        raise UsageError(
+            f"{name} is not tuned: NCCL runs it as sends and receives, about which it asks no "
+            "tuner; `tuccl synthesize --op alltoall` makes a schedule for an MSCCL runtime"
+        )
     known = ", ".join(operation.value for operation in TUNABLE_OPERATIONS)
     raise UsageError(f"operation {name!r} is unknown: use one of {known}")
 
