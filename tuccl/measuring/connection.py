@@ -47,6 +47,12 @@ class Connection:
         """For `select`."""
         return self._socket.fileno()
 
+    @property
+    def peer(self) -> Address:
+        """Of the other side."""
+        host, port = self._socket.getpeername()[:2]
+        return host, port
+
     def send(self, content: bytes) -> None:
         """Send one message.
 

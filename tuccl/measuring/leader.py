@@ -1,8 +1,8 @@
 """The leader: asks all ranks of a group at once, and counts the slowest.
 
 Every request has a deadline. A rank that dies, misses it, or cannot do what the others can leaves
-the group unusable, because the others wait for it inside the collective: then all workers are
-killed and `GroupLostError` says whose fault it was. The next `open` starts new ones.
+the group unusable, because the others wait for it inside the collective: then all its workers are
+killed and `GroupLostError` says whose fault it was.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tuccl.measuring.connection import Connection
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import (
     ConnectionLostError,
+    EngineBrokenError,
     EngineError,
     GroupLostError,
     MessageError,
@@ -31,7 +32,6 @@ from tuccl.measuring.messages import (
     Open,
     Time,
     Timed,
-    WorkerOrder,
     from_bytes,
     to_bytes,
 )
@@ -39,7 +39,8 @@ from tuccl.measuring.places import Places
 
 _AFTER_A_FAILURE_S = 2.0
 """How long the others may take to fail as well when one rank has failed."""
-_GOODBYE_S = 3.0
+GOODBYE_S = 3.0
+"""How long workers may take to leave."""
 _EXIT_S = 1.0
 """The connection of a worker that dies closes a moment before the process is gone."""
 _KILLED_FROM_OUTSIDE = ("(SIGKILL)", "(SIGTERM)")
@@ -55,33 +56,29 @@ class Seat:
 
 
 class Leader:
-    """One group of workers at a time."""
+    """Leads one group of workers."""
 
     def __init__(self, places: Places, engine: str) -> None:
         self._places = places
         self._engine = engine
-        self._seats: Sequence[Seat] = ()
+        self._workers: list[int] = []
+        """Numbers by rank."""
         self._connections: dict[int, Connection] = {}
         """By rank."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a group that can be asked."""
-        return bool(self._connections)
-
     def open(self, seats: Sequence[Seat], timeout_s: float) -> str:
-        """A new group in place of the one before; its versions.
+        """Start the group, once; its versions.
 
         Raises:
             EngineError: No rank can open its device or join the group.
             GroupLostError: A rank cannot, or died.
             MeasurementError: A place is lost.
         """
-        self.end(_GOODBYE_S)
-        self._seats = seats
         deadline = time.monotonic() + timeout_s
         try:
-            self._start()
+            for seat in seats:
+                worker = self._places.start(seat.place, self._engine, seat.environment)
+                self._workers.append(worker)
             self._gather(deadline)
             group_id = self._text(self._ask({0: MakeGroupId()}, deadline)[0])
             ranks = len(seats)
@@ -122,7 +119,7 @@ class Leader:
         ]
         return wrong[0] if wrong else ""
 
-    def end(self, patience_s: float) -> None:
+    def end(self, patience_s: float = GOODBYE_S) -> None:
         """End the workers, by force after `patience_s`.
 
         Raises:
@@ -133,48 +130,42 @@ class Leader:
                 with suppress(ConnectionLostError):
                     connection.send(to_bytes(Bye()))
         try:
-            self._places.end_all(patience_s)
+            self._places.end(self._workers, patience_s)
         finally:
+            self._workers.clear()
             for connection in self._connections.values():
                 connection.close()
             self._connections.clear()
 
-    def close(self) -> None:
-        """End the workers and leave their places."""
-        try:
-            self.end(_GOODBYE_S)
-        finally:
-            self._places.close()
-
-    def _start(self) -> None:
-        listener = self._places.listener
-        for rank, seat in enumerate(self._seats):
-            order = WorkerOrder(rank, self._engine, listener.addresses, listener.key.hex())
-            self._places.start(seat.place, order, seat.environment)
-
     def _gather(self, deadline: float) -> None:
         """Wait until every worker has reported."""
-        while len(self._connections) < len(self._seats):
-            for rank, seat in enumerate(self._seats):
-                if rank not in self._connections and (how := self._places.ended(seat.place, 0.0)):
+        while len(self._connections) < len(self._workers):
+            missing = [r for r in range(len(self._workers)) if r not in self._connections]
+            for rank in missing:
+                if how := self._places.ended(self._workers[rank], 0.0):
                     raise self._lost(rank, how)
             if time.monotonic() > deadline:
-                late = min(set(range(len(self._seats))) - self._connections.keys())
-                raise GroupLostError(f"rank {late} did not report in time")
+                raise GroupLostError(f"rank {missing[0]} did not report in time")
             try:
                 found = self._places.listener.accept(0.1)
             except MessageError as error:
                 raise GroupLostError(str(error)) from error
-            if found is not None and found[1].role == "worker":
-                self._connections[found[1].number] = found[0]
+            if found is not None and found[1].number in self._workers:
+                self._connections[self._workers.index(found[1].number)] = found[0]
 
     def _ask_all(self, request: Message, timeout_s: float) -> list[Message]:
-        if not self._connections:
-            raise GroupLostError("no workers run")
-        asked = dict.fromkeys(range(len(self._seats)), request)
+        if not self._workers:
+            raise GroupLostError("its workers were ended")
+        asked = dict.fromkeys(range(len(self._workers)), request)
         try:
             return self._ask(asked, time.monotonic() + timeout_s)
-        except GroupLostError:
+        except EngineBrokenError as error:
+            self.end(0.0)
+            raise GroupLostError(str(error)) from error
+        except EngineError:
+            raise
+        except BaseException:
+            # Interrupted, too: an answer that is still to come would be taken for another one's.
             self.end(0.0)
             raise
 
@@ -220,8 +211,9 @@ class Leader:
         if not failed:
             return replies
         rank, first = next(iter(failed.items()))
-        if len(failed) == len(replies) and not any(reply.broken for reply in failed.values()):
-            raise EngineError(first.reason)
+        if len(failed) == len(replies):
+            broken = any(reply.broken for reply in failed.values())
+            raise EngineBrokenError(first.reason) if broken else EngineError(first.reason)
         raise GroupLostError(f"rank {rank}: {first.reason}")
 
     def _late(
@@ -236,9 +228,9 @@ class Leader:
 
     def _died(self, rank: int, error: str) -> GroupLostError:
         """Why the connection of a rank closed: perhaps because another one had been killed."""
-        how = self._places.ended(self._seats[rank].place, _EXIT_S) or error
-        for other, seat in enumerate(self._seats):
-            theirs = self._places.ended(seat.place, 0.0)
+        how = self._places.ended(self._workers[rank], _EXIT_S) or error
+        for other, worker in enumerate(self._workers):
+            theirs = self._places.ended(worker, 0.0)
             if any(signal in theirs for signal in _KILLED_FROM_OUTSIDE):
                 return self._lost(other, theirs)
         return self._lost(rank, how)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from lookup_tables.table import Operation
 from tuccl.measuring.engine import Call
@@ -21,7 +21,8 @@ from tuccl.measuring.errors import MessageError
 class WorkerOrder:
     """How a worker finds its leader, and who it is; handed to it on its standard input."""
 
-    rank: int
+    number: int
+    """Unique in the run, whatever its rank."""
     engine: str
     addresses: tuple[tuple[str, int], ...]
     key: str
@@ -68,7 +69,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """To a host: start a worker in place of the one that runs; not answered."""
+    """To a host: start a worker; not answered."""
 
     order: WorkerOrder
     environment: dict[str, str]
@@ -76,11 +77,21 @@ class StartWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class KillWorker:
-    """To a host: end its worker; answered by `Done` with how that ended, or had ended."""
+class EndWorkers:
+    """To a host: end these of its workers; answered by `Done`."""
 
-    patience_s: float = 0.0
-    """How long it may take to leave by itself."""
+    numbers: tuple[int, ...]
+    patience_s: float
+    """How long they may take to leave by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellEnd:
+    """To a host: tell how a worker ended; answered by `Done`, empty while it runs."""
+
+    number: int
+    patience_s: float
+    """How long to wait for the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +117,10 @@ class Failed:
     """Whether the worker is of no further use."""
 
 
-Message = MakeGroupId | Open | Time | Check | Bye | StartWorker | KillWorker | Done | Timed | Failed
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        MakeGroupId, Open, Time, Check, Bye, StartWorker, KillWorker, Done, Timed, Failed,
-    )
-}  # fmt: skip
+Request = MakeGroupId | Open | Time | Check | StartWorker | EndWorkers | TellEnd | Bye
+Reply = Done | Timed | Failed
+Message = Request | Reply
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def to_bytes(message: Message) -> bytes:
@@ -134,6 +142,8 @@ def from_bytes(content: bytes) -> Message:
             fields["call"] = Call(**{**call, "operation": Operation(call["operation"])})
         if "order" in fields:
             fields["order"] = order_from(fields["order"])
+        if "numbers" in fields:
+            fields["numbers"] = tuple(fields["numbers"])
         if "times_us" in fields:
             fields["times_us"] = tuple(map(float, fields["times_us"]))
         message: Message = kind(**fields)

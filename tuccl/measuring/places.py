@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuccl.errors import MeasurementError
 from tuccl.measuring.connection import Listener
 from tuccl.measuring.messages import WorkerOrder
-from tuccl.measuring.worker_process import WorkerProcess
+from tuccl.measuring.worker_process import Staff
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +21,7 @@ class Place:
 
 
 class Places(Protocol):
-    """Starts and ends the workers of a run, one per place."""
+    """Starts and ends the workers of a run, several at a place if need be."""
 
     @property
     def listener(self) -> Listener:
@@ -34,23 +31,27 @@ class Places(Protocol):
     def places(self) -> Sequence[Place]:
         """Host by host."""
 
-    def start(self, place: int, order: WorkerOrder, environment: Mapping[str, str]) -> None:
-        """Begin to start a worker; none may run at this place.
+    def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:
+        """Begin to start a worker; its number, by which it will present itself.
 
         Args:
-            place: Its number.
-            order: What the worker is told.
+            place: Where.
+            engine: What it runs.
             environment: Beyond that of the process which hosts the place.
 
         Raises:
-            MeasurementError: A place is lost.
+            MeasurementError: The place is lost.
         """
 
-    def ended(self, place: int, patience_s: float) -> str:
-        """How the worker at a place ended; empty when it still runs after `patience_s`."""
+    def ended(self, worker: int, patience_s: float) -> str:
+        """How a worker ended; empty when it still runs after `patience_s`.
 
-    def end_all(self, patience_s: float) -> None:
-        """End all workers, by force after `patience_s`.
+        Raises:
+            MeasurementError: Its place is lost.
+        """
+
+    def end(self, workers: Sequence[int], patience_s: float) -> None:
+        """End workers, by force after `patience_s`.
 
         Raises:
             MeasurementError: A place is lost.
@@ -61,39 +62,36 @@ class Places(Protocol):
 
 
 class LocalPlaces:
-    """The devices of this host, one worker process each."""
+    """The devices of this host, a worker process for each."""
 
     def __init__(self, devices: int) -> None:
         self.listener = Listener("127.0.0.1", ("127.0.0.1",))
         self.places = tuple(Place("this host", number) for number in range(devices))
-        self._workers: dict[int, WorkerProcess] = {}
+        self._staff = Staff()
+        self._started = 0
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the workers that were started."""
-        return tuple(worker.pid for worker in self._workers.values())
+        """Of the workers, in the order of their start."""
+        return self._staff.pids
 
-    def start(self, place: int, order: WorkerOrder, environment: Mapping[str, str]) -> None:
+    def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:  # noqa: ARG002 - all places are here
         """See `Places`."""
-        try:
-            self._workers[place] = WorkerProcess(order, {**os.environ, **environment})
-        except OSError as error:
-            raise MeasurementError(
-                f"cannot start a worker process: {error.strerror}; free memory or processes"
-            ) from error
+        self._started += 1
+        key = self.listener.key.hex()
+        order = WorkerOrder(self._started, engine, self.listener.addresses, key)
+        self._staff.start(order, environment)
+        return order.number
 
-    def ended(self, place: int, patience_s: float) -> str:
+    def ended(self, worker: int, patience_s: float) -> str:
         """See `Places`."""
-        return self._workers[place].ended(patience_s)
+        return self._staff.ended(worker, patience_s)
 
-    def end_all(self, patience_s: float) -> None:
+    def end(self, workers: Sequence[int], patience_s: float) -> None:
         """See `Places`."""
-        deadline = time.monotonic() + patience_s
-        while self._workers:
-            _, worker = self._workers.popitem()
-            worker.end(max(0.0, deadline - time.monotonic()))
+        self._staff.end(workers, patience_s)
 
     def close(self) -> None:
         """See `Places`."""
-        self.end_all(0.0)
+        self._staff.end_all()
         self.listener.close()

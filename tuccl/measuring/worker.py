@@ -37,6 +37,7 @@ from tuccl.measuring.messages import (
     MakeGroupId,
     Message,
     Open,
+    Reply,
     Time,
     Timed,
     from_bytes,
@@ -59,10 +60,9 @@ def main() -> NoReturn:
     code = 1
     try:
         order = order_from(json.loads(sys.stdin.buffer.readline()))
-        engine = make_engine(order.engine)
-        greeting = Greeting("worker", order.rank)
+        greeting = Greeting("worker", order.number)
         connection = connect(order.addresses, bytes.fromhex(order.key), greeting)
-        serve(connection, engine)
+        serve(connection, order.engine)
         code = 0
     except TucclError as error:
         sys.stderr.write(f"{error}\n")
@@ -73,18 +73,25 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def serve(connection: Connection, engine: Engine) -> None:
+def serve(connection: Connection, engine_name: str) -> None:
     """Do what the leader asks for until it says goodbye, then close the engine."""
-    opened = False
+    engine: Engine | None = None
     try:
         for request in _requests(connection):
-            opened |= isinstance(request, Open)
             try:
-                connection.send(to_bytes(_answer(engine, request)))
+                engine = engine or make_engine(engine_name)
+                reply = _perform(engine, request)
+            except EngineError as error:
+                reply = Failed(str(error), isinstance(error, EngineBrokenError))
+            except Exception as error:  # noqa: BLE001 - the leader is told of whatever it is
+                traceback.print_exc()
+                reply = Failed(f"{type(error).__name__}: {error}", broken=True)
+            try:
+                connection.send(to_bytes(reply))
             except ConnectionLostError:
                 return
     finally:
-        if opened:
+        if engine is not None:
             with suppress(EngineError):
                 engine.close()
 
@@ -113,17 +120,7 @@ def _requests(connection: Connection) -> Iterator[Message]:
     end.start()
 
 
-def _answer(engine: Engine, request: Message) -> Message:
-    try:
-        return _perform(engine, request)
-    except EngineError as error:
-        return Failed(str(error), isinstance(error, EngineBrokenError))
-    except Exception as error:  # noqa: BLE001 - the leader is told of whatever an engine raises
-        traceback.print_exc()
-        return Failed(f"{type(error).__name__}: {error}", broken=True)
-
-
-def _perform(engine: Engine, request: Message) -> Message:
+def _perform(engine: Engine, request: Message) -> Reply:
     match request:
         case MakeGroupId():
             return Done(engine.make_group_id().hex())

@@ -1,4 +1,4 @@
-"""A worker as seen by the process that starts it: `WorkerProcess`."""
+"""Workers as seen by the process that starts them: `WorkerProcess`, `Staff`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -85,6 +86,44 @@ class WorkerProcess:
         how = how or self.ended(patience_s=60.0)
         self._words.close()
         return how
+
+
+class Staff:
+    """The workers that this process started, by number."""
+
+    def __init__(self) -> None:
+        self._workers: dict[int, WorkerProcess] = {}
+        self._not_started: dict[int, str] = {}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """In the order of their start."""
+        return tuple(worker.pid for worker in self._workers.values())
+
+    def start(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
+        """Begin to start a worker, with variables beyond those of this process."""
+        try:
+            self._workers[order.number] = WorkerProcess(order, {**os.environ, **environment})
+        except OSError as error:
+            self._not_started[order.number] = f"its process cannot be started: {error.strerror}"
+
+    def ended(self, number: int, patience_s: float) -> str:
+        """How a worker ended; empty when it still runs after `patience_s`."""
+        worker = self._workers.get(number)
+        return self._not_started.get(number, "") if worker is None else worker.ended(patience_s)
+
+    def end(self, numbers: Sequence[int], patience_s: float) -> None:
+        """End workers, by force after `patience_s` for all of them together."""
+        deadline = time.monotonic() + patience_s
+        for number in numbers:
+            self._not_started.pop(number, None)
+            worker = self._workers.pop(number, None)
+            if worker is not None:
+                worker.end(max(0.0, deadline - time.monotonic()))
+
+    def end_all(self) -> None:
+        """End all by force."""
+        self.end(list(self._workers), 0.0)
 
 
 def _python_path(environment: Mapping[str, str]) -> str:

@@ -1,0 +1,32 @@
+"""Groups of real worker processes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Shape
+from tuccl.backends.workers_backend import WorkersBackend, WorkersOptions, open_workers_backend
+from tuccl.measuring.places import LocalPlaces
+
+ROOT = Path(__file__).resolve().parents[3]
+FAULTY = "tests.tuccl.measuring.faulty_engine:FaultyEngine"
+OpenBackend = Callable[..., tuple[WorkersBackend, LocalPlaces]]
+
+
+@pytest.fixture
+def open_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenBackend]:
+    """A backend on so many ranks of this host, and the places that it runs on."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with ExitStack() as stack:
+
+        def begin(
+            ranks: int, engine: str = "sockets", shape: Shape | None = None, **options: object
+        ) -> tuple[WorkersBackend, LocalPlaces]:
+            places = LocalPlaces(ranks)
+            chosen = WorkersOptions(**options)  # type: ignore[arg-type]
+            opened = open_workers_backend(engine, places, chosen, shape)
+            return stack.enter_context(opened), places
+
+        yield begin

@@ -1,0 +1,50 @@
+"""The stand-in engine with faults: a configuration's channels say what befalls which rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineBrokenError, EngineError
+from tuccl.measuring.sockets_engine import SocketsEngine
+
+ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK = range(50, 56)
+
+
+class FaultyEngine(SocketsEngine):
+    """Does what the environment and the channels of a call say."""
+
+    def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
+        if os.environ.get("NCCL_NTHREADS") == "96":
+            raise EngineError("96 threads are too few")
+        self._rank = rank
+        return super().open(rank, ranks, local_rank, group_id)
+
+    def time(self, call: Call, launches: int) -> list[float]:
+        last = self._rank == 1
+        match call.nchannels:
+            case 50:
+                raise EngineError("no such channels")
+            case 51 if last:
+                raise EngineError("not on this rank")
+            case 52 if last:
+                sys.stderr.write("about to abort\n")
+                os.abort()
+            case 53 if last:
+                time.sleep(3600)
+            case 55:
+                raise EngineBrokenError("unhandled CUDA error")
+        return super().time(call, launches)
+
+    def check(self, call: Call) -> str:
+        found = super().check(call)
+        return "byte 7 is off" if call.nchannels == ONE_IS_WRONG and self._rank == 1 else found
+
+
+class NoDevice:
+    """On a host without what it needs."""
+
+    def __init__(self) -> None:
+        raise EngineBrokenError("no GPU: nvidia-smi shows none")

@@ -1,0 +1,35 @@
+"""The same measurements for every way in which workers are started."""
+
+from __future__ import annotations
+
+from lookup_tables.table import Operation
+from tuccl.backends.protocol import Backend
+from tuccl.errors import ConfigurationFailedError
+from tuccl.measuring.places import Places
+from tuccl.measuring.seating import whole_shape
+from tuccl.search.config import STOCK, Config, Task
+
+CONFIGS = (
+    STOCK,
+    Config("ring", "LL", 1),
+    Config("tree", "LL128", 2),
+    Config("nvls", "Simple", 1),
+    Config("ring", "Simple", 2, buffer_bytes=16 << 10),
+)
+
+
+def carry_out(backend: Backend, places: Places) -> dict[str, str]:
+    """What became of each configuration, with its data checked: measured, or why it failed."""
+    shape = whole_shape(places.places)
+    outcomes = {}
+    for operation in (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER):
+        task = Task(operation, 12_288, shape)
+        for config in CONFIGS:
+            try:
+                backend.check(task, config)
+                backend.measure(task, config, 0, 3)
+                outcome = "measured"
+            except ConfigurationFailedError as error:
+                outcome = str(error)
+            outcomes[f"{task.name} {config.describe()}"] = outcome
+    return outcomes

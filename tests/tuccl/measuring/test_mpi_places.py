@@ -1,0 +1,71 @@
+"""Workers under MPI: the same as local ones, and what is told when a rank is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.tuccl.measuring.conftest import ROOT, OpenBackend
+from tests.tuccl.measuring.measuring_plan import carry_out
+
+requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+
+
+def run_job(ranks: int, *fate: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(
+        ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(ranks), sys.executable,
+         "-m", "tests.tuccl.measuring.mpi_measuring_job", *fate],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def workers_left() -> list[str]:
+    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    return [" ".join(c) for c in commands if c and "tuccl.measuring.worker" in c]
+
+
+@requires_mpirun
+@pytest.mark.parametrize(("ranks", "fate"), [(2, "its worker is killed"), (4, "")])
+def test_ranks_do_what_local_workers_do(open_backend: OpenBackend, ranks: int, fate: str) -> None:
+    code, told, errors = run_job(ranks, fate)
+    assert code == 7, errors
+    assert told["ranks"] == ranks
+    assert "Traceback" not in errors
+    assert len(told["incidents"]) == bool(fate)
+    if fate:
+        assert "rank 1 died: killed by signal 9 (SIGKILL)" in told["incidents"][0]
+    backend, places = open_backend(ranks)
+    assert told["outcomes"] == carry_out(backend, places)
+    assert sorted(set(told["outcomes"].values())) == [
+        "measured",
+        "the stand-in has no nvls for all_reduce",
+        "the stand-in has no nvls for reduce_scatter",
+        "the stand-in has no tree for reduce_scatter",
+    ]
+
+
+@requires_mpirun
+def test_a_rank_that_is_lost_ends_the_job_with_its_name() -> None:
+    before = workers_left()
+    began = time.monotonic()
+    code, told, errors = run_job(2, "it hangs")
+    assert (code, told) == (9, {}), errors
+    assert "tuccl: MPI rank 1 on " in errors
+    assert "start the same command again, which continues from here" in errors
+    assert "Traceback" not in errors
+    code, told, errors = run_job(2, "it is killed")
+    assert code != 0
+    assert told == {}
+    assert "tuccl: stopped by the launcher of MPI, which says why: a rank died" in errors
+    assert time.monotonic() - began < 30
+    assert set(workers_left()) <= set(before)

@@ -1,0 +1,53 @@
+"""Which rank runs where."""
+
+import pytest
+
+from lookup_tables.table import Shape
+from tuccl.errors import MeasurementError
+from tuccl.measuring.places import Place
+from tuccl.measuring.seating import seats_of, whole_shape
+
+ONE_HOST = tuple(Place("a", number) for number in range(4))
+TWO_HOSTS = tuple(Place(host, number) for host in "ab" for number in range(4))
+
+
+def places_of(shape: Shape, places: tuple[Place, ...], fake_nodes: int = 1) -> list[int]:
+    return [seat.place for seat in seats_of(shape, places, fake_nodes)]
+
+
+def test_a_shape_takes_the_first_devices_of_the_first_nodes() -> None:
+    assert whole_shape(ONE_HOST) == Shape(4, 1, 4)
+    assert whole_shape(TWO_HOSTS) == Shape(8, 2, 4)
+    assert places_of(Shape(4, 1, 4), ONE_HOST) == [0, 1, 2, 3]
+    assert places_of(Shape(2, 1, 2), ONE_HOST) == [0, 1]
+    assert places_of(Shape(4, 2, 2), TWO_HOSTS) == [0, 1, 4, 5]
+    assert places_of(Shape(4, 1, 4), TWO_HOSTS) == [0, 1, 2, 3]
+
+
+def test_nodes_that_differ_are_used_whole() -> None:
+    places = (*ONE_HOST, Place("b", 0))
+    assert whole_shape(places) == Shape(5, 2, 0)
+    assert places_of(Shape(5, 2, 0), places) == [0, 1, 2, 3, 4]
+
+
+def test_faked_nodes_differ_in_what_nccl_takes_for_the_host() -> None:
+    assert whole_shape(ONE_HOST, 2) == Shape(4, 2, 2)
+    seats = seats_of(Shape(4, 2, 2), ONE_HOST, 2)
+    assert [seat.environment["NCCL_HOSTID"] for seat in seats] == [
+        "tuccl-node0", "tuccl-node0", "tuccl-node1", "tuccl-node1",
+    ]  # fmt: skip
+    assert {seat.environment["NCCL_NET"] for seat in seats} == {"Socket"}
+    assert places_of(Shape(2, 2, 1), ONE_HOST, 2) == [0, 2]
+    assert seats_of(Shape(4, 1, 4), ONE_HOST)[0].environment == {}
+
+
+@pytest.mark.parametrize("shape", [Shape(8, 1, 8), Shape(4, 2, 2), Shape(0, 0, 0)])
+def test_a_shape_that_does_not_fit_is_an_error(shape: Shape) -> None:
+    with pytest.raises(MeasurementError, match=r"does not fit the devices here \(4\)"):
+        seats_of(shape, ONE_HOST)
+
+
+@pytest.mark.parametrize(("places", "nodes"), [(ONE_HOST, 3), (TWO_HOSTS, 2), (ONE_HOST, 0)])
+def test_nodes_that_cannot_be_faked(places: tuple[Place, ...], nodes: int) -> None:
+    with pytest.raises(MeasurementError, match=f"cannot appear as {nodes} nodes"):
+        whole_shape(places, nodes)

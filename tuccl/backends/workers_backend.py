@@ -1,0 +1,229 @@
+"""Backends that measure for real: `WorkersBackend` over groups of worker processes.
+
+A sample is a launch of back-to-back calls, of the slowest rank. Workers are started for a process
+profile or a communicator shape that none runs under, and the seconds of a measurement include that.
+
+What goes wrong is told apart as far as it shows. A configuration that all ranks refuse, or whose
+data are wrong, failed by itself. After one that died or missed its deadline the workers are killed,
+started again and tried on the simplest call, so that a broken machine is not taken for a broken
+configuration. What was killed from outside, or ran before, gets a second try.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lookup_tables.table import Shape
+from tuccl import __version__
+from tuccl.backends.protocol import Measured
+from tuccl.backends.running_profiles import STOCK_PROFILE
+from tuccl.errors import ConfigurationFailedError
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineError, GroupLostError
+from tuccl.measuring.groups import Groups
+from tuccl.measuring.leader import Leader
+from tuccl.measuring.places import Places
+from tuccl.measuring.seating import whole_shape
+from tuccl.search.config import STOCK, Config, Task
+
+_Result = TypeVar("_Result")
+_SLOW = 4.0
+"""Times NCCL's own choice: what is slower gets one sample, and is late beyond its deadline."""
+_WORTH_CUTTING_S = 0.05
+"""What further samples of a slow configuration must cost to be left out."""
+_SLOWEST_GB_PER_S = 0.05
+"""That NCCL's own choice is allowed before it was ever measured."""
+_CHECKED_GB_PER_S = 0.2
+"""What checking data is allowed."""
+_WARM_UP_LAUNCHES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersOptions:
+    """How a `WorkersBackend` measures."""
+
+    data_type: str = "float16"
+    in_place: bool = False
+    use_graph: bool = True
+    fake_nodes: int = 1
+    """As how many nodes the devices of this host appear."""
+    start_timeout_s: float = 120.0
+    """For a group to be ready."""
+    least_deadline_s: float = 5.0
+    """For a request that takes no time; a call's first use may set up connections."""
+    tell: Callable[[str], None] = lambda _: None
+    """Told in a sentence when workers were lost and are back."""
+
+
+@contextmanager
+def open_workers_backend(
+    engine: str, places: Places, options: WorkersOptions, shape: Shape | None = None
+) -> Iterator[WorkersBackend]:
+    """A backend whose workers run for as long as the block.
+
+    Args:
+        engine: A name of `tuccl.measuring.engine.ENGINES`, or MODULE:CLASS.
+        places: Where workers run (`LocalPlaces`, or those of `run_measuring_ranks`).
+        options: How to measure.
+        shape: That most tasks have; all places when left out.
+
+    Raises:
+        MeasurementError: The workers cannot be started.
+    """
+    backend = WorkersBackend(engine, places, options)
+    try:
+        backend.start(shape or whole_shape(places.places, options.fake_nodes))
+        yield backend
+    finally:
+        backend.close()
+
+
+class WorkersBackend:
+    """Times configurations on worker processes; see `Backend`."""
+
+    def __init__(self, engine: str, places: Places, options: WorkersOptions) -> None:
+        self.name = engine
+        self.incidents: list[str] = []
+        """Workers that were lost, in a sentence each; all of them are back."""
+        self._options = options
+        self._groups = Groups(engine, places, options.fake_nodes, options.start_timeout_s)
+        self._reference_us: dict[Task, float] = {}
+        """Time of NCCL's own choice, under the stock profile as soon as that was measured."""
+        self._last_us: dict[tuple[Task, Config], float] = {}
+        """Of what ran at least once."""
+
+    @property
+    def versions(self) -> str:
+        """See `Backend`."""
+        return f"tuccl {__version__} {self.name}, {self._groups.versions}"
+
+    @property
+    def restart_s(self) -> float:
+        """See `Backend`: the mean of the starts so far."""
+        return self._groups.start_s
+
+    def start(self, shape: Shape) -> None:
+        """Start the workers under the stock profile.
+
+        Raises:
+            MeasurementError: They cannot be started.
+        """
+        self._groups.recover(STOCK_PROFILE, shape, "")
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:  # noqa: ARG002 - no sample is like another
+        """See `Backend`; one sample of what is too slow to be worth more."""
+        began = time.monotonic()
+        samples = self._carry_out(
+            task, config, lambda leader: self._samples(leader, task, config, repeats)
+        )
+        return Measured(tuple(samples), time.monotonic() - began)
+
+    def check(self, task: Task, config: Config) -> None:
+        """See `Backend`."""
+        call = self._call(task, config)
+        allowed_s = self._deadline_s(call, 1, self._last_us.get((task, config), 0.0))
+        allowed_s += task.size_bytes / (_CHECKED_GB_PER_S * 1e9)
+        wrong = self._carry_out(task, config, lambda leader: leader.check(call, allowed_s))
+        if wrong:
+            raise ConfigurationFailedError(f"wrong data: {wrong}")
+
+    def close(self) -> None:
+        """End the workers."""
+        self._groups.close()
+
+    def _carry_out(self, task: Task, config: Config, act: Callable[[Leader], _Result]) -> _Result:
+        """Do something with the group of a configuration, and recover it when it is lost.
+
+        Raises:
+            ConfigurationFailedError: It is the configuration's fault.
+            MeasurementError: The group cannot be recovered.
+        """
+        if config.is_schedule:
+            raise ConfigurationFailedError(f"{self.name} runs no schedules")
+        began = time.monotonic()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return act(self._groups.under(config.profile, task.shape))
+            except EngineError as error:
+                spent_s = time.monotonic() - began
+                raise ConfigurationFailedError(str(error), seconds=spent_s) from error
+            except GroupLostError as lost:
+                self._recover(task, config, lost)
+                again = lost.from_outside or (task, config) in self._last_us
+                if tries > 1 or not again:
+                    spent_s = time.monotonic() - began
+                    raise ConfigurationFailedError(str(lost), seconds=spent_s) from lost
+
+    def _recover(self, task: Task, config: Config, lost: GroupLostError) -> None:
+        """Bring the workers back under this profile, or the stock one when none ever ran here."""
+        incident = f"{task.name} {config.describe()}: {lost}"
+        self.incidents.append(incident)
+        self._options.tell(f"workers lost and started again: {incident}")
+        proved = any(ran.profile == config.profile for _, ran in self._last_us)
+        self._groups.drop(config.profile, task.shape)
+        self._groups.recover(config.profile if proved else STOCK_PROFILE, task.shape, str(lost))
+
+    def _samples(self, leader: Leader, task: Task, config: Config, repeats: int) -> list[float]:
+        reference_us = self._reference(leader, task, config)
+        call = self._call(task, config)
+        known_us = self._last_us.get((task, config), 0.0)
+        samples: list[float] = []
+        if not known_us and repeats > 1:
+            samples = self._time(leader, call, 1, reference_us)
+            known_us = samples[0]
+        left = repeats - len(samples)
+        slow = reference_us and known_us > _SLOW * reference_us
+        if slow and known_us * call.calls * left > _WORTH_CUTTING_S * 1e6:
+            left = 1 - len(samples)
+        if left:
+            samples += self._time(leader, call, left, max(reference_us, known_us))
+        self._last_us[task, config] = min(samples)
+        if config == STOCK:
+            self._reference_us[task] = min(samples)
+        return samples
+
+    def _reference(self, leader: Leader, task: Task, config: Config) -> float:
+        """Time of NCCL's own choice, measured in passing when it is not known; 0 for itself."""
+        if config.is_default:
+            return 0.0
+        if task not in self._reference_us:
+            default = self._call(task, config.profile.default)
+            try:
+                self._reference_us[task] = self._time(leader, default, 1, 0.0)[0]
+            except EngineError as error:
+                raise EngineError(f"even the default is refused: {error}") from error
+        return self._reference_us[task]
+
+    def _time(self, leader: Leader, call: Call, launches: int, expected_us: float) -> list[float]:
+        return leader.time(call, launches, self._deadline_s(call, launches, expected_us))
+
+    def _deadline_s(self, call: Call, launches: int, expected_us: float) -> float:
+        allowed_us = _SLOW * expected_us or call.size_bytes / (_SLOWEST_GB_PER_S * 1e3)
+        calls = call.calls * (launches + _WARM_UP_LAUNCHES)
+        return self._options.least_deadline_s + allowed_us * calls / 1e6
+
+    def _call(self, task: Task, config: Config) -> Call:
+        return Call(
+            task.operation,
+            task.size_bytes,
+            config.algorithm,
+            config.protocol,
+            config.nchannels,
+            self._options.data_type,
+            self._options.in_place,
+            self._options.use_graph,
+            calls_per_launch(task.size_bytes),
+        )
+
+
+def calls_per_launch(size_bytes: int) -> int:
+    """Back-to-back calls of a sample: enough to drown the launch, few where a call takes long."""
+    if size_bytes <= 1 << 20:
+        return 20
+    return 5 if size_bytes <= 64 << 20 else 2

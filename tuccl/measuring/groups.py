@@ -1,0 +1,128 @@
+"""The groups of workers that are up, by process profile (`RunningProfiles`) and shape.
+
+A process cannot read again what it has read once, so each profile has workers of its own. A group
+that waits holds its memory and computes nothing. Those of another communicator shape are ended.
+"""
+
+from __future__ import annotations
+
+import time
+
+from lookup_tables.table import Operation, Shape
+from tuccl.backends.running_profiles import STOCK_PROFILE, RunningProfiles
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineError, GroupLostError
+from tuccl.measuring.leader import Leader, Seat
+from tuccl.measuring.places import Places
+from tuccl.measuring.seating import seats_of
+from tuccl.search.config import ProcessProfile
+
+_MOST_STARTS = 3
+_EXPECTED_START_S = 3.0
+_SIMPLEST = Call(Operation.ALL_REDUCE, 1024, calls=1)
+
+
+class Groups:
+    """Groups by process profile and communicator shape; close it."""
+
+    def __init__(
+        self, engine: str, places: Places, fake_nodes: int, start_timeout_s: float
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            engine: That the workers run.
+            places: Where they run.
+            fake_nodes: As how many nodes the devices of a host appear; 1 for what they are.
+            start_timeout_s: For a group to be ready.
+        """
+        self.versions = ""
+        self._engine = engine
+        self._places = places
+        self._fake_nodes = fake_nodes
+        self._start_timeout_s = start_timeout_s
+        self._running: dict[tuple[ProcessProfile, Shape], Leader] = {}
+        self._profiles = RunningProfiles()
+        self._starts_s: list[float] = []
+
+    @property
+    def start_s(self) -> float:
+        """Mean of the starts so far."""
+        return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
+
+    def under(self, profile: ProcessProfile, shape: Shape) -> Leader:
+        """The group of this profile and shape, started if it is not up.
+
+        Raises:
+            EngineError: All ranks refuse this profile.
+            GroupLostError: The group came to nothing.
+            MeasurementError: All ranks refuse even the stock profile, or a place is lost.
+        """
+        displaced = self._profiles.displaced(profile)
+        self._profiles.use(profile)
+        for other in list(self._running):
+            if other[0] == displaced or other[1] != shape:
+                self._running.pop(other).end()
+        if (profile, shape) not in self._running:
+            self._running[profile, shape] = self._start(profile, shape)
+        return self._running[profile, shape]
+
+    def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
+        """Start a lost group again and see that it does the simplest call.
+
+        Raises:
+            MeasurementError: It does not, several times in a row.
+        """
+        for _ in range(_MOST_STARTS):
+            self.drop(profile, shape)
+            try:
+                leader = self.under(profile, shape)
+                wrong = leader.check(_SIMPLEST, self._start_timeout_s)
+            except GroupLostError as error:
+                reason = str(error)
+            except EngineError as error:
+                raise self._unusable(error) from error
+            else:
+                if not wrong:
+                    return
+                reason = f"its own choice gives wrong data: {wrong}"
+        self.drop(profile, shape)
+        raise MeasurementError(
+            f"the workers of {self._engine} could not be brought up {_MOST_STARTS} times in a row "
+            f"({reason}): see to that, then start the same command again, which continues"
+        )
+
+    def drop(self, profile: ProcessProfile, shape: Shape) -> None:
+        """End a group by force, if it is up."""
+        leader = self._running.pop((profile, shape), None)
+        if leader is not None:
+            leader.end(0.0)
+
+    def close(self) -> None:
+        """End all groups and leave their places."""
+        try:
+            while self._running:
+                self._running.popitem()[1].end()
+        finally:
+            self._places.close()
+
+    def _start(self, profile: ProcessProfile, shape: Shape) -> Leader:
+        began = time.monotonic()
+        leader = Leader(self._places, self._engine)
+        seats = [
+            Seat(seat.place, {**seat.environment, **profile.environment})
+            for seat in seats_of(shape, self._places.places, self._fake_nodes)
+        ]
+        try:
+            versions = leader.open(seats, self._start_timeout_s)
+        except EngineError as error:
+            if profile == STOCK_PROFILE:
+                raise self._unusable(error) from error
+            raise
+        self.versions = self.versions or versions
+        self._starts_s.append(time.monotonic() - began)
+        return leader
+
+    def _unusable(self, error: EngineError) -> MeasurementError:
+        return MeasurementError(f"{self._engine} cannot be used here: {error}")

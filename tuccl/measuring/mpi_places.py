@@ -1,0 +1,263 @@
+"""The ranks of an MPI job as places for workers: rank 0 leads, each hosts its device's workers.
+
+The ranks stay what the launcher started, so they cannot be restarted for another environment; the
+workers that each one starts as children can. MPI serves once, to tell the ranks where the leader
+listens; after that everything goes over sockets, where a rank that is lost is seen at once and
+nobody polls.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any
+
+import psutil
+
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
+from probes.cluster.mpi_start import join_mpi, own_identity
+from probes.host_report import HostIdentity
+from tuccl.errors import MeasurementError
+from tuccl.measuring.connection import Connection, Greeting, Listener, connect
+from tuccl.measuring.errors import ConnectionLostError, MessageError
+from tuccl.measuring.messages import (
+    Bye,
+    Done,
+    EndWorkers,
+    Message,
+    StartWorker,
+    TellEnd,
+    WorkerOrder,
+    from_bytes,
+    to_bytes,
+)
+from tuccl.measuring.places import Place
+from tuccl.measuring.worker_process import Staff
+
+_WHERE = 21
+"""Tag of the message that says where the leader listens; those of `probes.cluster.mpi` are low."""
+_REPLY_S = 30.0
+"""How long a rank may take for what takes no time, killing a worker included."""
+
+
+def run_measuring_ranks(
+    tasks: int,
+    lead: Callable[[MpiPlaces], int],
+    code_of_error: Callable[[BaseException], int],
+    timeout_s: float = 60.0,
+) -> int:
+    """Lead on rank 0, host workers on all ranks; every rank returns what rank 0 does.
+
+    Args:
+        tasks: How many the launcher started.
+        lead: What rank 0 does with the places; gives the exit code.
+        code_of_error: The exit code when `lead` raises.
+        timeout_s: How long ranks may take to report.
+
+    Raises:
+        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        MeasurementError: A rank did not report.
+    """
+    comm = join_mpi(tasks, timeout_s)
+    if comm.Get_rank():
+        return _follow(comm)
+    places = MpiPlaces(comm)
+    code = 1
+    try:
+        places.call_roll(timeout_s)
+        code = lead(places)
+    except BaseException as error:
+        code = code_of_error(error)
+        raise
+    finally:
+        places.dismiss(code)
+    return code
+
+
+class MpiPlaces:
+    """The leader's side: one place per rank, rank 0 included."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self.listener = Listener("", _own_addresses())
+        self.places: tuple[Place, ...] = ()
+        self._staff = Staff()
+        self._place_of: dict[int, int] = {}
+        """By worker, all that were ever started."""
+        self._hosts: dict[int, Connection] = {}
+        """By rank, without this one."""
+        self._lost: dict[int, str] = {}
+
+    def call_roll(self, timeout_s: float) -> None:
+        """Tell all ranks where to report, and wait for them.
+
+        Raises:
+            MeasurementError: A rank did not report.
+        """
+        post = Post(self._comm)
+        size = self._comm.Get_size()
+        where = {"addresses": self.listener.addresses, "key": self.listener.key.hex()}
+        for rank in range(1, size):
+            post.send(rank, _WHERE, json.dumps(where).encode())
+        identities = {0: own_identity()}
+        deadline = time.monotonic() + timeout_s
+        while len(identities) < size:
+            late = sorted(set(range(size)) - identities.keys())
+            if time.monotonic() > deadline:
+                self._lost.update(dict.fromkeys(late, "it did not report"))
+                raise MeasurementError(
+                    f"MPI rank {late[0]} did not report within {timeout_s:g} s: see whether its "
+                    f"host reaches this one at {self.listener.addresses[0][0]} over TCP"
+                )
+            try:
+                found = self.listener.accept(0.1)
+            except MessageError as error:
+                raise MeasurementError(str(error)) from error
+            if found is not None:
+                self._hosts[found[1].number] = found[0]
+                identities[found[1].number] = HostIdentity(**json.loads(found[1].text))
+        self.places = _numbered([identities[rank] for rank in range(size)])
+
+    def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:
+        """See `Places`."""
+        number = len(self._place_of) + 1
+        self._place_of[number] = place
+        order = WorkerOrder(number, engine, self.listener.addresses, self.listener.key.hex())
+        if place == 0:
+            here = (("127.0.0.1", self.listener.addresses[0][1]),)
+            self._staff.start(replace(order, addresses=here), environment)
+        else:
+            self._send(place, StartWorker(order, dict(environment)))
+        return number
+
+    def ended(self, worker: int, patience_s: float) -> str:
+        """See `Places`."""
+        place = self._place_of[worker]
+        if place == 0:
+            return self._staff.ended(worker, patience_s)
+        self._send(place, TellEnd(worker, patience_s))
+        return self._reply(place, patience_s)
+
+    def end(self, workers: Sequence[int], patience_s: float) -> None:
+        """See `Places`."""
+        at: dict[int, list[int]] = {}
+        for worker in workers:
+            at.setdefault(self._place_of[worker], []).append(worker)
+        own = at.pop(0, [])
+        for place, numbers in at.items():
+            self._send(place, EndWorkers(tuple(numbers), patience_s))
+        self._staff.end(own, patience_s)
+        for place in at:
+            self._reply(place, patience_s)
+
+    def close(self) -> None:
+        """See `Places`; the ranks stay until they are dismissed."""
+        if not self._lost:
+            self.end(list(self._place_of), 0.0)
+        self._staff.end_all()
+
+    def dismiss(self, exit_code: int) -> None:
+        """Let every rank go with this exit code; where some are lost, end the job with it."""
+        self._staff.end_all()
+        for connection in self._hosts.values():
+            with suppress(ConnectionLostError):
+                connection.send(to_bytes(Bye(exit_code)))
+            connection.close()
+        self.listener.close()
+        if self._lost:
+            # MPI_Finalize would wait for ranks that never come.
+            atexit.register(self._abort, exit_code)
+
+    def _abort(self, exit_code: int) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # Whoever read it is gone, which ends no job.
+                stream.flush()
+        self._comm.Abort(exit_code)
+
+    def _send(self, rank: int, message: Message) -> None:
+        try:
+            self._hosts[rank].send(to_bytes(message))
+        except ConnectionLostError as error:
+            raise self._loss(rank, error) from error
+
+    def _reply(self, rank: int, patience_s: float) -> str:
+        try:
+            reply = from_bytes(self._hosts[rank].receive(patience_s + _REPLY_S))
+        except (ConnectionLostError, MessageError) as error:
+            raise self._loss(rank, error) from error
+        return reply.text if isinstance(reply, Done) else f"it answered {type(reply).__name__}"
+
+    def _loss(self, rank: int, error: Exception) -> MeasurementError:
+        self._lost[rank] = str(error)
+        host = self.places[rank].host if self.places else "its host"
+        return MeasurementError(
+            f"MPI rank {rank} on {host} is lost ({error}): look after it and start the same "
+            "command again, which continues from here"
+        )
+
+
+def _follow(comm: Any) -> int:
+    """What every other rank does: find the leader, then host a worker until it is let go."""
+    post = Post(comm)
+    while (letter := post.take(_WHERE)) is None:
+        time.sleep(RANK_PAUSE_S)
+    where = json.loads(letter[1])
+    greeting = Greeting("host", comm.Get_rank(), json.dumps(asdict(own_identity())))
+    addresses = [(str(host), int(port)) for host, port in where["addresses"]]
+    try:
+        connection = connect(addresses, bytes.fromhex(where["key"]), greeting)
+    except (ConnectionLostError, MessageError) as error:
+        raise MeasurementError(f"MPI rank {comm.Get_rank()}: {error}") from error
+    try:
+        return host_workers(connection)
+    finally:
+        connection.close()
+
+
+def host_workers(connection: Connection) -> int:
+    """Start and end workers at the leader's word; the exit code that it says at the end."""
+    staff = Staff()
+    try:
+        while True:
+            message = from_bytes(connection.receive())
+            match message:
+                case StartWorker(order, environment):
+                    # The worker need not try the addresses under which this host failed.
+                    staff.start(replace(order, addresses=(connection.peer,)), environment)
+                case EndWorkers(numbers, patience_s):
+                    staff.end(numbers, patience_s)
+                    connection.send(to_bytes(Done()))
+                case TellEnd(number, patience_s):
+                    connection.send(to_bytes(Done(staff.ended(number, patience_s))))
+                case Bye(exit_code):
+                    return exit_code
+                case _:
+                    raise MessageError(f"a host cannot do {type(message).__name__}")
+    except (ConnectionLostError, MessageError):
+        return 1  # The leader tells why, if it still can.
+    finally:
+        staff.end_all()
+
+
+def _numbered(identities: list[HostIdentity]) -> tuple[Place, ...]:
+    """Places in the order of the ranks; on each host they count from 0."""
+    return tuple(
+        Place(identity.hostname, identities[:rank].count(identity))
+        for rank, identity in enumerate(identities)
+    )
+
+
+def _own_addresses() -> list[str]:
+    """Under which other hosts may find this one; loopback last, for ranks of this host alone."""
+    found = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family.name == "AF_INET"
+    ]
+    return sorted(found, key=lambda address: (address.startswith("127."), address)) or ["127.0.0.1"]

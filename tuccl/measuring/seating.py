@@ -1,0 +1,74 @@
+"""Which rank of a communicator runs where: real nodes, or nodes that are faked on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lookup_tables.table import Shape
+from tuccl.errors import MeasurementError
+from tuccl.measuring.leader import Seat
+from tuccl.measuring.places import Place
+
+
+def whole_shape(places: Sequence[Place], fake_nodes: int = 1) -> Shape:
+    """Shape of a communicator over all places."""
+    nodes = _nodes(places, fake_nodes)
+    sizes = {len(node) for node in nodes}
+    return Shape(len(places), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
+
+
+def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tuple[Seat, ...]:
+    """A seat for every rank of a shape: the first nodes, and of each the first devices.
+
+    Args:
+        shape: Of the communicator.
+        places: All there are.
+        fake_nodes: As how many nodes the devices of one host are to appear; 1 for what they are.
+
+    Raises:
+        MeasurementError: There are not so many nodes or devices.
+    """
+    nodes = _nodes(places, fake_nodes)
+    if shape == whole_shape(places, fake_nodes):
+        chosen = nodes
+    else:
+        each = shape.ranks_per_node
+        chosen = [node[:each] for node in nodes if len(node) >= each][: shape.nodes]
+    if not chosen or sum(map(len, chosen)) != shape.ranks or len(chosen) != shape.nodes:
+        here = " + ".join(str(len(node)) for node in nodes)
+        raise MeasurementError(
+            f"a communicator of {shape.ranks} ranks on {shape.nodes} nodes does not fit the "
+            f"devices here ({here}): measure another shape, or start more ranks"
+        )
+    return tuple(
+        Seat(place, _appearing_as(number) if fake_nodes > 1 else {})
+        for number, node in enumerate(chosen)
+        for place in node
+    )
+
+
+def _nodes(places: Sequence[Place], fake_nodes: int) -> list[list[int]]:
+    """Numbers of the places by node."""
+    by_host: dict[str, list[int]] = {}
+    for number, place in enumerate(places):
+        by_host.setdefault(place.host, []).append(number)
+    hosts = list(by_host.values())
+    if fake_nodes == 1:
+        return hosts
+    if len(hosts) > 1 or fake_nodes < 1 or len(places) % fake_nodes:
+        raise MeasurementError(
+            f"{len(places)} devices on {len(hosts)} hosts cannot appear as {fake_nodes} nodes: "
+            "nodes are faked on one host, with as many devices each"
+        )
+    size = len(places) // fake_nodes
+    return [list(range(start, start + size)) for start in range(0, len(places), size)]
+
+
+def _appearing_as(node: int) -> dict[str, str]:
+    """What makes NCCL take a process for one of another host, reached over TCP on loopback."""
+    return {
+        "NCCL_HOSTID": f"tuccl-node{node}",
+        "NCCL_MNNVL_ENABLE": "0",
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+    }
