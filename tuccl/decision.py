@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import comb
 from statistics import median
 
+from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.config import STOCK, Config
 
 Measure = Callable[[Config, int], tuple[float, ...]]
@@ -65,7 +66,7 @@ def decide(
     schedules: Sequence[Config],
     profile_default: Config,
     measure: Measure,
-    first: int,
+    taken: Callable[[Config], int],
 ) -> Decision:
     """Confirm the finalists of one key.
 
@@ -74,10 +75,14 @@ def decide(
         schedules: Schedule finalists, best first.
         profile_default: NCCL's own choice under the profile.
         measure: `measure(config, repeats)`: all samples of a configuration so far.
-        first: Number of the first fresh sample: what the search itself used comes before.
+        taken: How many samples the search itself used: fresh ones come after.
+
+    Raises:
+        MeasurementError: when stock NCCL, or its own choice under the profile, cannot run.
     """
-    finalists = [STOCK, profile_default, *builtins, *schedules]
-    fresh = _in_turn(finalists, measure, first)
+    fresh = _in_turn([STOCK, profile_default], [*builtins, *schedules], measure, taken)
+    builtins = [config for config in builtins if config in fresh]
+    schedules = [config for config in schedules if config in fresh]
     default = fresh[profile_default]
     compared = [_compare(config, fresh[config], default) for config in builtins]
     builtin = _best(compared)
@@ -111,15 +116,28 @@ def lower_bound_of_median(values: Sequence[float], confidence: float = CONFIDENC
 
 
 def _in_turn(
-    configs: Sequence[Config], measure: Measure, first: int
+    references: Sequence[Config],
+    finalists: Sequence[Config],
+    measure: Measure,
+    taken: Callable[[Config], int],
 ) -> dict[Config, tuple[float, ...]]:
-    for config in configs:
-        measure(config, first)
+    """Fresh samples of all that can run; a finalist that fails now is left out."""
+    first = {config: taken(config) for config in (*references, *finalists)}
     samples: dict[Config, tuple[float, ...]] = {}
-    for taken in range(first + 1, first + PAIRS + 1):
-        for config in configs:
-            samples[config] = measure(config, taken)
-    return {config: values[first : first + PAIRS] for config, values in samples.items()}
+    failed: set[Config] = set()
+    for pair in range(1, PAIRS + 1):
+        for config, before in first.items():
+            if config in failed:
+                continue
+            try:
+                samples[config] = measure(config, before + pair)[before:]
+            except ConfigurationFailedError as error:
+                if config in references:
+                    raise MeasurementError(
+                        f"{config.describe()} stopped running: {error}"
+                    ) from error
+                failed.add(config)
+    return {config: values for config, values in samples.items() if config not in failed}
 
 
 def _compare(config: Config, samples: Sequence[float], reference: Sequence[float]) -> Comparison:

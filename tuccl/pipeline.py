@@ -34,8 +34,10 @@ from tuccl.measurement_log import MeasurementLog
 from tuccl.report import Report, read_report
 from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
+from tuccl.search.presets import executor_families, nccl_space
+from tuccl.search.space import Space
 from tuccl.settings import RunSettings
-from tuccl.tuning import Progress, tune
+from tuccl.tuning import Progress, SearchSpaces, tune
 from tuccl.workers import worker_processes, workers_for
 from tuccl.workspace import Run, RunRecord, Workspace, read_text_if_present
 
@@ -208,12 +210,16 @@ def _tune(
         spread=settings.spread,
     )
 
-    def schedules_for(task: Task) -> list[str]:
-        found = candidates.get(task.operation, ())
-        return [c.content_hash for c in found if c.promises_for(task.size_bytes)]
+    shape = communicator_shape(topology)
 
+    def schedules(task: Task) -> Space:
+        found = candidates.get(task.operation, ())
+        hashes = [c.content_hash for c in found if c.promises_for(task.size_bytes)]
+        return Space("executor", executor_families(hashes))
+
+    spaces = SearchSpaces(lambda task: nccl_space(task.operation, shape), schedules)
     with MeasurementLog(run.measurements, backend, record.identity) as log:
-        tuning = tune(settings, communicator_shape(topology), schedules_for, log, progress)
+        tuning = tune(settings, shape, spaces, log, lambda: backend.restart_s, progress)
     origin = Origin(record.tuned_at, backend.versions)
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
     report = build_report(tuning, candidates, backend.name)

@@ -3,23 +3,24 @@
 NCCL reads threads, buffer sizes and the least number of channels once per process, so all keys of a
 table share them, and trying other values costs a restart of every worker: seconds, where a sample
 costs a millisecond. So profiles are few and keys are measured together. A profile is visited once:
-every key tries the calls that were best elsewhere and their neighbours in channels. From the
-incumbent one variable moves at a time, up and down its axis, and goes on while it helps: these
-variables have one hill (AutoCCL, NSDI 2025, section 4, builds on the same). What a visit gains is
-the geometric mean over all keys against stock NCCL; a key that would lose against stock counts
-heavily, because no job is only an average.
+under the first every key tries all its calls, under the others those that were best before and
+their neighbours. From the incumbent one variable moves at a time, up and down its axis, and goes on
+while it helps: these variables have one hill (AutoCCL, NSDI 2025, section 4, builds on the same).
+What a visit gains is the geometric mean over all keys against stock NCCL; a key that would lose
+against stock counts heavily, because no job is only an average.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError
-from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.config import DEFAULT_ALGORITHM, Config, ProcessProfile, Task
+from tuccl.search.space import Space, ascending, nearest_to_own, with_profile
 
 Measure = Callable[[Task, Config, int], Measured]
 """`measure(task, config, repeats)`: the first `repeats` samples, and the seconds of all so far."""
@@ -30,6 +31,8 @@ _SECOND_LOOK = 3
 _NEAR = 1.08
 """What is that many times slower than the best after the first look is not looked at again."""
 _CALLS_PER_KEY = 4
+_MOST_CALLS = 96
+"""Of a key under the first profile; stock NCCL has 22 to 50."""
 _MIN_GAIN = 0.001
 """Relative gain over all keys that makes another profile the incumbent."""
 _TOLERATED_LOSS = 0.005
@@ -54,6 +57,19 @@ class ProfileAxes:
         for values in (axis[here + 1 :], axis[:here][::-1]):
             if values:
                 yield tuple(replace(profile, **{variable: value}) for value in values)
+
+
+def profile_axes(spaces: Iterable[Space]) -> ProfileAxes:
+    """The axes of joint spaces: whatever value some built-in algorithm may take in one of them."""
+    found: dict[str, set[int]] = {variable: set() for variable in _VARIABLES}
+    for space in spaces:
+        for family in space.families:
+            if family.algorithm != DEFAULT_ALGORITHM:
+                for variable, values in found.items():
+                    values.update(getattr(family, variable))
+    axes = {variable: ascending(variable, values or {0}) for variable, values in found.items()}
+    start = {variable: nearest_to_own(variable, axis) for variable, axis in axes.items()}
+    return ProfileAxes(ProcessProfile(**start), **axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +98,7 @@ class RaceResult:
 
 @dataclass
 class _Race:
-    tasks: Sequence[Task]
-    channels: Sequence[int]
+    spaces: Mapping[Task, Space]
     measure: Measure
     stock_us: Mapping[Task, float]
     weights: Mapping[Task, float]
@@ -93,8 +108,8 @@ class _Race:
 
     def visit(self, profile: ProcessProfile) -> Visit:
         best = {}
-        for task in self.tasks:
-            found = self._look(task, [profile.applied_to(call) for call in self._calls(task)])
+        for task, space in self.spaces.items():
+            found = self._look(task, self._calls(task, with_profile(space, profile), profile))
             if found:
                 config = min(found, key=lambda config: (found[config], config))
                 best[task] = (config, found[config])
@@ -109,18 +124,15 @@ class _Race:
             calls.setdefault(ProcessProfile().applied_to(config))
         return list(calls)[:_CALLS_PER_KEY]
 
-    def _calls(self, task: Task) -> list[Config]:
-        """NCCL's own choice, the best calls, and the neighbours in channels of the best of all."""
-        calls = {STOCK: None, **dict.fromkeys(self.best_calls(task))}
-        for call in self.best_calls(task)[:2]:
-            if call.nchannels in self.channels:
-                here = self.channels.index(call.nchannels)
-                near = [
-                    *self.channels[max(0, here - 1) : here],
-                    *self.channels[here + 1 : here + 2],
-                ]
-                calls |= dict.fromkeys(replace(call, nchannels=count) for count in near)
-        return list(calls)
+    def _calls(self, task: Task, space: Space, profile: ProcessProfile) -> list[Config]:
+        """NCCL's own choice, and all calls at first; later the best and what is near them."""
+        best = [profile.applied_to(call) for call in self.best_calls(task)]
+        if not best:
+            everything = space if space.size <= _MOST_CALLS else _spread(space, _MOST_CALLS)
+            return list(dict.fromkeys((profile.default, *everything)))
+        near = [other for call in best[:2] if call in space for other in space.neighbours(call)]
+        wanted = dict.fromkeys((profile.default, *best, *near))
+        return [call for call in wanted if call in space or call.is_default]
 
     def _look(self, task: Task, configs: Sequence[Config]) -> dict[Config, float]:
         """Times of those that ran: all once, those near the best again."""
@@ -146,45 +158,37 @@ class _Race:
 
     def _gain(self, best: Mapping[Task, tuple[Config, float]]) -> float:
         total = 0.0
-        for task in self.tasks:
+        for task in self.spaces:
             if task not in best:
                 return -math.inf
             gain = math.log(self.stock_us[task] / best[task][1])
             loss = min(0.0, gain + _TOLERATED_LOSS)
             total += self.weights.get(task, 1.0) * (gain + _LOSS_WEIGHT * loss)
-        return total / sum(self.weights.get(task, 1.0) for task in self.tasks)
+        return total / sum(self.weights.get(task, 1.0) for task in self.spaces)
 
 
 def race(
-    axes: ProfileAxes,
-    known: Mapping[Task, Mapping[Config, float]],
+    spaces: Mapping[Task, Space],
     stock_us: Mapping[Task, float],
-    channels: Sequence[int],
     measure: Measure,
     weights: Mapping[Task, float] | None = None,
-    affords: Callable[[], bool] = lambda: True,
+    affords: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
 ) -> RaceResult:
     """The profile with the best gain over all keys, by coordinate moves from the start.
 
     Args:
-        axes: Values to choose from.
-        known: By key the calls that a search under the start profile measured, with their times.
+        spaces: By key the joint space of what is chosen per call and per process.
         stock_us: Stock NCCL's time by key.
-        channels: Channel counts that calls may take, ascending.
         measure: Gives samples; changes the profile of the workers as needed.
         weights: How much a key counts; 1 where nothing is said.
-        affords: Whether another visit is paid for; asked before each.
+        affords: Whether another visit and so many restarts are paid for; asked before each but the
+            first.
         progress: Told the profile that is visited next.
     """
-    runners = _Race(
-        tasks=list(stock_us),
-        channels=channels,
-        measure=measure,
-        stock_us=stock_us,
-        weights=weights or {},
-        times={task: dict(times) for task, times in known.items()},
-    )
+    axes = profile_axes(spaces.values())
+    runners = _Race(spaces, measure, stock_us, weights or {})
+    progress(axes.start)
     incumbent = runners.visit(axes.start)
     visited = {axes.start: incumbent}
     out_of_budget, improved = False, True
@@ -194,7 +198,10 @@ def race(
             for way in axes.ways(incumbent.profile, variable):
                 for profile in way:
                     if profile not in visited:
-                        out_of_budget = out_of_budget or not affords()
+                        # Workers of the two last profiles are up: an incumbent that is older will
+                        # have to be started again.
+                        restarts = 1 if runners.visits[-1] is incumbent else 2
+                        out_of_budget = out_of_budget or not affords(restarts)
                         if out_of_budget:
                             break
                         progress(profile)
@@ -204,7 +211,12 @@ def race(
                     incumbent, improved = visited[profile], True
     winner = incumbent.profile
     calls = {
-        task: tuple(winner.applied_to(call) for call in runners.best_calls(task))
-        for task in runners.tasks
+        task: tuple(winner.applied_to(call) for call in runners.best_calls(task)) for task in spaces
     }
     return RaceResult(winner, tuple(runners.visits), calls, out_of_budget)
+
+
+def _spread(space: Space, count: int) -> list[Config]:
+    """So many configurations at equal distances through a space."""
+    configs = list(space)
+    return [configs[index * len(configs) // count] for index in range(count)]

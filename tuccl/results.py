@@ -1,15 +1,9 @@
-"""From a tuning's outcome to the table, and to the report that says why.
-
-An entry covers the sizes nearest to the one that was measured, on a logarithmic scale: ranges meet
-halfway between neighbours, and the first and last reach half a step beyond what was measured.
-"""
+"""From a tuning's outcome to the table, and to the report that says why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import isqrt
 
 from lookup_tables.lookup import check_table, key_order
 from lookup_tables.table import (
@@ -45,17 +39,6 @@ class Origin:
     versions: str
 
 
-def size_ranges(sizes_bytes: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Inclusive byte range of each size of an ascending ladder."""
-    middles = [isqrt(a * b) for a, b in pairwise(sizes_bytes)]
-    first, last = sizes_bytes[0], sizes_bytes[-1]
-    low = first * first // middles[0] if middles else first
-    high = last * last // middles[-1] if middles else last
-    starts = [low, *(middle + 1 for middle in middles)]
-    ends = [*middles, high]
-    return {size: (start, end) for size, start, end in zip(sizes_bytes, starts, ends, strict=True)}
-
-
 def build_table(
     topology: Topology,
     fingerprint: str,
@@ -68,12 +51,10 @@ def build_table(
     Raises:
         InvalidTableError: when the outcome breaks a rule of the format.
     """
-    sizes = sorted({key.task.size_bytes for key in tuning.keys})
-    ranges = size_ranges(sizes)
     entries = [
         entry
         for key in tuning.keys
-        if (entry := _entry(key, ranges[key.task.size_bytes], fingerprint, origin)) is not None
+        if (entry := _entry(key, fingerprint, origin)) is not None
     ]
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
     schedules = {
@@ -98,9 +79,7 @@ def build_table(
     return table
 
 
-def _entry(
-    result: KeyResult, size_range: tuple[int, int], fingerprint: str, origin: Origin
-) -> Entry | None:
+def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
     decision = result.decision
     winner = decision.schedule or decision.builtin
     if winner is None:
@@ -108,7 +87,7 @@ def _entry(
     task = result.task
     builtin = decision.builtin
     return Entry(
-        key=Key(task.operation, *size_range, task.shape, fingerprint),
+        key=Key(task.operation, *result.range_bytes, task.shape, fingerprint),
         tuned_bytes=task.size_bytes,
         builtin=_builtin_config(builtin.config) if builtin else None,
         schedule=_schedule_config(winner.config) if winner.config.is_schedule else None,
@@ -141,7 +120,6 @@ def build_report(
 ) -> Report:
     """What was decided for every key, and why."""
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
-    ranges = size_ranges(sorted({key.task.size_bytes for key in tuning.keys}))
     return Report(
         version=REPORT_VERSION,
         backend=backend,
@@ -150,7 +128,7 @@ def build_report(
             content_hash: _schedule_report(candidate)
             for content_hash, candidate in sorted(by_hash.items())
         },
-        keys=[_key_report(key, ranges[key.task.size_bytes]) for key in tuning.keys],
+        keys=[_key_report(key) for key in tuning.keys],
     )
 
 
@@ -166,13 +144,13 @@ def _schedule_report(candidate: Candidate) -> ScheduleReport:
     )
 
 
-def _key_report(key: KeyResult, size_range: tuple[int, int]) -> KeyReport:
+def _key_report(key: KeyResult) -> KeyReport:
     decision = key.decision
     return KeyReport(
         operation=key.task.operation.value,
         size_bytes=key.task.size_bytes,
-        min_bytes=size_range[0],
-        max_bytes=size_range[1],
+        min_bytes=key.range_bytes[0],
+        max_bytes=key.range_bytes[1],
         stock_us=decision.stock_us,
         profile_default_us=decision.profile_default_us,
         builtin=_comparison_report(decision.builtin) if decision.builtin else None,

@@ -24,6 +24,8 @@ TUNABLE_OPERATIONS = (
 )
 """What NCCL asks a tuner about: not alltoall, which it runs as sends and receives."""
 MAX_CYCLES = 100
+MAX_REPEATS = 27
+"""Samples of a configuration at full budget."""
 BACKENDS = ("simulated",)
 _FORMATS = 3
 """Raised when a file of a run changes its form, so that a run never continues from older files."""
@@ -44,6 +46,16 @@ class RunSettings:
     schedule does not depend on the speed of the machine."""
     cycles: int = 1
     """Most passes of a search over its brackets; its stopping rule needs three to say anything."""
+    strategy: str = "mraco"
+    """Of the searches of single keys: a name of `tuccl.search.strategies`."""
+    budget_s: float | None = None
+    """Seconds of the machine that measuring may take; None: as long as it finds something."""
+    weights: tuple[tuple[Operation, float], ...] = ()
+    """How much an operation counts when the process profile is chosen; 1 where nothing is said."""
+
+    def weight(self, operation: Operation) -> float:
+        """How much an operation counts."""
+        return dict(self.weights).get(operation, 1.0)
 
     def identity(self, topology: Topology) -> str:
         """16 hex digits over the settings, the machine with all its figures, and this release.

@@ -1,38 +1,57 @@
-"""Tuning: the searches for all keys, the common process profile, and the decision for each key.
+"""Tuning: which process profile, which call for every key, and whether it is worth an entry.
 
-First NCCL's built-in settings are searched freely, as if every key could have its own process
-profile, and from the winners one profile is chosen for all keys. Then the built-ins are searched
-again under that profile, and the schedules beside them: apart, because a job without the executor
-needs the best built-in even where a schedule is faster. Last the finalists of both are confirmed
-against stock NCCL. Every search starts from the winners of the size before.
+1. Stock NCCL is timed on every key: what everything is held against, and what a budget is planned
+   by.
+2. Process profiles race over all keys at once (`tuccl.profile_race`): one table has one profile.
+3. Under the winner each key is searched for itself, from the best calls of the race and of the next
+   smaller size; the schedules beside the built-ins, apart, because a job without the executor needs
+   the best built-in even where a schedule is faster.
+4. The finalists of each key are confirmed against stock NCCL in turn, their data is checked, and
+   where neighbouring sizes end with different winners the border between them is located.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 from lookup_tables.table import Shape
-from tuccl.decision import Decision, decide
+from tuccl.breakpoints import located_ranges
+from tuccl.decision import PAIRS, Decision, decide
+from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measurement_log import MeasurementLog
-from tuccl.profile import choose_profile
-from tuccl.search.config import Config, ProcessProfile, Task
+from tuccl.profile_race import RaceResult, race
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
-from tuccl.search.presets import executor_families, nccl_families
 from tuccl.search.space import Space, with_profile
-from tuccl.search.strategy import SearchResult, run_search
-from tuccl.settings import RunSettings
+from tuccl.search.strategies import make_strategy
+from tuccl.search.strategy import SearchResult, Strategy, run_search
+from tuccl.settings import MAX_REPEATS, RunSettings
+from tuccl.spending import Spending
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`."""
 
 _FINALISTS = 2
-_MAX_REPEATS = 27
-"""Samples of a configuration at full budget."""
 _WARM = 6
+_STOCK_REPEATS = 3
+_SEARCH_SAMPLES = 60
+"""Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpaces:
+    """What a backend lets the search choose from."""
+
+    builtins: Callable[[Task], Space]
+    """Joint space of what is chosen per call and per process; the same variables for all keys."""
+    schedules: Callable[[Task], Space]
+    """Schedules with the executor's parameters; empty where there is no executor."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,8 @@ class KeyResult:
     searches: tuple[SearchResult, ...]
     """Of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
+    range_bytes: tuple[int, int]
+    """Smallest and largest size that an entry of this key serves."""
 
 
 @dataclass(frozen=True)
@@ -50,119 +71,204 @@ class TuningResult:
     """The outcome of a run."""
 
     profile: ProcessProfile
+    race: RaceResult
     keys: tuple[KeyResult, ...]
+    spent_s: float
+    """Of the machine's time."""
 
 
 def tune(
     settings: RunSettings,
     shape: Shape,
-    schedules: Callable[[Task], Sequence[str]],
+    spaces: SearchSpaces,
     log: MeasurementLog,
+    restart_s: Callable[[], float],
     progress: Progress,
 ) -> TuningResult:
     """Tune all keys of a run.
 
     Args:
-        settings: Operations, sizes, seed, budget.
+        settings: Operations, sizes, strategy, seed, budget.
         shape: Of the communicator.
-        schedules: Content hashes of the candidates for a task.
+        spaces: What may be chosen.
         log: Measures and remembers.
+        restart_s: What another process profile costs, as known by now.
         progress: Told after each key.
+
+    Raises:
+        MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
-    tasks = [
+    run = _Run(settings, _tasks(settings, shape), spaces, log, restart_s, progress)
+    stock_us = run.time_stock()
+    raced = run.race_profiles(stock_us)
+    profile = raced.winner
+    builtins = run.search(
+        "one profile", lambda task: with_profile(spaces.builtins(task), profile), raced.calls
+    )
+    schedules = run.search("schedules' parameters", spaces.schedules, {})
+    found = {
+        task: tuple(results[task] for results in (builtins, schedules) if task in results)
+        for task in run.tasks
+    }
+    decisions = {task: run.decide(task, found[task], profile) for task in run.tasks}
+    ranges = run.locate(decisions, profile)
+    keys = (KeyResult(task, found[task], decisions[task], ranges[task]) for task in run.tasks)
+    return TuningResult(profile, raced, tuple(keys), run.spending.spent_s)
+
+
+class _Run:
+    """The stages of one run over its keys, and what they share."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        tasks: Sequence[Task],
+        spaces: SearchSpaces,
+        log: MeasurementLog,
+        restart_s: Callable[[], float],
+        progress: Progress,
+    ) -> None:
+        budget_s = math.inf if settings.budget_s is None else settings.budget_s
+        self.tasks = tasks
+        self.spending = Spending(log, budget_s)
+        self._settings = settings
+        self._spaces = spaces
+        self._restart_s = restart_s
+        self._progress = progress
+        self._kept_s = 0.0
+        """What the stages after the searches will need."""
+        self._search_s = 0.0
+        """What the race leaves to the searches."""
+
+    def time_stock(self) -> dict[Task, float]:
+        """Stock NCCL's time of every key."""
+        stock_us = {}
+        sample_s = 0.0
+        for done, task in enumerate(self.tasks):
+            self._progress("stock NCCL", done, len(self.tasks))
+            try:
+                self.spending.measure(task, STOCK, 1)  # Brings the workers up: no measure of cost.
+                before_s = self.spending.spent_s
+                measured = self.spending.measure(task, STOCK, _STOCK_REPEATS)
+            except ConfigurationFailedError as error:
+                raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
+            stock_us[task] = median(measured.samples_us)
+            sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
+        self._kept_s = sample_s * PAIRS * (2 + _FINALISTS)
+        self._search_s = sample_s * _SEARCH_SAMPLES
+        self._progress("stock NCCL", len(self.tasks), len(self.tasks))
+        return stock_us
+
+    def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
+        """The profile of the table."""
+        visits = 0
+        started_s = self.spending.spent_s
+        look_s = 0.0
+
+        def affords(restarts: int) -> bool:
+            nonlocal started_s, look_s
+            took_s = self.spending.spent_s - started_s - self._restart_s()
+            started_s = self.spending.spent_s
+            # The first visit looks at everything, later ones at a few calls of each key.
+            look_s = max(look_s, took_s if visits > 1 else took_s / 4.0)
+            left_s = self.spending.left_s - self._kept_s - self._search_s
+            return left_s >= restarts * self._restart_s() + look_s
+
+        def say(_: ProcessProfile) -> None:
+            nonlocal visits
+            self._progress("process profiles", visits, visits + 1)
+            visits += 1
+
+        raced = race(
+            {task: self._spaces.builtins(task) for task in self.tasks},
+            stock_us,
+            self.spending.measure,
+            weights={task: self._settings.weight(task.operation) for task in self.tasks},
+            affords=affords,
+            progress=say,
+        )
+        self._progress("process profiles", visits, visits)
+        return raced
+
+    def search(
+        self,
+        stage: str,
+        space_of: Callable[[Task], Space],
+        warm: Mapping[Task, Sequence[Config]],
+    ) -> dict[Task, SearchResult]:
+        """Search every key that has a space, from `warm` and from the next smaller size."""
+        results: dict[Task, SearchResult] = {}
+        spaces = {task: space_of(task) for task in self.tasks}
+        wanted = [task for task in self.tasks if spaces[task].families]
+        for done, task in enumerate(wanted):
+            self._progress(stage, done, len(wanted))
+            share_s = (self.spending.left_s - self._kept_s) / (len(wanted) - done)
+            meter = Meter(partial(self.spending.measure, task), MAX_REPEATS, max(0.0, share_s))
+            results[task] = run_search(
+                self._strategy(),
+                spaces[task],
+                meter,
+                first=[*warm.get(task, ())[:_WARM], *_of_smaller_size(task, results)],
+                seed=_seed(self._settings, stage, task),
+            )
+        if wanted:
+            self._progress(stage, len(wanted), len(wanted))
+        return results
+
+    def decide(
+        self, task: Task, found: Sequence[SearchResult], profile: ProcessProfile
+    ) -> Decision:
+        """Confirm the finalists of a key against stock NCCL; their data is right."""
+        self._progress("confirmation", self.tasks.index(task), len(self.tasks))
+        finalists = [
+            ranked.config
+            for result in found
+            for ranked in [one for one in result.ranking if not one.config.is_default][:_FINALISTS]
+        ]
+        right = [config for config in finalists if self._is_right(task, config)]
+        return decide(
+            builtins=[config for config in right if not config.is_schedule],
+            schedules=[config for config in right if config.is_schedule],
+            profile_default=profile.default,
+            measure=lambda config, repeats: self.spending.measure(task, config, repeats).samples_us,
+            taken=partial(self.spending.asked, task),
+        )
+
+    def locate(
+        self, decisions: Mapping[Task, Decision], profile: ProcessProfile
+    ) -> dict[Task, tuple[int, int]]:
+        """The sizes that each key serves."""
+        self._progress("borders", 0, 1)
+        winners = {}
+        for task, decision in decisions.items():
+            winner = decision.schedule or decision.builtin
+            winners[task] = profile.default if winner is None else winner.config
+        ranges = located_ranges(winners, self.spending.measure)
+        self._progress("borders", 1, 1)
+        return ranges
+
+    def _is_right(self, task: Task, config: Config) -> bool:
+        try:
+            self.spending.check(task, config)
+        except ConfigurationFailedError:
+            return False
+        return True
+
+    def _strategy(self) -> Strategy:
+        if self._settings.strategy == Mraco.name:
+            return Mraco(MracoOptions(max_cycles=self._settings.cycles))
+        return make_strategy(self._settings.strategy)
+
+
+def _tasks(settings: RunSettings, shape: Shape) -> list[Task]:
+    return [
         Task(operation, size_bytes, shape)
         for operation in settings.operations
         for size_bytes in settings.sizes_bytes
     ]
 
-    def searched(stage: str, space_of: Callable[[Task], Space], warm: _Rankings) -> _Results:
-        return _search_all(stage, tasks, space_of, warm, settings, log, progress)
 
-    free = searched("any profile", lambda task: Space("nccl", nccl_families(task.operation)), {})
-    rankings = _rankings(free)
-
-    def samples(task: Task, config: Config, repeats: int) -> tuple[float, ...]:
-        return log.measure(task, config, repeats).samples_us
-
-    profile = choose_profile(rankings, samples, _MAX_REPEATS)
-    applied = {
-        task: [profile.applied_to(config) for config in configs]
-        for task, configs in rankings.items()
-    }
-    builtins = searched("one profile", lambda task: _under(profile, task), applied)
-    executor = searched(
-        "schedules' parameters",
-        lambda task: Space("executor", executor_families(schedules(task))),
-        {},
-    )
-    keys = []
-    for done, task in enumerate(tasks):
-        progress("confirmation", done, len(tasks))
-        found = [results[task] for results in (builtins, executor) if task in results]
-        keys.append(KeyResult(task, tuple(found), _decide(task, found, profile, log)))
-    progress("confirmation", len(tasks), len(tasks))
-    return TuningResult(profile, tuple(keys))
-
-
-_Results = dict[Task, SearchResult]
-_Rankings = Mapping[Task, Sequence[Config]]
-
-
-def _search_all(
-    stage: str,
-    tasks: Sequence[Task],
-    space_of: Callable[[Task], Space],
-    warm: _Rankings,
-    settings: RunSettings,
-    log: MeasurementLog,
-    progress: Progress,
-) -> _Results:
-    """Search every key that has a space, starting from `warm` and from the next smaller size."""
-    results: _Results = {}
-    for done, task in enumerate(tasks):
-        progress(stage, done, len(tasks))
-        space = space_of(task)
-        if not space.families:
-            continue
-        known = [*warm.get(task, ())[:_WARM], *_of_smaller_size(task, results)]
-        meter = Meter(partial(log.measure, task), _MAX_REPEATS)
-        strategy = Mraco(MracoOptions(max_cycles=settings.cycles))
-        seed = _seed(settings, stage, task)
-        results[task] = run_search(strategy, space, meter, first=known, seed=seed)
-    progress(stage, len(tasks), len(tasks))
-    return results
-
-
-def _under(profile: ProcessProfile, task: Task) -> Space:
-    free = Space("nccl", nccl_families(task.operation))
-    return with_profile(free, profile)
-
-
-def _rankings(results: _Results) -> dict[Task, list[Config]]:
-    return {task: [ranked.config for ranked in result.ranking] for task, result in results.items()}
-
-
-def _decide(
-    task: Task, found: Sequence[SearchResult], profile: ProcessProfile, log: MeasurementLog
-) -> Decision:
-    finalists = [ranked.config for result in found for ranked in result.ranking[:_FINALISTS]]
-    return decide(
-        builtins=[config for config in finalists if not config.is_schedule],
-        schedules=[config for config in finalists if config.is_schedule],
-        profile_default=profile.default,
-        measure=_measure_of(log, task),
-        first=_MAX_REPEATS,
-    )
-
-
-def _measure_of(log: MeasurementLog, task: Task) -> Callable[[Config, int], tuple[float, ...]]:
-    def measure(config: Config, repeats: int) -> tuple[float, ...]:
-        return log.measure(task, config, repeats).samples_us
-
-    return measure
-
-
-def _of_smaller_size(task: Task, results: _Results) -> list[Config]:
+def _of_smaller_size(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
     """Elites of the next smaller size of the same operation."""
     smaller = [
         other

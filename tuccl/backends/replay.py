@@ -52,7 +52,10 @@ class ReplayBackend:
     @property
     def versions(self) -> str:
         """What produced the figures, when they were recorded."""
-        return f"replay of {self._record.backend}: {self._record.versions}"
+        record = self._record
+        if record.backend == self.name:
+            return record.versions
+        return f"replay of {record.backend}: {record.versions}"
 
     @property
     def timing(self) -> Timing:

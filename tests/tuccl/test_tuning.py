@@ -1,0 +1,110 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tuccl.backends.protocol import Measured
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.measurement_log import MeasurementLog
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.space import Family, Space
+from tuccl.settings import RunSettings
+from tuccl.tuning import SearchSpaces, TuningResult, tune
+
+SHAPE = Shape(4, 1, 4)
+SIZES = (1 << 10, 1 << 14, 1 << 18)
+SETTINGS = RunSettings(operations=(Operation.ALL_REDUCE,), sizes_bytes=SIZES, backend="test")
+THREADS, BUFFERS, LEAST = (128, 256, 0), (1 << 20, 0), (0, 32)
+FAMILIES = (
+    Family("default", "", (0,), THREADS, BUFFERS, LEAST),
+    Family("ring", "LL", (1, 2, 4, 8), THREADS, BUFFERS, LEAST),
+    Family("ring", "Simple", (1, 2, 4, 8), THREADS, BUFFERS, LEAST),
+)
+SPACES = SearchSpaces(lambda _: Space("test", FAMILIES), lambda _: Space("no executor", ()))
+
+
+class Machine:
+    """LL with 4 channels is best below 8 KiB, Simple with 8 above; 256 threads gain a tenth."""
+
+    name = "test"
+    versions = "1"
+    restart_s = 3.0
+
+    def __init__(self, broken: frozenset[Config] = frozenset()) -> None:
+        self.broken = broken
+        self.measured = 0
+        self.checked: list[tuple[Task, Config]] = []
+        self.profiles: list[ProcessProfile] = []
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        self.measured += 1
+        starts = config.profile not in self.profiles
+        self.profiles += [config.profile] if starts else []
+        if replace(config, nthreads=0) in self.broken:
+            raise ConfigurationFailedError("it hung", seconds=1.0)
+        time_us = 20.0 if config.nthreads == 0 else 18.0
+        small = task.size_bytes < 8192
+        if (config.protocol, config.nchannels) == (("LL", 4) if small else ("Simple", 8)):
+            time_us *= 0.7
+        elif not config.is_default:
+            time_us *= 1.2
+        samples = tuple(time_us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
+        return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
+
+    def check(self, task: Task, config: Config) -> None:
+        self.checked.append((task, config))
+        if (config.protocol, config.nchannels) == ("LL", 4) and "wrong" in str(self.broken):
+            raise ConfigurationFailedError("12 bytes are wrong")
+
+    def close(self) -> None:
+        pass
+
+
+def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
+    with MeasurementLog(folder / "log", machine, "id") as log:
+        return tune(settings, SHAPE, SPACES, log, lambda: machine.restart_s, lambda *_: None)
+
+
+def winners(result: TuningResult) -> list[tuple[str, int] | None]:
+    found = [key.decision.builtin for key in result.keys]
+    return [(one.config.protocol, one.config.nchannels) if one else None for one in found]
+
+
+def test_profile_calls_and_border_are_those_of_the_machine(tmp_path: Path) -> None:
+    machine = Machine()
+    result = tuned(tmp_path, machine)
+    assert result.profile == ProcessProfile(nthreads=256)
+    assert winners(result) == [("LL", 4), ("Simple", 8), ("Simple", 8)]
+    small, middle, _ = (key.range_bytes for key in result.keys)
+    assert 4096 <= small[1] < 8192 < middle[1]
+    for key in result.keys:
+        assert key.decision.builtin is not None
+        assert (key.task, key.decision.builtin.config) in machine.checked
+
+
+def test_a_run_that_continues_measures_nothing_again_and_ends_alike(tmp_path: Path) -> None:
+    first = tuned(tmp_path, Machine())
+    again = Machine()
+    assert tuned(tmp_path, again) == first
+    assert again.measured == 0
+
+
+def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
+    result = tuned(tmp_path, Machine(), replace(SETTINGS, budget_s=7.5))
+    assert result.race.out_of_budget
+    assert len(result.race.visits) == 2
+    assert result.spent_s <= 7.5
+
+
+def test_what_cannot_run_or_gives_wrong_data_does_not_enter(tmp_path: Path) -> None:
+    best = Config("ring", "Simple", 8)
+    assert winners(tuned(tmp_path / "", Machine(frozenset([best]))))[1:] == [None, None]
+    wrong = Machine(frozenset([Config("wrong", "LL", 1)]))
+    (tmp_path / "other").mkdir()
+    assert winners(tuned(tmp_path / "other", wrong))[0] is None
+
+
+def test_without_stock_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="stock NCCL cannot run all_reduce-1024: it hung"):
+        tuned(tmp_path, Machine(frozenset([STOCK])))

@@ -1,0 +1,60 @@
+"""`Spending`: the seconds of the machine that a whole run has used, against its budget.
+
+Every measurement of a run passes here on its way to the log. What the log held already counts too,
+at the cost that it had, so a run that continues decides as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tuccl.backends.protocol import Measured
+from tuccl.errors import ConfigurationFailedError
+from tuccl.measurement_log import MeasurementLog
+from tuccl.search.config import Config, Task
+
+
+class Spending:
+    """Counts what measurements cost."""
+
+    def __init__(self, log: MeasurementLog, budget_s: float = math.inf) -> None:
+        """Nothing spent.
+
+        Args:
+            log: Measures and remembers.
+            budget_s: What may be spent; nothing is refused here, whoever plans asks `left_s`.
+        """
+        self.budget_s = budget_s
+        self.spent_s = 0.0
+        self._log = log
+        self._seconds: dict[tuple[Task, Config], float] = {}
+        self._asked: dict[tuple[Task, Config], int] = {}
+
+    @property
+    def left_s(self) -> float:
+        """What is left of the budget, at least 0."""
+        return max(0.0, self.budget_s - self.spent_s)
+
+    def measure(self, task: Task, config: Config, repeats: int) -> Measured:
+        """The first `repeats` samples; see `MeasurementLog.measure`."""
+        try:
+            measured = self._log.measure(task, config, repeats)
+        except ConfigurationFailedError as error:
+            if (task, config) not in self._seconds:
+                self.spent_s += error.seconds
+                self._seconds[task, config] = error.seconds
+            raise
+        self._asked[task, config] = max(repeats, self.asked(task, config))
+        before = self._seconds.get((task, config), 0.0)
+        if measured.seconds > before:
+            self.spent_s += measured.seconds - before
+            self._seconds[task, config] = measured.seconds
+        return measured
+
+    def asked(self, task: Task, config: Config) -> int:
+        """How many samples were given out in this run."""
+        return self._asked.get((task, config), 0)
+
+    def check(self, task: Task, config: Config) -> None:
+        """Have the data checked; see `MeasurementLog.check`."""
+        self._log.check(task, config)
