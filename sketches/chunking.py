@@ -18,7 +18,7 @@ from dataclasses import dataclass
 _POWERS_OF_TWO = tuple(1 << i for i in range(9))
 _ELEMENT_BYTES = 4
 """Of a float, which nccl-tests and most training use; halves ask for no more than that."""
-_MOST_PADDING = 0.02
+_MOST_PADDING = 0.05
 """Of a chunk's last line, as part of the chunk."""
 _LEFT_TO_NCCL = 1.05
 _UNEVEN = 1.01
