@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,8 +33,11 @@ def join_mpi(tasks: int, timeout_s: float) -> Any:
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
     """
-    with _deadline(timeout_s, tasks):
+    if "mpi4py.MPI" in sys.modules:
         comm = _world(tasks)
+    else:
+        with _deadline(timeout_s, tasks):
+            comm = _world(tasks)
     leads = comm.Get_rank() == 0
     signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
     return comm

@@ -21,6 +21,7 @@ from lookup_tables.table import Shape
 from tuccl import __version__
 from tuccl.backends.protocol import Measured
 from tuccl.backends.running_profiles import STOCK_PROFILE
+from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
@@ -51,7 +52,7 @@ class WorkersOptions:
     use_graph: bool = True
     fake_nodes: int = 1
     """As how many nodes the devices of this host appear."""
-    start_timeout_s: float = 120.0
+    start_timeout_s: float = 60.0
     """For a group to be ready."""
     least_deadline_s: float = 5.0
     """For a request that takes no time; a call's first use may set up connections."""
@@ -100,6 +101,14 @@ class WorkersBackend:
     def versions(self) -> str:
         """See `Backend`."""
         return f"tuccl {__version__} {self.name}, {self._groups.versions}"
+
+    @property
+    def timing(self) -> Timing:
+        """How calls are timed."""
+        options = self._options
+        return Timing(
+            graph=options.use_graph, in_place=options.in_place, data_type=options.data_type
+        )
 
     @property
     def restart_s(self) -> float:

@@ -7,6 +7,8 @@ that waits holds its memory and computes nothing. Those of another communicator 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.running_profiles import STOCK_PROFILE, RunningProfiles
@@ -61,11 +63,10 @@ class Groups:
         """
         displaced = self._profiles.displaced(profile)
         self._profiles.use(profile)
-        for other in list(self._running):
-            if other[0] == displaced or other[1] != shape:
-                self._running.pop(other).end()
-        if (profile, shape) not in self._running:
-            self._running[profile, shape] = self._start(profile, shape)
+        leaving = [key for key in self._running if key[0] == displaced or key[1] != shape]
+        with self._ended_meanwhile([self._running.pop(key) for key in leaving]):
+            if (profile, shape) not in self._running:
+                self._running[profile, shape] = self._start(profile, shape)
         return self._running[profile, shape]
 
     def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
@@ -106,6 +107,17 @@ class Groups:
                 self._running.popitem()[1].end()
         finally:
             self._places.close()
+
+    @contextmanager
+    def _ended_meanwhile(self, leaders: Sequence[Leader]) -> Iterator[None]:
+        """Groups leave while the block starts another, and have left at its end."""
+        for leader in leaders:
+            leader.dismiss()
+        try:
+            yield
+        finally:
+            for leader in leaders:
+                leader.end()
 
     def _start(self, profile: ProcessProfile, shape: Shape) -> Leader:
         began = time.monotonic()

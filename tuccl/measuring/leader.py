@@ -119,16 +119,20 @@ class Leader:
         ]
         return wrong[0] if wrong else ""
 
+    def dismiss(self) -> None:
+        """Ask the workers to leave; `end` sees that they do."""
+        for connection in self._connections.values():
+            with suppress(ConnectionLostError):
+                connection.send(to_bytes(Bye()))
+
     def end(self, patience_s: float = GOODBYE_S) -> None:
         """End the workers, by force after `patience_s`.
 
         Raises:
             MeasurementError: A place is lost.
         """
-        for connection in self._connections.values():
-            if patience_s:
-                with suppress(ConnectionLostError):
-                    connection.send(to_bytes(Bye()))
+        if patience_s:
+            self.dismiss()
         try:
             self._places.end(self._workers, patience_s)
         finally:
@@ -150,8 +154,13 @@ class Leader:
                 found = self._places.listener.accept(0.1)
             except MessageError as error:
                 raise GroupLostError(str(error)) from error
-            if found is not None and found[1].number in self._workers:
-                self._connections[self._workers.index(found[1].number)] = found[0]
+            if found is None:
+                continue
+            connection, greeting = found
+            if greeting.number in self._workers:
+                self._connections[self._workers.index(greeting.number)] = connection
+            else:
+                connection.close()
 
     def _ask_all(self, request: Message, timeout_s: float) -> list[Message]:
         if not self._workers:

@@ -12,16 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 
-import tuccl
 from tuccl.measuring.messages import WorkerOrder
 
 _LAST_WORDS_BYTES = 4000
 
 
 class WorkerProcess:
-    """Started when it is made; end it with `end`."""
+    """Started when it is made; end it with `kill` and `close`."""
 
     def __init__(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
         """Start it.
@@ -37,9 +35,9 @@ class WorkerProcess:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         try:
             # A session of its own: Ctrl-C reaches the leader alone, which then ends its workers.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tuccl.measuring.worker"],
-                env={**environment, "PYTHONPATH": _python_path(environment)},
+            self._process = subprocess.Popen(  # noqa: S603 - this very program
+                [sys.executable, "-c", _program()],
+                env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=self._words,
                 stderr=self._words,
@@ -77,15 +75,15 @@ class WorkerProcess:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return last[:300]
 
-    def end(self, patience_s: float = 0.0) -> str:
-        """End it and all that it started, by force after `patience_s`; how it ended."""
-        how = self.ended(patience_s)
-        # Its children stay in its session, dead or alive.
+    def kill(self) -> None:
+        """Kill it and all that it started, which stays in its session."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        how = how or self.ended(patience_s=60.0)
+
+    def close(self) -> None:
+        """Wait for its end."""
+        self._process.wait()
         self._words.close()
-        return how
 
 
 class Staff:
@@ -115,21 +113,26 @@ class Staff:
     def end(self, numbers: Sequence[int], patience_s: float) -> None:
         """End workers, by force after `patience_s` for all of them together."""
         deadline = time.monotonic() + patience_s
+        leaving = [self._workers.pop(number) for number in numbers if number in self._workers]
+        for worker in leaving:
+            worker.ended(max(0.0, deadline - time.monotonic()))
+        # All of them first: a device takes its time to take leave of a process.
+        for worker in leaving:
+            worker.kill()
+        for worker in leaving:
+            worker.close()
         for number in numbers:
             self._not_started.pop(number, None)
-            worker = self._workers.pop(number, None)
-            if worker is not None:
-                worker.end(max(0.0, deadline - time.monotonic()))
 
     def end_all(self) -> None:
         """End all by force."""
         self.end(list(self._workers), 0.0)
 
 
-def _python_path(environment: Mapping[str, str]) -> str:
-    """Where the worker finds this very release, wherever it is started."""
-    here = str(Path(tuccl.__file__).parents[1])
-    return os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH", ""))))
+def _program() -> str:
+    """The worker, which finds every module where this process does, this very release's too."""
+    path = f"import sys; sys.path[:] = {sys.path!r}"
+    return f"{path}; from tuccl.measuring.worker import main; main()"
 
 
 def _signal_name(number: int) -> str:

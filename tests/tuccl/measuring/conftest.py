@@ -16,9 +16,8 @@ OpenBackend = Callable[..., tuple[WorkersBackend, LocalPlaces]]
 
 
 @pytest.fixture
-def open_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenBackend]:
+def open_backend() -> Iterator[OpenBackend]:
     """A backend on so many ranks of this host, and the places that it runs on."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with ExitStack() as stack:
 
         def begin(
