@@ -35,7 +35,7 @@ from search_problems import Problem, record_problems, synthetic_problems  # noqa
 
 from tuccl.errors import BudgetSpentError  # noqa: E402
 from tuccl.search.config import Config  # noqa: E402
-from tuccl.search.final_choice import RESERVE, chosen, confirm_affordable  # noqa: E402
+from tuccl.search.final_choice import RESERVE, chosen, confirm_rivals  # noqa: E402
 from tuccl.search.meter import Meter  # noqa: E402
 from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
 from tuccl.search.presets import paper_space  # noqa: E402
@@ -75,7 +75,7 @@ class ForkingMeter(Meter):
         share = self._waiting.pop(0)
         fork = Meter.fork(self, share * self._problem.grid_s)
         fork.__class__ = Meter
-        confirm_affordable(fork)
+        confirm_rivals(fork)
         self.ends.append((share, fork))
         self._next()
 
@@ -168,19 +168,19 @@ def overhead(trials: int) -> str:
 
     def measure(config: Config, repeats: int) -> object:
         nonlocal outside_s, asked
-        started = time.perf_counter()
+        started = time.process_time()
         result = measured(config, repeats)
-        outside_s += time.perf_counter() - started
+        outside_s += time.process_time() - started
         asked += 1
         if meter.tried >= trials:
             meter.limit_s = 0.0
         return result
 
     meter = Meter(measure, MAX_REPEATS)  # type: ignore[arg-type]
-    started = time.perf_counter()
+    started = time.process_time()
     never = Mraco(MracoOptions(min_gain=-1.0))  # equation 5 would end it before
     run_search(never, paper_space("ring"), meter)
-    inside_s = time.perf_counter() - started - outside_s
+    inside_s = time.process_time() - started - outside_s
     return (
         f"{meter.tried} configurations, {asked} measurements: "
         f"{1e3 * inside_s / asked:.2f} ms per measurement, "

@@ -23,7 +23,7 @@ from tuccl.search.config import Config
 MAX_REPEATS = 27
 _NOISE = 0.05
 _WARM_UP = 0.15
-_RUGGED = 0.005
+_RUGGED = 0.004
 _WIRE_GB_PER_S = 22.0
 
 
@@ -39,7 +39,7 @@ _PROTOCOLS = {
     "LL128": _Cost(step_us=1.9, efficiency=0.93, thread_gb_per_s=0.011),
     "Simple": _Cost(step_us=5.5, efficiency=1.0, thread_gb_per_s=0.016),
 }
-REGIMES = {"large": 1 << 30, "medium": 16 << 20, "small": 256 << 10}
+REGIMES = {"large": 1 << 30, "medium": 16 << 20, "small": 128 << 10}
 """Bytes of each regime."""
 
 

@@ -32,7 +32,7 @@ class Grid:
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
         """See `Strategy.explore`."""
-        for config in dict.fromkeys((*first, *space)):
+        for config in dict.fromkeys((*first, *space.configs)):
             meter.reach(config, self.repeats or meter.max_repeats)
         return Stop.EXHAUSTED
 
@@ -47,9 +47,8 @@ class Random:
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""
-        configs = list(space)
-        order = np.random.default_rng(seed).permutation(len(configs))
-        for config in dict.fromkeys((*first, *(configs[index] for index in order))):
+        order = np.random.default_rng(seed).permutation(space.size)
+        for config in dict.fromkeys((*first, *(space.configs[row] for row in order))):
             meter.reach(config, self.repeats or meter.max_repeats)
         return Stop.EXHAUSTED
 

@@ -40,9 +40,8 @@ class Coordinate:
                 starts[family] = config
         for start in sorted(starts.values(), key=lambda config: (meter.time_us(config), config)):
             _descend(space, meter, start, repeats)
-        rng = np.random.default_rng(seed)
-        while meter.tried < space.size:
-            start = space.random(rng)
+        for row in np.random.default_rng(seed).permutation(space.size):
+            start = space.configs[row]
             if meter.count(start) == 0 and start not in meter.failures:
                 meter.reach(start, repeats)
                 _descend(space, meter, start, repeats)

@@ -1,14 +1,16 @@
 """The final choice, the same for every strategy.
 
 What looked best on few samples often is not (winner's curse): of many configurations alike the
-luckiest stands first. So the elites are measured at full budget, the least known of them first, and
-everything is ranked by the upper confidence bound of its time: among equals the one that is better
+luckiest stands first. So the elites are measured at full budget, then whatever may still be the
+best is measured on, the least known first, until it is out of the question or known well enough.
+Everything is ranked by the upper confidence bound of its time: among equals the one that is better
 known wins.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tuccl.search.config import Config
 from tuccl.search.meter import Meter
@@ -19,6 +21,14 @@ _ELITES = 3
 _MOST = 6
 """Measurements at full budget that the final choice makes at most."""
 _ERRORS = 1.0
+_RIVALS = 8
+"""Configurations that may turn out to be the best."""
+_RIVAL_ERRORS = 2.0
+"""Standard errors by which a rival is behind when it is out of the question."""
+_KNOWN = 0.003
+"""Relative standard error at which a time is known well enough."""
+_MOST_BUDGETS = 4
+"""Full budgets that are spent on one rival at most."""
 
 
 def ranked_by_bound(meter: Meter) -> list[Config]:
@@ -39,21 +49,55 @@ def confirm_elites(meter: Meter) -> None:
         meter.reach(thin[0], meter.max_repeats)
 
 
-def confirm_affordable(meter: Meter) -> None:
-    """The same with what is left: an elite that would cost more is passed over."""
+def confirm_rivals(meter: Meter) -> None:
+    """Make sure of the choice with what budget is left; what would cost more is passed over."""
     for _ in range(_MOST):
-        thin = [config for config in _thin(meter) if meter.affords(config, meter.max_repeats)]
-        if not thin:
-            return
-        meter.reach(thin[0], meter.max_repeats)
+        if not _lengthen(meter, _thin(meter), meter.max_repeats):
+            break
+    for _ in range(_RIVALS * _MOST_BUDGETS):
+        if not _lengthen(meter, _rivals(meter), 0):
+            break
+
+
+def _lengthen(meter: Meter, configs: Sequence[Config], repeats: int) -> bool:
+    """Measure the first that is affordable, to so many repetitions or by another full budget."""
+    for config in configs:
+        wanted = repeats or meter.count(config) + meter.max_repeats
+        if meter.affords(config, wanted):
+            meter.reach(config, wanted)
+            return True
+    return False
+
+
+def _rivals(meter: Meter) -> list[Config]:
+    """What may still be the best and is not well known yet, the least known first."""
+    ahead = chosen(meter)
+    if ahead is None:
+        return []
+    bound_us = meter.bound_us(ahead, _RIVAL_ERRORS / 2.0)
+    rivals = [
+        config
+        for config in meter.best(_RIVALS)
+        if meter.bound_us(config, -_RIVAL_ERRORS / 2.0) <= bound_us
+        and meter.count(config) < _MOST_BUDGETS * meter.max_repeats
+        and meter.error(meter.count(config)) > _KNOWN
+    ]
+    # A single one that nothing comes near needs no better figure.
+    if rivals == [ahead]:
+        return []
+    return _least_known(meter, rivals)
 
 
 def _thin(meter: Meter) -> list[Config]:
     """Elites without full budget, the least known first."""
-    return sorted(
-        (config for config in meter.best(_ELITES) if meter.count(config) < meter.max_repeats),
-        key=lambda config: (meter.count(config), meter.time_us(config), config),
+    return _least_known(
+        meter,
+        [config for config in meter.best(_ELITES) if meter.count(config) < meter.max_repeats],
     )
+
+
+def _least_known(meter: Meter, configs: Sequence[Config]) -> list[Config]:
+    return sorted(configs, key=lambda config: (meter.count(config), meter.time_us(config), config))
 
 
 def chosen(meter: Meter) -> Config | None:

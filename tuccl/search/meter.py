@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
+from heapq import nsmallest
 from statistics import median
 
 from tuccl.backends.protocol import Measured
@@ -123,9 +124,14 @@ class Meter:
         """All samples."""
         return sum(map(len, self._samples.values()))
 
+    @property
+    def best_us(self) -> float:
+        """Fastest time of all."""
+        return min(self._time_us.values(), default=math.inf)
+
     def best(self, count: int) -> list[Config]:
         """Fastest first; of equals the one that is smaller as a value."""
-        return sorted(self._time_us, key=lambda config: (self._time_us[config], config))[:count]
+        return nsmallest(count, self._time_us, key=lambda config: (self._time_us[config], config))
 
     def error(self, repeats: int) -> float:
         """Relative standard error of the median of so many samples.

@@ -106,10 +106,10 @@ class _Search:
         while len(batch) < count and not self._proposer.exhausted:
             draw = self._rng.random()
             if draw < self._options.uniform_share:
-                batch += self._proposer.take([self._proposer.unseen_uniform(self._rng)])
+                batch += self._proposer.take([self._proposer.unseen.uniform(self._rng)])
             elif elites and draw < self._options.uniform_share + self._options.neighbour_share:
                 elite = elites[int(self._rng.integers(len(elites)))]
-                batch += self._proposer.take([self._proposer.unseen_near(elite)])
+                batch += self._proposer.take([self._proposer.unseen.near(elite)])
             else:
                 batch.append(self._proposer.propose())
         return batch
@@ -146,8 +146,8 @@ class _Search:
         for step in rung_repeats(repeats, self._options.eta):
             if math.isinf(self._meter.reach(config, step)):
                 return
-            best_us = self._meter.time_us(self._meter.best(1)[0])
-            if self._meter.bound_us(config, -self._options.hopeless_errors) > best_us:
+            bound_us = self._meter.bound_us(config, -self._options.hopeless_errors)
+            if bound_us > self._meter.best_us:
                 return
 
 

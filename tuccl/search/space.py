@@ -119,6 +119,23 @@ class Space:
         return tuple(max(column) for column in zip(*lengths, strict=True))
 
     @cached_property
+    def configs(self) -> tuple[Config, ...]:
+        """All of them, in order."""
+        return tuple(self)
+
+    @cached_property
+    def row_of(self) -> dict[Config, int]:
+        """Place of each in `configs`."""
+        return {config: row for row, config in enumerate(self.configs)}
+
+    @cached_property
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """Index of the family, and positions on `AXES`, a row per configuration."""
+        found = [self.positions(config) for config in self.configs]
+        families = np.array([family for family, _ in found])
+        return families, np.array([positions for _, positions in found]).reshape(-1, len(AXES))
+
+    @cached_property
     def _index_of(self) -> dict[tuple[str, str], int]:
         return {
             (family.algorithm, family.protocol): index for index, family in enumerate(self.families)
@@ -174,15 +191,6 @@ class Space:
             for step in range(len(family.axes[axis]))
         )
         return [other for other in moved if other not in self.absent]
-
-    def random(self, rng: np.random.Generator) -> Config:
-        """Uniform over the configurations of the families' products that exist."""
-        sizes = np.array([family.size for family in self.families], dtype=float)
-        while True:
-            family = self.families[int(rng.choice(len(sizes), p=sizes / sizes.sum()))]
-            config = family.at([int(rng.integers(len(axis))) for axis in family.axes])
-            if config not in self.absent:
-                return config
 
     def _present(self, config: Config) -> Iterator[Config]:
         if config not in self.absent:

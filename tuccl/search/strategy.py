@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tuccl.errors import BudgetSpentError
 from tuccl.search.config import Config
-from tuccl.search.final_choice import RESERVE, confirm_affordable, ranked_by_bound
+from tuccl.search.final_choice import RESERVE, confirm_rivals, ranked_by_bound
 from tuccl.search.meter import Meter
 from tuccl.search.space import Space
 
@@ -107,7 +107,7 @@ def run_search(
     except BudgetSpentError:
         stop = Stop.BUDGET
     meter.limit_s = budget_s
-    confirm_affordable(meter)
+    confirm_rivals(meter)
     return SearchResult(
         ranking=tuple(
             Ranked(config, meter.time_us(config), meter.count(config))

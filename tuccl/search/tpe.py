@@ -9,14 +9,13 @@ and replaced by the nearest configuration that was not tried.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 
-import numpy as np
 import optuna
 
 from tuccl.search.config import Config
 from tuccl.search.space import AXES, Space
+from tuccl.search.unseen import Unseen
 
 _STARTUP_TRIALS = 10
 """Random trials before the model has a say; Optuna's own default."""
@@ -38,23 +37,17 @@ class TpeProposer:
         )
         self._distributions = distributions(space)
         self._open: dict[Config, optuna.Trial] = {}
-        self._seen: set[Config] = set()
+        self.unseen = Unseen(space, seed)
+        """What was not proposed yet."""
 
     @property
     def exhausted(self) -> bool:
         """Whether every configuration was proposed."""
-        return len(self._seen) >= self._space.size
-
-    @property
-    def seen(self) -> frozenset[Config]:
-        """What was proposed."""
-        return frozenset(self._seen)
+        return not self.unseen
 
     def take(self, configs: Iterable[Config]) -> list[Config]:
         """Those of them that were not proposed yet, now counted as proposed."""
-        taken = [config for config in dict.fromkeys(configs) if config not in self._seen]
-        self._seen.update(taken)
-        return taken
+        return [config for config in configs if self.unseen.take(config)]
 
     def propose(self) -> Config:
         """The model's next configuration.
@@ -62,16 +55,14 @@ class TpeProposer:
         Raises:
             ValueError: when the space is exhausted.
         """
-        if self.exhausted:
-            raise ValueError(f"every configuration of {self._space.name} was proposed")
         trial = self._study.ask(self._distributions)
         config = config_of(self._space, trial.params)
-        if config not in self._seen and trial.params == params_of(self._space, config):
+        if config in self.unseen and trial.params == params_of(self._space, config):
             self._open[config] = trial
         else:
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            config = self.unseen_near(config)
-        self._seen.add(config)
+            config = self.unseen.near(config)
+        self.unseen.take(config)
         return config
 
     def tell(self, config: Config, time_us: float) -> None:
@@ -103,23 +94,6 @@ class TpeProposer:
     def prune(self, config: Config) -> None:
         """End a trial where its pruner said so."""
         self._study.tell(self._open.pop(config), state=optuna.trial.TrialState.PRUNED)
-
-    def unseen_near(self, start: Config) -> Config:
-        """Breadth-first from `start` to the first configuration that was not proposed."""
-        waiting, reached = deque([start]), {start}
-        while waiting:
-            config = waiting.popleft()
-            if config not in self._seen and config not in self._space.absent:
-                return config
-            for neighbour in self._space.neighbours(config):
-                if neighbour not in reached:
-                    reached.add(neighbour)
-                    waiting.append(neighbour)
-        return next(config for config in self._space if config not in self._seen)
-
-    def unseen_uniform(self, rng: np.random.Generator) -> Config:
-        """A uniform draw, or what is nearest to it."""
-        return self.unseen_near(self._space.random(rng))
 
 
 def distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:

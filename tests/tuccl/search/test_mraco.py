@@ -1,8 +1,8 @@
 """MRACO and its proposer on surfaces whose optimum is known."""
 
 import pytest
-from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 
+from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 from tuccl.search.config import Config
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions

@@ -7,6 +7,7 @@ from lookup_tables.table import Operation
 from tuccl.search.config import STOCK, Config, ProcessProfile
 from tuccl.search.presets import executor_families, nccl_families, paper_space
 from tuccl.search.space import Space, space_of, with_profile
+from tuccl.search.unseen import Unseen
 
 SPACE = Space(
     "test", (*nccl_families(Operation.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
@@ -37,7 +38,7 @@ def test_a_tuner_cannot_choose_anything_for_alltoall() -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_random_configurations_lie_in_the_space_and_so_do_their_neighbours(seed: int) -> None:
-    config = SPACE.random(np.random.default_rng(seed))
+    config = Unseen(SPACE, seed).uniform(np.random.default_rng(seed))
     assert config in SPACE
     index, positions = SPACE.positions(config)
     assert SPACE.families[index].at(positions) == config
