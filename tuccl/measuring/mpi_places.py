@@ -121,7 +121,7 @@ class MpiPlaces:
             if found is not None:
                 self._hosts[found[1].number] = found[0]
                 identities[found[1].number] = HostIdentity(**json.loads(found[1].text))
-        self.places = _numbered([identities[rank] for rank in range(size)])
+        self.places = places_of([identities[rank] for rank in range(size)])
 
     def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:
         """See `Places`."""
@@ -244,12 +244,21 @@ def host_workers(connection: Connection) -> int:
         staff.end_all()
 
 
-def _numbered(identities: list[HostIdentity]) -> tuple[Place, ...]:
-    """Places in the order of the ranks; on each host they count from 0."""
-    return tuple(
-        Place(identity.hostname, identities[:rank].count(identity))
-        for rank, identity in enumerate(identities)
-    )
+def places_of(identities: Sequence[HostIdentity]) -> tuple[Place, ...]:
+    """Places in the order of the ranks; on each host they count from 0.
+
+    Hosts that call themselves the same, as containers may, are numbered from the second on.
+    """
+    namesakes: dict[str, list[HostIdentity]] = {}
+    places = []
+    for rank, identity in enumerate(identities):
+        hosts = namesakes.setdefault(identity.hostname, [])
+        if identity not in hosts:
+            hosts.append(identity)
+        number = hosts.index(identity)
+        name = f"{identity.hostname}#{number + 1}" if number else identity.hostname
+        places.append(Place(name, identities[:rank].count(identity)))
+    return tuple(places)
 
 
 def _own_addresses() -> list[str]:

@@ -131,7 +131,7 @@ class Staff:
 
 def _program() -> str:
     """The worker, which finds every module where this process does, this very release's too."""
-    path = f"import sys; sys.path[:] = {sys.path!r}"
+    path = f"import sys; sys.path[:] = dict.fromkeys([*{sys.path!r}, *sys.path[1:]])"
     return f"{path}; from tuccl.measuring.worker import main; main()"
 
 

@@ -13,10 +13,20 @@ from typing import Any
 import psutil
 import pytest
 
+from probes.host_report import HostIdentity
 from tests.tuccl.measuring.conftest import ROOT, OpenBackend
 from tests.tuccl.measuring.measuring_plan import carry_out
+from tuccl.measuring.mpi_places import places_of
+from tuccl.measuring.places import Place
 
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+
+
+def test_ranks_count_from_0_on_each_host_and_namesakes_are_told_apart() -> None:
+    one, other, far = HostIdentity("a", "1"), HostIdentity("a", "2"), HostIdentity("b", "3")
+    assert places_of([one, far, one, other, far]) == (
+        Place("a", 0), Place("b", 0), Place("a", 1), Place("a#2", 0), Place("b", 1),
+    )  # fmt: skip
 
 
 def run_job(ranks: int, *fate: str) -> tuple[int, dict[str, Any], str]:
