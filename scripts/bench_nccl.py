@@ -37,7 +37,8 @@ from nccl_variants import (  # noqa: E402
 )
 
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.nccl_library import count_gpus, find_nccl  # noqa: E402
+from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
+from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
 from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
 

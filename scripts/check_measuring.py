@@ -31,11 +31,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, JobResult, build_libraries, run_job  # noqa: E402
 
+from tuccl.measuring.nccl_environment import NoGpuError, count_gpus  # noqa: E402
 from tuccl.measuring.nccl_library import (  # noqa: E402
     LIBRARY_VARIABLE,
     NcclLibraryError,
-    NoGpuError,
-    count_gpus,
     find_nccl,
 )
 

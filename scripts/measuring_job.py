@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+LAST_WORDS_S = 1.0
+"""How long the other ranks may go on when one has failed."""
 TAKEN_OUT = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN")
 
 
@@ -112,20 +114,18 @@ def run_job(
                     [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
                 )
             )
-    _wait(processes, folder, begin + limit_s)
+    _wait(processes, begin + limit_s)
     return _collect(folder, ranks, time.monotonic() - begin)
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, deadline: float) -> None:
+def _wait(processes: list[subprocess.Popen[bytes]], deadline: float) -> None:
     """Until all have ended; the rest is killed when one fails or time is up."""
     try:
-        while any(process.poll() is None for process in processes):
-            failed = any(process.returncode not in {None, 0} for process in processes)
-            if failed:
+        while None in (codes := [process.poll() for process in processes]):
+            if any(codes):
                 # Others may wait for it forever, or be about to say what they saw.
-                deadline = min(deadline, time.monotonic() + 5)
+                deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
             if time.monotonic() > deadline:
-                (folder / "killed").touch()
                 break
             time.sleep(0.01)
     finally:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_void_p
+from ctypes import byref, c_double
 from pathlib import Path
-from typing import Any
 
 from lookup_tables.table import Operation
 from tuccl.measuring.control_block import (
@@ -26,13 +25,26 @@ from tuccl.measuring.control_block import (
 )
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
-from tuccl.measuring.nccl_library import LIBRARY_VARIABLE, find_nccl, version_text
-from tuccl.runtime import PluginMissingError, measure_library_path, plugin_path
+from tuccl.measuring.measure_library import (
+    GROUP_ID_BYTES,
+    TEXT_BYTES,
+    MeasureSession,
+    NativeCall,
+)
+from tuccl.measuring.nccl_environment import (
+    PLUGIN_VARIABLE,
+    NcclEnvironmentError,
+    check_overruling,
+)
+from tuccl.measuring.nccl_library import (
+    LIBRARY_VARIABLE,
+    NcclLibraryError,
+    find_nccl,
+    version_text,
+)
+from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.search.config import DEFAULT_ALGORITHM
 
-PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
-_ID_BYTES = 128
-_TEXT_BYTES = 512
 _OPERATIONS = {operation: code for code, operation in enumerate(Operation)}
 _DATA_TYPES = {
     "int8": 0,
@@ -51,45 +63,6 @@ _NOT_ASKED = frozenset({Operation.ALLTOALL})
 """NCCL asks no tuner about point-to-point."""
 
 
-class _NativeCall(ctypes.Structure):
-    """struct tuccl_measure_call."""
-
-    _fields_ = (
-        ("size_bytes", ctypes.c_uint64),
-        ("configuration", ctypes.c_uint64),
-        ("operation", ctypes.c_int32),
-        ("data_type", ctypes.c_int32),
-        ("in_place", ctypes.c_int32),
-        ("use_graph", ctypes.c_int32),
-        ("calls", ctypes.c_int32),
-        ("zero", ctypes.c_int32),
-    )
-
-
-def _load_library() -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(str(measure_library_path()))
-    except (PluginMissingError, OSError) as error:
-        raise EngineError(str(error)) from error
-    library.tuccl_measure_create.restype = c_void_p
-    library.tuccl_measure_failure.restype = c_char_p
-    for name, arguments in {
-        "failure": (),
-        "is_broken": (),
-        "load": (c_char_p,),
-        "unique_id": (c_char_p,),
-        "take_gpu": (c_int, c_char_p, c_size_t),
-        "join": (c_int, c_int, c_char_p),
-        "prepare": (POINTER(_NativeCall),),
-        "time": (POINTER(_NativeCall), c_int, c_int, POINTER(c_double)),
-        "check": (POINTER(_NativeCall), c_char_p, c_size_t),
-        "destroy": (),
-    }.items():
-        getattr(library, f"tuccl_measure_{name}").argtypes = (c_void_p, *arguments)
-    library.tuccl_measure_destroy.restype = None
-    return library
-
-
 class NcclEngine:
     """One rank of one communicator."""
 
@@ -104,8 +77,7 @@ class NcclEngine:
         Raises:
             EngineError: This installation has no compiled library.
         """
-        self._library = _load_library()
-        self._session: int | None = self._library.tuccl_measure_create()
+        self._session = MeasureSession()
         self._refused: dict[tuple[int, ...], str] = {}
         self._nccl_version = 0
         self._control: ControlBlock | None = ControlBlock() if controlled else None
@@ -113,8 +85,8 @@ class NcclEngine:
     def make_group_id(self) -> bytes:
         """On rank 0, before `open`: an ncclUniqueId."""
         self._load_nccl()
-        group_id = ctypes.create_string_buffer(_ID_BYTES)
-        self._call("unique_id", group_id)
+        group_id = ctypes.create_string_buffer(GROUP_ID_BYTES)
+        self._session.call("unique_id", group_id)
         return group_id.raw
 
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
@@ -123,12 +95,12 @@ class NcclEngine:
         Raises:
             EngineError: No GPU, no NCCL, or an NCCL that did not load the plugin.
         """
-        if len(group_id) != _ID_BYTES:
-            raise EngineError(f"the group id has {len(group_id)} bytes instead of {_ID_BYTES}")
+        if len(group_id) != GROUP_ID_BYTES:
+            raise EngineError(f"the group id has {len(group_id)} bytes instead of {GROUP_ID_BYTES}")
         self._load_nccl()
-        name = ctypes.create_string_buffer(_TEXT_BYTES)
-        cuda_version = self._call("take_gpu", local_rank, name, _TEXT_BYTES)
-        self._call("join", ranks, rank, group_id)
+        name = ctypes.create_string_buffer(TEXT_BYTES)
+        cuda_version = self._session.call("take_gpu", local_rank, name, TEXT_BYTES)
+        self._session.call("join", ranks, rank, group_id)
         if self._control is not None:
             self._control.unlink()
             self._verify_loaded()
@@ -149,8 +121,8 @@ class NcclEngine:
         """Run the call once on known data and compare every byte; see `Engine.check`."""
         native = self._native(call)
         self._prepare(call, native)
-        finding = ctypes.create_string_buffer(_TEXT_BYTES)
-        if self._call("check", byref(native), finding, _TEXT_BYTES) == 0:
+        finding = ctypes.create_string_buffer(TEXT_BYTES)
+        if self._session.call("check", byref(native), finding, TEXT_BYTES) == 0:
             return ""
         return f"{_describe(call)}: {finding.value.decode()}"
 
@@ -160,28 +132,10 @@ class NcclEngine:
 
     def close(self) -> None:
         """Leave the communicator."""
-        if self._session is not None:
-            self._library.tuccl_measure_destroy(self._session)
-            self._session = None
+        self._session.close()
         if self._control is not None:
             self._control.close()
             self._control = None
-
-    def _call(self, name: str, *arguments: Any) -> int:
-        """Call a function of the library.
-
-        Raises:
-            EngineError: It failed; `EngineBrokenError` when the GPU or NCCL did.
-        """
-        if self._session is None:
-            raise EngineBrokenError("the engine is closed")
-        result: int = getattr(self._library, f"tuccl_measure_{name}")(self._session, *arguments)
-        if result < 0:
-            text = self._library.tuccl_measure_failure(self._session).decode(errors="replace")
-            if self._library.tuccl_measure_is_broken(self._session):
-                raise EngineBrokenError(text)
-            raise EngineError(text)
-        return result
 
     def _load_nccl(self) -> None:
         """NCCL reads its variables from here on, so the plugin's have to be set before."""
@@ -190,19 +144,18 @@ class NcclEngine:
         if self._control is not None:
             self._point_to_plugin(self._control)
         named = os.environ.get(LIBRARY_VARIABLE)
-        path = Path(named) if named else find_nccl().path
-        self._nccl_version = self._call("load", os.fsencode(path))
+        try:
+            path = Path(named) if named else find_nccl().path
+        except NcclLibraryError as error:
+            raise EngineError(str(error)) from error
+        self._nccl_version = self._session.call("load", os.fsencode(path))
 
     def _point_to_plugin(self, control: ControlBlock) -> None:
         try:
             plugin = str(plugin_path())
-        except PluginMissingError as error:
+            check_overruling(os.environ, plugin)
+        except (PluginMissingError, NcclEnvironmentError) as error:
             raise EngineError(str(error)) from error
-        other = os.environ.get(PLUGIN_VARIABLE, "")
-        if other not in {"", plugin}:
-            raise EngineError(
-                f"{PLUGIN_VARIABLE}={other} keeps TuCCL's plugin out of NCCL; unset it"
-            )
         os.environ[PLUGIN_VARIABLE] = plugin
         os.environ[CONTROL_VARIABLE] = str(control.path)
 
@@ -215,10 +168,10 @@ class NcclEngine:
                 "NCCL_DEBUG_SUBSYS=INIT,TUNING shows why"
             )
 
-    def _native(self, call: Call) -> _NativeCall:
+    def _native(self, call: Call) -> NativeCall:
         if call.data_type not in _DATA_TYPES:
             raise EngineError(f"NCCL has no data type {call.data_type}")
-        return _NativeCall(
+        return NativeCall(
             call.size_bytes,
             self._wish(call),
             _OPERATIONS[call.operation],
@@ -243,10 +196,10 @@ class NcclEngine:
         native = self._native(call)
         self._prepare(call, native)
         times_us = (c_double * launches)()
-        self._call("time", byref(native), by_host_clock, launches, times_us)
+        self._session.call("time", byref(native), by_host_clock, launches, times_us)
         return list(times_us)
 
-    def _prepare(self, call: Call, native: _NativeCall) -> None:
+    def _prepare(self, call: Call, native: NativeCall) -> None:
         """Point the plugin to the call's configuration, warm it up, and see whether it was taken.
 
         Raises:
@@ -263,11 +216,11 @@ class NcclEngine:
         if key in self._refused:
             raise EngineError(self._refused[key])
         if self._control is None:
-            self._call("prepare", byref(native))
+            self._session.call("prepare", byref(native))
             return
         self._control.set_wish(native.configuration)
         before = self._control.counters()
-        is_new = self._call("prepare", byref(native))
+        is_new = self._session.call("prepare", byref(native))
         if not is_new or native.configuration == NO_WISH:
             return
         after = self._control.counters()

@@ -1,4 +1,4 @@
-"""Which NCCL a job will use, and whether the environment leaves room for a search.
+"""Which NCCL a job will use.
 
 Figures hold for one NCCL only, so the one to be measured has to be the job's: the one that is
 named, or the only one that is found. torch is looked up and not imported: that takes seconds and
@@ -22,33 +22,10 @@ LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
 OLDEST_VERSION = 22105
 """2.21.5, the first release with a tuner ABI that the plugin speaks."""
 LIBRARY_NAME = "libnccl.so.2"
-OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
-"""Exclude configurations from the search and from every job that inherits them."""
-PER_PROCESS = (
-    "NCCL_NTHREADS",
-    "NCCL_LL128_NTHREADS",
-    "NCCL_THREAD_THRESHOLDS",
-    "NCCL_BUFFSIZE",
-    "NCCL_LL_BUFFSIZE",
-    "NCCL_LL128_BUFFSIZE",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS",
-    "NCCL_MAX_CTAS",
-)
-"""What the search tries out itself, or what bounds it."""
 
 
 class NcclLibraryError(MeasurementError):
     """There is no NCCL to measure, or it is not clear which."""
-
-
-class NcclEnvironmentError(MeasurementError):
-    """The environment decides what the search is to find out."""
-
-
-class NoGpuError(MeasurementError):
-    """There are no GPUs, or fewer than the measurement needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,76 +152,3 @@ def _loader_cache() -> list[Path]:
             if len(parts) == 2 and parts[0].split()[0] == LIBRARY_NAME
         ]
     return []
-
-
-def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
-    """See to it that nothing outside decides what the search is to find out.
-
-    Looks at NCCL's configuration files too, which NCCL reads into its environment.
-
-    Args:
-        environment: Of the user's shell, before a process profile is added.
-        plugin: The path that NCCL_TUNER_PLUGIN may name.
-
-    Raises:
-        NcclEnvironmentError: A variable is set that overrules the search or bounds it.
-    """
-    for name, (value, place) in _nccl_variables(environment).items():
-        if name in OVERRULING:
-            raise NcclEnvironmentError(
-                f"{name}={value} is set in {place}, which overrules any table; unset it, and leave "
-                "it unset in the job"
-            )
-        if name in PER_PROCESS:
-            raise NcclEnvironmentError(
-                f"{name}={value} is set in {place}, which the search is to find out; unset it"
-            )
-        if name == "NCCL_TUNER_PLUGIN" and value not in {"", plugin}:
-            raise NcclEnvironmentError(
-                f"NCCL_TUNER_PLUGIN={value} is set in {place}, which keeps TuCCL's plugin out; "
-                "unset it"
-            )
-
-
-def _nccl_variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Value and place of each variable that NCCL will see, by name."""
-    found = {name: (value, "the environment") for name, value in sorted(environment.items())}
-    home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
-    # NCCL 2.28 src/misc/param.cc: the first file is the user's or the named one; nothing replaces
-    # what is set already.
-    for path in (Path(environment.get("NCCL_CONF_FILE", home)), Path("/etc/nccl.conf")):
-        for name, value in _configuration_file(path):
-            found.setdefault(name, (value, str(path)))
-    return found
-
-
-def _configuration_file(path: Path) -> list[tuple[str, str]]:
-    """NAME=VALUE lines; `#` begins a comment."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    pairs = (line.split("#", 1)[0].split("=", 1) for line in lines)
-    return [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]
-
-
-def count_gpus(needed: int = 1) -> int:
-    """GPUs that CUDA shows this process.
-
-    Raises:
-        NoGpuError: They are fewer than `needed`.
-    """
-    count = ctypes.c_int()
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise NoGpuError(
-            f"no NVIDIA driver here ({error}); measure on a host with GPUs, or with another backend"
-        ) from error
-    result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    if result != 0 or count.value < needed:
-        raise NoGpuError(
-            f"{count.value} GPUs are visible here (CUDA error {result}), {needed} are needed; see "
-            "CUDA_VISIBLE_DEVICES, or measure with another backend"
-        )
-    return count.value

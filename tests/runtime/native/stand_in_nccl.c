@@ -80,8 +80,12 @@ static void meet(const struct communicator *communicator) {
         atomic_fetch_add(&meeting->generation, 1);
         return;
     }
-    while (atomic_load(&meeting->generation) == generation)
-        sched_yield();
+    const struct timespec moment = {0, 20000};
+    for (int tries = 0; atomic_load(&meeting->generation) == generation; tries++)
+        if (tries < 20)
+            sched_yield();
+        else
+            nanosleep(&moment, NULL);
 }
 
 static void log_nothing(int level, unsigned long flags, const char *file, int line,
