@@ -1,0 +1,128 @@
+/* The executor's inner interface: what the interposer on the host asks of the CUDA side.
+ *
+ * The host side (interposer, set-up of communicators, decisions) is C++ without CUDA headers; the
+ * device side (kernels, staging, flags) is CUDA. They meet here, so that the host side is tested
+ * against a stand-in without a GPU. Nothing here knows NCCL: codes are TuCCL's own. */
+#ifndef TUCCL_EXECUTOR_H
+#define TUCCL_EXECUTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    TUCCL_MAX_RANKS = 8,
+    /* What one rank tells the others so that they can reach its staging area. */
+    TUCCL_HANDLE_BYTES = 128,
+};
+
+/* As in the bundle (docs/bundle-format.md). */
+enum tuccl_operation {
+    TUCCL_BROADCAST = 0,
+    TUCCL_REDUCE = 1,
+    TUCCL_ALL_GATHER = 2,
+    TUCCL_REDUCE_SCATTER = 3,
+    TUCCL_ALL_REDUCE = 4,
+    TUCCL_ALLTOALL = 5,
+};
+
+enum tuccl_protocol { TUCCL_LL = 0, TUCCL_LL128 = 1, TUCCL_SIMPLE = 2 };
+
+/* In the order of ncclDataType_t. */
+enum tuccl_type {
+    TUCCL_INT8 = 0,
+    TUCCL_UINT8 = 1,
+    TUCCL_INT32 = 2,
+    TUCCL_UINT32 = 3,
+    TUCCL_INT64 = 4,
+    TUCCL_UINT64 = 5,
+    TUCCL_FLOAT16 = 6,
+    TUCCL_FLOAT32 = 7,
+    TUCCL_FLOAT64 = 8,
+    TUCCL_BFLOAT16 = 9,
+    TUCCL_TYPES = 10,
+};
+
+/* In the order of ncclRedOp_t. */
+enum tuccl_reduction {
+    TUCCL_SUM = 0,
+    TUCCL_PROD = 1,
+    TUCCL_MAX = 2,
+    TUCCL_MIN = 3,
+    TUCCL_AVG = 4,
+    TUCCL_REDUCTIONS = 5,
+};
+
+/* What runs a call: a kernel written for one pattern, or a program that is interpreted. The
+ * compiler of programs recognises patterns (docs/executor.md). */
+enum tuccl_pattern {
+    TUCCL_PATTERN_NONE = 0,
+    /* all_reduce: everybody sends everything to everybody. */
+    TUCCL_PATTERN_ONE_PHASE = 1,
+    /* all_reduce: everybody reduces a shard and sends it to everybody. */
+    TUCCL_PATTERN_TWO_PHASE = 2,
+    /* all_gather, reduce_scatter, alltoall, broadcast, reduce: everybody sends to whom it concerns.
+     */
+    TUCCL_PATTERN_DIRECT = 3,
+};
+
+/* One collective call. Pointers are device pointers, of any alignment. */
+struct tuccl_call {
+    const void *send;
+    void *receive;
+    size_t count; /* As NCCL counts: of the send buffer for all_gather, of the receive buffer for
+                     reduce_scatter, per peer for alltoall. */
+    uint8_t operation;
+    uint8_t type;
+    uint8_t reduction;
+    uint8_t root;
+    /* What was tuned. */
+    uint8_t pattern;
+    uint8_t protocol;
+    uint16_t nchannels; /* Threadblocks of a pattern, instances of a program. */
+    uint16_t nthreads;
+    uint32_t program; /* Index of a program, UINT32_MAX without one. */
+    uint64_t buffer_bytes;
+};
+
+/* One communicator on one device, opaque to the host side. */
+struct tuccl_device_comm;
+
+/* Two calls make a communicator, with an exchange of all handles between them:
+ *   tuccl_device_comm_create   takes staging memory on the current device, writes its handle;
+ *   tuccl_device_comm_connect  opens the staging of the others from their handles, in rank order.
+ * Both return NULL on success, else half a sentence that says why not (a static text). */
+const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+                                     unsigned char handle[TUCCL_HANDLE_BYTES]);
+const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
+                                      const unsigned char (*handles)[TUCCL_HANDLE_BYTES]);
+
+/* Gives the compiled programs of a bundle to the device; the bytes are checked before
+ * (tuccl/runtime/program.h). NULL on success. */
+const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
+                                            size_t bytes);
+
+void tuccl_device_comm_destroy(struct tuccl_device_comm *comm);
+
+/* Whether tuccl_device_launch can run such a call: types, operations, sizes, ranks. Depends only on
+ * what is equal on every rank (never on pointers), so that ranks agree. */
+int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call);
+
+/* Puts the call on a stream (a cudaStream_t). 0, or a cudaError_t. */
+int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
+                        void *stream);
+
+/* Makes everything that runs or will run on this communicator end soon, whatever its data. */
+void tuccl_device_abort(struct tuccl_device_comm *comm);
+
+/* Orders what is put on `after` from now on behind what is on `before` now. 0, or a cudaError_t. */
+int tuccl_device_order(struct tuccl_device_comm *comm, void *before, void *after);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
