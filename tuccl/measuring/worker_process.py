@@ -76,8 +76,8 @@ class WorkerProcess:
         return last[:300]
 
     def kill(self) -> None:
-        """Kill it and all that it started, which stays in its session."""
-        with suppress(ProcessLookupError, PermissionError):
+        """Kill it if it still runs, with all that it started, which stays in its session."""
+        if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
