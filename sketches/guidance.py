@@ -91,7 +91,8 @@ def _size_range(
         )
     if not reasons:
         reasons.append("no other candidate is surely as good at any size")
-    return SizeRange(operation, ceil(low), None if high == inf else floor(high), "; ".join(reasons))
+    why = ("for no size: " if low > high else "") + "; ".join(reasons)
+    return SizeRange(operation, ceil(low), None if high == inf else floor(high), why)
 
 
 def _least_gain(one: CandidateFigures, other: CandidateFigures) -> float:

@@ -62,9 +62,14 @@ def write_schedule(output: Path, name: str, texts: Sequence[str]) -> tuple[Path,
     return tuple(paths)
 
 
+def is_for_msccl(name: str | None) -> bool:
+    """Whether MSCCL runtimes read the format; they are what schedules are for if none is named."""
+    return name is None or name in _OF_MSCCL
+
+
 def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> Iterator[str]:
     """Why an MSCCL runtime would leave the call to NCCL, one sentence each."""
-    if name not in {None, *_OF_MSCCL}:
+    if not is_for_msccl(name):
         return
     parts = contributions(algorithm.collective, algorithm.ranks)
     multiple = msccl_multiple_bytes(algorithm.chunks_per_loop, parts)

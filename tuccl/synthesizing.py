@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.cluster.mpi import mpi_tasks
@@ -30,6 +30,7 @@ from tuccl.mpi_workers import lead_ranks
 from tuccl.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
 from tuccl.schedule_files import (
     STDOUT,
+    is_for_msccl,
     runtime_notes,
     schedule_texts,
     wanted_format,
@@ -140,6 +141,9 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
             if given is None or command.sketch is None
             else (sketch_for(given, topology, command.sketch),)
         )
+        if not is_for_msccl(wanted):
+            # What else reads schedules takes any number of chunks.
+            sketches = tuple(replace(sketch, chunking=()) for sketch in sketches)
         machine = whole_machine(topology)
     with (
         _workers(command.jobs, sketches, ranks) as workers,

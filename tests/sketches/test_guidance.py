@@ -51,6 +51,7 @@ def test_what_is_worse_in_both_is_for_no_size() -> None:
     worse = CandidateFigures("worse", 90, 5.0, 10.0)
     (_, sizes) = size_ranges("all_gather", [RELAYED, worse])
     assert not any(sizes.holds(1 << power) for power in range(41))
+    assert sizes.reason.startswith("for no size: below ")
 
 
 figures = st.builds(
