@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -88,9 +89,24 @@ static void meet(const struct communicator *communicator) {
             nanosleep(&moment, NULL);
 }
 
-static void log_nothing(int level, unsigned long flags, const char *file, int line,
-                        const char *format, ...) {
-    (void)level, (void)flags, (void)file, (void)line, (void)format;
+/* Into the file of NCCL_DEBUG_FILE, which is one per process where the name ends in %p. */
+static void write_log(int level, unsigned long flags, const char *file, int line,
+                      const char *format, ...) {
+    (void)level, (void)flags, (void)file, (void)line;
+    const char *said = getenv("NCCL_DEBUG_FILE");
+    char path[512];
+    if (said == NULL || strlen(said) < 2 || strcmp(said + strlen(said) - 2, "%p") != 0)
+        return;
+    snprintf(path, sizeof path, "%.*s%d", (int)strlen(said) - 2, said, (int)getpid());
+    FILE *log = fopen(path, "a");
+    if (log == NULL)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(log, format, arguments);
+    va_end(arguments);
+    fputc('\n', log);
+    fclose(log);
 }
 
 /* As NCCL: without a plugin that can be loaded it goes on by itself. */
@@ -102,7 +118,7 @@ static int load_tuner(struct communicator *communicator) {
     communicator->tuner = dlsym(library, "ncclTunerPlugin_v5");
     struct tuccl_nvl_domains_v5 domains = {1, communicator->ranks, communicator->ranks};
     return communicator->tuner->init(&communicator->context, 7, (size_t)communicator->ranks, 1,
-                                     log_nothing, &domains, NULL);
+                                     write_log, &domains, NULL);
 }
 
 int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int rank) {
@@ -269,10 +285,14 @@ static void choose(struct work *work) {
             cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
         }
     work->nchannels = 0;
+    /* A tuner is told the larger of the two buffers. */
+    size_t bytes = work->count * bytes_of_type[work->type];
+    if (work->operation == NCCL_FUNC_ALL_GATHER || work->operation == NCCL_FUNC_REDUCE_SCATTER)
+        bytes *= (size_t)communicator->ranks;
     if (communicator->tuner != NULL && work->operation != ALLTOALL)
-        communicator->tuner->get_coll_info(
-            communicator->context, work->operation, work->count * bytes_of_type[work->type], 1,
-            (float **)(void *)cost, NCCL_ALGORITHMS, NCCL_PROTOCOLS, 0, &work->nchannels);
+        communicator->tuner->get_coll_info(communicator->context, work->operation, bytes, 1,
+                                           (float **)(void *)cost, NCCL_ALGORITHMS, NCCL_PROTOCOLS,
+                                           0, &work->nchannels);
     float best = 1e9f;
     for (int a = 0; a < NCCL_ALGORITHMS; a++)
         for (int p = 0; p < NCCL_PROTOCOLS; p++)

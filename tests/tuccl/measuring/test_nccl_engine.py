@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -203,6 +204,32 @@ def test_without_control_the_environment_decides_and_nothing_can_be_forced(run: 
     assert default["findings"] == []
     assert "nccl_prefers" not in default
     assert "no tuner plugin can choose ring LL128 ch4" in forced["error"]
+
+
+def test_a_leader_looks_before_it_starts_workers(stand_ins: dict[str, str]) -> None:
+    program = (
+        "from tuccl.errors import TucclError\n"
+        "from tuccl.measuring.nccl_workers import nccl_worker_variables\n"
+        "try: print(nccl_worker_variables(2))\n"
+        "except TucclError as error: print(error)\n"
+    )
+
+    def look(**variables: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=stand_ins | variables,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    # The stand-in lies in LD_LIBRARY_PATH.
+    found = stand_ins["TUCCL_NCCL_LIBRARY"]
+    assert look(STAND_IN_NCCL_VERSION="22809") == str({"TUCCL_NCCL_LIBRARY": found})
+    assert "is NCCL 2.19.3, whose tuner ABI" in look(STAND_IN_NCCL_VERSION="21903")
+    assert look(STAND_IN_GPUS="1").startswith("1 GPUs are visible here")
+    assert look(NCCL_ALGO="Ring").startswith("NCCL_ALGO=Ring is set in the environment")
 
 
 def test_the_backend_measures_checks_and_refuses_through_worker_processes(

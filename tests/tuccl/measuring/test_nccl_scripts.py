@@ -1,0 +1,140 @@
+"""scripts/check_measuring.py and scripts/bench_nccl.py over stand-ins of CUDA and NCCL."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    Shape,
+    Table,
+)
+from tests.runtime.conftest import ROOT
+from tests.tuccl.measuring.nccl_stand_ins import build_stand_ins
+from tuccl.runtime import PLUGIN_NAME
+from tuccl.shipping import bundle_name, environment_file
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return build_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+
+
+@pytest.fixture
+def scripts(stand_ins: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """scripts/bench_nccl.py and what it imports, with the stand-ins in its environment."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", stand_ins["LD_LIBRARY_PATH"])
+    import bench_nccl  # noqa: PLC0415
+
+    return bench_nccl
+
+
+def ship(directory: Path, plugin: Path, ranks: int) -> Path:
+    """A table as `tuccl ship` writes it: all_gather of 1 KB on one channel, which is slow."""
+    key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(ranks, 1, ranks), "test")
+    config = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 1)
+    entry = Entry(key, 1024, config, None, 1.0, 1.0, 2.0, 5, 0.0, "", "test")
+    table = Table("test", "test", (), (entry,))
+    bundle = bundle_bytes(table)
+    directory.mkdir()
+    shutil.copy(plugin, directory / PLUGIN_NAME)
+    (directory / bundle_name(bundle_crc(bundle))).write_bytes(bundle)
+    text = environment_file(table, directory, bundle_crc(bundle))
+    (directory / "tuccl.env").write_text(text, encoding="utf-8")
+    return directory
+
+
+def run_bench(
+    scripts: ModuleType, stand_ins: dict[str, str], monkeypatch: pytest.MonkeyPatch, *words: object
+) -> int:
+    common = ["--nccl", stand_ins["TUCCL_NCCL_LIBRARY"], "--gpus", "2", "--from", "1K"]
+    common += ["--operations", "all_gather", "--rounds", "2", "--launches", "1"]
+    monkeypatch.setattr(sys, "argv", ["bench_nccl.py", *common, *map(str, words)])
+    result: int = scripts.main()
+    return result
+
+
+def test_bench_times_what_a_job_would_see(
+    scripts: ModuleType,
+    stand_ins: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import nccl_variants  # noqa: PLC0415
+
+    monkeypatch.setattr(nccl_variants, "PROFILES", ({},))
+    monkeypatch.setattr(nccl_variants, "CHANNELS", (2,))
+    built = Path(stand_ins["PYTHONPATH"].split(":")[1]) / "tuccl" / "runtime" / PLUGIN_NAME
+    shipped = ship(tmp_path / "shipped", built, 2)
+    report = tmp_path / "report.json"
+    words = ("--to", "2K", "--table", shipped, "--static", "NCCL_NTHREADS=128", "--exhaustive")
+    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--json", report) == 0
+    summary: dict[str, Any] = json.loads(report.read_text())
+    assert list(summary["variants"]) == ["stock", "table", "static", "exhaustive"]
+    small, large = summary["keys"]
+    # The stand-in pauses 3 ms with one channel, which only the table's key asks for.
+    assert min(small["table"]["rounds_us"]) > 3000
+    assert small["table"]["speedup"] < 0.8
+    assert summary["variants"]["table"]["worst"]["key"] == "all_gather 1K"
+    assert summary["variants"]["stock"]["geomean"] == 1.0
+    assert large["size_bytes"] == 2048
+    out = capsys.readouterr().out
+    assert "static: geomean" in out
+    assert "NCCL_NTHREADS=128" in out
+
+
+def test_a_table_that_nccl_does_not_use_is_no_result(
+    scripts: ModuleType,
+    stand_ins: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    built = Path(stand_ins["PYTHONPATH"].split(":")[1]) / "tuccl" / "runtime" / PLUGIN_NAME
+    shipped = ship(tmp_path / "shipped", built, ranks=4)
+    words = ("--to", "1K", "--no-static", "--table", shipped)
+    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
+    assert "has no entries for 2 ranks" in capsys.readouterr().err
+    assert run_bench(scripts, stand_ins, monkeypatch, *words[:-1], tmp_path) == 2
+    assert "`tuccl ship` writes it" in capsys.readouterr().err
+
+
+def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
+    scripts: ModuleType, stand_ins: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import check_measuring  # noqa: PLC0415
+
+    monkeypatch.setattr(check_measuring, "SIZES", (4096,))
+    monkeypatch.setattr(check_measuring, "OPERATIONS", ("all_reduce", "all_gather"))
+    monkeypatch.setattr(check_measuring, "DATA_TYPES", ("float16",))
+    monkeypatch.setattr(check_measuring, "PROOF_BYTES", 8192)
+    monkeypatch.setattr(check_measuring, "M", 4096)
+    report = tmp_path / "verdict.json"
+    words = ["--nccl", stand_ins["TUCCL_NCCL_LIBRARY"], "--gpus", "2", "--largest", "4096"]
+    monkeypatch.setattr(sys, "argv", ["check_measuring.py", *words, "--json", str(report)])
+    monkeypatch.setenv("STAND_IN_CORRUPTS", "all_gather")
+    assert check_measuring.main() == 1
+    verdict = json.loads(report.read_text())
+    proof = "one channel is more than twice as slow as 16 on 64 MB"
+    # Times on a busy machine may say anything; the rest may not.
+    assert [n for n, holds in verdict["checks"].items() if not (holds or n == proof)] == [
+        "all data is right"
+    ]
+    assert len(verdict["checks"]) == 5
+    wrong = {row["key"].split()[0] for row in verdict["rows"] if row.get("findings")}
+    assert wrong == {"all_gather"}

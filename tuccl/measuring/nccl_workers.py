@@ -1,0 +1,31 @@
+"""What a leader sees to before it starts workers that run the `nccl` engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tuccl.measuring.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.nccl_library import LIBRARY_VARIABLE, find_nccl
+from tuccl.runtime import plugin_path
+
+
+def nccl_worker_variables(
+    gpus: int, named: str | None = None, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Variables for every worker, once it is clear that this host can measure.
+
+    Args:
+        gpus: That the workers of this host take.
+        named: Path of the NCCL that the job loads, where the user gave it.
+        environment: Of the user's shell.
+
+    Raises:
+        NcclEnvironmentError: A variable decides what the search is to find out.
+        NoGpuError: There are fewer GPUs.
+        NcclLibraryError: None, several different ones, or one that is too old.
+        PluginMissingError: This installation has no plugin.
+    """
+    check_environment(environment, str(plugin_path()))
+    count_gpus(gpus)
+    return {LIBRARY_VARIABLE: str(find_nccl(named, environment).path)}
