@@ -16,13 +16,23 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from tuccl import __version__, cli_probe, cli_synthesize, cli_topology
+from tuccl import __version__, cli_probe, cli_synthesize, cli_topology, cli_tune
 from tuccl.cli_options import (
+    BackendOption,
+    BudgetOption,
+    CyclesOption,
     JsonOption,
+    MaxSizeOption,
+    MinSizeOption,
     NetworkGbpsOption,
     NetworkLatencyOption,
     NetworkLayoutOption,
     NodesOption,
+    OperationsOption,
+    RecordsOption,
+    RecordToOption,
+    SeedOption,
+    StepOption,
 )
 from tuccl.errors import ExitCode, TucclError
 from tuccl.interrupts import interrupts_kept
@@ -110,30 +120,34 @@ def init(
         ),
     ] = None,
     nodes: NodesOption = 1,
+    fake_nodes: Annotated[
+        bool, typer.Option("--fake-nodes", help="This host's GPUs are to appear as those nodes.")
+    ] = False,
     network_gbps: NetworkGbpsOption = None,
     network_latency_us: NetworkLatencyOption = 2.0,
     network_layout: NetworkLayoutOption = "rails",
-    operations: Annotated[
-        str, typer.Option(help="Comma-separated, as nccl-tests names them.")
-    ] = "all_reduce,all_gather,reduce_scatter",
-    min_size: Annotated[str, typer.Option(help="Smallest size, as 1K.")] = "1K",
-    max_size: Annotated[str, typer.Option(help="Largest size, as 1G.")] = "1G",
-    step: Annotated[int, typer.Option(help="Factor from one size to the next.")] = 4,
-    backend: Annotated[str, typer.Option(help="What measures.")] = "simulated",
-    seed: Annotated[int, typer.Option(help="Of search and simulated noise.")] = 0,
-    cycles: Annotated[
-        int, typer.Option(help="Most passes of a search; it may stop by itself from the third on.")
-    ] = 1,
+    operations: OperationsOption = None,
+    min_size: MinSizeOption = None,
+    max_size: MaxSizeOption = None,
+    step: StepOption = None,
+    backend: BackendOption = None,
+    records: RecordsOption = None,
+    record: RecordToOption = None,
+    budget: BudgetOption = None,
+    seed: SeedOption = 0,
+    cycles: CyclesOption = 1,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Do everything: sketches, schedules, search, table and bundle. Run again, it continues."""
     from tuccl import commands
+    from tuccl.atomic_file import absolute
     from tuccl.machine_argument import absolute_machine_argument
 
     options: dict[str, JsonValue] = {
         "topology": None if topology is None else absolute_machine_argument(topology),
         "nodes": nodes,
+        "fake_nodes": fake_nodes,
         "network_gbps": network_gbps,
         "network_latency_us": network_latency_us,
         "network_layout": network_layout,
@@ -142,10 +156,12 @@ def init(
         "max_size": max_size,
         "step": step,
         "backend": backend,
+        "records": None if records is None else str(absolute(records)),
+        "budget": budget,
         "seed": seed,
         "cycles": cycles,
     }
-    raise typer.Exit(commands.init(options, workspace, as_json))
+    raise typer.Exit(commands.init(options, workspace, as_json, record))
 
 
 @app.command()
@@ -214,6 +230,7 @@ def verify(
 
 app.command()(cli_probe.probe)
 app.command()(cli_synthesize.synthesize)
+app.command()(cli_tune.tune)
 app.add_typer(cli_topology.app)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,4 +15,60 @@ NetworkGbpsOption = Annotated[
 NetworkLatencyOption = Annotated[float, typer.Option(help="From NIC to NIC, in us.")]
 NetworkLayoutOption = Annotated[
     str, typer.Option(help="rails: NIC i of every node on one switch; fabric: all on one.")
+]
+OperationsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma-separated, as nccl-tests names them; if not given, all of the record, or "
+        "all_reduce,all_gather,reduce_scatter.",
+        show_default=False,
+    ),
+]
+MinSizeOption = Annotated[
+    str | None, typer.Option(help="Smallest size, as 1K; the record's, or 1K.", show_default=False)
+]
+MaxSizeOption = Annotated[
+    str | None, typer.Option(help="Largest size, as 1G; the record's, or 1G.", show_default=False)
+]
+StepOption = Annotated[
+    int | None,
+    typer.Option(help="Factor from one size to the next; 4 if not given.", show_default=False),
+]
+BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What measures: simulated, replay, ...; if not given, replay where there are "
+        "--records, else simulated.",
+        show_default=False,
+    ),
+]
+RecordsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        help="What --backend replay replays: Parquet that --record wrote, or a grid as CSV.",
+        readable=False,
+    ),
+]
+RecordToOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="FILE.parquet",
+        help="Write all that was measured there.",
+        readable=False,
+    ),
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the machine's time for measuring, as 30s, 20m, 2h; if not given, as long as the "
+        "search finds something.",
+        show_default=False,
+    ),
+]
+SeedOption = Annotated[int, typer.Option(help="Of search and simulated noise.")]
+CyclesOption = Annotated[
+    int, typer.Option(help="Most passes of a search; it may stop by itself from the third on.")
 ]

@@ -4,42 +4,92 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import JsonValue
 
 from lookup_tables.table import Shape
 from probes.cluster.crew import Crew
 from probes.topology import Topology
 from tuccl import display, shipping
 from tuccl.backends.figures import communicator_shape
-from tuccl.errors import ExitCode, UsageError, WorkspaceError
+from tuccl.dry_run import make_plan, plan_lines
+from tuccl.errors import ExitCode, UsageError
 from tuccl.explanation import Explanation
 from tuccl.explanation import explain as explain_call
-from tuccl.machine import MachineOptions, load_machine
-from tuccl.pipeline import InitResult, initialize, read_machine, read_table
+from tuccl.measuring.places import Places
+from tuccl.pipeline import InitResult, read_machine, read_table
 from tuccl.probed_machine import keep, probe_again, probed_machine
-from tuccl.probing import ProbeCommand, with_crew
 from tuccl.report import KeyReport, Report, read_report
+from tuccl.resuming import require_begun
 from tuccl.retuning import compare
-from tuccl.settings import RunSettings, describe_sizes, make_settings, parse_operation
+from tuccl.running import Prepared, prepare, run, with_ranks
+from tuccl.settings import parse_operation
 from tuccl.sizes import format_size, parse_size
 from tuccl.workspace import Workspace
 
 SCHEMA_VERSION = 1
 
 
-def init(options: dict[str, JsonValue], root: Path, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class TuneCommand:
+    """What `tuccl tune` was asked for."""
+
+    options: dict[str, JsonValue]
+    workspace: Path
+    record_to: Path | None
+    dry_run: bool
+    resume: bool
+    as_json: bool
+
+
+def init(
+    options: dict[str, JsonValue], root: Path, as_json: bool, record_to: Path | None = None
+) -> int:
     """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
-    return with_crew(ProbeCommand(), lambda crew: _init(options, root, as_json, crew))
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        return _run(prepare(options, probed), root, as_json, record_to, places)
+
+    return with_ranks(options, lambda crew: probed_machine(root, crew), lead)
 
 
-def _init(options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew) -> int:
-    given, settings = _settings(options)
-    topology = _machine(given, None if given.topology else probed_machine(root, crew))
-    result = _run(topology, settings, Workspace(root), options)
+def tune(command: TuneCommand) -> int:
+    """`tuccl tune`: the tuning stage alone."""
+    if command.dry_run:
+        return _plan(command)
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        prepared = prepare(command.options, probed)
+        if command.resume:
+            identity = prepared.settings.identity(prepared.topology)
+            workspace = Workspace(command.workspace)
+            require_begun(workspace, identity, prepared.options, prepared.topology)
+        return _run(prepared, command.workspace, command.as_json, command.record_to, places)
+
+    return with_ranks(command.options, lambda crew: probed_machine(command.workspace, crew), lead)
+
+
+def _plan(command: TuneCommand) -> int:
+    def probed() -> Topology:
+        raise UsageError("--dry-run needs --topology or --records: to probe is to measure")
+
+    prepared = prepare(command.options, probed)
+    plan = make_plan(prepared.settings, prepared.request)
+    if command.as_json:
+        _print_json(asdict(plan))
+    else:
+        print("\n".join(plan_lines(plan)))  # noqa: T201 - the command's result
+    return ExitCode.OK
+
+
+def _run(
+    prepared: Prepared, root: Path, as_json: bool, record_to: Path | None, places: Places | None
+) -> int:
+    result = run(prepared, Workspace(root), record_to, places)
     if result.already_done:
         display.say(f"nothing to do: {root} holds this table already")
     else:
@@ -90,23 +140,34 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     options = dict(record.options) if record is not None else {}
     if machine is not None:
         options["topology"] = machine
-    return with_crew(ProbeCommand(), lambda crew: _retune(old, options, root, as_json, crew))
+    probed: list[Topology] = []
+
+    def probe(crew: Crew) -> Topology:
+        probed.append(probe_again(crew))
+        return probed[-1]
+
+    def lead(found: Callable[[], Topology], places: Places | None) -> int:
+        return _retune(old, prepare(options, found), probed, root, as_json, places)
+
+    return with_ranks(options, probe, lead)
 
 
 def _retune(
-    old: InitResult, options: dict[str, JsonValue], root: Path, as_json: bool, crew: Crew
+    old: InitResult,
+    prepared: Prepared,
+    probed: Sequence[Topology],
+    root: Path,
+    as_json: bool,
+    places: Places | None,
 ) -> int:
-    given, settings = _settings(options)
-    probed = None if given.topology else probe_again(crew)
-    topology = _machine(given, probed)
-    change = compare(read_machine(old.run), topology)
+    change = compare(read_machine(old.run), prepared.topology)
     result = old
     if change.changes:
-        if probed is not None:
-            keep(probed, root)
+        for machine in probed:
+            keep(machine, root)
         for sentence in change.changes:
             display.say(f"changed: {sentence}")
-        result = _run(topology, settings, Workspace(root), options)
+        result = run(prepared, Workspace(root), None, places)
         display.say(f"the old table is kept in {old.run.root}")
     else:
         display.say(f"the machine is as it was (topology {change.now}): the table stands")
@@ -146,79 +207,10 @@ def verify(file: Path, as_json: bool) -> int:
     return ExitCode.OK if verdict.proved else ExitCode.FINDING
 
 
-def _settings(options: dict[str, JsonValue]) -> tuple[_Options, RunSettings]:
-    """What a command line asks for, new or recorded."""
-    try:
-        given = _Options.model_validate(options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise WorkspaceError(
-            f"the recorded options are damaged ({first['loc']}: {first['msg']}); "
-            "run `tuccl init` again"
-        ) from error
-    settings = make_settings(
-        given.operations,
-        parse_size(given.min_size),
-        parse_size(given.max_size),
-        given.step,
-        backend=given.backend,
-        seed=given.seed,
-        cycles=given.cycles,
-    )
-    return given, settings
-
-
-def _machine(given: _Options, probed: Topology | None) -> Topology:
-    options = MachineOptions(
-        topology=given.topology,
-        nodes=given.nodes,
-        network_gbit_per_s=given.network_gbps,
-        network_latency_us=given.network_latency_us,
-        network_layout=given.network_layout,
-    )
-    return load_machine(options, probed)
-
-
-class _Options(BaseModel):
-    """The options of `tuccl init`, as recorded for `retune`."""
-
-    model_config = ConfigDict(extra="forbid")
-    topology: str | None
-    """None: probed."""
-    nodes: int
-    network_gbps: float | None
-    network_latency_us: float
-    network_layout: str
-    operations: str
-    min_size: str
-    max_size: str
-    step: int
-    backend: str
-    seed: int
-    cycles: int
-
-
 def _current(root: Path) -> InitResult:
     """The finished run of a workspace."""
     run = Workspace(root).current()
     return InitResult(run, read_table(run), read_report(run), already_done=True)
-
-
-def _run(
-    topology: Topology,
-    settings: RunSettings,
-    workspace: Workspace,
-    options: dict[str, JsonValue],
-) -> InitResult:
-    shape = communicator_shape(topology)
-    display.say(
-        f"{topology.name}: {shape.ranks} GPUs on {shape.nodes} node(s); "
-        f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
-    )
-    for note in topology.notes:
-        display.say(f"note: {note}")
-    with display.progress_line() as progress:
-        return initialize(topology, settings, workspace, options, progress)
 
 
 def _print_result(result: InitResult, as_json: bool) -> None:

@@ -54,7 +54,9 @@ class WorkspaceBusyError(WorkspaceError):
 
 
 class MeasurementError(TucclError):
-    """A backend cannot measure what it was asked for."""
+    """A backend cannot measure what it was asked for; what it did measure is kept."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 class ConfigurationFailedError(MeasurementError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -25,16 +26,18 @@ from sketches.sketch_json import sketch_to_json
 from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
 from tuccl.atomic_file import write_atomically
+from tuccl.backend_choice import BackendRequest, builtins_of, open_backend
 from tuccl.backends.figures import communicator_shape
-from tuccl.backends.simulated import SimulatedBackend
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
 from tuccl.guidance import guided
 from tuccl.measurement_log import MeasurementLog
+from tuccl.measuring.places import Places
+from tuccl.records.record import Record
 from tuccl.report import Report, read_report
 from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
-from tuccl.search.presets import executor_families, nccl_space
+from tuccl.search.presets import executor_families
 from tuccl.search.space import Space
 from tuccl.settings import RunSettings
 from tuccl.tuning import Progress, SearchSpaces, tune
@@ -77,6 +80,8 @@ def initialize(
     workspace: Workspace,
     options: dict[str, JsonValue],
     progress: Progress,
+    record: Record | None = None,
+    places: Places | None = None,
 ) -> InitResult:
     """Tune a machine, or continue where an earlier run stopped.
 
@@ -86,27 +91,26 @@ def initialize(
         workspace: Where results go.
         options: The command line's options, kept for `retune`.
         progress: Told about each stage.
+        record: What is replayed, where the settings say so.
+        places: Where workers run, where the backend has some; None: on this host.
 
     Raises:
         WorkspaceError: when the workspace is busy or cannot be written.
+        MeasurementError: when the backend cannot go on; what it measured is kept.
     """
     identity = settings.identity(topology)
-    sketches = sketch_candidates(topology)
     done = finished(workspace.run(identity))
     if done is not None and workspace.is_current(identity):
         return done
     with workspace.lock(identity) as run:
         done = finished(run)
         if done is None:
-            record = _begin(run, identity, options)
+            begun = _begin(run, identity, options)
             write_atomically(run.topology, topology_to_json(topology))
-            operations = [Collective(operation.value) for operation in settings.operations]
-            sketches = guided(operations, sketches)
-            for sketch in sketches:
-                write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
-            candidates = _schedules(settings, sketches, whole_machine(topology), run, progress)
-            done = _tune(topology, settings, candidates, run, record, progress)
-            run.write_record(replace(record, complete=True))
+            candidates = _candidates(topology, settings, run, progress)
+            request = _request(topology, settings, candidates, record, places)
+            done = _tune(settings, candidates, request, run, begun, progress)
+            run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
 
@@ -156,6 +160,19 @@ def read_machine(run: Run) -> Topology:
         raise WorkspaceError(f"{error}; run `tuccl init` again") from error
 
 
+def _candidates(
+    topology: Topology, settings: RunSettings, run: Run, progress: Progress
+) -> dict[Operation, tuple[Candidate, ...]]:
+    """Schedules on the sketches of the machine; none where there is nothing that runs them."""
+    if not settings.schedules:
+        return {}
+    operations = [Collective(operation.value) for operation in settings.operations]
+    sketches = guided(operations, sketch_candidates(topology))
+    for sketch in sketches:
+        write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
+    return _schedules(settings, sketches, whole_machine(topology), run, progress)
+
+
 def _schedules(
     settings: RunSettings,
     sketches: Sequence[Sketch],
@@ -195,34 +212,50 @@ def _schedules(
     return found
 
 
-def _tune(
+def _request(
     topology: Topology,
     settings: RunSettings,
     candidates: Mapping[Operation, Sequence[Candidate]],
-    run: Run,
-    record: RunRecord,
-    progress: Progress,
-) -> InitResult:
-    backend = SimulatedBackend(
-        topology,
-        {c.content_hash: (c.algorithm, c.sketch) for found in candidates.values() for c in found},
+    record: Record | None,
+    places: Places | None,
+) -> BackendRequest:
+    """What the backend is opened with."""
+    all_candidates = [c for found in candidates.values() for c in found]
+    return BackendRequest(
+        topology=topology,
+        shape=communicator_shape(topology) if record is None else record.shape,
         seed=settings.seed,
         spread=settings.spread,
+        schedules={c.content_hash: (c.algorithm, c.sketch) for c in all_candidates},
+        record=record,
+        places=places,
+        fake_nodes=settings.fake_nodes,
     )
 
-    shape = communicator_shape(topology)
 
+def _tune(
+    settings: RunSettings,
+    candidates: Mapping[Operation, Sequence[Candidate]],
+    request: BackendRequest,
+    run: Run,
+    begun: RunRecord,
+    progress: Progress,
+) -> InitResult:
     def schedules(task: Task) -> Space:
         found = candidates.get(task.operation, ())
         hashes = [c.content_hash for c in found if c.promises_for(task.size_bytes)]
         return Space("executor", executor_families(hashes))
 
-    spaces = SearchSpaces(lambda task: nccl_space(task.operation, shape), schedules)
-    with MeasurementLog(run.measurements, backend, record.identity) as log:
-        tuning = tune(settings, shape, spaces, log, lambda: backend.restart_s, progress)
-    origin = Origin(record.tuned_at, backend.versions)
+    spaces = SearchSpaces(partial(builtins_of, request), schedules)
+    with (
+        open_backend(settings.backend, request) as backend,
+        MeasurementLog(run.measurements, backend, begun.identity) as log,
+    ):
+        tuning = tune(settings, request.shape, spaces, log, lambda: backend.restart_s, progress)
+        origin = Origin(begun.tuned_at, backend.versions)
+    topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(tuning, candidates, backend.name)
+    report = build_report(tuning, candidates, settings.backend)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

@@ -76,7 +76,7 @@ def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
     """
     tasks = mpi_tasks(os.environ)
     if tasks > 1:
-        return run_with_mpi(tasks, lead, _code_of, command.host_timeout_s)
+        return run_with_mpi(tasks, lead, exit_code_of, command.host_timeout_s)
     if not command.hosts:
         local = LocalCrew()
         try:
@@ -129,7 +129,7 @@ def _check_options(command: ProbeCommand, tasks: int) -> None:
         raise UsageError(f"--output {command.output} is a directory; name a file")
 
 
-def _code_of(error: BaseException) -> int:
+def exit_code_of(error: BaseException) -> int:
     """The exit code that the command line gives this error."""
     if isinstance(error, TucclError):
         return error.exit_code

@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from lookup_tables.table import Operation
 from probes.topology import Topology
 from tuccl import __version__
+from tuccl.backend_choice import backend_kind
 from tuccl.errors import UsageError
+from tuccl.search.strategies import make_strategy
 from tuccl.sizes import format_size, size_ladder
 
 TUNABLE_OPERATIONS = (
@@ -26,8 +28,7 @@ TUNABLE_OPERATIONS = (
 MAX_CYCLES = 100
 MAX_REPEATS = 27
 """Samples of a configuration at full budget."""
-BACKENDS = ("simulated",)
-_FORMATS = 3
+_FORMATS = 4
 """Raised when a file of a run changes its form, so that a run never continues from older files."""
 
 
@@ -52,6 +53,13 @@ class RunSettings:
     """Seconds of the machine that measuring may take; None: as long as it finds something."""
     weights: tuple[tuple[Operation, float], ...] = ()
     """How much an operation counts when the process profile is chosen; 1 where nothing is said."""
+
+    schedules: bool = True
+    """Whether schedules are made and searched beside NCCL's built-ins."""
+    fake_nodes: bool = False
+    """Whether the devices of one host were made to appear as several nodes."""
+    record: str = ""
+    """`Record.digest` of what is replayed; empty: nothing is."""
 
     def weight(self, operation: Operation) -> float:
         """How much an operation counts."""
@@ -87,27 +95,45 @@ def make_settings(
     backend: str,
     seed: int,
     cycles: int,
+    strategy: str = "mraco",
+    budget_s: float | None = None,
+    schedules: bool = True,
+    fake_nodes: bool = False,
 ) -> RunSettings:
     """Settings from the command line's words.
 
     Raises:
-        UsageError: for an unknown operation or backend, or an empty range of sizes.
+        UsageError: for an unknown operation, backend or strategy, or an empty range of sizes.
     """
-    if backend not in BACKENDS:
-        raise UsageError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
-    names = [name.strip() for name in operations.split(",") if name.strip()]
-    chosen = tuple(sorted({parse_operation(name) for name in names}))
-    if not chosen:
-        raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
+    kind = backend_kind(backend)
+    make_strategy(strategy)
+    if fake_nodes and not kind.has_workers:
+        raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
     if not 1 <= cycles <= MAX_CYCLES:
         raise UsageError(f"--cycles {cycles} is out of range: use 1 to {MAX_CYCLES}")
     return RunSettings(
-        operations=chosen,
+        operations=parse_operations(operations),
         sizes_bytes=size_ladder(min_bytes, max_bytes, step),
         backend=backend,
         seed=seed,
         cycles=cycles,
+        strategy=strategy,
+        budget_s=budget_s,
+        schedules=schedules and kind.runs_schedules,
+        fake_nodes=fake_nodes,
     )
+
+
+def parse_operations(text: str) -> tuple[Operation, ...]:
+    """Operations from their names, separated by commas; each once, ascending.
+
+    Raises:
+        UsageError: for an unknown one, or none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
+    return tuple(sorted({parse_operation(name) for name in names}))
 
 
 def parse_operation(name: str) -> Operation:

@@ -137,6 +137,10 @@ class Workspace:
         """The run of an identity, which need not exist."""
         return Run(self.root / "runs" / identity)
 
+    def runs(self) -> tuple[Run, ...]:
+        """All runs that were begun, by name."""
+        return tuple(Run(path) for path in sorted((self.root / "runs").glob("*")) if path.is_dir())
+
     def current(self) -> Run:
         """The finished run that commands work with.
 

@@ -1,0 +1,125 @@
+"""The measurement backends by name: the one place where a new one is added.
+
+A backend is opened for one run, with whatever the run has: the machine, schedules, a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from lookup_tables.table import Shape
+from probes.topology import Topology
+from sketches.sketch import Sketch
+from synthesizer.algorithm import Algorithm
+from tuccl import display
+from tuccl.backends.figures import Fabric, machine_figures
+from tuccl.backends.protocol import Backend
+from tuccl.backends.replay import ReplayBackend
+from tuccl.backends.simulated import SimulatedBackend
+from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
+from tuccl.errors import UsageError
+from tuccl.measuring.places import LocalPlaces, Places
+from tuccl.records.record import Record
+from tuccl.search.config import Task
+from tuccl.search.presets import nccl_space
+from tuccl.search.space import Space
+
+SIMULATED = "simulated"
+REPLAY = "replay"
+
+
+@dataclass(frozen=True)
+class BackendRequest:
+    """What a run opens its backend with."""
+
+    topology: Topology
+    shape: Shape
+    """Of the communicator."""
+    seed: int = 0
+    spread: float = 0.0
+    """Relative noise, where times are modelled."""
+    schedules: Mapping[str, tuple[Algorithm, Sketch]] = field(default_factory=dict)
+    """By content hash, each with the sketch that it runs on."""
+    record: Record | None = None
+    """What is replayed."""
+    places: Places | None = None
+    """Where workers run; None: on the devices of this host."""
+    fake_nodes: bool = False
+    """Whether the devices of this host are to appear as several nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """A backend that can be asked for."""
+
+    open: Callable[[BackendRequest], AbstractContextManager[Backend]]
+    runs_schedules: bool = False
+    """Whether it has an executor; without one only NCCL's built-ins are searched."""
+    needs_record: bool = False
+    has_workers: bool = False
+    """Whether it measures on worker processes, which the ranks of an MPI job can host."""
+
+
+def backend_kind(name: str) -> BackendKind:
+    """The backend of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"backend {name!a:.60} is unknown: use one of {', '.join(BACKENDS)}")
+    return BACKENDS[name]
+
+
+def open_backend(name: str, request: BackendRequest) -> AbstractContextManager[Backend]:
+    """The backend of this name, open for as long as the block.
+
+    Raises:
+        UsageError: there is none of this name, or it lacks its record.
+        MeasurementError: it cannot be had here.
+    """
+    return backend_kind(name).open(request)
+
+
+def builtins_of(request: BackendRequest, task: Task) -> Space:
+    """What may be chosen of NCCL for a task: what was recorded, or all that NCCL has there."""
+    if request.record is not None:
+        return ReplayBackend(request.record).space_of(task)
+    in_order = machine_figures(request.topology).fabric is Fabric.NVLINK
+    return nccl_space(task.operation, request.shape, ll128=in_order)
+
+
+@contextmanager
+def _simulated(request: BackendRequest) -> Iterator[Backend]:
+    yield SimulatedBackend(
+        request.topology, request.schedules, seed=request.seed, spread=request.spread
+    )
+
+
+@contextmanager
+def _replay(request: BackendRequest) -> Iterator[Backend]:
+    if request.record is None:
+        raise UsageError(f"--backend {REPLAY} needs --records FILE: what is to be replayed")
+    yield ReplayBackend(request.record, request.seed)
+
+
+def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+    def opened(request: BackendRequest) -> AbstractContextManager[Backend]:
+        shape = request.shape
+        options = WorkersOptions(
+            fake_nodes=shape.nodes if request.fake_nodes else 1, tell=display.say
+        )
+        places = request.places or LocalPlaces(shape.ranks)
+        return open_workers_backend(engine, places, options, shape)
+
+    return opened
+
+
+BACKENDS = {
+    SIMULATED: BackendKind(_simulated, runs_schedules=True),
+    REPLAY: BackendKind(_replay, needs_record=True),
+    "nccl": BackendKind(_workers("nccl"), has_workers=True),
+    "sockets": BackendKind(_workers("sockets"), has_workers=True),
+}

@@ -1,0 +1,88 @@
+"""The command `tuccl tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuccl.cli_options import (
+    BackendOption,
+    BudgetOption,
+    CyclesOption,
+    JsonOption,
+    MaxSizeOption,
+    MinSizeOption,
+    OperationsOption,
+    RecordsOption,
+    RecordToOption,
+    SeedOption,
+    StepOption,
+)
+
+
+def tune(
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MACHINE",
+            help="As for init; if not given, the record's, or this host is probed.",
+        ),
+    ] = None,
+    operations: OperationsOption = None,
+    min_size: MinSizeOption = None,
+    max_size: MaxSizeOption = None,
+    step: StepOption = None,
+    backend: BackendOption = None,
+    records: RecordsOption = None,
+    record: RecordToOption = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, "
+            "coordinate, random, grid."
+        ),
+    ] = "mraco",
+    budget: BudgetOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Only tell how large the search is and what it may cost."),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was begun; never begin another.")
+    ] = False,
+    seed: SeedOption = 0,
+    cycles: CyclesOption = 1,
+    workspace: Annotated[
+        Path, typer.Option("--workspace", help="Directory that holds the runs.", readable=False)
+    ] = Path("tuccl-workspace"),
+    as_json: JsonOption = False,
+) -> None:
+    """Search NCCL's own settings alone, without schedules. Run again, it continues."""
+    from tuccl import commands
+    from tuccl.atomic_file import absolute
+    from tuccl.machine_argument import absolute_machine_argument
+
+    command = commands.TuneCommand(
+        options={
+            "topology": None if topology is None else absolute_machine_argument(topology),
+            "operations": operations,
+            "min_size": min_size,
+            "max_size": max_size,
+            "step": step,
+            "backend": backend,
+            "records": None if records is None else str(absolute(records)),
+            "strategy": strategy,
+            "budget": budget,
+            "seed": seed,
+            "cycles": cycles,
+            "schedules": False,
+        },
+        workspace=workspace,
+        record_to=record,
+        dry_run=dry_run,
+        resume=resume,
+        as_json=as_json,
+    )
+    raise typer.Exit(commands.tune(command))

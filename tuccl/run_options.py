@@ -1,0 +1,196 @@
+"""`RunOptions`: what the command line says about a run, and the settings that follow from it.
+
+They are written into run.json, so that `tuccl retune` can repeat them. What is not given is None,
+and its default is decided here: with a record, everything that was recorded; else a ladder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from lookup_tables.table import Operation
+from probes.topology import Topology
+from tuccl.backend_choice import REPLAY, SIMULATED, backend_kind
+from tuccl.durations import parse_seconds
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.machine import MachineOptions, load_machine
+from tuccl.records.errors import RecordMismatchError
+from tuccl.records.reading import read_records
+from tuccl.records.record import Record
+from tuccl.search.config import STOCK, Task
+from tuccl.settings import RunSettings, make_settings, parse_operations
+from tuccl.sizes import MAX_SIZE_BYTES, format_size, parse_size
+
+_OPERATIONS = "all_reduce,all_gather,reduce_scatter"
+_MIN_SIZE = "1K"
+_MAX_SIZE = "1G"
+_STEP = 4
+
+
+class RunOptions(BaseModel):
+    """The options of `tuccl init` and `tuccl tune`, by their names there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    topology: str | None
+    """None: probed, or that of the record."""
+    nodes: int = 1
+    network_gbps: float | None = None
+    network_latency_us: float = 2.0
+    network_layout: str = "rails"
+    operations: str | None = None
+    min_size: str | None = None
+    max_size: str | None = None
+    step: int | None = None
+    backend: str | None = None
+    """None: `replay` where there is a record, else `simulated`."""
+    records: str | None = None
+    strategy: str = "mraco"
+    budget: str | None = None
+    seed: int = 0
+    cycles: int = 1
+    schedules: bool = True
+    """Whether schedules are searched too, where the backend has an executor."""
+    fake_nodes: bool = False
+    """Whether the GPUs of this host appear as the nodes."""
+
+    @property
+    def backend_name(self) -> str:
+        """The backend that measures."""
+        return self.backend or (REPLAY if self.records is not None else SIMULATED)
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether the machine is known without probing."""
+        return self.topology is not None or self.records is not None
+
+
+def read_options(values: Mapping[str, JsonValue]) -> RunOptions:
+    """Options as recorded in run.json.
+
+    Raises:
+        WorkspaceError: they are damaged.
+    """
+    try:
+        return RunOptions.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise WorkspaceError(
+            f"the recorded options are damaged ({first['loc']}: {first['msg']}); "
+            "run `tuccl init` again"
+        ) from error
+
+
+def record_of_options(options: RunOptions, machine: Topology | None) -> Record | None:
+    """The record that the options name; None where nothing is replayed.
+
+    Raises:
+        UsageError: a backend without its record, or a record without its backend.
+        RecordFileError: the file is no record.
+        RecordMismatchError: it is of another machine.
+    """
+    backend = options.backend_name
+    if not backend_kind(backend).needs_record:
+        if options.records is not None:
+            raise UsageError(
+                f"--records is for --backend {REPLAY}; --backend {backend} measures by itself"
+            )
+        return None
+    if options.records is None:
+        raise UsageError(f"--backend {backend} needs --records FILE: what is to be replayed")
+    return read_records(Path(options.records), machine)
+
+
+def machine_of_options(options: RunOptions, machine: Topology | None = None) -> Topology:
+    """The machine of a run; with `machine`, what was found where the options name none.
+
+    Raises:
+        UsageError: for impossible options.
+        ProbeError: for a file that cannot serve.
+    """
+    described = MachineOptions(
+        topology=options.topology,
+        nodes=options.nodes,
+        network_gbit_per_s=options.network_gbps,
+        network_latency_us=options.network_latency_us,
+        network_layout=options.network_layout,
+    )
+    return load_machine(described, machine)
+
+
+def settings_of_options(options: RunOptions, record: Record | None) -> RunSettings:
+    """The settings of a run.
+
+    Raises:
+        UsageError: for an unknown name, an empty range of sizes, or a duration that is none.
+        RecordMismatchError: the record does not hold what is asked for.
+    """
+    ladder = make_settings(
+        options.operations or _OPERATIONS,
+        parse_size(options.min_size or _MIN_SIZE),
+        parse_size(options.max_size or _MAX_SIZE),
+        _STEP if options.step is None else options.step,
+        backend=options.backend_name,
+        seed=options.seed,
+        cycles=options.cycles,
+        strategy=options.strategy,
+        budget_s=None if options.budget is None else parse_seconds(options.budget, "--budget"),
+        schedules=options.schedules,
+        fake_nodes=options.fake_nodes,
+    )
+    if record is None:
+        return ladder
+    if options.step is not None:
+        raise UsageError("--step has no meaning with --records: the sizes are those recorded")
+    operations, sizes_bytes = _recorded_keys(options, record)
+    return replace(ladder, operations=operations, sizes_bytes=sizes_bytes, record=record.digest)
+
+
+def _recorded_keys(
+    options: RunOptions, record: Record
+) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
+    """The operations asked for, and the sizes that can be tuned for all of them."""
+    least = parse_size(options.min_size) if options.min_size else 0
+    most = parse_size(options.max_size) if options.max_size else MAX_SIZE_BYTES
+    tasks = [task for task in record.tasks if least <= task.size_bytes <= most]
+    if options.operations is not None:
+        wanted = parse_operations(options.operations)
+        tasks = [task for task in tasks if task.operation in wanted]
+    else:
+        wanted = tuple(sorted({task.operation for task in tasks}))
+    if not tasks:
+        asked = ", ".join(wanted) or "any operation"
+        raise RecordMismatchError(
+            f"{options.records} has no size in this range for {asked}; it holds {_held(record)}"
+        )
+    tunable = [task for task in tasks if _has_stock(record, task)]
+    sizes = [
+        {task.size_bytes for task in tunable if task.operation is operation} for operation in wanted
+    ]
+    common = tuple(sorted(set.intersection(*sizes)))
+    if not common:
+        raise RecordMismatchError(
+            f"{options.records} has no size at which NCCL with nothing set was timed for each of "
+            f"{', '.join(wanted)}: everything is held against it; record it too (beside NAME.csv: "
+            "NAME_default.csv), or name fewer --operations"
+        )
+    return wanted, common
+
+
+def _has_stock(record: Record, task: Task) -> bool:
+    stock = record.row(task, STOCK)
+    return stock is not None and bool(stock.samples_us)
+
+
+def _held(record: Record) -> str:
+    held: dict[str, list[int]] = {}
+    for task in record.tasks:
+        held.setdefault(task.operation.value, []).append(task.size_bytes)
+    parts = [
+        f"{operation} {format_size(min(sizes))} to {format_size(max(sizes))}"
+        for operation, sizes in held.items()
+    ]
+    return ", ".join(parts) or "nothing to choose from"

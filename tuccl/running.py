@@ -1,0 +1,170 @@
+"""What `init`, `tune` and `retune` share: from options to a finished run, and its record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from lookup_tables.table import Shape
+from probes.cluster.crew import Crew
+from probes.cluster.mpi import mpi_tasks
+from probes.topology import Topology
+from tuccl import display
+from tuccl.atomic_file import require_writable
+from tuccl.backend_choice import BackendRequest, backend_kind
+from tuccl.backends.figures import communicator_shape
+from tuccl.errors import ExitCode, UsageError
+from tuccl.measurement_log import read_log
+from tuccl.measuring.mpi_places import run_measuring_ranks
+from tuccl.measuring.places import Places
+from tuccl.pipeline import InitResult, initialize
+from tuccl.probing import ProbeCommand, exit_code_of, with_crew
+from tuccl.records.record import Record
+from tuccl.records.record_file import write_record
+from tuccl.records.recording import record_of
+from tuccl.run_options import (
+    machine_of_options,
+    read_options,
+    record_of_options,
+    settings_of_options,
+)
+from tuccl.settings import RunSettings, describe_sizes
+from tuccl.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin."""
+
+    options: dict[str, JsonValue]
+    topology: Topology
+    settings: RunSettings
+    record: Record | None
+    """What is replayed."""
+
+    @property
+    def shape(self) -> Shape:
+        """Of the communicator."""
+        return communicator_shape(self.topology) if self.record is None else self.record.shape
+
+    @property
+    def request(self) -> BackendRequest:
+        """What the backend is opened with, schedules apart."""
+        return BackendRequest(
+            topology=self.topology,
+            shape=self.shape,
+            seed=self.settings.seed,
+            spread=self.settings.spread,
+            record=self.record,
+        )
+
+
+def with_ranks(
+    options: Mapping[str, JsonValue],
+    probe: Callable[[Crew], Topology],
+    lead: Callable[[Callable[[], Topology], Places | None], int],
+) -> int:
+    """Run `lead` in one process; the exit code.
+
+    The other processes of an MPI job first answer its probing, if it has to probe, then host the
+    workers of a backend that has some, and leave with its code.
+
+    Args:
+        options: As recorded in run.json.
+        probe: Gives the machine where neither a file nor a record does.
+        lead: Is given what gives that machine, and the places of workers; None: on this host.
+    """
+    given = read_options(options)
+    tasks = mpi_tasks(os.environ)
+    if tasks < 2 or not backend_kind(given.backend_name).has_workers:
+        return with_crew(ProbeCommand(), lambda crew: lead(lambda: probe(crew), None))
+    found: list[Topology] = []
+
+    def find(crew: Crew) -> int:
+        found.append(probe(crew))
+        return ExitCode.OK
+
+    code = ExitCode.OK if given.has_machine else with_crew(ProbeCommand(), find)
+    if code != ExitCode.OK:
+        return code
+    return run_measuring_ranks(tasks, lambda places: lead(lambda: found[0], places), exit_code_of)
+
+
+def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Prepared:
+    """Find machine, record and settings of the options.
+
+    Args:
+        options: As recorded in run.json.
+        probed: Gives the machine where neither a file nor a record does.
+
+    Raises:
+        TucclError: something asked for does not exist, or does not fit.
+        ProbeError: the machine's file cannot serve.
+    """
+    given = read_options(options)
+    if given.records is None:
+        record_of_options(given, None)
+        settings = settings_of_options(given, None)
+        machine = None if given.topology is not None else probed()
+        return Prepared(options, machine_of_options(given, machine), settings, None)
+    machine = None if given.topology is None else machine_of_options(given)
+    record = record_of_options(given, machine)
+    if record is None:
+        raise UsageError("--records names nothing to replay")
+    if machine is None and given.nodes != 1:
+        raise UsageError("--nodes needs --topology: a record is of the machine that it was made on")
+    settings = settings_of_options(given, record)
+    return Prepared(options, machine or record.topology, settings, record)
+
+
+def run(
+    prepared: Prepared, workspace: Workspace, record_to: Path | None, places: Places | None = None
+) -> InitResult:
+    """Tune, or continue; then write the record if one is wanted.
+
+    Args:
+        prepared: What to tune.
+        workspace: Where results go.
+        record_to: File of the record.
+        places: Where workers run, as the ranks of an MPI job; None: on this host.
+
+    Raises:
+        WorkspaceError: the workspace or the record cannot be written.
+        MeasurementError: the backend cannot go on.
+    """
+    topology, settings = prepared.topology, prepared.settings
+    if record_to is not None:
+        require_writable(record_to)
+    display.say(
+        f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
+        f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
+    )
+    for note in (*topology.notes, *_left_out(prepared)):
+        display.say(f"note: {note}")
+    with display.progress_line() as progress:
+        result = initialize(
+            topology, settings, workspace, prepared.options, progress, prepared.record, places
+        )
+    if record_to is not None:
+        contents = read_log(result.run.measurements, settings.identity(topology))
+        record = record_of(contents, topology, prepared.shape)
+        write_record(record_to, record)
+        display.say(f"record of {len(record.rows)} configurations written to {record_to}")
+    return result
+
+
+def _left_out(prepared: Prepared) -> list[str]:
+    """What the record holds of the operations and the run does not use."""
+    record, settings = prepared.record, prepared.settings
+    if record is None:
+        return []
+    tasks = [task for task in record.tasks if task.operation in settings.operations]
+    left = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]
+    if not left:
+        return []
+    why = "not asked for, not of all operations, or without a time of NCCL with nothing set"
+    return [f"{len(left)} recorded keys are left out: {why}"]
