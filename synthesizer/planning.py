@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from sketches.sketch import Sketch
 from synthesizer.composition import TimedTrees
-from synthesizer.greedy import soonest_trees
+from synthesizer.greedy import FIFO_SLOTS, soonest_trees
 from synthesizer.list_schedule import Precedence, list_schedule
 from synthesizer.orbits import Orbit
 from synthesizer.packing import packed_trees
 from synthesizer.rehearsal import rehearsed_us
-from synthesizer.resources import Resources, resources, reversed_sketch
+from synthesizer.resources import Hop, Resources, resources, reversed_sketch
 from synthesizer.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.routing import Routing, route_trees
 from synthesizer.solver import SolveStatus
@@ -36,13 +36,19 @@ LEAST_PIECE_BYTES = 512
 _CLOSE_ENOUGH = 1.01
 """Loads and timetables this near to the bound are not worth more trees, nor the solver."""
 
+_SETTLED = 1.004
+"""Nor are timetables this near to it worth more soonest trees; packing alone may leave 0.2 %."""
+
 _LATENCY_BOUND = 0.5
 """Nor are loads that take less than this part of the time."""
 
 _SAME = 1 + 1e-9
 
 _FEWER_LOADS = 0.995
-"""More trees must bring the busiest resource down to this to be tried."""
+"""More packed trees must bring the busiest resource down to this to be tried."""
+
+_MOST_VAIN = 2
+"""Numbers of trees in a row that may end no sooner than fewer trees did."""
 
 
 @dataclass(frozen=True)
@@ -121,33 +127,74 @@ def make_plan(request: PlanRequest) -> Plan:
 
 
 def _best_start(request: PlanRequest) -> _Start:
-    """The start with the soonest end; more trees only where they take load off."""
+    """The start with the soonest end; more trees while they take load off or end sooner."""
     best: _Start | None = None
-    least_load_us = float("inf")
+    least_load_us, vain = float("inf"), 0
     for trees in request.trees:
-        if best and request.block_bytes < trees * LEAST_PIECE_BYTES:
+        if best and not _may_be_tried(request, trees):
             break
         families = tuple(Family(orbit, i) for orbit in request.orbits for i in range(trees))
         whole = resources(request.sketch, request.block_bytes / trees)
-        ranks = request.sketch.ranks
-        packed = packed_trees(whole, families, ranks, request.load_bound_us)
+        packed = packed_trees(whole, families, request.sketch.ranks, request.load_bound_us)
         packed_us = _load_us(whole, packed)
-        routes = [packed] if packed_us < least_load_us * _FEWER_LOADS else []
-        if best is None:
-            routes.append(soonest_trees(whole, families, ranks))
-        for laid in routes:
-            if best is not None and _load_us(whole, laid) >= best.rehearsed.end_us:
+        routes = {_hops(packed): packed} if packed_us < least_load_us * _FEWER_LOADS else {}
+        least_load_us = min(least_load_us, packed_us)
+        for slots in _slots(request, trees, least_load_us, best):
+            soonest = soonest_trees(whole, families, request.sketch.ranks, slots)
+            routes.setdefault(_hops(soonest), soonest)
+        before = best
+        for laid in routes.values():
+            if best and _load_us(whole, laid) >= best.rehearsed.end_us:
                 continue
             rehearsed = rehearse(request, trees, expand(laid))
             if best is None or rehearsed.end_us < best.rehearsed.end_us:
                 best = _Start(laid, rehearsed)
-        least_load_us = min(least_load_us, packed_us)
-        if best and not loads_count(request, least_load_us, best.rehearsed.end_us):
+        if routes:
+            vain = 0 if best is not before else vain + 1
+        if best and not _worth_more(request, least_load_us, best.rehearsed.end_us, vain):
             break
     if best is None:
         msg = "a plan needs a number of trees to try"
         raise ValueError(msg)
     return best
+
+
+def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
+    """By which trees that were laid in another order are found to be the same."""
+    return frozenset((family, hop) for family, tree in trees.items() for hop in tree.hops)
+
+
+def _may_be_tried(request: PlanRequest, trees: int) -> bool:
+    """Whether chunks and timetable stay within their limits."""
+    sources = sum(len(orbit.images) for orbit in request.orbits)
+    transfers = trees * sources * (request.sketch.ranks - 1)
+    fine = request.block_bytes >= trees * LEAST_PIECE_BYTES
+    return fine and transfers <= request.max_transfers
+
+
+def _slots(
+    request: PlanRequest, trees: int, least_load_us: float, best: _Start | None
+) -> tuple[int, ...]:
+    """With how many slots per connection soonest trees are worth a try.
+
+    More of them mix finer, which closes gaps between messages where loads are even already. With
+    one slot, blocks spread over more connections and leave room for pieces.
+    """
+    if best is None:
+        return FIFO_SLOTS, 1
+    end_us = best.rehearsed.end_us
+    if loads_count(request, least_load_us, end_us):
+        return ()
+    if request.load_bound_us < _LATENCY_BOUND * end_us:
+        return (1,)
+    return (FIFO_SLOTS,) if trees.bit_count() == 1 else ()
+
+
+def _worth_more(request: PlanRequest, load_us: float, end_us: float, vain: int) -> bool:
+    """Whether still more trees may end sooner."""
+    if end_us <= max(request.load_bound_us, request.latency_bound_us) * _SETTLED:
+        return False
+    return loads_count(request, load_us, end_us) or vain < _MOST_VAIN
 
 
 def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:

@@ -33,7 +33,7 @@ from synthesizer.program import Program
 from synthesizer.resources import require_connected, reversed_sketch
 from synthesizer.verifier import verify
 
-TREES = (1, 2, 3, 4, 6)
+TREES = (1, 2, 3, 4, 6, 8, 16)
 """Trees per source that are tried where every rank is a source."""
 
 MOST_FITTING_TREES = 8

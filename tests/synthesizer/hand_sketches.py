@@ -60,6 +60,32 @@ def switched(
     )
 
 
+def owned_links(gpus: int) -> Sketch:
+    """Two nodes of GPUs behind an NVSwitch; every odd one has a link to the even one below it.
+
+    The links lead to the other node; for 16 GPUs these are TE-CCL's DGX-2 with two chassis.
+    """
+    ranks = 2 * gpus
+    ports = [Port(f"g{rank}/{way}", 125.0) for rank in range(ranks) for way in ("in", "out")]
+    edges = []
+    for a, b in permutations(range(ranks), 2):
+        if a // gpus == b // gpus:
+            through = (f"g{a}/out", f"g{b}/in")
+            edges.append(Edge(a, b, EdgeKind.NVLINK, 0.7, 125.0, through))
+        elif a % 2 and b == (a - 1 + gpus) % ranks:
+            edges.append(Edge(a, b, EdgeKind.NETWORK, 2.6, 12.5))
+    turn = tuple(r // gpus * gpus + (r + 2) % gpus for r in range(ranks))
+    swap = tuple((r + gpus) % ranks for r in range(ranks))
+    return Sketch(
+        name=f"owned_links_2x{gpus}",
+        why="written by hand",
+        node_of_rank=tuple(r // gpus for r in range(ranks)),
+        edges=tuple(edges),
+        ports=tuple(ports),
+        symmetries=(turn, swap),
+    )
+
+
 def direct(ranks: int, links: dict[tuple[int, int], float], alpha_us: float = 0.7) -> Sketch:
     """One node of GPUs with links of their own, given once per pair and there both ways."""
     both = {**links, **{(b, a): speed for (a, b), speed in links.items()}}

@@ -89,6 +89,25 @@ def test_greedy_trees_span(sketch: Sketch) -> None:
         _assert_spanning(tree, sketch)
 
 
+@pytest.mark.parametrize(
+    ("slots", "way"),
+    [
+        # 0 -> 1 takes 6 us, and 1 us more for the second chunk that follows the first.
+        (8, {(0, 1), (0, 2)}),
+        # The second chunk waits for the first to arrive: 12 us straight, 8 + 3 us by rank 2.
+        (1, {(0, 2), (2, 1)}),
+    ],
+)
+def test_a_full_fifo_sends_a_greedy_tree_another_way(slots: int, way: set[tuple[int, int]]) -> None:
+    alphas = {(0, 1): 5.0, (0, 2): 3.0, (2, 1): 2.0}
+    edges = tuple(Edge(*hop, EdgeKind.NVLINK, alpha, 100.0) for hop, alpha in alphas.items())
+    sketch = Sketch("s", "test", (0, 0, 0), edges, ())
+    families = [Family(single(0, 3), i) for i in range(2)]
+    trees = soonest_trees(resources(sketch, 100_000), families, 3, slots)
+    assert set(trees[families[0]].hops) == {(0, 1), (0, 2)}
+    assert set(trees[families[1]].hops) == way
+
+
 def test_routing_reaches_the_bound_of_two_switched_nodes_with_one_tree_each() -> None:
     # Every GPU receives 14 of the 15 other blocks through its 300 GB/s port and one by its NIC.
     sketch = switched(2, 8)

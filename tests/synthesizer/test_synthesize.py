@@ -23,7 +23,7 @@ from synthesizer.program import Program
 from synthesizer.simulator import ExecutionModel, compile_schedule
 from synthesizer.synthesize import SynthesisOptions, synthesize
 from synthesizer.verifier import verify
-from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, owned_links, switched, torus
 
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 QUICK = SynthesisOptions(time_limit_s=1.0, gap=0.05)
@@ -61,8 +61,9 @@ def test_every_collective_is_proved_on_every_sketch(
 @pytest.mark.parametrize(
     ("collective", "share"),
     [
-        (Collective.ALL_GATHER, 0.98),
-        (Collective.REDUCE_SCATTER, 0.98),
+        # Six trees per rank end at 98.9 %: a NIC takes 7/6 of a block, 9/8 balance better.
+        (Collective.ALL_GATHER, 0.995),
+        (Collective.REDUCE_SCATTER, 0.995),
         (Collective.ALL_REDUCE, 0.98),
         (Collective.ALLTOALL, 0.97),
     ],
@@ -75,6 +76,25 @@ def test_a_gigabyte_on_two_nodes_of_eight_comes_near_the_bound(
     simulated = compile_schedule(result.algorithm, sketch).time_us(10**9, ExecutionModel())
     assert time_bound_us(collective, sketch, 10**9) / simulated >= share
     assert result.fallback is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size_bytes", "limit_us"),
+    [
+        # Two NVLink hops and one between the nodes are 4.0 us; a ninth message on one of the eight
+        # links would wait 2.6 us more.
+        (16, 1_000, 4.01),
+        # One tree per rank that goes over as many links as it can takes 4.43 us.
+        (10, 64_000, 4.33),
+    ],
+)
+def test_small_sizes_spread_over_few_links_as_the_fifos_allow(
+    gpus: int, size_bytes: int, limit_us: float
+) -> None:
+    sketch = owned_links(gpus)
+    algorithm = synthesize(Collective.ALL_GATHER, sketch, size_bytes, QUICK).algorithm
+    simulated = compile_schedule(algorithm, sketch).time_us(size_bytes, ExecutionModel())
+    assert 4.0 < simulated <= limit_us
 
 
 def test_a_kilobyte_on_two_nodes_takes_the_latency_of_one_hop_each_way() -> None:
