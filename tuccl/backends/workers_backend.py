@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lookup_tables.table import Shape
@@ -23,7 +23,7 @@ from tuccl.backends.protocol import Measured
 from tuccl.backends.running_profiles import STOCK_PROFILE
 from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
-from tuccl.measuring.engine import Call
+from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.groups import Groups
 from tuccl.measuring.leader import Leader
@@ -47,9 +47,7 @@ _WARM_UP_LAUNCHES = 2
 class WorkersOptions:
     """How a `WorkersBackend` measures."""
 
-    data_type: str = "float16"
-    in_place: bool = False
-    use_graph: bool = True
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
     fake_nodes: int = 1
     """As how many nodes the devices of this host appear."""
     start_timeout_s: float = 60.0
@@ -88,6 +86,9 @@ class WorkersBackend:
 
     def __init__(self, engine: str, places: Places, options: WorkersOptions) -> None:
         self.name = engine
+        graph = options.timing.graph and engine not in WITHOUT_GRAPHS
+        self.timing = replace(options.timing, graph=graph)
+        """See `Timed`."""
         self.incidents: list[str] = []
         """Workers that were lost, in a sentence each; all of them are back."""
         self._options = options
@@ -101,14 +102,6 @@ class WorkersBackend:
     def versions(self) -> str:
         """See `Backend`."""
         return f"tuccl {__version__} {self.name}, {self._groups.versions}"
-
-    @property
-    def timing(self) -> Timing:
-        """How calls are timed."""
-        options = self._options
-        return Timing(
-            graph=options.use_graph, in_place=options.in_place, data_type=options.data_type
-        )
 
     @property
     def restart_s(self) -> float:
@@ -224,15 +217,8 @@ class WorkersBackend:
             config.algorithm,
             config.protocol,
             config.nchannels,
-            self._options.data_type,
-            self._options.in_place,
-            self._options.use_graph,
-            calls_per_launch(task.size_bytes),
+            self.timing.data_type,
+            self.timing.in_place,
+            self.timing.graph,
+            self.timing.calls(task.size_bytes),
         )
-
-
-def calls_per_launch(size_bytes: int) -> int:
-    """Back-to-back calls of a sample: enough to drown the launch, few where a call takes long."""
-    if size_bytes <= 1 << 20:
-        return 20
-    return 5 if size_bytes <= 64 << 20 else 2

@@ -21,6 +21,8 @@ ENGINES = {
     "sockets": "tuccl.measuring.sockets_engine:SocketsEngine",
 }
 """`module:class` by name; a worker imports only the one that it runs."""
+WITHOUT_GRAPHS = frozenset({"sockets"})
+"""Engines that have no CUDA graphs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.measuring.conftest import OpenBackend
+from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.seating import whole_shape
 from tuccl.search.config import Config, Task
@@ -19,7 +20,7 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 
 @pytest.mark.parametrize(("ranks", "in_place"), [(2, False), (3, True), (4, False)])
 def test_every_byte_is_right(open_backend: OpenBackend, ranks: int, in_place: bool) -> None:
-    backend, places = open_backend(ranks, in_place=in_place)
+    backend, places = open_backend(ranks, timing=Timing(in_place=in_place))
     shape = whole_shape(places.places)
     checked = 0
     # 1,002 bytes divide by no number of ranks here but 3, and fill no line of a protocol.

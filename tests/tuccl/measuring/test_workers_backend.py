@@ -15,7 +15,7 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring import faulty_engine as faults
 from tests.tuccl.measuring.conftest import FAULTY, ROOT, OpenBackend
-from tuccl.backends.workers_backend import calls_per_launch
+from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.config import STOCK, Config, Task
 
@@ -43,6 +43,7 @@ def test_samples_and_what_they_cost(open_backend: OpenBackend) -> None:
     # Twenty calls a launch lie within the seconds; the seconds are those of the wall.
     assert 20 * sum(measured.samples_us) / 1e6 < measured.seconds <= took_s
     assert backend.versions.endswith("sockets, stand-in over sockets, NumPy " + _numpy_version())
+    assert backend.timing == Timing(graph=False)
     assert places.pids == pids
     assert len(pids) == 2, "the group of 3 made way for one of 2"
 
@@ -214,10 +215,3 @@ def test_a_slow_configuration_gets_one_sample_where_more_would_cost(
     assert len(measured.samples_us) == 1
     assert measured.samples_us[0] > 4 * default_us
     assert len(backend.measure(task, slow, 1, 4).samples_us) == 1
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "calls"), [(1024, 20), (1 << 20, 20), (2 << 20, 5), (64 << 20, 5), (1 << 30, 2)]
-)
-def test_calls_of_a_launch(size_bytes: int, calls: int) -> None:
-    assert calls_per_launch(size_bytes) == calls
