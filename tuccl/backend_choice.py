@@ -5,6 +5,7 @@ A backend is opened for one run, with whatever the run has: the machine, schedul
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.errors import UsageError
+from tuccl.measuring.nccl_workers import nccl_worker_variables
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.records.record import Record
 from tuccl.search.config import Task
@@ -117,9 +119,17 @@ def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[B
     return opened
 
 
+@contextmanager
+def _nccl(request: BackendRequest) -> Iterator[Backend]:
+    # Ranks of an MPI job look on their own hosts, when their workers start.
+    os.environ.update(nccl_worker_variables(1 if request.places else request.shape.ranks))
+    with _workers("nccl")(request) as backend:
+        yield backend
+
+
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
-    "nccl": BackendKind(_workers("nccl"), has_workers=True),
+    "nccl": BackendKind(_nccl, has_workers=True),
     "sockets": BackendKind(_workers("sockets"), has_workers=True),
 }

@@ -5,7 +5,7 @@ plugin answers is looked at: that NCCL loaded it, that it was asked about the ca
 had not ruled the configuration out. Without that a refused configuration would be timed as NCCL's
 own choice and be taken for what it is not.
 
-This process's environment names the NCCL to load (TUCCL_NCCL_LIBRARY; one is searched otherwise).
+This process's environment names the NCCL to load in TUCCL_NCCL_LIBRARY, otherwise it is searched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from tuccl.measuring.nccl_environment import (
     check_overruling,
 )
 from tuccl.measuring.nccl_library import (
-    LIBRARY_VARIABLE,
     NcclLibraryError,
     find_nccl,
     version_text,
@@ -143,9 +142,8 @@ class NcclEngine:
             return
         if self._control is not None:
             self._point_to_plugin(self._control)
-        named = os.environ.get(LIBRARY_VARIABLE)
         try:
-            path = Path(named) if named else find_nccl().path
+            path = find_nccl().path
         except NcclLibraryError as error:
             raise EngineError(str(error)) from error
         self._nccl_version = self._session.call("load", os.fsencode(path))

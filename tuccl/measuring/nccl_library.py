@@ -18,7 +18,7 @@ from pathlib import Path
 from tuccl.errors import MeasurementError
 
 LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
-"""Path of the NCCL to measure, for the worker processes."""
+"""Path of the NCCL to measure: by the user where several are found, by a leader for its workers."""
 OLDEST_VERSION = 22105
 """2.21.5, the first release with a tuner ABI that the plugin speaks."""
 LIBRARY_NAME = "libnccl.so.2"
@@ -54,12 +54,14 @@ def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.envi
 
     Args:
         named: Path that the user gave; nothing is searched then.
-        environment: LD_PRELOAD and LD_LIBRARY_PATH are searched.
+        environment: TUCCL_NCCL_LIBRARY names it as well; LD_PRELOAD and LD_LIBRARY_PATH are
+            searched.
 
     Raises:
         NcclLibraryError: None, several different ones, or one that is too old.
     """
-    if named is not None:
+    named = named or environment.get(LIBRARY_VARIABLE)
+    if named:
         return _usable(NcclLibrary(Path(named), read_version(Path(named)), "named"))
     found: dict[int, NcclLibrary] = {}
     for path, source in _candidates(environment):
@@ -68,12 +70,12 @@ def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.envi
     if not found:
         raise NcclLibraryError(
             f"no {LIBRARY_NAME} in torch, the nvidia-nccl wheel, LD_LIBRARY_PATH or the loader's "
-            "cache; name the job's with --nccl PATH"
+            f"cache; name the job's in {LIBRARY_VARIABLE}"
         )
     if len(found) > 1:
         listed = " and ".join(f"{n.version_text} in {n.path} ({n.source})" for n in found.values())
         raise NcclLibraryError(
-            f"different NCCLs here: {listed}; name the one that the job loads with --nccl PATH"
+            f"different NCCLs here: {listed}; name the one that the job loads in {LIBRARY_VARIABLE}"
         )
     return _usable(next(iter(found.values())))
 

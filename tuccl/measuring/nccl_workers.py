@@ -10,15 +10,12 @@ from tuccl.measuring.nccl_library import LIBRARY_VARIABLE, find_nccl
 from tuccl.runtime import plugin_path
 
 
-def nccl_worker_variables(
-    gpus: int, named: str | None = None, environment: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def nccl_worker_variables(gpus: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables for every worker, once it is clear that this host can measure.
 
     Args:
         gpus: That the workers of this host take.
-        named: Path of the NCCL that the job loads, where the user gave it.
-        environment: Of the user's shell.
+        environment: Of the user's shell; TUCCL_NCCL_LIBRARY may name the NCCL there.
 
     Raises:
         NcclEnvironmentError: A variable decides what the search is to find out.
@@ -28,4 +25,4 @@ def nccl_worker_variables(
     """
     check_environment(environment, str(plugin_path()))
     count_gpus(gpus)
-    return {LIBRARY_VARIABLE: str(find_nccl(named, environment).path)}
+    return {LIBRARY_VARIABLE: str(find_nccl(None, environment).path)}

@@ -166,7 +166,7 @@ def test_one_forced_channel_reaches_the_collective(run: Run) -> None:
         ({"NCCL_TUNER_PLUGIN": "none"}, "NCCL_TUNER_PLUGIN=none is set in the environment"),
         ({"STAND_IN_GPUS": "0"}, "no CUDA-capable device is detected"),
         ({"STAND_IN_GPUS": "1"}, "there is no GPU 1 here, only 1 in all"),
-        ({"TUCCL_NCCL_LIBRARY": "/nonexistent"}, "NCCL cannot be loaded (/nonexistent"),
+        ({"TUCCL_NCCL_LIBRARY": "/nonexistent"}, "/nonexistent is no NCCL that can be loaded"),
     ],
 )
 def test_what_keeps_a_group_from_starting_is_told(
@@ -224,7 +224,6 @@ def test_a_leader_looks_before_it_starts_workers(stand_ins: dict[str, str]) -> N
         )
         return done.stdout.strip()
 
-    # The stand-in lies in LD_LIBRARY_PATH.
     found = stand_ins["TUCCL_NCCL_LIBRARY"]
     assert look(STAND_IN_NCCL_VERSION="22809") == str({"TUCCL_NCCL_LIBRARY": found})
     assert "is NCCL 2.19.3, whose tuner ABI" in look(STAND_IN_NCCL_VERSION="21903")

@@ -97,8 +97,9 @@ def test_different_ones_are_named_with_the_way_out(
     text = str(error.value)
     assert f"2.28.9 in {wheel}" in text
     assert f"2.28.3 in {system}" in text
-    assert "--nccl PATH" in text
+    assert "name the one that the job loads in TUCCL_NCCL_LIBRARY" in text
     assert "\n" not in text
+    assert find_nccl(None, {"TUCCL_NCCL_LIBRARY": str(system)}).path == system
 
 
 @pytest.mark.parametrize(("variable", "separator"), [("LD_LIBRARY_PATH", ":"), ("LD_PRELOAD", " ")])
