@@ -20,3 +20,5 @@ build threads thread
 "$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" sealed
 "$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
+"$work/memory/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"
+"$work/threads/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"
