@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from tuccl import __version__, cli_probe, cli_synthesize, cli_topology, cli_tune
+from tuccl import __version__, cli_calibrate, cli_probe, cli_synthesize, cli_topology, cli_tune
 from tuccl.cli_options import (
     BackendOption,
     BudgetOption,
@@ -231,6 +231,7 @@ def verify(
 app.command()(cli_probe.probe)
 app.command()(cli_synthesize.synthesize)
 app.command()(cli_tune.tune)
+app.command()(cli_calibrate.calibrate)
 app.add_typer(cli_topology.app)
 
 

@@ -1,8 +1,8 @@
 """`ModelConstants`: what the model of NCCL's kernels does not know by itself.
 
 Few numbers, each with a meaning, fitted by `tuccl calibrate` from measured times. They belong to
-GPUs of Hopper's clock; slower ones scale with it. `SHIPPED` was fitted by this project
-(`scripts/bench_model.py` prints it).
+GPUs of Hopper's clock; slower ones scale with it. `SHIPPED` was fitted by this project to
+a grid of four H200 and to published runs of nccl-tests (`scripts/bench_model.py` prints it).
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class ModelConstants:
 
 
 SHIPPED = ModelConstants(
-    ll=ProtocolCosts(4.57, 0.434, 0.402, 0.782, 24.9, 1000.0, 4.30, 0.421),
-    ll128=ProtocolCosts(8.20, 2.11, 0.777, 0.875, 19.1, 1.0, 11.0, 0.800),
-    simple=ProtocolCosts(13.5, 2.90, 2.77, 2.54, 41.3, 312.0, 21.0, 0.951),
-    pci_hop_share=1.6,
+    ll=ProtocolCosts(4.65, 0.409, 0.374, 0.803, 20.8, 807.0, 4.23, 0.436),
+    ll128=ProtocolCosts(8.18, 2.13, 0.771, 1.03, 19.1, 1.0, 11.0, 0.803),
+    simple=ProtocolCosts(13.7, 2.86, 2.75, 2.44, 39.9, 295.0, 20.8, 0.955),
+    pci_hop_share=1.5,
     network_hop_us=6.18,
-    network_latencies=3.66,
+    network_latencies=3.68,
     network_efficiency=1.07,
-    launch_us=4.56,
+    launch_us=4.57,
 )

@@ -19,6 +19,8 @@ from tuccl.search.config import Config, ProcessProfile
 
 _PROTOCOLS = tuple(NcclProtocol)
 _RING, _TREE = NcclAlgorithm.RING, NcclAlgorithm.TREE
+MODELLED = (_TREE, _RING, NcclAlgorithm.PAT)
+"""Algorithms that the model knows."""
 _BASE_US = {_TREE: (6.8, 14.0, 8.4), _RING: (6.6, 14.0, 8.4)}
 _HOP_US = {
     Fabric.NVLINK: {_TREE: (0.6, 1.25, 4.0), _RING: (0.6, 1.9, 3.4)},
@@ -97,7 +99,7 @@ def choose(
         ConfigurationFailedError: for algorithms that this model does not know.
     """
     pair = None if config.is_default else (config.builtin, config.nccl_protocol)
-    if pair is not None and pair[0] not in {_TREE, _RING, NcclAlgorithm.PAT}:
+    if pair is not None and pair[0] not in MODELLED:
         raise ConfigurationFailedError(f"{pair[0].value} is not in the model of NCCL")
     if pair is None or not _exists(operation, pair[0], machine):
         pair = _cheapest(operation, size_bytes, machine)

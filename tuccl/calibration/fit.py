@@ -1,0 +1,140 @@
+"""Fitting the constants: robust least squares of the logarithm of the time.
+
+Levenberg-Marquardt on the logarithms of the constants, so that they stay positive and every one of
+them counts by its ratio; the Jacobian by differences. Residuals count like Huber's: as squares up
+to a quarter, by their size beyond, so that a size that a machine treats oddly does not bend the
+rest. A weak pull to the constants that the fit starts from keeps those in place of which the
+observations say nothing.
+
+Nothing is random: the same observations in the same order give the same constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+
+import numpy as np
+
+from tuccl.backends.model_constants import SHIPPED, ModelConstants, ProtocolCosts
+from tuccl.calibration.errors import TooFewPointsError
+from tuccl.calibration.observations import Array, Observation, ObservationTable, tabulate
+
+FEWEST_OBSERVATIONS = 8
+_HUBER = 0.25
+_PULL = 0.05
+"""Weight of the pull to the start: a constant may double for a handful of observations."""
+_DIFFERENCE = 1e-4
+_LONGEST_STEP = 0.7
+_MOST_STEPS = 40
+_ENOUGH = 1e-5
+"""Relative gain of a step below which the fit is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Constants, and how well they tell the times that they were fitted to."""
+
+    constants: ModelConstants
+    observations: int
+    error_before: float
+    """Median of |predicted / measured - 1| with the constants that the fit started from."""
+    error_after: float
+
+
+def fit_constants(observations: Sequence[Observation], start: ModelConstants = SHIPPED) -> Fit:
+    """The constants under which the model tells the observed times best.
+
+    Raises:
+        TooFewPointsError: for fewer observations than could tell anything.
+        ConfigurationFailedError: for an algorithm that the model does not know.
+    """
+    if len(observations) < FEWEST_OBSERVATIONS:
+        raise TooFewPointsError(
+            f"{len(observations)} measured times are too few to fit constants: "
+            f"at least {FEWEST_OBSERVATIONS} are needed; measure more sizes"
+        )
+    table = tabulate(observations)
+    first = _logarithms(start)
+    found = _minimum(table, first)
+    constants = _constants(found)
+    return Fit(
+        constants=constants,
+        observations=len(observations),
+        error_before=median_error(table, start),
+        error_after=median_error(table, constants),
+    )
+
+
+def median_error(table: ObservationTable, constants: ModelConstants) -> float:
+    """Median of |predicted / measured - 1|."""
+    return float(np.median(np.abs(table.predicted_us(constants) / table.times_us - 1.0)))
+
+
+def _minimum(table: ObservationTable, first: Array) -> Array:
+    """Levenberg-Marquardt with weights that make squares Huber's loss."""
+
+    def residuals(point: Array) -> Array:
+        return np.log(table.predicted_us(_constants(point)) / table.times_us)
+
+    point, damping = first, 1e-2
+    seen = residuals(point)
+    cost = _cost(seen, point - first, table.weights)
+    for _ in range(_MOST_STEPS):
+        jacobian = _jacobian(residuals, point, seen)
+        weights = table.weights * np.minimum(1.0, _HUBER / np.maximum(np.abs(seen), 1e-12))
+        # Not by BLAS, whose threads sum in an order of their own and cost more than they save.
+        weighted = jacobian * weights[:, None]
+        normal = np.einsum("ki,kj->ij", weighted, jacobian) + _PULL * np.eye(len(point))
+        gradient = np.einsum("ki,k->i", weighted, seen) + _PULL * (point - first)
+        gained = 0.0
+        while damping < 1e8:
+            step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
+            tried = point + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+            there = residuals(tried)
+            cheaper = _cost(there, tried - first, table.weights)
+            if cheaper < cost:
+                gained = (cost - cheaper) / cost
+                point, seen, cost = tried, there, cheaper
+                damping = max(damping / 4.0, 1e-9)
+                break
+            damping *= 4.0
+        if gained < _ENOUGH:
+            break
+    return point
+
+
+def _cost(residuals: Array, moved: Array, weights: Array) -> float:
+    size = np.abs(residuals)
+    huber = np.where(size < _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER))
+    return float(np.sum(weights * huber) + 0.5 * _PULL * np.sum(moved**2))
+
+
+def _jacobian(residuals: Callable[[Array], Array], point: Array, at_point: Array) -> Array:
+    columns = []
+    for index in range(len(point)):
+        moved = point.copy()
+        moved[index] += _DIFFERENCE
+        columns.append((residuals(moved) - at_point) / _DIFFERENCE)
+    return np.stack(columns, axis=1)
+
+
+def _logarithms(constants: ModelConstants) -> Array:
+    values: list[float] = []
+    for field in fields(ModelConstants):
+        value = getattr(constants, field.name)
+        if is_dataclass(value):
+            values += [getattr(value, inner.name) for inner in fields(ProtocolCosts)]
+        else:
+            values.append(value)
+    return np.log(np.array(values, dtype=np.float64))
+
+
+def _constants(logarithms: Array) -> ModelConstants:
+    values = iter(np.exp(logarithms).tolist())
+
+    def costs() -> ProtocolCosts:
+        return ProtocolCosts(*(next(values) for _ in fields(ProtocolCosts)))
+
+    ll, ll128, simple = costs(), costs(), costs()
+    return ModelConstants(ll, ll128, simple, *values)

@@ -1,0 +1,168 @@
+"""Measured times from a file: a record in Parquet, a grid as CSV, or what nccl-tests printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from lookup_tables.table import NcclAlgorithm, Operation
+from probes.machine_file import read_machine_file
+from probes.topology import Topology
+from tuccl.backends.figures import MachineFigures, machine_figures
+from tuccl.backends.nccl_choice import MODELLED
+from tuccl.calibration.errors import NcclTestsFormatError, OtherMachineError
+from tuccl.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
+from tuccl.calibration.observations import Observation
+from tuccl.errors import UsageError
+from tuccl.records.errors import RecordMismatchError
+from tuccl.records.grid_csv import read_grid_csv, topology_beside
+from tuccl.records.record import Record
+from tuccl.records.record_file import read_record
+from tuccl.search.config import STOCK, Config
+
+_FACTOR_ROUNDING = 0.03
+_OPERATIONS_BY_NAME = tuple(operation.value for operation in Operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """What a file says that the model can be fitted to."""
+
+    kind: str
+    """`record` or `nccl-tests`."""
+    observations: tuple[Observation, ...]
+    left_out: int
+    """Times of what is not in the model, and rows that were damaged."""
+
+
+def read_measurements(path: Path, topology: Topology, operation: Operation | None) -> Measurements:
+    """The measured times of a file.
+
+    Args:
+        path: `.parquet` and `.csv` are records, anything else is output of nccl-tests.
+        topology: Of the machine that was measured.
+        operation: Which collective nccl-tests measured, where its output does not say.
+
+    Raises:
+        UsageError: The file cannot be read, or an operation was given for a record.
+        RecordFileError: The record cannot be used.
+        OtherMachineError: The file is another machine's.
+        NcclTestsFormatError: The output cannot be used.
+    """
+    if path.suffix in {".parquet", ".csv"}:
+        if operation is not None:
+            raise UsageError(f"{path}: a record names its operations; leave --op away")
+        return from_record(_record(path, topology), topology)
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; name a file") from error
+    run = parse_nccl_tests(text, str(path))
+    return from_nccl_tests(run, machine_figures(topology), operation, str(path))
+
+
+def from_record(record: Record, topology: Topology) -> Measurements:
+    """The times of NCCL's built-in algorithms in a record.
+
+    Raises:
+        OtherMachineError: The record's topology is not the given one.
+    """
+    if record.fingerprint != topology.fingerprint():
+        raise OtherMachineError(
+            f"the record is of {record.topology.name} (fingerprint {record.fingerprint}), the "
+            f"topology of {topology.name} ({topology.fingerprint()}); name the record's own"
+        )
+    machine = machine_figures(topology)
+    known = [
+        row for row in record.rows if row.samples_us and not row.failed and _is_modelled(row.config)
+    ]
+    observations = tuple(
+        Observation(
+            source="record",
+            machine=machine,
+            operation=row.operation,
+            size_bytes=row.size_bytes,
+            config=row.config,
+            time_us=median(row.samples_us),
+            launches=0 if record.timing.graph else 1,
+        )
+        for row in known
+    )
+    return Measurements("record", observations, len(record.rows) - len(known))
+
+
+def from_nccl_tests(
+    run: NcclTestsRun, machine: MachineFigures, operation: Operation | None, source: str
+) -> Measurements:
+    """The times of stock NCCL in an output of nccl-tests.
+
+    Raises:
+        OtherMachineError: It ran on another number of ranks.
+        NcclTestsFormatError: Nothing says which collective it is.
+    """
+    found = _operation(run, operation, source)
+    _check_ranks(run, found, machine.shape.ranks, source)
+    observations = tuple(
+        Observation(source, machine, found, size_bytes, STOCK, time_us, run.launches)
+        for size_bytes, time_us in run.times_us
+    )
+    return Measurements("nccl-tests", observations, run.left_out)
+
+
+def _record(path: Path, topology: Topology) -> Record:
+    """A grid says nothing of its machine; a topology beside it does."""
+    if path.suffix == ".parquet":
+        return read_record(path)
+    try:
+        topology = read_machine_file(topology_beside(path))
+    except RecordMismatchError:
+        return read_grid_csv(path, topology)
+    return read_grid_csv(path, topology)
+
+
+def _is_modelled(config: Config) -> bool:
+    if config.is_schedule:
+        return False
+    return config.is_default or NcclAlgorithm(config.algorithm) in MODELLED
+
+
+def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> Operation:
+    """As given, as the output says, or as the file's name does."""
+    if operation is not None and run.operation not in {None, operation}:
+        raise NcclTestsFormatError(
+            f"{source}: output of {run.operation}, not of {operation.value}; leave --op away"
+        )
+    named = {name for name in _OPERATIONS_BY_NAME if name in Path(source).name}
+    if "all_reduce" in named or "reduce_scatter" in named:
+        named -= {"reduce"}
+    found = operation or run.operation
+    if found is None and len(named) == 1:
+        found = Operation(named.pop())
+    if found is None:
+        raise NcclTestsFormatError(
+            f"{source}: it does not say which collective was measured; add --op, as --op all_reduce"
+        )
+    return found
+
+
+def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: str) -> None:
+    """Ranks that are listed, and those that busbw over algbw tells, must be the topology's."""
+    if run.ranks is not None and run.ranks != ranks:
+        raise OtherMachineError(
+            f"{source}: measured on {run.ranks} ranks, the topology has {ranks} GPUs; name the "
+            "topology of that run, --nodes included"
+        )
+    expected = _bus_factor(operation, ranks)
+    if run.factor is not None and abs(run.factor / expected - 1.0) > _FACTOR_ROUNDING:
+        raise OtherMachineError(
+            f"{source}: busbw is {run.factor:.3f} times algbw, but {expected:.3f} times in "
+            f"{operation.value} on the topology's {ranks} GPUs; name topology and --op of that run"
+        )
+
+
+def _bus_factor(operation: Operation, ranks: int) -> float:
+    """Ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md)."""
+    if operation in {Operation.BROADCAST, Operation.REDUCE}:
+        return 1.0
+    return (2.0 if operation is Operation.ALL_REDUCE else 1.0) * (ranks - 1) / ranks
