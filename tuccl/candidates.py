@@ -140,13 +140,14 @@ def make_candidates(
 def _sizes_to_synthesize(
     collective: Collective, sketch: Sketch, sizes_bytes: Sequence[int]
 ) -> list[int]:
-    """The ends and the middle of the sizes that a sketch is worth trying for; none: for no size."""
-    worth = [size for size in sizes_bytes if sketch.worth_trying(collective.value, size)]
-    if not worth:
+    """The ends and the middle of the sizes; none when the sketch is worth trying for no size.
+
+    One that is worth it for some is tried for all: what protocols and executor cost, which the
+    sketch's ranges leave out, can shift them by more than an order of magnitude.
+    """
+    if not any(sketch.worth_trying(collective.value, size) for size in sizes_bytes):
         return []
-    middle = sizes_bytes[len(sizes_bytes) // 2]
-    wanted = {sizes_bytes[0], middle, sizes_bytes[-1]}
-    return sorted(wanted.intersection(worth) or {worth[len(worth) // 2]})
+    return sorted({sizes_bytes[0], sizes_bytes[len(sizes_bytes) // 2], sizes_bytes[-1]})
 
 
 def _experts(collective: Collective, sketch: Sketch) -> list[_Made]:
@@ -220,8 +221,8 @@ def _slowdowns(
     slowdowns = [inf] * len(compiled)
     for model in models:
         times = [
-            schedule.time_us(size_bytes, model) * worth
-            for schedule, worth in zip(compiled, worths, strict=True)
+            schedule.time_us(size_bytes, model) * factor
+            for schedule, factor in zip(compiled, worths, strict=True)
         ]
         best = min(times, default=inf)
         slowdowns = [min(s, time / best) for s, time in zip(slowdowns, times, strict=True)]
