@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from lookup_tables.table import Operation
 from tuccl.backends.protocol import Backend
 from tuccl.errors import ConfigurationFailedError
+from tuccl.measurement_log import MeasurementLog
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
 from tuccl.search.config import STOCK, Config, Task
@@ -18,18 +22,21 @@ CONFIGS = (
 )
 
 
-def carry_out(backend: Backend, places: Places) -> dict[str, str]:
+def carry_out(
+    backend: Backend, places: Places, path: Path, halfway: Callable[[], None] = lambda: None
+) -> dict[str, str]:
     """What became of each configuration, with its data checked: measured, or why it failed."""
-    shape = whole_shape(places.places)
     outcomes = {}
-    for operation in (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER):
-        task = Task(operation, 12_288, shape)
-        for config in CONFIGS:
-            try:
-                backend.check(task, config)
-                backend.measure(task, config, 0, 3)
-                outcome = "measured"
-            except ConfigurationFailedError as error:
-                outcome = str(error)
-            outcomes[f"{task.name} {config.describe()}"] = outcome
+    with MeasurementLog(path, backend, "plan") as log:
+        for operation in (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER):
+            task = Task(operation, 12_288, whole_shape(places.places))
+            for config in CONFIGS:
+                try:
+                    log.check(task, config)
+                    log.measure(task, config, 3)
+                    outcome = "measured"
+                except ConfigurationFailedError as error:
+                    outcome = str(error)
+                outcomes[f"{task.name} {config.describe()}"] = outcome
+            halfway()
     return outcomes

@@ -1,6 +1,6 @@
-"""A job for `mpirun`: rank 0 carries out the plan after what the argument names befell rank 1.
+"""A job for `mpirun`: rank 0 carries out the plan, and halfway something befalls rank 1.
 
-mpirun -np 3 python -m tests.tuccl.measuring.mpi_measuring_job [FATE]
+mpirun -np 3 python -m tests.tuccl.measuring.mpi_measuring_job LOG [FATE]
 """
 
 import json
@@ -8,43 +8,43 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import psutil
 from mpi4py import MPI
 
-from lookup_tables.table import Operation
 from tests.tuccl.measuring.measuring_plan import carry_out
-from tuccl.backends.workers_backend import WorkersBackend, WorkersOptions, open_workers_backend
+from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.errors import TucclError
 from tuccl.measuring import mpi_places
 from tuccl.measuring.mpi_places import MpiPlaces, run_measuring_ranks
-from tuccl.measuring.seating import whole_shape
-from tuccl.search.config import STOCK, Config, Task
 
-FATE = sys.argv[1] if len(sys.argv) > 1 else ""
+LOG = Path(sys.argv[1])
+FATE = sys.argv[2] if len(sys.argv) > 2 else ""
 PIDS = MPI.COMM_WORLD.gather(os.getpid())
 mpi_places._REPLY_S = 1.0
 
 
 def lead(places: MpiPlaces) -> int:
     with open_workers_backend("sockets", places, WorkersOptions(least_deadline_s=2.0)) as backend:
-        befall_rank_1(backend, places)
-        told = {"outcomes": carry_out(backend, places), "incidents": backend.incidents}
+        outcomes = carry_out(backend, places, LOG, befall_rank_1)
+        told = {"outcomes": outcomes, "incidents": backend.incidents}
     sys.stdout.write(json.dumps({**told, "ranks": len(places.places)}))
     return 7
 
 
-def befall_rank_1(backend: WorkersBackend, places: MpiPlaces) -> None:
-    if FATE == "its worker is killed":
-        psutil.Process(PIDS[1]).children()[0].kill()
+def befall_rank_1() -> None:
+    if FATE == "its workers are killed":
+        for worker in psutil.Process(PIDS[1]).children():
+            worker.kill()
     elif FATE == "it is killed":
         os.kill(PIDS[1], signal.SIGKILL)
         time.sleep(20)
     elif FATE == "it hangs":
+        # Its workers, too, so that it is asked what became of them.
+        for process in psutil.Process(PIDS[1]).children():
+            process.suspend()
         os.kill(PIDS[1], signal.SIGSTOP)
-        task = Task(Operation.ALL_REDUCE, 4096, whole_shape(places.places))
-        backend.measure(task, STOCK, 0, 1)  # The worker runs on,
-        backend.measure(task, Config("ring", "LL", 1, nthreads=128), 0, 1)  # another cannot start.
 
 
 try:

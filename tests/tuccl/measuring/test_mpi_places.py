@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -29,10 +30,10 @@ def test_ranks_count_from_0_on_each_host_and_namesakes_are_told_apart() -> None:
     )  # fmt: skip
 
 
-def run_job(ranks: int, *fate: str) -> tuple[int, dict[str, Any], str]:
+def run_job(ranks: int, *arguments: str | Path) -> tuple[int, dict[str, Any], str]:
     done = subprocess.run(
         ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(ranks), sys.executable,
-         "-m", "tests.tuccl.measuring.mpi_measuring_job", *fate],
+         "-m", "tests.tuccl.measuring.mpi_measuring_job", *map(str, arguments)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -45,17 +46,19 @@ def workers_left() -> list[str]:
 
 
 @requires_mpirun
-@pytest.mark.parametrize(("ranks", "fate"), [(2, "its worker is killed"), (4, "")])
-def test_ranks_do_what_local_workers_do(open_backend: OpenBackend, ranks: int, fate: str) -> None:
-    code, told, errors = run_job(ranks, fate)
+@pytest.mark.parametrize(("ranks", "fate"), [(2, "its workers are killed"), (4, "")])
+def test_ranks_do_what_local_workers_do(
+    open_backend: OpenBackend, tmp_path: Path, ranks: int, fate: str
+) -> None:
+    code, told, errors = run_job(ranks, tmp_path / "log", fate)
     assert code == 7, errors
     assert told["ranks"] == ranks
     assert "Traceback" not in errors
-    assert len(told["incidents"]) == bool(fate)
+    assert bool(told["incidents"]) == bool(fate)
     if fate:
         assert "rank 1 died: killed by signal 9 (SIGKILL)" in told["incidents"][0]
     backend, places = open_backend(ranks)
-    assert told["outcomes"] == carry_out(backend, places)
+    assert told["outcomes"] == carry_out(backend, places, tmp_path / "local")
     assert sorted(set(told["outcomes"].values())) == [
         "measured",
         "the stand-in has no nvls for all_reduce",
@@ -65,17 +68,29 @@ def test_ranks_do_what_local_workers_do(open_backend: OpenBackend, ranks: int, f
 
 
 @requires_mpirun
-def test_a_rank_that_is_lost_ends_the_job_with_its_name() -> None:
+def test_a_rank_that_hangs_ends_the_job_with_its_name(tmp_path: Path) -> None:
     before = workers_left()
     began = time.monotonic()
-    code, told, errors = run_job(2, "it hangs")
+    code, told, errors = run_job(2, tmp_path / "log", "it hangs")
     assert (code, told) == (9, {}), errors
     assert "tuccl: MPI rank 1 on " in errors
     assert "start the same command again, which continues from here" in errors
     assert "Traceback" not in errors
-    code, told, errors = run_job(2, "it is killed")
+    assert time.monotonic() - began < 30
+    assert set(workers_left()) <= set(before)
+
+
+@requires_mpirun
+def test_a_job_that_lost_a_rank_continues(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code, told, errors = run_job(2, log, "it is killed")
     assert code != 0
     assert told == {}
     assert "tuccl: stopped by the launcher of MPI, which says why: a rank died" in errors
-    assert time.monotonic() - began < 30
-    assert set(workers_left()) <= set(before)
+    first_half = log.read_bytes()
+    code, told, errors = run_job(2, log)
+    assert code == 7, errors
+    assert log.read_bytes().startswith(first_half)
+    tasks = [json.loads(line).get("task") for line in log.read_bytes().splitlines()]
+    assert tasks.count("all_reduce-12288") == tasks.count("reduce_scatter-12288") == 5
+    assert len(told["outcomes"]) == 10
