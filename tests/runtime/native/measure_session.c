@@ -1,0 +1,105 @@
+/* libtuccl-measure.so's sources over the stand-ins of CUDA and NCCL, one thread per rank.
+ *
+ *   measure_session NCCL
+ *
+ * Needs the stand-in libcuda.so.1 in LD_LIBRARY_PATH. */
+#include "collective.h"
+#include "harness.h"
+#include "measure.h"
+#include "pattern.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, MORE_THAN_ARE_KEPT = 60 };
+
+struct rank {
+    const char *nccl;
+    unsigned char *id;
+    int rank;
+};
+
+static struct tuccl_measure_call make_call(int operation, int type, uint64_t size_bytes, int bits) {
+    return (struct tuccl_measure_call){.size_bytes = size_bytes,
+                                       .operation = operation,
+                                       .data_type = type,
+                                       .in_place = (bits & 1) && operation != OPERATION_ALLTOALL,
+                                       .use_graph = bits >> 1,
+                                       .calls = 3};
+}
+
+static void measure_and_check(struct tuccl_measure *measure, struct tuccl_measure_call call) {
+    double times_us[2] = {0, 0};
+    char finding[512] = "";
+    CHECK(tuccl_measure_prepare(measure, &call) == 1);
+    CHECK(tuccl_measure_prepare(measure, &call) == 0);
+    CHECK(tuccl_measure_time(measure, &call, call.use_graph, 2, times_us) == 0);
+    CHECK(times_us[0] > 0 && times_us[1] > 0);
+    CHECK(tuccl_measure_check(measure, &call, finding, sizeof finding) == 0);
+}
+
+static void *run_rank(void *argument) {
+    const struct rank *rank = argument;
+    struct tuccl_measure *measure = tuccl_measure_create();
+    char name[64];
+    CHECK(measure != NULL && tuccl_measure_load(measure, rank->nccl) == 22809);
+    CHECK(tuccl_measure_take_gpu(measure, rank->rank, name, sizeof name) == 12080);
+    CHECK(tuccl_measure_join(measure, RANKS, rank->rank, rank->id) == 0);
+    for (int operation = 0; operation < OPERATIONS; operation++)
+        for (int type = 0; type < DATA_TYPES; type++)
+            measure_and_check(measure, make_call(operation, type, 384, (operation + type) % 4));
+    for (int i = 1; i <= MORE_THAN_ARE_KEPT; i++)
+        measure_and_check(measure,
+                          make_call(OPERATION_ALL_GATHER, TYPE_FLOAT32, 48u * (uint64_t)i, 2));
+    struct tuccl_measure_call odd = make_call(OPERATION_ALL_GATHER, TYPE_FLOAT32, 100, 0);
+    CHECK(tuccl_measure_prepare(measure, &odd) < 0 && !tuccl_measure_is_broken(measure));
+    CHECK(strstr(tuccl_measure_failure(measure), "no whole number") != NULL);
+    double time_us;
+    CHECK(tuccl_measure_time(measure, &odd, 0, 1, &time_us) < 0);
+    tuccl_measure_destroy(measure);
+    return NULL;
+}
+
+/* Sums stay within what the type holds exactly, whatever the number of ranks. */
+static void check_patterns(void) {
+    static float of_rank[PATTERN_ELEMENTS], sum[PATTERN_ELEMENTS], added[PATTERN_ELEMENTS];
+    for (int ranks = 1; ranks <= 4096; ranks *= 8) {
+        memset(added, 0, sizeof added);
+        for (int rank = 0; rank < ranks; rank++) {
+            pattern_of_rank(TYPE_FLOAT32, ranks, rank, 1000, of_rank);
+            for (int i = 0; i < 1000; i++)
+                added[i] += of_rank[i];
+        }
+        pattern_of_sum(TYPE_FLOAT32, ranks, 1000, sum);
+        float largest = 0;
+        for (int i = 0; i < 1000; i++) {
+            CHECK(sum[i] == added[i]);
+            largest = fmaxf(largest, sum[i]);
+        }
+        CHECK(largest > 500 && largest <= 2048);
+    }
+}
+
+int main(int count_of_arguments, char **arguments) {
+    CHECK(count_of_arguments == 2);
+    unsigned char id[TUCCL_MEASURE_ID_BYTES];
+    struct rank ranks[RANKS];
+    pthread_t threads[RANKS];
+    struct tuccl_measure *first = tuccl_measure_create();
+    CHECK(tuccl_measure_unique_id(first, id) < 0); /* NCCL was not loaded. */
+    CHECK(tuccl_measure_load(first, arguments[1]) > 0 && tuccl_measure_unique_id(first, id) == 0);
+    CHECK(tuccl_measure_join(first, RANKS, 0, id) < 0);
+    tuccl_measure_destroy(first);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i] = (struct rank){arguments[1], id, i};
+        CHECK(pthread_create(&threads[i], NULL, run_rank, &ranks[i]) == 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    check_patterns();
+    printf("%d ranks measured and checked\n", RANKS);
+    return 0;
+}
