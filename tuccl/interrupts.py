@@ -41,7 +41,8 @@ def interrupts_kept() -> Iterator[None]:
         _arrived = False
         sys.unraisablehook = hook
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGALRM, alarm)
+        # None: of native code, which nobody can put back.
+        signal.signal(signal.SIGALRM, alarm or signal.SIG_DFL)
 
 
 def raise_if_interrupted() -> None:
