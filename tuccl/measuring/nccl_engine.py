@@ -58,6 +58,8 @@ _DATA_TYPES = {
     "bfloat16": 9,
 }
 """ncclDataType_t."""
+_TAKES_NO_PATHS = 22703
+"""It makes libnccl-tuner-PATH.so of NCCL_TUNER_PLUGIN=PATH (src/plugin/plugin_open.cc)."""
 _NOT_ASKED = frozenset({Operation.ALLTOALL})
 """NCCL asks no tuner about point-to-point."""
 
@@ -160,10 +162,12 @@ class NcclEngine:
     def _verify_loaded(self) -> None:
         """NCCL goes on without a plugin that it could not load, and says so in its log only."""
         if self._control is not None and self._control.loaded_abi() == 0:
+            why = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING shows why"
+            if self._nccl_version == _TAKES_NO_PATHS:
+                why = "this release takes no paths: measure with another one"
             raise EngineBrokenError(
                 f"NCCL {version_text(self._nccl_version)} did not load the tuner plugin "
-                f"{os.environ.get(PLUGIN_VARIABLE)}; NCCL_DEBUG=INFO "
-                "NCCL_DEBUG_SUBSYS=INIT,TUNING shows why"
+                f"{os.environ.get(PLUGIN_VARIABLE)}; {why}"
             )
 
     def _native(self, call: Call) -> NativeCall:
