@@ -14,7 +14,7 @@ from tuccl.backends.protocol import Measured
 from tuccl.backends.running_profiles import RunningProfiles
 from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
-from tuccl.records.record import Record, Row
+from tuccl.records.record import NOT_RECORDED, Record, Row
 from tuccl.search.config import Config, ProcessProfile, Task
 from tuccl.search.space import Space, space_of
 
@@ -75,7 +75,7 @@ class ReplayBackend:
         restart_s = self.restart_s if self._running.use(config.profile) else 0.0
         row = self._record.row(task, config)
         if row is None:
-            raise ConfigurationFailedError("not in the record", seconds=restart_s)
+            raise ConfigurationFailedError(NOT_RECORDED, seconds=restart_s)
         if row.failed and first + repeats > len(row.samples_us):
             paid = self._seconds(row, row.samples_us[:first])
             raise ConfigurationFailedError(

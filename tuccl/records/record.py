@@ -18,6 +18,9 @@ from probes.topology import Topology
 from tuccl.backends.timing import Timing
 from tuccl.search.config import Config, Task
 
+NOT_RECORDED = "not in the record"
+"""Why a replay fails what its record lacks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

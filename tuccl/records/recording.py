@@ -7,7 +7,7 @@ from probes.topology import Topology
 from tuccl import __version__
 from tuccl.errors import MeasurementError
 from tuccl.measurement_lines import Contents, Recorded
-from tuccl.records.record import Record, Row, make_record
+from tuccl.records.record import NOT_RECORDED, Record, Row, make_record
 
 
 def record_of(contents: Contents, topology: Topology, shape: Shape) -> Record:
@@ -24,7 +24,9 @@ def record_of(contents: Contents, topology: Topology, shape: Shape) -> Record:
     source = contents.source
     if source is None:
         raise MeasurementError("nothing was measured yet, so there is nothing to record")
-    rows = [_row(recorded) for recorded in contents.all]
+    # What a replay asked for in vain was never measured.
+    measured = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
+    rows = [_row(recorded) for recorded in measured]
     return make_record(
         topology, shape, source.backend, source.versions, __version__, source.timing, rows
     )

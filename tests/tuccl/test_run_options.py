@@ -1,0 +1,119 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation
+from tests.tuccl.records.small_record import machine
+from tests.tuccl.records.tiny_grid import tiny_grid
+from tuccl.backend_choice import BackendRequest, backend_kind, builtins_of, open_backend
+from tuccl.backends.figures import communicator_shape
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.records.errors import RecordMismatchError
+from tuccl.run_options import RunOptions, read_options, record_of_options, settings_of_options
+from tuccl.search.config import Task
+from tuccl.settings import RunSettings
+
+REPLAYED = RunOptions(topology=None, records="r.parquet")
+
+
+def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
+    plain = settings_of_options(RunOptions(topology="x"), None)
+    assert (plain.backend, plain.budget_s, plain.strategy) == ("simulated", None, "mraco")
+    assert len(plain.operations) == 3
+    assert plain.sizes_bytes == tuple(1024 * 4**i for i in range(11))
+    replayed = settings_of_options(REPLAYED, tiny_grid())
+    assert replayed.backend == "replay"
+    assert replayed.operations == (Operation.ALL_GATHER, Operation.ALL_REDUCE)
+    assert replayed.sizes_bytes == (4096, 65536)
+    assert not replayed.schedules
+    one = REPLAYED.model_copy(update={"min_size": "5K", "operations": "all_reduce"})
+    assert settings_of_options(one, tiny_grid()).sizes_bytes == (65536,)
+
+
+def test_only_sizes_that_all_operations_have_are_tuned() -> None:
+    grid = tiny_grid()
+    rows = [row for row in grid.rows
+            if row.operation is Operation.ALL_REDUCE or row.size_bytes == 4096]  # fmt: skip
+    fewer = replace(grid, rows=tuple(rows))
+    assert settings_of_options(REPLAYED, fewer).sizes_bytes == (4096,)
+    alone = REPLAYED.model_copy(update={"operations": "all_reduce"})
+    assert settings_of_options(alone, fewer).sizes_bytes == (4096, 65536)
+    apart = [row for row in rows if row.operation is Operation.ALL_GATHER or row.size_bytes > 4096]
+    with pytest.raises(RecordMismatchError, match="name fewer --operations"):
+        settings_of_options(REPLAYED, replace(grid, rows=tuple(apart)))
+
+
+def test_another_space_budget_strategy_or_record_is_another_run() -> None:
+    topology = machine()
+    grid = tiny_grid()
+    base = settings_of_options(REPLAYED, grid)
+    others = [
+        settings_of_options(REPLAYED.model_copy(update=change), grid)
+        for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
+    ]
+    others.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
+    others.append(settings_of_options(REPLAYED, replace(grid, versions="NCCL 2.30")))
+    identities = {settings.identity(topology) for settings in (base, *others)}
+    assert len(identities) == 7
+    assert base.identity(topology) == settings_of_options(REPLAYED, tiny_grid()).identity(topology)
+
+
+def test_options_of_an_older_run_are_read_and_damaged_ones_are_named() -> None:
+    assert read_options({"topology": "x", "nodes": 2, "step": 4}).nodes == 2
+    with pytest.raises(WorkspaceError, match="recorded options are damaged"):
+        read_options({"topology": "x", "nodes": "many"})
+    with pytest.raises(WorkspaceError, match="recorded options are damaged"):
+        read_options({"topology": "x", "colour": "blue"})
+
+
+def test_a_record_is_read_only_where_something_replays_it() -> None:
+    assert record_of_options(RunOptions(topology="x"), None) is None
+    with pytest.raises(UsageError, match="--records is for --backend replay"):
+        record_of_options(RunOptions(topology="x", records="r", backend="nccl"), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "executor", "workers"),
+    [
+        ("simulated", True, False),
+        ("replay", False, False),
+        ("nccl", False, True),
+        ("sockets", False, True),
+    ],
+)
+def test_the_backends_say_what_they_have(name: str, executor: bool, workers: bool) -> None:
+    kind = backend_kind(name)
+    assert (kind.runs_schedules, kind.has_workers) == (executor, workers)
+    assert kind.needs_record == (name == "replay")
+
+
+def test_nodes_are_faked_by_workers_only() -> None:
+    with pytest.raises(UsageError, match="--fake-nodes is for workers"):
+        settings_of_options(RunOptions(topology="x", fake_nodes=True), None)
+    faked = settings_of_options(RunOptions(topology="x", fake_nodes=True, backend="nccl"), None)
+    assert faked.fake_nodes
+
+
+def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
+    grid = tiny_grid()
+    task = grid.tasks[0]
+    request = BackendRequest(grid.topology, grid.shape, record=grid)
+    assert builtins_of(request, task).size == 9
+    topology = machine()
+    shape = communicator_shape(topology)
+    whole = builtins_of(BackendRequest(topology, shape), Task(task.operation, 4096, shape))
+    assert {family.protocol for family in whole.families} >= {"LL", "LL128", "Simple"}
+
+
+def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:
+    topology = machine()
+    request = BackendRequest(topology, communicator_shape(topology))
+    with pytest.raises(UsageError, match="needs --records"), open_backend("replay", request):
+        pass
+
+
+def test_a_budget_is_part_of_the_settings() -> None:
+    given = RunOptions(topology="x", budget="20m")
+    assert settings_of_options(given, None).budget_s == 1200.0
+    assert RunSettings((Operation.ALL_REDUCE,), (1,)).budget_s is None
