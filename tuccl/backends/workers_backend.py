@@ -126,12 +126,14 @@ class WorkersBackend:
 
     def check(self, task: Task, config: Config) -> None:
         """See `Backend`."""
+        began = time.monotonic()
         call = self._call(task, config)
         allowed_s = self._deadline_s(call, 1, self._last_us.get((task, config), 0.0))
         allowed_s += task.size_bytes / (_CHECKED_GB_PER_S * 1e9)
         wrong = self._carry_out(task, config, lambda leader: leader.check(call, allowed_s))
         if wrong:
-            raise ConfigurationFailedError(f"wrong data: {wrong}")
+            spent_s = time.monotonic() - began
+            raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
 
     def close(self) -> None:
         """End the workers."""
@@ -166,10 +168,10 @@ class WorkersBackend:
         """Bring the workers back under this profile, or the stock one when none ever ran here."""
         incident = f"{task.name} {config.describe()}: {lost}"
         self.incidents.append(incident)
-        self._options.tell(f"workers lost and started again: {incident}")
         proved = any(ran.profile == config.profile for _, ran in self._last_us)
         self._groups.drop(config.profile, task.shape)
         self._groups.recover(config.profile if proved else STOCK_PROFILE, task.shape, str(lost))
+        self._options.tell(f"workers were lost and are back: {incident}")
 
     def _samples(self, leader: Leader, task: Task, config: Config, repeats: int) -> list[float]:
         reference_us = self._reference(leader, task, config)

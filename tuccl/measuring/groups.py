@@ -70,13 +70,12 @@ class Groups:
         return self._running[profile, shape]
 
     def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
-        """Start a lost group again and see that it does the simplest call.
+        """See that a group does the simplest call; start it again while it does not.
 
         Raises:
             MeasurementError: It does not, several times in a row.
         """
         for _ in range(_MOST_STARTS):
-            self.drop(profile, shape)
             try:
                 leader = self.under(profile, shape)
                 wrong = leader.check(_SIMPLEST, self._start_timeout_s)
@@ -88,7 +87,7 @@ class Groups:
                 if not wrong:
                     return
                 reason = f"its own choice gives wrong data: {wrong}"
-        self.drop(profile, shape)
+            self.drop(profile, shape)
         raise MeasurementError(
             f"the workers of {self._engine} could not be brought up {_MOST_STARTS} times in a row "
             f"({reason}): see to that, then start the same command again, which continues"
