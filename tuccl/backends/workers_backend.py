@@ -12,9 +12,9 @@ configuration. What was killed from outside, or ran before, gets a second try.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lookup_tables.table import Shape
@@ -50,6 +50,8 @@ class WorkersOptions:
     timing: Timing = Timing()  # noqa: RUF009 - frozen
     fake_nodes: int = 1
     """As how many nodes the devices of this host appear."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every worker, beyond that of this process."""
     start_timeout_s: float = 60.0
     """For a group to be ready."""
     least_deadline_s: float = 5.0
@@ -92,7 +94,9 @@ class WorkersBackend:
         self.incidents: list[str] = []
         """Workers that were lost, in a sentence each; all of them are back."""
         self._options = options
-        self._groups = Groups(engine, places, options.fake_nodes, options.start_timeout_s)
+        self._groups = Groups(
+            engine, places, options.fake_nodes, options.variables, options.start_timeout_s
+        )
         self._reference_us: dict[Task, float] = {}
         """Time of NCCL's own choice, under the stock profile as soon as that was measured."""
         self._last_us: dict[tuple[Task, Config], float] = {}

@@ -7,7 +7,7 @@ that waits holds its memory and computes nothing. Those of another communicator 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from lookup_tables.table import Operation, Shape
@@ -29,7 +29,12 @@ class Groups:
     """Groups by process profile and communicator shape; close it."""
 
     def __init__(
-        self, engine: str, places: Places, fake_nodes: int, start_timeout_s: float
+        self,
+        engine: str,
+        places: Places,
+        fake_nodes: int,
+        variables: Mapping[str, str],
+        start_timeout_s: float,
     ) -> None:
         """Nothing runs yet.
 
@@ -37,12 +42,14 @@ class Groups:
             engine: That the workers run.
             places: Where they run.
             fake_nodes: As how many nodes the devices of a host appear; 1 for what they are.
+            variables: Environment of every worker, beyond that of its place.
             start_timeout_s: For a group to be ready.
         """
         self.versions = ""
         self._engine = engine
         self._places = places
         self._fake_nodes = fake_nodes
+        self._variables = dict(variables)
         self._start_timeout_s = start_timeout_s
         self._running: dict[tuple[ProcessProfile, Shape], Leader] = {}
         self._profiles = RunningProfiles()
@@ -122,7 +129,7 @@ class Groups:
         began = time.monotonic()
         leader = Leader(self._places, self._engine)
         seats = [
-            Seat(seat.place, {**seat.environment, **profile.environment})
+            Seat(seat.place, {**self._variables, **seat.environment, **profile.environment})
             for seat in seats_of(shape, self._places.places, self._fake_nodes)
         ]
         try:

@@ -57,7 +57,7 @@ def _numpy_version() -> str:
 def test_stock_and_two_profiles_are_up_and_a_third_displaces_the_older(
     open_backend: OpenBackend,
 ) -> None:
-    backend, places = open_backend(2)
+    backend, places = open_backend(2, variables={"FOR_ALL": "1"})
     by_kib = {kib: Config("ring", "Simple", 1, buffer_bytes=kib << 10) for kib in (64, 48, 32)}
     stock_pids = places.pids
     first = backend.measure(TASK, by_kib[64], 0, 1).seconds
@@ -70,7 +70,9 @@ def test_stock_and_two_profiles_are_up_and_a_third_displaces_the_older(
     backend.measure(TASK, by_kib[32], 0, 1)
     assert gone(displaced)
     assert set(stock_pids) < set(places.pids)
-    buffers = [psutil.Process(pid).environ().get("NCCL_BUFFSIZE") for pid in places.pids]
+    environments = [psutil.Process(pid).environ() for pid in places.pids]
+    assert {environment["FOR_ALL"] for environment in environments} == {"1"}
+    buffers = [environment.get("NCCL_BUFFSIZE") for environment in environments]
     assert buffers == [None, None, "49152", "49152", "32768", "32768"]
 
 
