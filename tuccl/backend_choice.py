@@ -16,6 +16,7 @@ from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from tuccl import display
 from tuccl.backends.figures import Fabric, machine_figures
+from tuccl.backends.model_constants import SHIPPED, ModelConstants
 from tuccl.backends.protocol import Backend
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
@@ -42,6 +43,8 @@ class BackendRequest:
     seed: int = 0
     spread: float = 0.0
     """Relative noise, where times are modelled."""
+    model: ModelConstants = SHIPPED
+    """Of what models them."""
     schedules: Mapping[str, tuple[Algorithm, Sketch]] = field(default_factory=dict)
     """By content hash, each with the sketch that it runs on."""
     record: Record | None = None
@@ -96,7 +99,11 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
 @contextmanager
 def _simulated(request: BackendRequest) -> Iterator[Backend]:
     yield SimulatedBackend(
-        request.topology, request.schedules, seed=request.seed, spread=request.spread
+        request.topology,
+        request.schedules,
+        seed=request.seed,
+        spread=request.spread,
+        constants=request.model,
     )
 
 

@@ -51,6 +51,15 @@ RecordsOption = Annotated[
         readable=False,
     ),
 ]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        metavar="FILE.json",
+        help="Constants of --backend simulated, as `tuccl calibrate` writes them.",
+        readable=False,
+    ),
+]
 RecordToOption = Annotated[
     Path | None,
     typer.Option(

@@ -14,6 +14,7 @@ from tuccl.cli_options import (
     JsonOption,
     MaxSizeOption,
     MinSizeOption,
+    ModelOption,
     OperationsOption,
     RecordsOption,
     RecordToOption,
@@ -36,6 +37,7 @@ def tune(
     step: StepOption = None,
     backend: BackendOption = None,
     records: RecordsOption = None,
+    model: ModelOption = None,
     record: RecordToOption = None,
     strategy: Annotated[
         str,
@@ -73,6 +75,7 @@ def tune(
             "step": step,
             "backend": backend,
             "records": None if records is None else str(absolute(records)),
+            "model": None if model is None else str(absolute(model)),
             "strategy": strategy,
             "budget": budget,
             "seed": seed,

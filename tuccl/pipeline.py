@@ -226,6 +226,7 @@ def _request(
         shape=communicator_shape(topology) if record is None else record.shape,
         seed=settings.seed,
         spread=settings.spread,
+        model=settings.model,
         schedules={c.content_hash: (c.algorithm, c.sketch) for c in all_candidates},
         record=record,
         places=places,

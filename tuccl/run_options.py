@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from lookup_tables.table import Operation
 from probes.topology import Topology
 from tuccl.backend_choice import REPLAY, SIMULATED, backend_kind
+from tuccl.backends.model_constants import ModelConstants
+from tuccl.calibration.model_file import read_model_file
 from tuccl.durations import parse_seconds
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.machine import MachineOptions, load_machine
@@ -48,6 +50,8 @@ class RunOptions(BaseModel):
     backend: str | None = None
     """None: `replay` where there is a record, else `simulated`."""
     records: str | None = None
+    model: str | None = None
+    """File of the simulated backend's constants; None: the shipped ones."""
     strategy: str = "mraco"
     budget: str | None = None
     seed: int = 0
@@ -126,6 +130,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
 
     Raises:
         UsageError: for an unknown name, an empty range of sizes, or a duration that is none.
+        ModelFileError: for a file without constants.
         RecordMismatchError: the record does not hold what is asked for.
     """
     ladder = make_settings(
@@ -141,12 +146,22 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         schedules=options.schedules,
         fake_nodes=options.fake_nodes,
     )
+    if options.model is not None:
+        ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:
         return ladder
     if options.step is not None:
         raise UsageError("--step has no meaning with --records: the sizes are those recorded")
     operations, sizes_bytes = _recorded_keys(options, record)
     return replace(ladder, operations=operations, sizes_bytes=sizes_bytes, record=record.digest)
+
+
+def _model(options: RunOptions, path: Path) -> ModelConstants:
+    if options.backend_name != SIMULATED:
+        raise UsageError(
+            f"--model is for --backend {SIMULATED}; --backend {options.backend_name} models nothing"
+        )
+    return read_model_file(path).model_constants
 
 
 def _recorded_keys(

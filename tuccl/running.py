@@ -59,6 +59,7 @@ class Prepared:
             shape=self.shape,
             seed=self.settings.seed,
             spread=self.settings.spread,
+            model=self.settings.model,
             record=self.record,
         )
 

@@ -13,6 +13,7 @@ from lookup_tables.table import Operation
 from probes.topology import Topology
 from tuccl import __version__
 from tuccl.backend_choice import backend_kind
+from tuccl.backends.model_constants import SHIPPED, ModelConstants
 from tuccl.errors import UsageError
 from tuccl.search.strategies import make_strategy
 from tuccl.sizes import format_size, size_ladder
@@ -42,6 +43,8 @@ class RunSettings:
     seed: int = 0
     spread: float = 0.01
     """Relative noise of the simulated backend."""
+    model: ModelConstants = SHIPPED
+    """Constants of the simulated backend."""
     solver_seconds: float = 30.0
     """Safety limit of one synthesis: the solver normally ends by its gap or node limit, so that the
     schedule does not depend on the speed of the machine."""

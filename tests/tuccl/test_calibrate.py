@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from probes.errors import ProbeError
 from tests.tuccl.conftest import Run
+from tuccl.calibrating import CalibrateCommand, calibrate_command
 from tuccl.calibration.model_file import read_model_file
+from tuccl.errors import TucclError
+from tuccl.machine import MachineOptions
 
 HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
 
@@ -50,25 +54,45 @@ def test_output_of_nccl_tests_becomes_constants_that_tell_it_better(
 @pytest.mark.parametrize(
     ("name", "text", "options", "message"),
     [
-        ("all_reduce.txt", output(1.75), (), "topology's 4 GPUs"),
-        ("all_reduce.txt", output(), ("--nodes", "2"), "it has no NIC"),
-        ("run.txt", output(), (), "add --op"),
-        ("run.txt", output().replace("size ", ""), ("--op", "all_reduce"), "no column 'size'"),
-        ("run.txt", output(), ("--op", "sum"), "operation 'sum' is unknown"),
-        ("all_reduce.txt", output(sizes=range(20, 24)), (), "4 measured times are too few"),
-        ("grid.csv", "op,bytes\n", (), "column"),
-        ("grid.csv", "op,bytes\n", ("--op", "all_reduce"), "leave --op away"),
-        ("record.parquet", "PAR1", (), "Parquet"),
+        ("all_reduce.txt", output(1.75), ("", 1), "topology's 4 GPUs"),
+        ("all_reduce.txt", output(), ("", 2), "it has no NIC"),
+        ("run.txt", output(), ("", 1), "add --op"),
+        ("run.txt", output().replace("size ", ""), ("all_reduce", 1), "no column 'size'"),
+        ("run.txt", output(), ("sum", 1), "operation 'sum' is unknown"),
+        ("all_reduce.txt", output(sizes=range(20, 24)), ("", 1), "4 measured times are too few"),
+        ("grid.csv", "op,bytes\n", ("", 1), "column"),
+        ("grid.csv", "op,bytes\n", ("all_reduce", 1), "leave --op away"),
+        ("record.parquet", "PAR1", ("", 1), "Parquet"),
     ],
 )
 def test_what_cannot_serve_is_one_line_and_nothing_is_written(
-    run_tuccl: Run, tmp_path: Path, name: str, text: str, options: tuple[str, ...], message: str
+    tmp_path: Path, name: str, text: str, options: tuple[str, int], message: str
 ) -> None:
-    (tmp_path / name).write_text(text)
-    done = run_tuccl("calibrate", name, "--topology", "shipped:h200-4gpu", "-o", "model.json",
-                     *options)  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith("tuccl: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "model.json").exists()
+    operation, nodes = options
+    path, model = tmp_path / name, tmp_path / "model.json"
+    path.write_text(text)
+    machine = MachineOptions("shipped:h200-4gpu", nodes)
+    command = CalibrateCommand(path, machine, operation or None, model, as_json=False)
+    with pytest.raises((TucclError, ProbeError), match=message) as caught:
+        calibrate_command(command)
+    assert "\n" not in str(caught.value)
+    assert not model.exists()
+
+
+def test_a_search_on_the_model_takes_constants_and_is_another_run_with_others(
+    run_tuccl: Run, measured: Path, tmp_path: Path
+) -> None:
+    topology = ("--topology", "shipped:h200-4gpu")
+    assert run_tuccl("calibrate", measured, *topology, "-o", "model.json").returncode == 0
+    search = ("tune", *topology, "--operations", "all_gather", "--min-size", "4M", "--max-size",
+              "4M", "--json")  # fmt: skip
+    shipped = run_tuccl(*search, "--workspace", "shipped")
+    calibrated = run_tuccl(*search, "--workspace", "calibrated", "--model", "model.json")
+    assert (shipped.returncode, calibrated.returncode) == (0, 0), calibrated.stderr
+    default = [json.loads(run.stdout)["keys"][0]["stock_us"] for run in (shipped, calibrated)]
+    assert default[0] != default[1]
+    refused = run_tuccl(*search, "--backend", "sockets", "--model", "model.json")
+    assert refused.returncode == 2
+    assert "--model is for --backend simulated" in refused.stderr
+    absent = run_tuccl(*search, "--model", "absent.json")
+    assert "cannot read" in absent.stderr

@@ -71,7 +71,8 @@ class SimulatedBackend:
     @property
     def versions(self) -> str:
         """What produced the figures."""
-        return f"tuccl {__version__} simulated, after NCCL 2.28"
+        constants = "" if self._constants == SHIPPED else ", calibrated"
+        return f"tuccl {__version__} simulated, after NCCL 2.28{constants}"
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Samples of the modelled time; see `Backend.measure`."""
