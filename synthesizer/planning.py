@@ -47,6 +47,9 @@ _SAME = 1 + 1e-9
 _FEWER_LOADS = 0.995
 """More packed trees must bring the busiest resource down to this to be tried."""
 
+_MOST_FAMILIES = 256
+"""Trees that are sought together: 32 ranks without symmetry take seconds for so many."""
+
 _MOST_VAIN = 2
 """Numbers of trees in a row that may end no sooner than fewer trees did."""
 
@@ -165,11 +168,14 @@ def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
 
 
 def _may_be_tried(request: PlanRequest, trees: int) -> bool:
-    """Whether chunks and timetable stay within their limits."""
+    """Whether chunks, search and timetable stay within their limits."""
     sources = sum(len(orbit.images) for orbit in request.orbits)
     transfers = trees * sources * (request.sketch.ranks - 1)
-    fine = request.block_bytes >= trees * LEAST_PIECE_BYTES
-    return fine and transfers <= request.max_transfers
+    return (
+        request.block_bytes >= trees * LEAST_PIECE_BYTES
+        and trees * len(request.orbits) <= _MOST_FAMILIES
+        and transfers <= request.max_transfers
+    )
 
 
 def _slots(
