@@ -1,7 +1,8 @@
 """`ControlBlock`: tells the tuner plugin in this process what to force upon NCCL's next calls.
 
 The block is a small file that this process and the plugin both map (TUCCL_CONTROL names it), so a
-new configuration takes no new communicator. The plugin writes back whether NCCL loaded it at all,
+new configuration takes no new communicator. It is a file in memory: no kill leaves anything behind.
+The plugin writes back whether NCCL loaded it at all,
 which calls NCCL asked about, and whether the wanted entry could be had: NCCL marks what cannot run,
 and that is never forced. `tuccl/runtime/control_layout.h` is the same page for C.
 """
@@ -11,9 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 
@@ -86,16 +85,14 @@ def wish_word(algorithm: str, protocol: str, nchannels: int) -> int:
 
 
 class ControlBlock:
-    """The block of this process. Its file is gone once `unlink` was called; the mapping stays."""
+    """The block of this process."""
 
     def __init__(self) -> None:
-        descriptor, path = tempfile.mkstemp(prefix="tuccl-control-")
-        self.path = Path(path)
-        try:
-            os.truncate(descriptor, mmap.PAGESIZE)
-            self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
-        finally:
-            os.close(descriptor)
+        self._descriptor = os.memfd_create("tuccl-control")
+        self.path = f"/proc/self/fd/{self._descriptor}"
+        """For TUCCL_CONTROL: of use in this process alone, until the block is closed."""
+        os.truncate(self._descriptor, mmap.PAGESIZE)
+        self._memory = mmap.mmap(self._descriptor, mmap.PAGESIZE)
         self._layout: _Layout | None = _Layout.from_buffer(self._memory)
         self._block.version = _VERSION
         self._block.block_bytes = ctypes.sizeof(_Layout)
@@ -136,12 +133,9 @@ class ControlBlock:
         }
         return Question(int(block.function), int(block.bytes), int(block.nchannels), model_us)
 
-    def unlink(self) -> None:
-        """Remove the file, once the plugin has mapped it: nothing is left behind by a kill."""
-        self.path.unlink(missing_ok=True)
-
     def close(self) -> None:
-        """Remove the file and the mapping."""
-        self.unlink()
-        self._layout = None
-        self._memory.close()
+        """Remove file and mapping; a communicator that still has the block keeps its own."""
+        if self._layout is not None:
+            self._layout = None
+            self._memory.close()
+            os.close(self._descriptor)

@@ -102,9 +102,7 @@ class NcclEngine:
         name = ctypes.create_string_buffer(TEXT_BYTES)
         cuda_version = self._session.call("take_gpu", local_rank, name, TEXT_BYTES)
         self._session.call("join", ranks, rank, group_id)
-        if self._control is not None:
-            self._control.unlink()
-            self._verify_loaded()
+        self._verify_loaded()
         return (
             f"NCCL {version_text(self._nccl_version)}, {_driver_version()}CUDA "
             f"{cuda_version // 1000}.{cuda_version % 1000 // 10}, {name.value.decode()}"
@@ -157,7 +155,7 @@ class NcclEngine:
         except (PluginMissingError, NcclEnvironmentError) as error:
             raise EngineError(str(error)) from error
         os.environ[PLUGIN_VARIABLE] = plugin
-        os.environ[CONTROL_VARIABLE] = str(control.path)
+        os.environ[CONTROL_VARIABLE] = control.path
 
     def _verify_loaded(self) -> None:
         """NCCL goes on without a plugin that it could not load, and says so in its log only."""

@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.runtime.conftest import ROOT, compile_c
+from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
+from tuccl.runtime import PLUGIN_NAME
 
 NATIVE = ROOT / "tests" / "runtime" / "native"
 sys.path.append(str(ROOT / "scripts"))
 
-from measuring_job import build_libraries  # noqa: E402
+from measuring_job import JobError, JobResult, build_libraries, run_job  # noqa: E402
+
+__all__ = ["ROOT", "JobError", "JobResult", "StandIns", "build_stand_ins", "run_job"]
 
 
-def build_stand_ins(folder: Path) -> dict[str, str]:
-    """Compile everything; the variables with which a process uses it."""
-    shared = ("-O1", "-fPIC", "-shared")
-    compile_c(folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
-    nccl = compile_c(folder / "libnccl.so.2", [NATIVE / "stand_in_nccl.c"], *shared)
-    libraries = build_libraries(folder / "built")
-    return {
-        "LD_LIBRARY_PATH": str(folder),
-        "TUCCL_NCCL_LIBRARY": str(nccl),
-        "PYTHONPATH": f"{ROOT}:{libraries}",
-    }
+@dataclass(frozen=True)
+class StandIns:
+    """Where everything was compiled to."""
+
+    folder: Path
+
+    @property
+    def nccl(self) -> Path:
+        return self.folder / "libnccl.so.2"
+
+    @property
+    def libraries(self) -> Path:
+        """For PYTHONPATH: the plugin and the measuring library."""
+        return self.folder / "built"
+
+    @property
+    def plugin(self) -> Path:
+        return self.libraries / "tuccl" / "runtime" / PLUGIN_NAME
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """With these a process uses the stand-ins."""
+        return {"LD_LIBRARY_PATH": str(self.folder), LIBRARY_VARIABLE: str(self.nccl)}
+
+
+def build_stand_ins(base: Path) -> StandIns:
+    """Compile everything, once below `base`."""
+    stand_ins = StandIns(base / "nccl-stand-ins")
+    if not stand_ins.folder.exists():
+        stand_ins.folder.mkdir()
+        shared = ("-O1", "-fPIC", "-shared")
+        compile_c(stand_ins.folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
+        compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
+        build_libraries(stand_ins.libraries)
+    return stand_ins

@@ -13,14 +13,16 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.conftest import OpenBackend
-from tests.tuccl.measuring.nccl_stand_ins import build_stand_ins
+from tests.tuccl.measuring.nccl_stand_ins import (
+    ROOT,
+    JobError,
+    JobResult,
+    StandIns,
+    build_stand_ins,
+    run_job,
+)
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.config import STOCK, Config, Task
-
-if str(Path(__file__).resolve().parents[3] / "scripts") not in sys.path:
-    sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-from measuring_job import JobError, JobResult, run_job
 
 Run = Callable[..., JobResult]
 OPERATIONS = [operation.value for operation in Operation]
@@ -28,12 +30,12 @@ FORCED = {"algorithm": "ring", "protocol": "LL128", "nchannels": 4}
 
 
 @pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return build_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
-def run(stand_ins: dict[str, str], tmp_path: Path) -> Run:
+def run(stand_ins: StandIns, tmp_path: Path) -> Run:
     jobs = itertools.count()
 
     def run_steps(
@@ -44,8 +46,8 @@ def run(stand_ins: dict[str, str], tmp_path: Path) -> Run:
             tmp_path / f"job{next(jobs)}",
             ranks,
             [quick | step for step in steps],
-            {k: v for k, v in stand_ins.items() if k != "PYTHONPATH"} | variables,
-            libraries=Path(stand_ins["PYTHONPATH"].split(":")[1]),
+            stand_ins.variables | variables,
+            libraries=stand_ins.libraries,
             controlled=controlled,
             limit_s=60,
         )
@@ -177,10 +179,8 @@ def test_what_keeps_a_group_from_starting_is_told(
     assert text in str(error.value)
 
 
-def test_a_plugin_that_cannot_be_loaded_is_noticed(
-    stand_ins: dict[str, str], tmp_path: Path
-) -> None:
-    built = Path(stand_ins["PYTHONPATH"].split(":")[1]) / "tuccl" / "runtime"
+def test_a_plugin_that_cannot_be_loaded_is_noticed(stand_ins: StandIns, tmp_path: Path) -> None:
+    built = stand_ins.plugin.parent
     broken = tmp_path / "broken" / "tuccl" / "runtime"
     broken.mkdir(parents=True)
     (broken / "libtuccl-measure.so").symlink_to(built / "libtuccl-measure.so")
@@ -190,7 +190,7 @@ def test_a_plugin_that_cannot_be_loaded_is_noticed(
             tmp_path / "job",
             1,
             [step("all_reduce")],
-            {k: v for k, v in stand_ins.items() if k != "PYTHONPATH"},
+            stand_ins.variables,
             libraries=tmp_path / "broken",
             controlled=True,
             limit_s=30,
@@ -206,7 +206,7 @@ def test_without_control_the_environment_decides_and_nothing_can_be_forced(run: 
     assert "no tuner plugin can choose ring LL128 ch4" in forced["error"]
 
 
-def test_a_leader_looks_before_it_starts_workers(stand_ins: dict[str, str]) -> None:
+def test_a_leader_looks_before_it_starts_workers(stand_ins: StandIns) -> None:
     program = (
         "from tuccl.errors import TucclError\n"
         "from tuccl.measuring.nccl_workers import nccl_worker_variables\n"
@@ -214,17 +214,19 @@ def test_a_leader_looks_before_it_starts_workers(stand_ins: dict[str, str]) -> N
         "except TucclError as error: print(error)\n"
     )
 
+    path = {"PYTHONPATH": f"{ROOT}:{stand_ins.libraries}"}
+
     def look(**variables: str) -> str:
         done = subprocess.run(
             [sys.executable, "-c", program],
-            env=stand_ins | variables,
+            env=stand_ins.variables | path | variables,
             capture_output=True,
             text=True,
             check=True,
         )
         return done.stdout.strip()
 
-    found = stand_ins["TUCCL_NCCL_LIBRARY"]
+    found = str(stand_ins.nccl)
     assert look(STAND_IN_NCCL_VERSION="22809") == str({"TUCCL_NCCL_LIBRARY": found})
     assert "is NCCL 2.19.3, whose tuner ABI" in look(STAND_IN_NCCL_VERSION="21903")
     assert look(STAND_IN_GPUS="1").startswith("1 GPUs are visible here")
@@ -232,11 +234,11 @@ def test_a_leader_looks_before_it_starts_workers(stand_ins: dict[str, str]) -> N
 
 
 def test_the_backend_measures_checks_and_refuses_through_worker_processes(
-    stand_ins: dict[str, str], open_backend: OpenBackend, monkeypatch: pytest.MonkeyPatch
+    stand_ins: StandIns, open_backend: OpenBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in stand_ins.items():
+    for name, value in stand_ins.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.syspath_prepend(stand_ins["PYTHONPATH"].split(":")[1])
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
     backend, _ = open_backend(2, "nccl")
     task = Task(Operation.ALL_REDUCE, 4096, Shape(2, 1, 2))
     ring = Config("ring", "Simple", 2)

@@ -23,22 +23,27 @@ from lookup_tables.table import (
     Table,
 )
 from tests.runtime.conftest import ROOT
-from tests.tuccl.measuring.nccl_stand_ins import build_stand_ins
+from tests.tuccl.measuring.nccl_stand_ins import StandIns, build_stand_ins
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import bundle_name, environment_file
 
 
 @pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return build_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
-def scripts(stand_ins: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def scripts(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """scripts/bench_nccl.py and what it imports, with the stand-ins in its environment."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    monkeypatch.setenv("LD_LIBRARY_PATH", stand_ins["LD_LIBRARY_PATH"])
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
     import bench_nccl  # noqa: PLC0415
+    import check_measuring  # noqa: PLC0415
+
+    for script in (bench_nccl, check_measuring):
+        # Compiled once for all tests.
+        monkeypatch.setattr(script, "build_libraries", lambda _: stand_ins.libraries)
 
     return bench_nccl
 
@@ -59,9 +64,9 @@ def ship(directory: Path, plugin: Path, ranks: int) -> Path:
 
 
 def run_bench(
-    scripts: ModuleType, stand_ins: dict[str, str], monkeypatch: pytest.MonkeyPatch, *words: object
+    scripts: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
 ) -> int:
-    common = ["--nccl", stand_ins["TUCCL_NCCL_LIBRARY"], "--gpus", "2", "--from", "1K"]
+    common = ["--nccl", str(stand_ins.nccl), "--gpus", "2", "--from", "1K"]
     common += ["--operations", "all_gather", "--rounds", "2", "--launches", "1"]
     monkeypatch.setattr(sys, "argv", ["bench_nccl.py", *common, *map(str, words)])
     result: int = scripts.main()
@@ -70,7 +75,7 @@ def run_bench(
 
 def test_bench_times_what_a_job_would_see(
     scripts: ModuleType,
-    stand_ins: dict[str, str],
+    stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -79,8 +84,7 @@ def test_bench_times_what_a_job_would_see(
 
     monkeypatch.setattr(nccl_variants, "PROFILES", ({},))
     monkeypatch.setattr(nccl_variants, "CHANNELS", (2,))
-    built = Path(stand_ins["PYTHONPATH"].split(":")[1]) / "tuccl" / "runtime" / PLUGIN_NAME
-    shipped = ship(tmp_path / "shipped", built, 2)
+    shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
     words = ("--to", "2K", "--table", shipped, "--static", "NCCL_NTHREADS=128", "--exhaustive")
     assert run_bench(scripts, stand_ins, monkeypatch, *words, "--json", report) == 0
@@ -100,13 +104,12 @@ def test_bench_times_what_a_job_would_see(
 
 def test_a_table_that_nccl_does_not_use_is_no_result(
     scripts: ModuleType,
-    stand_ins: dict[str, str],
+    stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    built = Path(stand_ins["PYTHONPATH"].split(":")[1]) / "tuccl" / "runtime" / PLUGIN_NAME
-    shipped = ship(tmp_path / "shipped", built, ranks=4)
+    shipped = ship(tmp_path / "shipped", stand_ins.plugin, ranks=4)
     words = ("--to", "1K", "--no-static", "--table", shipped)
     assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
     assert "has no entries for 2 ranks" in capsys.readouterr().err
@@ -115,7 +118,7 @@ def test_a_table_that_nccl_does_not_use_is_no_result(
 
 
 def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
-    scripts: ModuleType, stand_ins: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: ModuleType, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import check_measuring  # noqa: PLC0415
 
@@ -125,7 +128,7 @@ def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
     monkeypatch.setattr(check_measuring, "PROOF_BYTES", 8192)
     monkeypatch.setattr(check_measuring, "M", 4096)
     report = tmp_path / "verdict.json"
-    words = ["--nccl", stand_ins["TUCCL_NCCL_LIBRARY"], "--gpus", "2", "--largest", "4096"]
+    words = ["--nccl", str(stand_ins.nccl), "--gpus", "2", "--largest", "4096"]
     monkeypatch.setattr(sys, "argv", ["check_measuring.py", *words, "--json", str(report)])
     monkeypatch.setenv("STAND_IN_CORRUPTS", "all_gather")
     assert check_measuring.main() == 1

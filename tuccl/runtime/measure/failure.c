@@ -3,10 +3,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static void write_down(struct failure *failure, const char *format, va_list arguments) {
+    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+}
+
 bool fail(struct failure *failure, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    write_down(failure, format, arguments);
     va_end(arguments);
     return false;
 }
@@ -14,7 +18,7 @@ bool fail(struct failure *failure, const char *format, ...) {
 bool fail_broken(struct failure *failure, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(failure->text, sizeof failure->text, format, arguments);
+    write_down(failure, format, arguments);
     va_end(arguments);
     failure->broken = true;
     return false;
