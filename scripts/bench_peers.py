@@ -15,7 +15,7 @@ are a chunk of size / 16 over 50 GB/s, for all_gather and alltoall alike.
 the one that synthesis makes for this very size unasked: the tree counts in TREES were picked by
 looking at these machines. `of bound` is our share of what no schedule exceeds. Times are those of
 the wires, as the peers'; `8 slots` is the best time with NCCL's 8 FIFO slots per connection. All of
-it takes about five minutes of one core.
+it takes about six minutes of one core.
 """
 
 from __future__ import annotations
