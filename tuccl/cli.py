@@ -255,7 +255,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - unknown ones are raised again
         code = _exit_code_of(error)
     if code == ExitCode.INTERRUPTED:
-        _complain("interrupted; `tuccl init` continues where it stopped, others start anew")
+        _complain("interrupted; `tuccl init` and `tune` continue where they stopped")
     sys.exit(code)
 
 

@@ -1,7 +1,10 @@
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.protocol import Measured
@@ -198,9 +201,9 @@ class Modelled(Counting):
         self.running = running
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-        super().measure(task, config, first, repeats)
         cost = 0.0 if config.profile == self.running else 100.0
         self.running = config.profile
+        super().measure(task, config, first, repeats)
         return Measured((1.0,) * repeats, cost + repeats)
 
 
@@ -285,3 +288,35 @@ def test_a_configuration_that_is_not_worth_more_samples_is_not_asked_again(tmp_p
         with MeasurementLog(tmp_path / "log", backend, "id") as log:
             assert [log.measure(TASK, RING, count) for count in steps] == given
         assert backend.asked == asked
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.sampled_from([RING, STOCK, BROKEN, Config("tree", "LL", 2, 256, 0)]), st.integers(1, 6)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests=REQUESTS, data=st.data())
+def test_killed_at_any_byte_a_search_is_answered_as_if_it_had_never_stopped(
+    requests: list[tuple[Config, int]], data: st.DataObject
+) -> None:
+    def answers(path: Path) -> list[object]:
+        found: list[object] = []
+        with MeasurementLog(path, Modelled(), "id") as log:
+            for config, repeats in requests:
+                try:
+                    found.append(log.measure(TASK, config, repeats))
+                except ConfigurationFailedError as error:
+                    found.append((str(error), error.seconds))
+        return found
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        first_time = answers(path)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="killed at")])
+        assert answers(path) == first_time
+        assert path.read_bytes() == whole

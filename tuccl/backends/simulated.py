@@ -24,9 +24,10 @@ from tuccl.backends.nccl_choice import choose
 from tuccl.backends.nccl_model import builtin_time_us
 from tuccl.backends.noise import noisy_samples
 from tuccl.backends.protocol import Measured
+from tuccl.backends.running_profiles import RunningProfiles
 from tuccl.backends.timing import Timing
 from tuccl.errors import MeasurementError
-from tuccl.search.config import Config, Task
+from tuccl.search.config import Config, ProcessProfile, Task
 
 _SET_UP_S = 0.002
 """Telling the workers what to run next, and a launch to warm up for it."""
@@ -59,6 +60,7 @@ class SimulatedBackend:
         self._machine = machine_figures(topology)
         self._constants = constants
         self.timing = Timing()
+        self._running = RunningProfiles()
         self._seed = seed
         self._spread = spread
         self._compiled: dict[str, CompiledSchedule] = {
@@ -74,13 +76,18 @@ class SimulatedBackend:
         constants = "" if self._constants == SHIPPED else ", calibrated"
         return f"tuccl {__version__} simulated, after NCCL 2.28{constants}"
 
+    def resume(self, running: ProcessProfile) -> None:
+        """Go on as if workers had turned to this profile, after a search was stopped."""
+        self._running.use(running)
+
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Samples of the modelled time; see `Backend.measure`."""
         time_us = self._time_us(task, config)
         subject = f"{task.name}:{config.describe()}"
         samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
         calls = self.timing.calls(task.size_bytes)
-        return Measured(samples, _SET_UP_S + sum(samples) * 1e-6 * calls)
+        restart_s = self.restart_s if self._running.use(config.profile) else 0.0
+        return Measured(samples, restart_s + _SET_UP_S + sum(samples) * 1e-6 * calls)
 
     def check(self, task: Task, config: Config) -> None:
         """There is no data."""

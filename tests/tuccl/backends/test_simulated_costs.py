@@ -1,0 +1,40 @@
+"""What measuring costs on the model, which a budget is spent by."""
+
+import pytest
+
+from lookup_tables.table import Operation
+from tests.tuccl.records.small_record import machine
+from tuccl.backends.figures import communicator_shape
+from tuccl.backends.simulated import SimulatedBackend
+from tuccl.measurement_log import ModelledRestarts
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+
+TOPOLOGY = machine()
+TASK = Task(Operation.ALL_REDUCE, 4096, communicator_shape(TOPOLOGY))
+FEW_THREADS = Config("ring", "LL", 4, 128)
+
+
+def backend() -> SimulatedBackend:
+    return SimulatedBackend(TOPOLOGY, {}, seed=0, spread=0.0)
+
+
+def test_a_profile_whose_workers_are_not_up_costs_a_restart() -> None:
+    model = backend()
+    costs = [model.measure(TASK, config, 0, 1).seconds for config in
+             (STOCK, Config("ring", "LL", 4), FEW_THREADS, FEW_THREADS, STOCK)]  # fmt: skip
+    assert [round(cost / model.restart_s) for cost in costs] == [1, 0, 1, 0, 0]
+
+
+def test_samples_cost_their_launches() -> None:
+    model = backend()
+    model.measure(TASK, STOCK, 0, 1)
+    one, nine = (model.measure(TASK, STOCK, 0, count) for count in (1, 9))
+    launch_s = one.samples_us[0] * 1e-6 * model.timing.calls(TASK.size_bytes)
+    assert nine.seconds - one.seconds == pytest.approx(8 * launch_s)
+
+
+def test_a_stopped_search_goes_on_with_the_workers_that_it_had() -> None:
+    model = backend()
+    assert isinstance(model, ModelledRestarts)
+    model.resume(ProcessProfile(nthreads=128))
+    assert model.measure(TASK, FEW_THREADS, 0, 1).seconds < model.restart_s
