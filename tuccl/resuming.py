@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from probes.topology import Topology
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.pipeline import read_machine
+from tuccl.run_options import read_options
 from tuccl.workspace import Run, RunRecord, Workspace
 
 
@@ -47,24 +48,29 @@ def require_begun(
 def _difference(
     run: Run, record: RunRecord, options: Mapping[str, JsonValue], topology: Topology
 ) -> str:
-    names = sorted({*record.options, *options})
+    before, now = read_options(record.options).model_dump(), read_options(options).model_dump()
     changed = [
-        f"--{name.replace('_', '-')} ({_shown(record.options.get(name))} there, "
-        f"{_shown(options.get(name))} here)"
-        for name in names
-        if record.options.get(name) != options.get(name)
+        f"{_label(name)} ({_shown(before[name])} there, {_shown(now[name])} here)"
+        for name in now
+        if before[name] != now[name]
     ]
     if changed:
         return ", ".join(changed)
     try:
-        before = read_machine(run).fingerprint()
+        there = read_machine(run).fingerprint()
     except WorkspaceError:
-        before = "unknown"
-    now = topology.fingerprint()
-    if before != now:
-        return f"the machine (topology {before} there, {now} here)"
+        there = "unknown"
+    here = topology.fingerprint()
+    if there != here:
+        return f"the machine (topology {there} there, {here} here)"
     return "the machine's figures, the record, or the release of TuCCL"
 
 
+def _label(name: str) -> str:
+    return f"--{name.replace('_', '-')}" if name != "schedules" else "whether schedules are tried"
+
+
 def _shown(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "not given" if value is None else str(value)

@@ -139,6 +139,8 @@ def run(
     """
     topology, settings = prepared.topology, prepared.settings
     if record_to is not None:
+        if record_to.is_dir():
+            raise UsageError(f"--record {record_to} is a directory: name a file in it")
         require_writable(record_to)
     display.say(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "

@@ -156,13 +156,33 @@ def test_resume_never_begins_anything_and_says_what_differs(
         assert code == 2
         assert said in err
         assert len(err.splitlines()) == 1
-    rows = tiny_grid().rows
-    write_record(records, replace(tiny_grid(), rows=rows[:-1]))
+    assert tuccl("init", "--records", records, "--resume")[0] == 2  # init has no --resume
+    write_record(records, replace(tiny_grid(), rows=tiny_grid().rows[:-1]))
     code, _, err = tuccl(*command, "--resume")
     assert (code, "the machine's figures, the record, or the release" in err) == (2, True)
     code, _, err = tuccl("tune", "--topology", "shipped:a100-8gpu-8nic", "--resume")
     assert (code, "--records" in err) == (2, True)
     assert len(Workspace(tmp_path / "tuccl-workspace").runs()) == 1
+
+
+def test_resume_tells_a_run_of_init_with_schedules_from_one_without(
+    tuccl: Tuccl, h200: Path
+) -> None:
+    key = ("--topology", h200, "--operations", "all_gather", "--min-size", "4K", "--max-size", "4K")
+    assert tuccl("init", *key)[0] == 0
+    code, _, err = tuccl("tune", *key, "--resume")
+    assert code == 2
+    assert "differs in whether schedules are tried (yes there, no here);" in err
+
+
+def test_a_machine_that_is_as_it_was_keeps_the_table_of_a_record(
+    tuccl: Tuccl, records: Path
+) -> None:
+    assert tuccl("tune", "--records", records)[0] == 0
+    code, _, err = tuccl("retune")
+    assert (code, "the machine is as it was" in err) == (0, True)
+    code, _, err = tuccl("retune", "--topology", "shipped:a100-8gpu-8nic")
+    assert (code, "was recorded on h200-4gpu" in err) == (2, True)
 
 
 def test_dry_run_tells_the_size_of_the_search_and_does_nothing(
@@ -197,6 +217,7 @@ def test_dry_run_tells_the_size_of_the_search_and_does_nothing(
         (("--records", "r.parquet", "--budget", "soon"), 2, "--budget 'soon'"),
         (("--records", "r.parquet", "--topology", "shipped:a100-8gpu-8nic"), 2, "not on a100"),
         (("--records", "r.parquet", "--record", "r.parquet/x"), 3, "cannot write"),
+        (("--records", "r.parquet", "--record", "."), 2, "is a directory"),
         (("--dry-run",), 2, "--dry-run needs --topology or --records"),
     ],
 )

@@ -85,7 +85,7 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
         RecordFileError: a file cannot be read, lacks a column, or has lines that are wrong; each
             bad line is named by its number.
     """
-    timing = Timing()
+    timing = Timing(data_type="unknown")  # A grid does not say.
     points = list(_points(path, _CONFIG_COLUMNS))
     stock = path.with_name(f"{path.stem}_default.csv")
     if stock.exists():
