@@ -22,7 +22,7 @@ Measure = Callable[[Config, int], Measured]
 included; raises `ConfigurationFailedError`. `MeasurementLog.measure` of one task is one."""
 
 _PRIOR_SPREAD = 0.03
-_PRIOR_WEIGHT = 4.0
+_PRIOR_WEIGHT = 1.0
 """Samples that the prior spread counts as, until the machine has shown its own."""
 _MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
 _MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)

@@ -36,6 +36,10 @@ _CYCLE_CONFIGS = 40
 """Hyperband's plan has 49 for a full budget of 27 repetitions, but 5 for one of 5."""
 
 
+_LEADS_WITHIN = 1.05
+"""Times the best: a family that is further behind is left to the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class MracoOptions:
     """How hard to search."""
@@ -49,6 +53,9 @@ class MracoOptions:
     """Configurations whose neighbourhood is tried."""
     hopeless_errors: float = 3.0
     """Standard errors behind the best at which a configuration is not measured longer."""
+    known_error: float = 0.005
+    """Relative standard error at which more samples of a configuration teach nothing, until it is
+    an elite: on a machine with little noise one sample does."""
     max_cycles: int = 1000
     min_gain: float = 0.01
     max_divergence: float = 0.1
@@ -115,11 +122,20 @@ class _Search:
         return batch
 
     def _polish(self) -> None:
-        """Try the best configuration's axes until none leads to a better one."""
-        best: Config | None = None
-        while (now := next(iter(self._meter.best(1)), None)) != best and now is not None:
-            best = now
-            self._race(star(self._space, now))
+        """Try the axes of each family's best until none leads to a better one."""
+        polished: set[Config] = set()
+        while waiting := [config for config in self._leaders() if config not in polished]:
+            polished.add(waiting[0])
+            self._race(star(self._space, waiting[0]))
+
+    def _leaders(self) -> list[Config]:
+        """The fastest of each family that is not far behind the best, fastest first."""
+        leaders: dict[tuple[str, str], Config] = {}
+        for config in self._meter.best(len(self._meter.configs)):
+            if self._meter.time_us(config) > _LEADS_WITHIN * self._meter.best_us:
+                break
+            leaders.setdefault((config.algorithm, config.protocol), config)
+        return list(leaders.values())
 
     def _race(self, configs: Iterable[Config]) -> None:
         """A bracket of given configurations: all of them a little, the best share longer."""
@@ -142,12 +158,13 @@ class _Search:
             self._proposer.tell(config, self._meter.time_us(config))
 
     def _reach(self, config: Config, repeats: int) -> None:
-        """Measure in growing steps, and stop where the configuration is hopeless."""
+        """Measure in growing steps, and stop where it is hopeless or known well enough."""
         for step in rung_repeats(repeats, self._options.eta):
             if math.isinf(self._meter.reach(config, step)):
                 return
             bound_us = self._meter.bound_us(config, -self._options.hopeless_errors)
-            if bound_us > self._meter.best_us:
+            known = self._meter.error(step) <= self._options.known_error
+            if known or bound_us > self._meter.best_us:
                 return
 
 
