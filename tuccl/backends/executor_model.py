@@ -1,13 +1,19 @@
 """What the schedule executor costs per launch, step and byte: the constants of its model.
 
 They were read off measurements of NCCL's own kernels on four H200 before any executor ran there;
-`tuccl calibrate` leaves them alone.
+`tuccl calibrate` leaves them alone. A hop over the network costs what it costs NCCL: the same
+proxies carry it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lookup_tables.table import NcclProtocol
+from sketches.sketch import EdgeKind, Sketch
 from synthesizer.simulator import ExecutionModel
+from tuccl.backends.figures import MachineFigures
+from tuccl.backends.model_constants import ModelConstants
 
 SLOTS = 8
 """Slots that a connection's buffer is divided into."""
@@ -28,6 +34,19 @@ def execution_model(
         slot_bytes=slot_bytes,
         instances=instances,
     )
+
+
+def with_network_hops(sketch: Sketch, machine: MachineFigures, constants: ModelConstants) -> Sketch:
+    """The sketch with edges over the network as dear as a hop of NCCL's."""
+    waits = constants.network_latencies - 1.0
+    added_us = constants.network_hop_us + waits * machine.network_latency_us
+    edges = tuple(
+        replace(edge, alpha_us=edge.alpha_us + max(0.0, added_us))
+        if edge.kind is EdgeKind.NETWORK
+        else edge
+        for edge in sketch.edges
+    )
+    return replace(sketch, edges=edges)
 
 
 def threadblock_gb_per_s(protocol: NcclProtocol, nthreads: int) -> float:

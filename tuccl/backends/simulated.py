@@ -17,7 +17,7 @@ from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
-from tuccl.backends.executor_model import SLOTS, execution_model
+from tuccl.backends.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.backends.figures import machine_figures
 from tuccl.backends.model_constants import SHIPPED, ModelConstants
 from tuccl.backends.nccl_choice import choose
@@ -64,7 +64,9 @@ class SimulatedBackend:
         self._seed = seed
         self._spread = spread
         self._compiled: dict[str, CompiledSchedule] = {
-            content_hash: compile_schedule(algorithm, sketch)
+            content_hash: compile_schedule(
+                algorithm, with_network_hops(sketch, self._machine, constants)
+            )
             for content_hash, (algorithm, sketch) in schedules.items()
         }
         self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)

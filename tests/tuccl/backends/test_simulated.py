@@ -1,0 +1,81 @@
+"""The simulated backend: what it charges, and what its model sees of a configuration."""
+
+from dataclasses import replace
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from probes.read import read_topology
+from probes.replicate import Network, replicate
+from probes.shipped import shipped_machines
+from probes.topology import Topology
+from sketches.candidates import whole_machine
+from sketches.sketch import EdgeKind
+from tuccl.backends.executor_model import with_network_hops
+from tuccl.backends.figures import machine_figures
+from tuccl.backends.model_constants import SHIPPED
+from tuccl.backends.simulated import SimulatedBackend
+from tuccl.errors import ConfigurationFailedError
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+
+SHAPE = Shape(4, 1, 4)
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def h200() -> Topology:
+    return read_topology(shipped_machines()["h200-4gpu"])
+
+
+def time_us(backend: SimulatedBackend, size_bytes: int, config: Config) -> float:
+    task = Task(Operation.ALL_REDUCE, size_bytes, SHAPE)
+    return backend.measure(task, config, 0, 1).samples_us[0]
+
+
+def test_samples_cost_their_calls_and_the_telling(h200: Topology) -> None:
+    backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
+    started = backend.measure(Task(Operation.ALL_REDUCE, 1 * MIB, SHAPE), STOCK, 0, 1).seconds
+    assert started == pytest.approx(backend.restart_s, rel=0.01)
+    for size_bytes, calls in ((1 * MIB, 20), (64 * MIB, 5), (256 * MIB, 2)):
+        measured = backend.measure(Task(Operation.ALL_REDUCE, size_bytes, SHAPE), STOCK, 0, 3)
+        assert measured.seconds == pytest.approx(0.002 + 3 * calls * measured.samples_us[0] * 1e-6)
+    assert backend.restart_s == 3.0
+
+
+def test_every_part_of_a_process_profile_shows(h200: Topology) -> None:
+    backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
+    stock = {size: time_us(backend, size, STOCK) for size in (64 << 10, MIB, 256 * MIB)}
+    fewer_threads = ProcessProfile(nthreads=128).default
+    assert time_us(backend, 64 << 10, fewer_threads) < stock[64 << 10]
+    assert time_us(backend, 256 * MIB, fewer_threads) > 1.1 * stock[256 * MIB]
+    more_channels = ProcessProfile(min_nchannels=32).default
+    assert time_us(backend, MIB, more_channels) < 0.95 * stock[MIB]
+    few = Config("ring", "Simple", 8)
+    small_buffer = replace(few, buffer_bytes=256 << 10)
+    assert time_us(backend, 256 * MIB, small_buffer) > 1.2 * time_us(backend, 256 * MIB, few)
+
+
+def test_constants_of_a_calibrated_machine_are_used_and_said(h200: Topology) -> None:
+    slower = replace(SHIPPED, ll=replace(SHIPPED.ll, base_us=SHIPPED.ll.base_us + 10.0))
+    backends = [SimulatedBackend(h200, {}, 0, 0.0, constants) for constants in (SHIPPED, slower)]
+    times = [time_us(backend, 4096, STOCK) for backend in backends]
+    assert times[1] == pytest.approx(times[0] + 10.0)
+    assert [backend.versions.endswith(", calibrated") for backend in backends] == [False, True]
+
+
+def test_an_algorithm_outside_the_model_fails_alone(h200: Topology) -> None:
+    backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
+    with pytest.raises(ConfigurationFailedError, match="nvls"):
+        time_us(backend, MIB, Config("nvls", "Simple", 8))
+
+
+def test_schedules_pay_for_the_network_what_nccl_pays() -> None:
+    machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
+    sketch = whole_machine(replicate(machine, 2, Network(latency_us=2.0)))
+    figures = machine_figures(replicate(machine, 2, Network(latency_us=2.0)))
+    dear = with_network_hops(sketch, figures, SHIPPED)
+    added = SHIPPED.network_hop_us + (SHIPPED.network_latencies - 1.0) * 2.0
+    for before, after in zip(sketch.edges, dear.edges, strict=True):
+        extra = added if before.kind is EdgeKind.NETWORK else 0.0
+        assert after.alpha_us == pytest.approx(before.alpha_us + extra)
+    assert any(edge.kind is EdgeKind.NETWORK for edge in sketch.edges)
