@@ -194,26 +194,36 @@ def main() -> None:
     if given.overhead:
         print(overhead(1000))
         return
-    problems = synthetic_problems() if given.synthetic else record_problems(given.record)
-    problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
-    default = SYNTHETIC_SHARES if given.synthetic else RECORD_SHARES
-    shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or default
-    for problem in problems:
-        _PROBLEMS.setdefault(problem.group if given.warm else problem.name, []).append(problem)
     strategies = given.strategies.split(",")
-    jobs = [
-        (strategy, group, seed, shares, given.warm)
-        for seed in range(given.first_seed, given.first_seed + given.seeds)
-        for strategy in strategies
-        for group in _PROBLEMS
-    ]
-    outcomes = run_all(jobs, given.jobs)
+    if given.outcomes:
+        outcomes = [
+            Outcome(**one) for path in given.outcomes for one in json.loads(path.read_text())
+        ]
+    else:
+        outcomes = _searched(given, strategies)
+    shares = sorted({outcome.share for outcome in outcomes})
     if given.json:
         print(json.dumps([asdict(outcome) for outcome in outcomes]))
     else:
         print(table(outcomes, strategies, shares))
     if given.plot:
         given.plot.write_text(draw(outcomes, strategies, shares), encoding="utf-8")
+
+
+def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
+    problems = synthetic_problems() if given.synthetic else record_problems(given.record)
+    problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
+    default = SYNTHETIC_SHARES if given.synthetic else RECORD_SHARES
+    shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or default
+    for problem in problems:
+        _PROBLEMS.setdefault(problem.group if given.warm else problem.name, []).append(problem)
+    jobs = [
+        (strategy, group, seed, shares, given.warm)
+        for seed in range(given.first_seed, given.first_seed + given.seeds)
+        for strategy in strategies
+        for group in _PROBLEMS
+    ]
+    return run_all(jobs, given.jobs)
 
 
 def _arguments() -> argparse.Namespace:
@@ -231,6 +241,7 @@ def _arguments() -> argparse.Namespace:
     add("--jobs", type=int, default=multiprocessing.cpu_count())
     add("--json", action="store_true")
     add("--plot", type=Path, help="SVG file")
+    add("--outcomes", type=Path, nargs="+", help="what --json printed earlier, to tabulate")
     return parser.parse_args()
 
 

@@ -23,8 +23,9 @@ _MOST = 6
 _ERRORS = 1.0
 _RIVALS = 8
 """Configurations that may turn out to be the best."""
-_RIVAL_ERRORS = 2.0
-"""Standard errors by which a rival is behind when it is out of the question."""
+_RIVAL_ERRORS = 1.0
+"""A rival is out of the question when so many standard errors of its own below its time are still
+above the best by so many of the best's."""
 _KNOWN = 0.003
 """Relative standard error at which a time is known well enough."""
 _MOST_BUDGETS = 4
@@ -74,12 +75,12 @@ def _rivals(meter: Meter) -> list[Config]:
     ahead = chosen(meter)
     if ahead is None:
         return []
-    bound_us = meter.bound_us(ahead, _RIVAL_ERRORS / 2.0)
+    bound_us = meter.bound_us(ahead, _RIVAL_ERRORS)
     rivals = [
         config
         for config in meter.best(_RIVALS)
-        if meter.bound_us(config, -_RIVAL_ERRORS / 2.0) <= bound_us
-        and meter.count(config) < _MOST_BUDGETS * meter.max_repeats
+        if meter.bound_us(config, -_RIVAL_ERRORS) <= bound_us
+        and not meter.settled(config, _MOST_BUDGETS * meter.max_repeats)
         and meter.error(meter.count(config)) > _KNOWN
     ]
     # A single one that nothing comes near needs no better figure.
@@ -92,7 +93,7 @@ def _thin(meter: Meter) -> list[Config]:
     """Elites without full budget, the least known first."""
     return _least_known(
         meter,
-        [config for config in meter.best(_ELITES) if meter.count(config) < meter.max_repeats],
+        [config for config in meter.best(_ELITES) if not meter.settled(config, meter.max_repeats)],
     )
 
 
@@ -110,12 +111,12 @@ def chosen(meter: Meter) -> Config | None:
 
 
 def best_confirmed_us(meter: Meter) -> float:
-    """Fastest time of those with full budget."""
+    """Fastest time of those with full budget; infinite for none."""
     return min(
         (
             meter.time_us(config)
             for config in meter.configs
-            if meter.count(config) >= meter.max_repeats
+            if meter.settled(config, meter.max_repeats)
         ),
         default=math.inf,
     )

@@ -19,7 +19,8 @@ from tuccl.search.config import Config, ProcessProfile
 
 Measure = Callable[[Config, int], Measured]
 """`measure(config, repeats)`: the first `repeats` samples and what taking those cost, earlier calls
-included; raises `ConfigurationFailedError`. `MeasurementLog.measure` of one task is one."""
+included; fewer samples when more are not worth their time; raises `ConfigurationFailedError`.
+`MeasurementLog.measure` of one task is one."""
 
 _PRIOR_SPREAD = 0.03
 _PRIOR_WEIGHT = 1.0
@@ -60,6 +61,7 @@ class Meter:
         self._samples: dict[Config, tuple[float, ...]] = {}
         self._time_us: dict[Config, float] = {}
         self._seconds: dict[Config, float] = {}
+        self._cut_short: set[Config] = set()
         self._deviation: dict[Config, tuple[float, int]] = {}
         self._deviations = 0.0
         self._degrees = 0
@@ -74,9 +76,7 @@ class Meter:
             BudgetSpentError: when that would cost more than is left; nothing was measured then.
             MeasurementError: when the backend cannot go on.
         """
-        if config in self.failures:
-            return math.inf
-        if len(self._samples.get(config, ())) < repeats:
+        if not self.settled(config, repeats):
             if not self.affords(config, repeats):
                 raise BudgetSpentError(f"{self.spent_s:.3f} of {self.limit_s:.3f} s are spent")
             self._take(config, repeats)
@@ -90,6 +90,7 @@ class Meter:
         other._samples = dict(self._samples)
         other._time_us = dict(self._time_us)
         other._seconds = dict(self._seconds)
+        other._cut_short = set(self._cut_short)
         other._deviation = dict(self._deviation)
         return other
 
@@ -100,6 +101,10 @@ class Meter:
         return self.spent_s < self.limit_s and (
             self.spent_s + (repeats - known) * per_sample_s <= self.limit_s
         )
+
+    def settled(self, config: Config, repeats: int) -> bool:
+        """Whether asking for so many samples would bring no new one."""
+        return self.count(config) >= repeats or config in self.failures or config in self._cut_short
 
     def time_us(self, config: Config) -> float:
         """Median of the samples so far; infinite for what failed or was not measured."""
@@ -164,6 +169,8 @@ class Meter:
         self.spent_s += measured.seconds - self._seconds.get(config, 0.0)
         self._seconds[config] = measured.seconds
         self._samples[config] = measured.samples_us
+        if len(measured.samples_us) < repeats:
+            self._cut_short.add(config)
         self._time_us[config] = middle = median(measured.samples_us)
         self._count_deviations(config, middle)
 
