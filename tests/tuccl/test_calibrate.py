@@ -58,6 +58,7 @@ def test_output_of_nccl_tests_becomes_constants_that_tell_it_better(
         ("all_reduce.txt", output(), ("", 2), "it has no NIC"),
         ("run.txt", output(), ("", 1), "add --op"),
         ("run.txt", output().replace("size ", ""), ("all_reduce", 1), "no column 'size'"),
+        ("alltoall.txt", output(0.75), ("", 1), "alltoall runs no algorithm"),
         ("run.txt", output(), ("sum", 1), "operation 'sum' is unknown"),
         ("all_reduce.txt", output(sizes=range(20, 24)), ("", 1), "4 measured times are too few"),
         ("grid.csv", "op,bytes\n", ("", 1), "column"),

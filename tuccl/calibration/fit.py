@@ -11,6 +11,7 @@ Nothing is random: the same observations in the same order give the same constan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 
@@ -26,6 +27,8 @@ _PULL = 0.05
 """Weight of the pull to the start: a constant may double for a handful of observations."""
 _DIFFERENCE = 1e-4
 _LONGEST_STEP = 0.7
+_FARTHEST = math.log(1000.0)
+"""From the start: a constant a thousand times off tells of measurements of another kind."""
 _MOST_STEPS = 40
 _ENOUGH = 1e-5
 """Relative gain of a step below which the fit is done."""
@@ -91,6 +94,7 @@ def _minimum(table: ObservationTable, first: Array) -> Array:
         while damping < 1e8:
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
             tried = point + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+            tried = np.clip(tried, first - _FARTHEST, first + _FARTHEST)
             there = residuals(tried)
             cheaper = _cost(there, tried - first, table.weights)
             if cheaper < cost:

@@ -10,6 +10,7 @@ Formats: nccl-tests 2.0 to 2.19 (`src/common.cu`).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -138,7 +139,7 @@ def _row(cells: list[str], keys: list[str]) -> _Row | None:
     except ValueError:
         return None
     if size_bytes > 0:
-        if time_us <= 0.0:
+        if not (0.0 < time_us < math.inf and math.isfinite(algbw) and math.isfinite(busbw)):
             return None
         counted = size_bytes / (1e3 * time_us)
         if abs(counted - algbw) > _LAST_DIGIT_GB_PER_S + _ROUNDING * counted:

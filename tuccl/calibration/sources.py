@@ -20,6 +20,7 @@ from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
 from tuccl.search.config import STOCK, Config
+from tuccl.settings import TUNABLE_OPERATIONS
 
 _FACTOR_ROUNDING = 0.03
 _OPERATIONS_BY_NAME = tuple(operation.value for operation in Operation)
@@ -142,6 +143,10 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
     if found is None:
         raise NcclTestsFormatError(
             f"{source}: it does not say which collective was measured; add --op, as --op all_reduce"
+        )
+    if found not in TUNABLE_OPERATIONS:
+        raise NcclTestsFormatError(
+            f"{source}: {found.value} runs no algorithm that NCCL chooses; name another output"
         )
     return found
 

@@ -12,6 +12,7 @@ from tuccl.backends.figures import Fabric, Generation, figures_of
 from tuccl.backends.model_constants import SHIPPED, ModelConstants
 from tuccl.calibration.errors import TooFewPointsError
 from tuccl.calibration.fit import fit_constants, median_error
+from tuccl.calibration.model_file import make_model_file
 from tuccl.calibration.observations import Observation, tabulate
 from tuccl.search.config import STOCK, Config
 
@@ -82,6 +83,14 @@ def test_a_large_record_does_not_drown_a_small_one() -> None:
     table = tabulate([*times_of(SHIPPED), *[small] * 9])
     assert sum(table.weights[:-9]) == pytest.approx(len(times_of(SHIPPED)) ** 0.5)
     assert sum(table.weights[-9:]) == pytest.approx(3.0)
+
+
+def test_times_of_something_else_give_constants_that_can_be_written() -> None:
+    seen = [replace(one, time_us=one.time_us * 1e9) for one in times_of(SHIPPED)]
+    fit = fit_constants(seen)
+    model = make_model_file(fit.constants, tuccl="0", topology="", source="", observations=1,
+                            median_error=fit.error_after)  # fmt: skip
+    assert model.constants.launch_us == pytest.approx(SHIPPED.launch_us)
 
 
 def test_too_few_times_are_refused() -> None:

@@ -1,6 +1,8 @@
 """Outputs of nccl-tests in the forms that its releases print."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lookup_tables.table import Operation
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -98,6 +100,20 @@ def test_what_cannot_be_used_is_refused_by_name_in_one_line(text: str, message: 
     with pytest.raises(NcclTestsFormatError, match=f"^output.txt: .*{message}") as caught:
         parsed(text)
     assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=200), st.integers(0, len(TODAY)))
+def test_whatever_runs_into_an_output_it_is_read_or_refused(junk: str, position: int) -> None:
+    try:
+        run = parsed(TODAY[:position] + junk + TODAY[position:])
+    except NcclTestsFormatError:
+        return
+    assert all(size > 0 and 0 < time < float("inf") for size, time in run.times_us)
+
+
+def test_times_that_are_no_numbers_are_left_out() -> None:
+    for word in ("nan", "inf", "-40.00", "0.00"):
+        assert parsed(TODAY.replace("    40.00  104.86", f"    {word}  104.86")).left_out == 1
 
 
 @requires_shared_data
