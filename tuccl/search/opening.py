@@ -12,27 +12,21 @@ _OWN = {"nthreads": (0, 512), "buffer_bytes": (0, 4 << 20), "min_nchannels": (0,
 
 
 def opening(space: Space) -> list[Config]:
-    """Two of each family: NCCL's own values with the most channels, and the middle of the axes."""
-    points = [
-        family.at(positions)
-        for place in (_own_positions, _middle_positions)
-        for family in space.families
-        for positions in [place(family)]
-    ]
-    return [config for config in dict.fromkeys(points) if config in space]
+    """One of each family: NCCL's own values with the most channels."""
+    points = (family.at(_own_positions(family)) for family in space.families)
+    return [config for config in points if config not in space.absent]
 
 
 def star(space: Space, config: Config) -> list[Config]:
-    """Configurations that differ on one axis, at distances 1, 2, 4, ...; then other families'."""
+    """Configurations that differ on one axis, at distances 1, 2, 4, ..."""
     index, positions = space.positions(config)
     family = space.families[index]
-    found = [
+    found = (
         family.at(moved)
         for axis in range(len(AXES))
         for moved in _moved(positions, axis, len(family.axes[axis]))
-    ]
-    found += [other.at(positions) for other in space.families if other is not family]
-    return [other for other in found if other in space]
+    )
+    return [other for other in found if other not in space.absent]
 
 
 def _moved(positions: tuple[int, ...], axis: int, length: int) -> Iterator[tuple[int, ...]]:
@@ -50,7 +44,3 @@ def _own_positions(family: Family) -> list[int]:
         own = [axis.index(value) for value in _OWN[name] if value in axis]
         positions.append(own[0] if own else len(axis) - 1)
     return positions
-
-
-def _middle_positions(family: Family) -> list[int]:
-    return [len(axis) // 2 for axis in family.axes]
