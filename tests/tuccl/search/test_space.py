@@ -3,10 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from tuccl.search.config import STOCK, Config, ProcessProfile
-from tuccl.search.presets import executor_families, nccl_families, paper_space
-from tuccl.search.space import Space, space_of, with_profile
+from tuccl.search.opening import star
+from tuccl.search.presets import executor_families, nccl_families, nccl_space, paper_space
+from tuccl.search.space import Family, Scope, Space, space_of, with_profile
 from tuccl.search.unseen import Unseen
 
 SPACE = Space(
@@ -82,3 +83,84 @@ def test_a_recorded_space_under_a_profile_is_what_was_recorded_under_it() -> Non
     assert list(with_profile(space, ProcessProfile(nthreads=128))) == under
     assert list(with_profile(space, ProcessProfile(nthreads=64))) == []
     assert list(with_profile(space, ProcessProfile())) == [STOCK]
+
+
+def test_pat_exists_with_one_rank_per_node_under_simple_alone() -> None:
+    spread = nccl_families(Operation.ALL_GATHER, Shape(ranks=4, nodes=4, ranks_per_node=1))
+    assert [(f.algorithm, f.protocol) for f in spread if f.algorithm == "pat"] == [
+        ("pat", "Simple")
+    ]
+    together = nccl_families(Operation.ALL_GATHER, Shape(ranks=4, nodes=1, ranks_per_node=4))
+    assert "pat" not in {family.algorithm for family in together}
+
+
+def test_ll128_is_proposed_where_the_links_allow_it() -> None:
+    families = nccl_families(Operation.ALL_REDUCE, ll128=False)
+    assert {family.protocol for family in families} == {"LL", "Simple"}
+
+
+def test_the_joint_space_of_nccl_holds_its_own_choice_under_every_profile() -> None:
+    space = nccl_space(Operation.ALL_REDUCE)
+    assert STOCK in space
+    assert Config("default", "", 0, 256, 8 << 20, 32) in space
+    assert Config("default", "LL") not in space
+    assert nccl_space(Operation.ALLTOALL).families == ()
+
+
+def test_what_a_change_of_a_parameter_costs_is_data() -> None:
+    builtin, schedule = SPACE.families[0], SPACE.families[-1]
+    assert builtin.scopes["nchannels"] is Scope.CALL
+    assert builtin.scopes["nthreads"] is Scope.PROCESS
+    assert set(schedule.scopes.values()) == {Scope.CALL}
+
+
+def test_a_recorded_space_is_what_was_recorded_in_ascending_effect() -> None:
+    configs = [
+        Config("ring", "LL", 2, 64),
+        Config("ring", "LL", 2, 0),
+        Config("ring", "LL", 4, 64),
+        Config("ring", "LL", 2, 128, 1 << 20),
+        Config("default", "", 0, 64),
+    ]
+    space = space_of("recorded", configs)
+    assert sorted(space) == sorted(configs)
+    assert space.size == len(configs)
+    ring = space.families[1]
+    # 0 is NCCL's own: 512 threads, 4 MiB, so it stands last of both.
+    assert (ring.nchannels, ring.nthreads, ring.buffer_bytes) == (
+        (2, 4),
+        (64, 128, 0),
+        (1 << 20, 0),
+    )
+    assert Config("ring", "LL", 4, 128) not in space
+    assert Config("ring", "LL", 4, 128) not in space.neighbours(Config("ring", "LL", 4, 64))
+    assert space.line(Config("ring", "LL", 2, 64), axis=0) == [configs[0], configs[2]]
+
+
+@given(st.sets(st.sampled_from(sorted(SPACE)), max_size=30), st.sampled_from(sorted(SPACE)))
+def test_the_nearest_unseen_configuration_is_the_nearest(taken: set[Config], start: Config) -> None:
+    unseen = Unseen(SPACE, seed=0)
+    for config in taken:
+        assert unseen.take(config)
+        assert not unseen.take(config)
+    found = unseen.near(start)
+    assert found not in taken
+    if start not in taken:
+        assert found == start
+    assert distance(found, start) == min(
+        distance(config, start) for config in SPACE if config not in taken
+    )
+
+
+def distance(a: Config, b: Config) -> int:
+    (family, positions), (other, others) = SPACE.positions(a), SPACE.positions(b)
+    steps = sum(abs(x - y) for x, y in zip(positions, others, strict=True))
+    return steps + (family != other)
+
+
+def test_the_star_reaches_out_along_each_axis_at_doubling_distances() -> None:
+    space = Space("line", (Family("ring", "LL", tuple(range(1, 21)), (64,), (0, 1)),))
+    found = star(space, Config("ring", "LL", 5, 64, 0))
+    along = [config.nchannels for config in found if config.buffer_bytes == 0]
+    assert along == [4, 6, 3, 7, 1, 9, 13]
+    assert [config for config in found if config.buffer_bytes] == [Config("ring", "LL", 5, 64, 1)]
