@@ -6,7 +6,7 @@ A backend is opened for one run, with whatever the run has: the machine, schedul
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from synthesizer.algorithm import Algorithm
 from tuccl import display
 from tuccl.backends.figures import Fabric, machine_figures
 from tuccl.backends.model_constants import SHIPPED, ModelConstants
+from tuccl.backends.model_ranking import modelled_opening
 from tuccl.backends.protocol import Backend
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
@@ -25,10 +26,12 @@ from tuccl.errors import UsageError
 from tuccl.measuring.nccl_workers import nccl_worker_variables
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.records.record import Record
-from tuccl.search.config import Task
+from tuccl.search.config import Config, Task
 from tuccl.search.presets import nccl_space
 from tuccl.search.space import Space
 
+_OPENING = 4
+"""Configurations that a search is given by the model; more of them seldom hold a better one."""
 SIMULATED = "simulated"
 REPLAY = "replay"
 
@@ -94,6 +97,12 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
         return ReplayBackend(request.record).space_of(task)
     in_order = machine_figures(request.topology).fabric is Fabric.NVLINK
     return nccl_space(task.operation, request.shape, ll128=in_order)
+
+
+def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
+    """What the model of NCCL would try first of a space, whatever measures."""
+    machine = machine_figures(request.topology)
+    return modelled_opening(machine, task, space, _OPENING, request.model)
 
 
 @contextmanager

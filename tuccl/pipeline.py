@@ -26,7 +26,7 @@ from sketches.sketch_json import sketch_to_json
 from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
 from tuccl.atomic_file import write_atomically
-from tuccl.backend_choice import BackendRequest, builtins_of, open_backend
+from tuccl.backend_choice import BackendRequest, builtins_of, open_backend, promising_of
 from tuccl.backends.figures import communicator_shape
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
@@ -247,7 +247,7 @@ def _tune(
         hashes = [c.content_hash for c in found if c.promises_for(task.size_bytes)]
         return Space("executor", executor_families(hashes))
 
-    spaces = SearchSpaces(partial(builtins_of, request), schedules)
+    spaces = SearchSpaces(partial(builtins_of, request), schedules, partial(promising_of, request))
     with (
         open_backend(settings.backend, request) as backend,
         MeasurementLog(run.measurements, backend, begun.identity) as log,

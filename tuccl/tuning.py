@@ -52,6 +52,8 @@ class SearchSpaces:
     """Joint space of what is chosen per call and per process; the same variables for all keys."""
     schedules: Callable[[Task], Space]
     """Schedules with the executor's parameters; empty where there is no executor."""
+    promising: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
+    """Configurations of a space to try first, as a model has them."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,11 @@ class _Run:
                 self._strategy(),
                 spaces[task],
                 meter,
-                first=[*warm.get(task, ())[:_WARM], *_of_smaller_size(task, results)],
+                first=[
+                    *warm.get(task, ())[:_WARM],
+                    *_of_smaller_size(task, results),
+                    *self._spaces.promising(task, spaces[task]),
+                ],
                 seed=_seed(self._settings, stage, task),
             )
         if wanted:

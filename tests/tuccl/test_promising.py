@@ -1,0 +1,25 @@
+"""What a search is given to try first: the model's opening of its space, whatever measures."""
+
+from lookup_tables.table import Operation, Shape
+from probes.read import read_topology
+from probes.shipped import shipped_machines
+from tuccl.backend_choice import BackendRequest, builtins_of, promising_of
+from tuccl.search.config import Task
+from tuccl.search.presets import executor_families
+from tuccl.search.space import Space
+
+SHAPE = Shape(4, 1, 4)
+
+
+def test_the_model_opens_the_space_of_built_ins_and_says_nothing_of_schedules() -> None:
+    request = BackendRequest(read_topology(shipped_machines()["h200-4gpu"]), SHAPE)
+    small, large = (Task(Operation.ALL_GATHER, size, SHAPE) for size in (4096, 4 << 20))
+    opening = promising_of(request, large, builtins_of(request, large))
+    assert all(config in builtins_of(request, large) for config in opening)
+    # Measured on four H200: LL128 on 32 channels 23.2 us, NCCL's own choice 36.3.
+    assert (opening[0].algorithm, opening[0].protocol) == ("ring", "LL128")
+    assert opening[0].min_nchannels == 32
+    # NCCL's own choice is LL there too.
+    of_small = promising_of(request, small, builtins_of(request, small))
+    assert {config.protocol for config in of_small if not config.is_default} == {"LL"}
+    assert promising_of(request, large, Space("executor", executor_families(["abc"]))) == ()
