@@ -1,9 +1,11 @@
 """What a search is given to try first: the model's opening of its space, whatever measures."""
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import NcclProtocol, Operation, Shape
 from probes.read import read_topology
 from probes.shipped import shipped_machines
 from tuccl.backend_choice import BackendRequest, builtins_of, promising_of
+from tuccl.backends.figures import machine_figures
+from tuccl.backends.nccl_choice import choose
 from tuccl.search.config import Task
 from tuccl.search.presets import executor_families
 from tuccl.search.space import Space
@@ -19,7 +21,10 @@ def test_the_model_opens_the_space_of_built_ins_and_says_nothing_of_schedules() 
     # Measured on four H200: LL128 on 32 channels 23.2 us, NCCL's own choice 36.3.
     assert (opening[0].algorithm, opening[0].protocol) == ("ring", "LL128")
     assert opening[0].min_nchannels == 32
-    # NCCL's own choice is LL there too.
-    of_small = promising_of(request, small, builtins_of(request, small))
-    assert {config.protocol for config in of_small if not config.is_default} == {"LL"}
+    machine = machine_figures(request.topology)
+    launches = [
+        choose(Operation.ALL_GATHER, 4096, config, machine)
+        for config in promising_of(request, small, builtins_of(request, small))
+    ]
+    assert {launch.protocol for launch in launches} == {NcclProtocol.LL}
     assert promising_of(request, large, Space("executor", executor_families(["abc"]))) == ()
