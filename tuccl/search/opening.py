@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuccl.search.config import Config
-from tuccl.search.space import AXES, Family, Space
-
-_OWN = {"nthreads": (0, 512), "buffer_bytes": (0, 4 << 20), "min_nchannels": (0,)}
-"""NCCL's own values of what holds per process, as the value 0 or spelled out."""
+from tuccl.search.space import AXES, Space, nearest_to_own
 
 
 def opening(space: Space) -> list[Config]:
     """One of each family: NCCL's own values with the most channels."""
-    points = (family.at(_own_positions(family)) for family in space.families)
+    points = (
+        family.config(
+            nearest_to_own(name, axis) for name, axis in zip(AXES, family.axes, strict=True)
+        )
+        for family in space.families
+    )
     return [config for config in points if config not in space.absent]
 
 
@@ -36,11 +38,3 @@ def _moved(positions: tuple[int, ...], axis: int, length: int) -> Iterator[tuple
             if 0 <= place < length:
                 yield (*positions[:axis], place, *positions[axis + 1 :])
         distance *= 2
-
-
-def _own_positions(family: Family) -> list[int]:
-    positions = [len(family.nchannels) - 1]
-    for name, axis in zip(AXES[1:], family.axes[1:], strict=True):
-        own = [axis.index(value) for value in _OWN[name] if value in axis]
-        positions.append(own[0] if own else len(axis) - 1)
-    return positions
