@@ -26,5 +26,5 @@ def test_the_model_opens_the_space_of_built_ins_and_says_nothing_of_schedules() 
         choose(Operation.ALL_GATHER, 4096, config, machine)
         for config in promising_of(request, small, builtins_of(request, small))
     ]
-    assert {launch.protocol for launch in launches} == {NcclProtocol.LL}
+    assert [launch.protocol for launch in launches[:3]] == [NcclProtocol.LL] * 3
     assert promising_of(request, large, Space("executor", executor_families(["abc"]))) == ()
