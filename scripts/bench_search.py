@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import sys
 import time
@@ -40,15 +41,27 @@ from tuccl.search.meter import Meter  # noqa: E402
 from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
 from tuccl.search.presets import paper_space  # noqa: E402
 from tuccl.search.strategies import make_strategy  # noqa: E402
-from tuccl.search.strategy import run_search  # noqa: E402
+from tuccl.search.strategy import Strategy, run_search  # noqa: E402
 
 RECORD = ROOT.parent / "shared/data/replay/h200x4_nvlink_nccl2.28.9.csv"
 STRATEGIES = (
     "mraco,tpe,tpe@1,optuna-hyperband,coordinate,coordinate@1,algorithm-1,random,random@1,grid"
 )
+ABLATIONS = {
+    "mraco-without-model": MracoOptions(uniform_share=1.0),
+    "mraco-without-polish": MracoOptions(polish=False),
+    "mraco-without-shortcuts": MracoOptions(hopeless_errors=math.inf, known_error=0.0),
+    "mraco-without-uniform": MracoOptions(uniform_share=0.0),
+}
+"""MRACO with one of its parts taken out: uniform draws for the model's, no polishing, Hyperband's
+rungs to the end whatever the noise, no uniform share. For `--strategies`."""
 RECORD_SHARES = (0.01, 0.02, 0.03, 0.05, 0.1)
 SYNTHETIC_SHARES = (0.004, 0.008, 0.017, 0.03)
 _WARM = 6
+
+
+def _strategy(name: str) -> Strategy:
+    return Mraco(ABLATIONS[name]) if name in ABLATIONS else make_strategy(name)
 
 
 class ForkingMeter(Meter):
@@ -93,7 +106,7 @@ def cold(strategy: str, problem: Problem, seed: int, shares: Sequence[float]) ->
     """One search, looked at with each budget."""
     meter = ForkingMeter(problem, seed, shares)
     with suppress(BudgetSpentError):
-        make_strategy(strategy).explore(problem.space, meter, (), seed)
+        _strategy(strategy).explore(problem.space, meter, (), seed)
     meter.end_all()
     return [_outcome(strategy, problem, seed, share, chosen(end), end) for share, end in meter.ends]
 
@@ -108,9 +121,7 @@ def warm(
         for problem in problems:
             budget_s = share * problem.grid_s
             meter = Meter(problem.measure_of(seed), problem.max_repeats, budget_s)
-            found = run_search(
-                make_strategy(strategy), problem.space, meter, first=first, seed=seed
-            )
+            found = run_search(_strategy(strategy), problem.space, meter, first=first, seed=seed)
             first = [ranked.config for ranked in found.ranking[:_WARM]]
             choice = first[0] if first else None
             outcomes.append(_outcome(strategy, problem, seed, share, choice, meter))

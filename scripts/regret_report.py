@@ -38,8 +38,42 @@ def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequen
         cells = [_cell(_of(outcomes, strategy, share)) for share in shares]
         lines.append(f"| {strategy} | {' | '.join(cells)} |")
     worst = max((outcome.spent - outcome.share for outcome in outcomes), default=0.0)
+    lines += ["", *_ahead_of_first(outcomes, strategies, shares)]
     lines.append(f"\nLargest overrun of a budget: {max(0.0, worst):.3%} of the grid's seconds.")
     return "\n".join(lines)
+
+
+def _ahead_of_first(
+    outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequence[float]
+) -> Iterator[str]:
+    """Where a strategy finds more than the first one does, with the error of the difference."""
+    first, *others = strategies
+    ahead = 0
+    for share in shares:
+        own = _found_by_key(_of(outcomes, first, share))
+        for other in others:
+            found = _found_by_key(_of(outcomes, other, share))
+            differences = [found[key] - own[key] for key in own]
+            if fmean(differences) > 0.0:
+                ahead += 1
+                yield (
+                    f"At {share:.1%} {other} is ahead of {first} by {fmean(differences):.1%} "
+                    f"± {_error(differences):.1%}."
+                )
+    if not ahead and others:
+        yield f"No strategy finds more than {first} at any of these budgets."
+
+
+def _found_by_key(found: Sequence[Outcome]) -> dict[str, float]:
+    """Share of a key's searches whose choice is good."""
+    by_key: dict[str, list[bool]] = {}
+    for outcome in found:
+        by_key.setdefault(outcome.key, []).append(outcome.regret <= GOOD)
+    return {key: fmean(good) for key, good in by_key.items()}
+
+
+def _error(values: Sequence[float]) -> float:
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _of(outcomes: Iterable[Outcome], strategy: str, share: float) -> list[Outcome]:
@@ -47,14 +81,10 @@ def _of(outcomes: Iterable[Outcome], strategy: str, share: float) -> list[Outcom
 
 
 def _cell(found: Sequence[Outcome]) -> str:
-    by_key: dict[str, list[float]] = {}
-    for outcome in found:
-        by_key.setdefault(outcome.key, []).append(outcome.regret)
-    good = [fmean(regret <= GOOD for regret in regrets) for regrets in by_key.values()]
-    error = stdev(good) / math.sqrt(len(good)) if len(good) > 1 else 0.0
+    good = list(_found_by_key(found).values())
     regrets = sorted(outcome.regret for outcome in found)
     high = quantiles(regrets, n=10)[-1] if len(regrets) > 1 else regrets[0]
-    return f"{fmean(good):.1%} ± {error:.1%}, {_percent(median(regrets))} / {_percent(high)}"
+    return f"{fmean(good):.1%} ± {_error(good):.1%}, {_percent(median(regrets))} / {_percent(high)}"
 
 
 def _percent(regret: float) -> str:

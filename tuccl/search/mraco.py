@@ -51,6 +51,8 @@ class MracoOptions:
     """Share of the proposals next to one of the elites."""
     elites: int = 6
     """Configurations whose neighbourhood is tried."""
+    polish: bool = True
+    """Whether the axes of the leaders are tried one by one."""
     hopeless_errors: float = 3.0
     """Standard errors behind the best at which a configuration is not measured longer."""
     known_error: float = 0.005
@@ -124,6 +126,8 @@ class _Search:
     def _polish(self) -> None:
         """Try the axes of each family's best until none leads to a better one."""
         polished: set[Config] = set()
+        if not self._options.polish:
+            return
         while waiting := [config for config in self._leaders() if config not in polished]:
             polished.add(waiting[0])
             self._race(star(self._space, waiting[0]))
