@@ -19,6 +19,8 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.lookup import MAX_CHANNELS, TableIndex, check_table
+from lookup_tables.program import programs_section, read_programs_section
+from lookup_tables.program_model import Program
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -55,6 +57,8 @@ class Bundle:
     entries: tuple[BundleEntry, ...]
     profile: Mapping[str, str]
     schedules: tuple[StoredSchedule, ...]
+    programs: tuple[Program | None, ...]
+    """By schedule; None where no executor can run one, or the bundle is older than programs."""
 
     @cached_property
     def _index(self) -> TableIndex[BundleEntry]:
@@ -90,6 +94,8 @@ def bundle_bytes(table: Table) -> bytes:
         SectionKind.SCHEDULES: b"".join(layout.SCHEDULE.pack(*record) for record in schedules),
         SectionKind.TEXT: text.data(),
     }
+    if table.schedules:
+        sections[SectionKind.PROGRAMS] = programs_section(table.schedules)
     return _assemble(sections)
 
 
@@ -180,7 +186,7 @@ def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:
         directory.append(
             layout.SECTION.pack(
                 kind,
-                layout.SECTION_REQUIRED,
+                0 if kind in layout.OPTIONAL else layout.SECTION_REQUIRED,
                 offset,
                 len(data),
                 len(data) // record_bytes,
@@ -209,7 +215,7 @@ def read_bundle(data: bytes, source: str) -> Bundle:
     """
     crc = _check_header(data, source)
     try:
-        return _decode(_sections(data, source), crc)
+        return _decode(_sections(data, source), crc, source)
     except (struct.error, ValueError, IndexError, KeyError) as error:
         raise TableFileError(
             f"{source}: the bundle contradicts itself ({error}); write it again with `tuccl ship`"
@@ -263,12 +269,12 @@ def _sections(data: bytes, source: str) -> dict[SectionKind, bytes]:
             raise ValueError(f"section {kind.name} has records of another size")
         sections[kind] = data[offset : offset + size]
     for kind in SectionKind:
-        if kind not in sections:
+        if kind not in sections and kind not in layout.OPTIONAL:
             raise ValueError(f"section {kind.name} is missing")
     return sections
 
 
-def _decode(sections: Mapping[SectionKind, bytes], crc: int) -> Bundle:
+def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bundle:
     def text(offset: int, length: int) -> str:
         if offset + length > len(sections[SectionKind.TEXT]):
             raise ValueError("a text lies outside its section")
@@ -283,6 +289,11 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int) -> Bundle:
         StoredSchedule(text(*record[:2]), text(*record[2:4]), text(*record[4:]))
         for record in records(SectionKind.SCHEDULES)
     )
+    programs: tuple[Program | None, ...] = (None,) * len(schedules)
+    if SectionKind.PROGRAMS in sections:
+        programs = read_programs_section(sections[SectionKind.PROGRAMS], source)
+    if len(programs) != len(schedules):
+        raise ValueError(f"{len(programs)} programs of {len(schedules)} schedules")
     raw_entries = records(SectionKind.ENTRIES)
     keys = _decode_keys(records(SectionKind.SHAPES), raw_entries, fingerprint)
     return Bundle(
@@ -297,6 +308,7 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int) -> Bundle:
         ),
         profile={text(*record[:2]): text(*record[2:]) for record in records(SectionKind.PROFILE)},
         schedules=schedules,
+        programs=programs,
     )
 
 

@@ -39,6 +39,8 @@ class SectionKind(IntEnum):
     ENTRIES = 5
     PROFILE = 6
     SCHEDULES = 7
+    PROGRAMS = 8
+    """Compiled schedules: `lookup_tables.program`."""
 
 
 IDENTITY = struct.Struct("<IIII")
@@ -56,6 +58,9 @@ PROFILE = struct.Struct("<IIII")
 SCHEDULE = struct.Struct("<IIIIII")
 """content hash, name, MSCCL XML: text offset and length of each."""
 
+OPTIONAL = frozenset({SectionKind.PROGRAMS})
+"""Sections that a reader may not know, and a bundle may not have."""
+
 RECORDS = {
     SectionKind.TEXT: struct.Struct("<s"),
     SectionKind.IDENTITY: IDENTITY,
@@ -64,6 +69,7 @@ RECORDS = {
     SectionKind.ENTRIES: ENTRY,
     SectionKind.PROFILE: PROFILE,
     SectionKind.SCHEDULES: SCHEDULE,
+    SectionKind.PROGRAMS: struct.Struct("<8s"),
 }
 
 NO_CODE = 0xFF

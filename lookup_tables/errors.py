@@ -2,7 +2,8 @@
 
 TableError
 ├── InvalidTableError   entries contradict each other or lie outside their range
-└── TableFileError      a table or bundle file is damaged, or of an unknown version
+├── TableFileError      a table or bundle file is damaged, or of an unknown version
+└── ScheduleTextError   a schedule cannot become a program for an executor
 """
 
 
@@ -16,3 +17,7 @@ class InvalidTableError(TableError):
 
 class TableFileError(TableError):
     """A table or bundle file is damaged, truncated or of an unknown version."""
+
+
+class ScheduleTextError(TableError):
+    """A schedule's text is none that an executor can run; NCCL serves its calls."""

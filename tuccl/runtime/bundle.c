@@ -17,6 +17,7 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_ENTRIES] = sizeof(struct tuccl_entry_record),
     [TUCCL_SECTION_PROFILE] = sizeof(struct tuccl_profile_record),
     [TUCCL_SECTION_SCHEDULES] = sizeof(struct tuccl_schedule_record),
+    [TUCCL_SECTION_PROGRAMS] = 8,
 };
 
 struct directory {
@@ -92,7 +93,8 @@ static enum tuccl_bundle_fault read_directory(const struct tuccl_bundle *bundle,
         directory->of_kind[section->kind] = section;
     }
     for (uint32_t kind = 0; kind < TUCCL_SECTION_KINDS; kind++)
-        if (record_bytes_of[kind] > 0 && directory->of_kind[kind] == NULL)
+        if (record_bytes_of[kind] > 0 && directory->of_kind[kind] == NULL &&
+            kind != TUCCL_SECTION_PROGRAMS)
             return TUCCL_BUNDLE_DAMAGED;
     return directory->of_kind[TUCCL_SECTION_IDENTITY]->record_count == 1 ? TUCCL_BUNDLE_GOOD
                                                                          : TUCCL_BUNDLE_DAMAGED;
@@ -179,6 +181,11 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
     bundle->entries = records(bundle, &directory, TUCCL_SECTION_ENTRIES, &bundle->entry_count);
     bundle->gpu_models =
         records(bundle, &directory, TUCCL_SECTION_GPU_MODELS, &bundle->gpu_model_count);
+    const struct tuccl_bundle_section *programs = directory.of_kind[TUCCL_SECTION_PROGRAMS];
+    if (programs != NULL) {
+        bundle->programs = bundle->data + programs->offset;
+        bundle->program_bytes = programs->bytes;
+    }
     if (!shapes_are_sound(bundle)) {
         snprintf(why, why_bytes, "contradicts itself in its entries");
         return TUCCL_BUNDLE_DAMAGED;

@@ -24,6 +24,8 @@ struct tuccl_bundle {
     uint32_t entry_count;
     const struct tuccl_gpu_model_record *gpu_models;
     uint32_t gpu_model_count;
+    const void *programs; /* For program.h, not yet checked; NULL without any. */
+    size_t program_bytes;
 };
 
 /* Reads and checks the file at `path`. When the result is not TUCCL_BUNDLE_GOOD, `why` says in a

@@ -29,7 +29,8 @@ enum tuccl_section_kind {
     TUCCL_SECTION_ENTRIES = 5,
     TUCCL_SECTION_PROFILE = 6,
     TUCCL_SECTION_SCHEDULES = 7,
-    TUCCL_SECTION_KINDS = 8,
+    TUCCL_SECTION_PROGRAMS = 8, /* Optional: program_layout.h. */
+    TUCCL_SECTION_KINDS = 9,
 };
 
 struct tuccl_bundle_header {

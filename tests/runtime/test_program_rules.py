@@ -1,0 +1,160 @@
+"""The loader of programs, compiled: what it accepts, what it refuses, and that it reads as Python.
+
+Mutated programs with a right sum run under sanitizers; the fuzzer itself looks again at every one
+that is accepted.
+"""
+
+import ctypes
+import hashlib
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.errors import TableFileError
+from lookup_tables.program import compile_program, programs_section
+from lookup_tables.program_bytes import program_crc, read_program
+from lookup_tables.table import StoredSchedule
+from tests.lookup_tables.schedules import chain, exchange, halves
+from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.test_native import MEMORY, build, run
+
+SOURCES = [
+    RUNTIME / name for name in ("program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
+]
+GOLDEN = Path(__file__).parents[1] / "lookup_tables" / "golden" / "exchange.program.hex"
+Check = Callable[[bytes], str]
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
+    """What the loader says of a program; nothing when it is sound."""
+    file = tmp_path_factory.mktemp("loader") / "libloader.so"
+    library = ctypes.CDLL(str(compile_c(file, SOURCES, "-fPIC", "-shared")))
+
+    def say(data: bytes) -> str:
+        words = (ctypes.c_uint64 * (len(data) // 8 + 1)).from_buffer_copy(
+            data.ljust(len(data) // 8 * 8 + 8, b"\0")
+        )
+        program, why = (ctypes.c_void_p * 4)(), ctypes.create_string_buffer(128)
+        library.tuccl_program_check.restype = ctypes.c_bool
+        arguments = (ctypes.c_size_t(len(data)), program, why, ctypes.c_size_t(128))
+        sound = library.tuccl_program_check(words, *arguments)
+        return "" if sound else why.value.decode()
+
+    return say
+
+
+def sealed(data: bytes) -> bytes:
+    address = hashlib.sha256(data[24:]).digest()[:8]
+    data = data[:16] + address + data[24:]
+    return data[:12] + struct.pack("<I", program_crc(data)) + data[16:]
+
+
+def put(at: int, form: str, *values: int) -> Callable[[bytearray], None]:
+    return lambda data: struct.pack_into(form, data, at, *values)
+
+
+RANKS, BLOCKS, STEPS = 72, 72 + 2 * 16, 72 + 2 * 16 + 4 * 24
+DEFECTS: dict[str, tuple[str, Callable[[bytearray], None]]] = {
+    "another magic": ("no program", put(0, "B", 0)),
+    "version 2": ("newer release", put(8, "<I", 2)),
+    "a feature": ("newer release", put(28, "<I", 1)),
+    "another size": ("damaged", put(24, "<I", 8)),
+    "operation 6": ("header", put(32, "B", 6)),
+    "pattern 4": ("header", put(33, "B", 4)),
+    "root 1": ("header", put(35, "B", 1)),
+    "nine ranks": ("header", put(36, "<I", 9)),
+    "no chunks": ("header", put(40, "<I", 0)),
+    "more steps": ("header", put(48, "<I", 9)),
+    "most threadblocks": ("threadblocks", put(52, "<I", 3)),
+    "most connections": ("threadblocks", put(56, "<I", 0)),
+    "longest threadblock": ("threadblocks", put(62, "<H", 2)),
+    "most scratch": ("threadblocks", put(64, "<I", 0)),
+    "rank's first threadblock": ("threadblocks", put(RANKS + 16, "<I", 1)),
+    "peer 2": ("threadblocks", put(BLOCKS, "<h", 2)),
+    "itself as a peer": ("threadblocks", put(BLOCKS + 2, "<h", 0)),
+    "first step": ("threadblocks", put(BLOCKS + 24 + 12, "<I", 0)),
+    "a connection's number": ("connections", put(BLOCKS + 8, "<H", 1)),
+    "an arriving connection's number": ("connections", put(BLOCKS + 10, "<H", 1)),
+    "two ends on different channels": ("connections", put(BLOCKS + 4, "<H", 1)),
+    "step type 9": ("steps", put(STEPS, "B", 9)),
+    "buffer 3": ("steps", put(STEPS + 1, "B", 3)),
+    "a source behind the end": ("steps", put(STEPS + 4, "<I", 1)),
+    "a source whose end wraps": ("steps", put(STEPS + 4, "<I", 2**32 - 1)),
+    "a destination behind the end": ("steps", put(STEPS + 24 + 8, "<I", 1)),
+    "count 0": ("steps", put(STEPS + 12, "<I", 0)),
+    "a larger message than the header says": ("steps", put(60, "<H", 2)),
+    "writing to the input": ("steps", put(STEPS + 24 + 2, "B", 0)),
+    "waiting for threadblock 2": ("steps", put(STEPS + 16, "<i", 2)),
+    "waiting for itself": ("steps", put(STEPS + 16, "<i", 0)),
+    "waiting for a step without mark": ("steps", put(STEPS + 16, "<iI", 1, 0)),
+    "sending without peer": ("steps", put(STEPS + 3 * 24, "B", 0)),
+    "receiving first": ("wait for ever", put(STEPS + 3, "B", 0)),
+}
+
+
+def test_programs_of_the_compiler_are_sound(check: Check) -> None:
+    for text in (exchange(), halves(), chain()):
+        assert check(compile_program(text)) == ""
+    assert check(bytes.fromhex(GOLDEN.read_text())) == ""
+
+
+def swap_first_steps(data: bytearray) -> None:
+    """Both ranks receive before they send."""
+    for rank in range(2):
+        at = STEPS + rank * 4 * 24
+        data[at : at + 48] = data[at + 24 : at + 48] + data[at : at + 24]
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_each_broken_rule_is_found(defect: str, check: Check) -> None:
+    words, break_it = DEFECTS[defect]
+    data = bytearray(compile_program(exchange()))
+    if words == "wait for ever":
+        break_it = swap_first_steps
+    break_it(data)
+    assert words in check(sealed(bytes(data)))
+    with pytest.raises(TableFileError, match="p: the program is damaged"):
+        read_program(sealed(bytes(data)), "p")
+
+
+def test_a_wrong_sum_is_found(check: Check) -> None:
+    data = bytearray(compile_program(exchange()))
+    data[-1] ^= 1
+    assert check(bytes(data)) == "is damaged"
+    assert check(bytes(data[:40])) == "is no program"
+
+
+def test_what_python_reads_the_loader_accepts(check: Check) -> None:
+    rng = random.Random(1)
+    good = [compile_program(text) for text in (exchange(), halves(), chain())]
+    readable = 0
+    for _ in range(3000):
+        data = bytearray(rng.choice(good))
+        data[rng.randrange(16, len(data))] = rng.choice([0, 1, 2, 3, 127, 255])
+        try:
+            read_program(sealed(bytes(data)), "p")
+        except TableFileError:
+            continue
+        readable += 1
+        assert check(sealed(bytes(data))) == ""
+    assert readable > 100
+
+
+def test_mutated_programs_do_no_harm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    sources = sorted(RUNTIME.glob("*.c"))
+    fuzzer = build(tmp_path_factory, "fuzz_program", sources, *MEMORY)
+    folder = tmp_path_factory.mktemp("programs")
+    accepted = 0
+    for seed, text in enumerate((exchange(), halves(), chain())):
+        file = folder / f"{seed}.program"
+        file.write_bytes(compile_program(text))
+        accepted += int(run(fuzzer, file, 20_000, seed).split(", ")[1].split()[0])
+    assert 10_000 < accepted < 54_000
+    stored = [StoredSchedule(text[:2], "s", text) for text in (exchange(), "none", chain())]
+    section = folder / "section"
+    section.write_bytes(programs_section(stored))
+    assert run(fuzzer, section, 20_000, 9, "s").startswith("20000 mutated")

@@ -1,0 +1,67 @@
+/* Compiled programs: checked whole before any part of one is used.
+ *
+ * A program that passes cannot make an interpreter reach outside its buffers, its peers' staging
+ * areas or its records, nor wait for ever: every message has a receiver, and a rehearsal on
+ * connections of the real depth came to its end. Whether it computes its operation is for its
+ * compiler (lookup_tables/program_flow.py). */
+#ifndef TUCCL_PROGRAM_H
+#define TUCCL_PROGRAM_H
+
+#include "program_layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tuccl_program {
+    const struct tuccl_program_header *header;
+    const struct tuccl_program_rank *ranks;
+    const struct tuccl_program_threadblock *threadblocks;
+    const struct tuccl_program_step *steps;
+};
+
+/* Whether `data`, at a multiple of 8, is a sound program. When it is not, `why` says in a few words
+ * what is wrong. `program` points into `data`. */
+bool tuccl_program_check(const void *data, size_t bytes, struct tuccl_program *program, char *why,
+                         size_t why_bytes);
+
+/* The chunks of a buffer of a rank; 0 where the caller may pass a null pointer. */
+uint32_t tuccl_program_buffer_chunks(const struct tuccl_program *program, uint32_t rank,
+                                     uint32_t buffer);
+
+/* Chunks of one rank's part of the larger buffer, or of all of it where ranks have no parts. */
+uint32_t tuccl_program_part_chunks(const struct tuccl_program_header *header);
+
+/* Whether a bundle's section of programs is sound, and each program in it. */
+bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t why_bytes);
+
+/* How many programs a sound section has, and one of them; false where the schedule has none. */
+uint32_t tuccl_programs_count(const void *section);
+bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program);
+
+/* For program.c: whether every threadblock comes to its end; program_rehearsal.c. */
+bool tuccl_program_ends(const struct tuccl_program *program);
+
+/* What a step does. */
+static inline bool tuccl_step_sends(uint32_t type) {
+    return type == TUCCL_STEP_S || type == TUCCL_STEP_RCS || type == TUCCL_STEP_RRS ||
+           type == TUCCL_STEP_RRCS;
+}
+static inline bool tuccl_step_receives(uint32_t type) {
+    return type >= TUCCL_STEP_R && type <= TUCCL_STEP_RRCS;
+}
+static inline bool tuccl_step_reads(uint32_t type) {
+    return type == TUCCL_STEP_S || (type >= TUCCL_STEP_RRC && type <= TUCCL_STEP_CPY);
+}
+static inline bool tuccl_step_writes(uint32_t type) {
+    return type != TUCCL_STEP_S && type != TUCCL_STEP_RRS && type != TUCCL_STEP_NOP;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

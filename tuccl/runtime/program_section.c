@@ -1,0 +1,56 @@
+/* The bundle's section of programs. */
+#include "program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct tuccl_programs_record *records_of(const void *section) {
+    return (const void *)((const unsigned char *)section + sizeof(struct tuccl_programs_head));
+}
+
+static bool record_is_sound(const unsigned char *section,
+                            const struct tuccl_programs_record *record, char *why,
+                            size_t why_bytes) {
+    static const unsigned char no_address[TUCCL_PROGRAM_HASH_BYTES];
+    struct tuccl_program program;
+    if (record->bytes == 0)
+        return record->crc == 0 &&
+               memcmp(record->content_address, no_address, sizeof no_address) == 0;
+    return tuccl_program_check(section + record->offset, record->bytes, &program, why, why_bytes) &&
+           program.header->crc == record->crc &&
+           memcmp(program.header->content_address, record->content_address,
+                  sizeof record->content_address) == 0;
+}
+
+bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t why_bytes) {
+    const struct tuccl_programs_head *head = section;
+    const struct tuccl_programs_record *records = records_of(section);
+    snprintf(why, why_bytes, "contradicts itself in its records");
+    if (bytes < sizeof *head || head->zero != 0 ||
+        head->count > (bytes - sizeof *head) / sizeof *records)
+        return false;
+    uint64_t end = sizeof *head + head->count * sizeof *records;
+    for (uint32_t i = 0; i < head->count; i++) {
+        if (records[i].offset != end || records[i].bytes > bytes - end || records[i].bytes % 8 != 0)
+            return false;
+        if (!record_is_sound(section, &records[i], why, why_bytes))
+            return false;
+        end += records[i].bytes;
+    }
+    return end == bytes;
+}
+
+uint32_t tuccl_programs_count(const void *section) {
+    return ((const struct tuccl_programs_head *)section)->count;
+}
+
+bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program) {
+    if (index >= tuccl_programs_count(section) || records_of(section)[index].bytes == 0)
+        return false;
+    const unsigned char *data = (const unsigned char *)section + records_of(section)[index].offset;
+    program->header = (const void *)data;
+    program->ranks = (const void *)(data + sizeof *program->header);
+    program->threadblocks = (const void *)(program->ranks + program->header->ranks);
+    program->steps = (const void *)(program->threadblocks + program->header->threadblock_count);
+    return true;
+}
