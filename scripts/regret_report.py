@@ -39,7 +39,7 @@ def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequen
         lines.append(f"| {strategy} | {' | '.join(cells)} |")
     worst = max((outcome.spent - outcome.share for outcome in outcomes), default=0.0)
     lines += ["", *_ahead_of_first(outcomes, strategies, shares)]
-    lines.append(f"\nLargest overrun of a budget: {max(0.0, worst):.3%} of the grid's seconds.")
+    lines.append(f"\nLargest overrun of a budget: {max(0.0, worst):.3%} of what the grid costs.")
     return "\n".join(lines)
 
 
@@ -150,7 +150,8 @@ def _axes(
         height = y(10.0**power)
         yield (
             f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{height:.1f}" y2="{height:.1f}"/>'
-            f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{10.0**power:.5g}</text>'
+            f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">'
+            f"{100 * 10.0**power:g}%</text>"
         )
     for share in shares:
         yield (
@@ -161,7 +162,7 @@ def _axes(
     yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
     yield (
         f'<text x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle">'
-        "budget, of the grid's measuring seconds</text>"
+        "budget, of what the whole grid costs</text>"
         f'<text x="14" y="{(_TOP + bottom) / 2:.0f}" text-anchor="middle" '
         f'transform="rotate(-90 14 {(_TOP + bottom) / 2:.0f})">mean regret</text>'
     )

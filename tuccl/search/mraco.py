@@ -3,11 +3,11 @@
 A bracket proposes a batch, measures all of it a little, keeps the best share and measures those
 longer; a paused configuration resumes, it is not measured anew, and one that is behind the best by
 more than the noise can explain is not measured longer at all. What leaves a bracket is told to the
-model once, at the best fidelity it had there. Around the best configuration each axis is tried at
-doubling distances, before the first bracket and after each pass over the brackets (a cycle). Then
-the elites are measured at full budget, and the search stops when equation 5 holds twice in a row:
-the gain since the last cycle is under 1 % and the elite's parameter distributions moved by less
-than 0.1 in Kullback-Leibler divergence.
+model once, at the best fidelity it had there. Around the best configuration of every family near
+the lead each axis is tried at doubling distances, before the first bracket and after each pass over
+the brackets (a cycle). Then the elites are measured at full budget, and the search stops when
+equation 5 holds twice in a row: the gain since the last cycle is under 1 % and the elite's
+parameter distributions moved by less than 0.1 in Kullback-Leibler divergence.
 
 The search is deterministic: the seed and the measurements decide everything, so a run that was
 killed repeats its steps from the measurement log at no measuring cost and goes on from there.
@@ -34,8 +34,6 @@ from tuccl.search.tpe import TpeProposer
 
 _CYCLE_CONFIGS = 40
 """Hyperband's plan has 49 for a full budget of 27 repetitions, but 5 for one of 5."""
-
-
 _LEADS_WITHIN = 1.05
 """Times the best: a family that is further behind is left to the model."""
 
