@@ -1,9 +1,10 @@
-"""The decision for one key: does the best configuration beat stock NCCL beyond the noise?
+"""The decision for one key: does the best configuration beat NCCL's own choice beyond the noise?
 
-The finalists of a search are measured again with fresh samples, in turn with stock NCCL and with
-NCCL's own choice under the table's profile, so that drift hits all alike and the luck that made a
-configuration a finalist does not count. An entry is written only if the lower confidence bound of
-the gain is above 1. The bound is distribution-free: an order statistic of the paired ratios.
+The finalists of a search are measured again with fresh samples, in turn with NCCL's own choice
+under the table's profile, which is what a job would run without the entry, so that drift hits all
+alike and the luck that made a configuration a finalist does not count. An entry is written only if
+the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
+statistic of the paired ratios.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from math import comb
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.search.config import STOCK, Config
+from tuccl.search.config import Config
 
 Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""
 CONFIDENCE = 0.99
 PAIRS = 15
+_ALONE = 3
+"""Samples of NCCL's own choice where nothing is left to hold against it."""
 _MIN_GAIN = 1.002
 """Below 0.2 % a launch-to-launch difference is not a setting's merit."""
 
@@ -53,8 +56,6 @@ class Decision:
     """Best built-in configuration against NCCL's own choice under the profile."""
     schedule: Comparison | None
     """Best schedule against the better of `builtin` and NCCL's own choice."""
-    stock_us: float
-    """Median of stock NCCL."""
     profile_default_us: float
     """Median of NCCL's own choice under the profile."""
     rejected: tuple[Comparison, ...]
@@ -78,9 +79,9 @@ def decide(
         taken: How many samples the search itself used: fresh ones come after.
 
     Raises:
-        MeasurementError: when stock NCCL, or its own choice under the profile, cannot run.
+        MeasurementError: when NCCL's own choice under the profile cannot run.
     """
-    fresh = _in_turn([STOCK, profile_default], [*builtins, *schedules], measure, taken)
+    fresh = _in_turn(profile_default, [*builtins, *schedules], measure, taken)
     builtins = [config for config in builtins if config in fresh]
     schedules = [config for config in schedules if config in fresh]
     default = fresh[profile_default]
@@ -92,7 +93,6 @@ def decide(
     return Decision(
         builtin=builtin,
         schedule=schedule,
-        stock_us=median(fresh[STOCK]),
         profile_default_us=median(default),
         rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
     )
@@ -116,23 +116,23 @@ def lower_bound_of_median(values: Sequence[float], confidence: float = CONFIDENC
 
 
 def _in_turn(
-    references: Sequence[Config],
+    reference: Config,
     finalists: Sequence[Config],
     measure: Measure,
     taken: Callable[[Config], int],
 ) -> dict[Config, tuple[float, ...]]:
     """Fresh samples of all that can run; a finalist that fails now is left out."""
-    first = {config: taken(config) for config in (*references, *finalists)}
+    first = {config: taken(config) for config in (reference, *finalists)}
     samples: dict[Config, tuple[float, ...]] = {}
     failed: set[Config] = set()
-    for pair in range(1, PAIRS + 1):
+    for pair in range(1, (PAIRS if finalists else _ALONE) + 1):
         for config, before in first.items():
             if config in failed:
                 continue
             try:
                 samples[config] = measure(config, before + pair)[before:]
             except ConfigurationFailedError as error:
-                if config in references:
+                if config == reference:
                     raise MeasurementError(
                         f"{config.describe()} stopped running: {error}"
                     ) from error

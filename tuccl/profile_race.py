@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import median, stdev
 
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError
-from tuccl.search.config import DEFAULT_ALGORITHM, Config, ProcessProfile, Task
+from tuccl.search.config import DEFAULT_ALGORITHM, STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Space, ascending, nearest_to_own, with_profile
 
 Measure = Callable[[Task, Config, int], Measured]
@@ -30,13 +30,15 @@ _FIRST_LOOK = 1
 _SECOND_LOOK = 3
 _NEAR = 1.08
 """What is that many times slower than the best after the first look is not looked at again."""
+_HOPELESS = 1.5
+"""What is that many times slower than the best under the first profile is left out under others."""
 _CALLS_PER_KEY = 4
 _MOST_CALLS = 96
 """Of a key under the first profile; stock NCCL has 22 to 50."""
 _MIN_GAIN = 0.001
 """Relative gain over all keys that makes another profile the incumbent."""
-_TOLERATED_LOSS = 0.005
-_LOSS_WEIGHT = 10.0
+_TOLERATED_LOSS = 0.01
+_LOSS_WEIGHT = 5.0
 """A key's loss against stock beyond the tolerated one counts that many times."""
 
 
@@ -81,6 +83,8 @@ class Visit:
     """By key the fastest call and its time in us; keys where nothing ran are missing."""
     gain: float
     """Weighted mean over keys of log(stock / best), losses counted more."""
+    error: float
+    """Standard error of the gain, from the spread of the samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ class _Race:
     weights: Mapping[Task, float]
     times: dict[Task, dict[Config, float]] = field(default_factory=dict)
     """By key and call, under whatever profile: median us."""
+    hopeless: dict[Task, set[Config]] = field(default_factory=dict)
+    """By key the calls, without a profile, that are not looked at again."""
     visits: list[Visit] = field(default_factory=list)
 
     def visit(self, profile: ProcessProfile) -> Visit:
@@ -113,7 +119,7 @@ class _Race:
             if found:
                 config = min(found, key=lambda config: (found[config], config))
                 best[task] = (config, found[config])
-        self.visits.append(Visit(profile, best, self._gain(best)))
+        self.visits.append(Visit(profile, best, self._gain(best), self._error(best)))
         return self.visits[-1]
 
     def best_calls(self, task: Task) -> list[Config]:
@@ -131,8 +137,13 @@ class _Race:
             everything = space if space.size <= _MOST_CALLS else _spread(space, _MOST_CALLS)
             return list(dict.fromkeys((profile.default, *everything)))
         near = [other for call in best[:2] if call in space for other in space.neighbours(call)]
+        hopeless = self.hopeless[task]
         wanted = dict.fromkeys((profile.default, *best, *near))
-        return [call for call in wanted if call in space or call.is_default]
+        return [
+            call
+            for call in wanted
+            if call.is_default or (call in space and STOCK.profile.applied_to(call) not in hopeless)
+        ]
 
     def _look(self, task: Task, configs: Sequence[Config]) -> dict[Config, float]:
         """Times of those that ran: all once, those near the best again."""
@@ -141,7 +152,16 @@ class _Race:
             time_us = self._time_us(task, config, _FIRST_LOOK)
             if time_us is not None:
                 first[config] = time_us
-        limit_us = _NEAR * min(first.values(), default=0.0)
+        best_us = min(first.values(), default=0.0)
+        limit_us = _NEAR * best_us
+        self.hopeless.setdefault(
+            task,
+            {
+                STOCK.profile.applied_to(config)
+                for config, time_us in first.items()
+                if time_us > _HOPELESS * best_us
+            },
+        )
         found = {}
         for config in (config for config, time_us in first.items() if time_us <= limit_us):
             time_us = self._time_us(task, config, _SECOND_LOOK)
@@ -155,6 +175,16 @@ class _Race:
             return median(self.measure(task, config, repeats).samples_us)
         except ConfigurationFailedError:
             return None
+
+    def _error(self, best: Mapping[Task, tuple[Config, float]]) -> float:
+        variance = total = 0.0
+        for task, (config, _) in best.items():
+            samples_us = self.measure(task, config, _SECOND_LOOK).samples_us
+            weight = self.weights.get(task, 1.0)
+            spread = stdev(map(math.log, samples_us)) if len(samples_us) > 1 else 0.0
+            variance += weight**2 * spread**2 / len(samples_us)
+            total += weight
+        return math.sqrt(variance) / total if total else 0.0
 
     def _gain(self, best: Mapping[Task, tuple[Config, float]]) -> float:
         total = 0.0
@@ -172,7 +202,7 @@ def race(
     stock_us: Mapping[Task, float],
     measure: Measure,
     weights: Mapping[Task, float] | None = None,
-    affords: Callable[[int], bool] = lambda _: True,
+    affords: Callable[[], bool] = lambda: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
 ) -> RaceResult:
     """The profile with the best gain over all keys, by coordinate moves from the start.
@@ -182,8 +212,7 @@ def race(
         stock_us: Stock NCCL's time by key.
         measure: Gives samples; changes the profile of the workers as needed.
         weights: How much a key counts; 1 where nothing is said.
-        affords: Whether another visit and so many restarts are paid for; asked before each but the
-            first.
+        affords: Whether another visit is paid for; asked before each but the first.
         progress: Told the profile that is visited next.
     """
     axes = profile_axes(spaces.values())
@@ -198,15 +227,12 @@ def race(
             for way in axes.ways(incumbent.profile, variable):
                 for profile in way:
                     if profile not in visited:
-                        # Workers of the two last profiles are up: an incumbent that is older will
-                        # have to be started again.
-                        restarts = 1 if runners.visits[-1] is incumbent else 2
-                        out_of_budget = out_of_budget or not affords(restarts)
+                        out_of_budget = out_of_budget or not affords()
                         if out_of_budget:
                             break
                         progress(profile)
                         visited[profile] = runners.visit(profile)
-                    if visited[profile].gain <= incumbent.gain + _MIN_GAIN:
+                    if not _is_better(visited[profile], incumbent):
                         break
                     incumbent, improved = visited[profile], True
     winner = incumbent.profile
@@ -214,6 +240,12 @@ def race(
         task: tuple(winner.applied_to(call) for call in runners.best_calls(task)) for task in spaces
     }
     return RaceResult(winner, tuple(runners.visits), calls, out_of_budget)
+
+
+def _is_better(visit: Visit, incumbent: Visit) -> bool:
+    """Whether a profile gains more than another beyond the noise."""
+    noise = 2.0 * math.hypot(visit.error, incumbent.error)
+    return visit.gain > incumbent.gain + max(_MIN_GAIN, noise)
 
 
 def _spread(space: Space, count: int) -> list[Config]:

@@ -6,8 +6,11 @@
 3. Under the winner each key is searched for itself, from the best calls of the race and of the next
    smaller size; the schedules beside the built-ins, apart, because a job without the executor needs
    the best built-in even where a schedule is faster.
-4. The finalists of each key are confirmed against stock NCCL in turn, their data is checked, and
-   where neighbouring sizes end with different winners the border between them is located.
+4. The finalists of each key are confirmed in turn with NCCL's own choice under the profile, their
+   data is checked, and where neighbouring sizes end with different winners the border between them
+   is located.
+5. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
+   beginning, and gains count from both.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ Progress = Callable[[str, int, int], None]
 _FINALISTS = 2
 _WARM = 6
 _STOCK_REPEATS = 3
+_ENOUGH_KEYS = 36
 _SEARCH_SAMPLES = 60
 """Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
 
@@ -64,6 +68,8 @@ class KeyResult:
     searches: tuple[SearchResult, ...]
     """Of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
+    stock_us: float
+    """Median of stock NCCL's samples, before and after."""
     range_bytes: tuple[int, int]
     """Smallest and largest size that an entry of this key serves."""
 
@@ -112,9 +118,16 @@ def tune(
         task: tuple(results[task] for results in (builtins, schedules) if task in results)
         for task in run.tasks
     }
-    decisions = {task: run.decide(task, found[task], profile) for task in run.tasks}
+    decisions = {
+        task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
+        for task in run.tasks
+    }
     ranges = run.locate(decisions, profile)
-    keys = (KeyResult(task, found[task], decisions[task], ranges[task]) for task in run.tasks)
+    stock_us = run.time_stock_again()
+    keys = (
+        KeyResult(task, found[task], decisions[task], stock_us[task], ranges[task])
+        for task in run.tasks
+    )
     return TuningResult(profile, raced, tuple(keys), run.spending.spent_s)
 
 
@@ -156,9 +169,19 @@ class _Run:
                 raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
             stock_us[task] = median(measured.samples_us)
             sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
-        self._kept_s = sample_s * PAIRS * (2 + _FINALISTS)
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS) + self._restart_s()
         self._search_s = sample_s * _SEARCH_SAMPLES
         self._progress("stock NCCL", len(self.tasks), len(self.tasks))
+        return stock_us
+
+    def time_stock_again(self) -> dict[Task, float]:
+        """Stock NCCL's time of every key, by all its samples."""
+        stock_us = {}
+        for done, task in enumerate(self.tasks):
+            self._progress("stock NCCL again", done, len(self.tasks))
+            repeats = max(2 * _STOCK_REPEATS, self.spending.asked(task, STOCK))
+            stock_us[task] = median(self.spending.measure(task, STOCK, repeats).samples_us)
+        self._progress("stock NCCL again", len(self.tasks), len(self.tasks))
         return stock_us
 
     def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
@@ -167,25 +190,26 @@ class _Run:
         started_s = self.spending.spent_s
         look_s = 0.0
 
-        def affords(restarts: int) -> bool:
+        def affords() -> bool:
             nonlocal started_s, look_s
             took_s = self.spending.spent_s - started_s - self._restart_s()
             started_s = self.spending.spent_s
             # The first visit looks at everything, later ones at a few calls of each key.
             look_s = max(look_s, took_s if visits > 1 else took_s / 4.0)
             left_s = self.spending.left_s - self._kept_s - self._search_s
-            return left_s >= restarts * self._restart_s() + look_s
+            return left_s >= self._restart_s() + look_s
 
         def say(_: ProcessProfile) -> None:
             nonlocal visits
             self._progress("process profiles", visits, visits + 1)
             visits += 1
 
+        tasks = _representative(self.tasks)
         raced = race(
-            {task: self._spaces.builtins(task) for task in self.tasks},
-            stock_us,
+            {task: self._spaces.builtins(task) for task in tasks},
+            {task: stock_us[task] for task in tasks},
             self.spending.measure,
-            weights={task: self._settings.weight(task.operation) for task in self.tasks},
+            weights={task: self._settings.weight(task.operation) for task in tasks},
             affords=affords,
             progress=say,
         )
@@ -222,15 +246,23 @@ class _Run:
         return results
 
     def decide(
-        self, task: Task, found: Sequence[SearchResult], profile: ProcessProfile
+        self,
+        task: Task,
+        found: Sequence[SearchResult],
+        raced: Sequence[Config],
+        profile: ProcessProfile,
     ) -> Decision:
-        """Confirm the finalists of a key against stock NCCL; their data is right."""
+        """Confirm the finalists of a key; their data is right.
+
+        Where the budget left nothing for a search, the race's best call stands for it.
+        """
         self._progress("confirmation", self.tasks.index(task), len(self.tasks))
-        finalists = [
-            ranked.config
-            for result in found
-            for ranked in [one for one in result.ranking if not one.config.is_default][:_FINALISTS]
-        ]
+        rankings = [[ranked.config for ranked in result.ranking] for result in found]
+        finalists = dict.fromkeys(
+            config
+            for ranking in (*rankings, raced[:1])
+            for config in [one for one in ranking if not one.is_default][:_FINALISTS]
+        )
         right = [config for config in finalists if self._is_right(task, config)]
         return decide(
             builtins=[config for config in right if not config.is_schedule],
@@ -272,6 +304,14 @@ def _tasks(settings: RunSettings, shape: Shape) -> list[Task]:
         for operation in settings.operations
         for size_bytes in settings.sizes_bytes
     ]
+
+
+def _representative(tasks: Sequence[Task]) -> list[Task]:
+    """Keys enough to choose a profile by: of many sizes every other one of an operation."""
+    if len(tasks) <= _ENOUGH_KEYS:
+        return list(tasks)
+    sizes = sorted({task.size_bytes for task in tasks})[::2]
+    return [task for task in tasks if task.size_bytes in sizes]
 
 
 def _of_smaller_size(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:

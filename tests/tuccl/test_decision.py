@@ -55,7 +55,7 @@ def test_a_faster_built_in_and_a_faster_schedule_are_both_kept() -> None:
     assert decision.schedule is not None
     assert decision.schedule.config == SCHEDULE
     assert abs(decision.schedule.ratio - 80.0 / 60.0) < 0.01, "against the built-in, not stock"
-    assert abs(decision.stock_us - 100.0) < 1.0
+    assert abs(decision.profile_default_us - 100.0) < 1.0
 
 
 def test_what_is_faster_within_the_noise_only_does_not_enter() -> None:

@@ -94,7 +94,7 @@ def test_a_call_may_change_its_channels_under_another_profile() -> None:
 def test_what_is_not_paid_for_is_not_visited() -> None:
     paid = iter([True, True, False])
     machine = Machine(on_all("nthreads", 256, 0.9))
-    result = race(SPACES, STOCK_US, machine, affords=lambda _: next(paid))
+    result = race(SPACES, STOCK_US, machine, affords=lambda: next(paid))
     assert result.out_of_budget
     assert len(result.visits) == 3
     assert result.winner == ProcessProfile(nthreads=256)

@@ -91,10 +91,10 @@ def test_a_run_that_continues_measures_nothing_again_and_ends_alike(tmp_path: Pa
 
 
 def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
-    result = tuned(tmp_path, Machine(), replace(SETTINGS, budget_s=7.5))
+    result = tuned(tmp_path, Machine(), replace(SETTINGS, budget_s=10.5))
     assert result.race.out_of_budget
     assert len(result.race.visits) == 2
-    assert result.spent_s <= 7.5
+    assert result.spent_s <= 10.5
 
 
 def test_what_cannot_run_or_gives_wrong_data_does_not_enter(tmp_path: Path) -> None:

@@ -34,10 +34,7 @@ class Backend(Protocol):
 
     @property
     def restart_s(self) -> float:
-        """What a process profile costs in addition whose workers are not up.
-
-        Those of stock NCCL and of the two profiles used last are (`tuccl.backends.running_profiles`).
-        """
+        """What measuring under another process profile than the one before costs in addition."""
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Samples number `first` to `first + repeats - 1` of a configuration.

@@ -2,7 +2,7 @@
 
 Nothing runs, so a search costs what its own arithmetic costs, and many searches can be compared on
 the very same machine. What they would have cost on it is counted all the same: each sample its
-launch, each process profile whose workers would not be up a restart.
+launch, each change of the process profile a restart of the workers.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""The groups of workers that are up, by process profile (`RunningProfiles`) and shape.
+"""The group of workers that is up: of one process profile and one communicator shape.
 
-A process cannot read again what it has read once, so each profile has workers of its own. A group
-that waits holds its memory and computes nothing. Those of another communicator shape are ended.
+A process cannot read again what it has read once, so each profile has workers of its own. The group
+before has left the devices when the next one starts (`tuccl.backends.running_profiles` says why).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from lookup_tables.table import Operation, Shape
-from tuccl.backends.running_profiles import STOCK_PROFILE, RunningProfiles
+from tuccl.backends.running_profiles import STOCK_PROFILE
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
@@ -26,7 +25,7 @@ _SIMPLEST = Call(Operation.ALL_REDUCE, 1024, calls=1)
 
 
 class Groups:
-    """Groups by process profile and communicator shape; close it."""
+    """The group that is up, by process profile and communicator shape; close it."""
 
     def __init__(
         self,
@@ -52,7 +51,6 @@ class Groups:
         self._variables = dict(variables)
         self._start_timeout_s = start_timeout_s
         self._running: dict[tuple[ProcessProfile, Shape], Leader] = {}
-        self._profiles = RunningProfiles()
         self._starts_s: list[float] = []
 
     @property
@@ -68,12 +66,10 @@ class Groups:
             GroupLostError: The group came to nothing.
             MeasurementError: All ranks refuse even the stock profile, or a place is lost.
         """
-        displaced = self._profiles.displaced(profile)
-        self._profiles.use(profile)
-        leaving = [key for key in self._running if key[0] == displaced or key[1] != shape]
-        with self._ended_meanwhile([self._running.pop(key) for key in leaving]):
-            if (profile, shape) not in self._running:
-                self._running[profile, shape] = self._start(profile, shape)
+        for key in [key for key in self._running if key != (profile, shape)]:
+            self._running.pop(key).end()
+        if (profile, shape) not in self._running:
+            self._running[profile, shape] = self._start(profile, shape)
         return self._running[profile, shape]
 
     def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
@@ -113,17 +109,6 @@ class Groups:
                 self._running.popitem()[1].end()
         finally:
             self._places.close()
-
-    @contextmanager
-    def _ended_meanwhile(self, leaders: Sequence[Leader]) -> Iterator[None]:
-        """Groups leave while the block starts another, and have left at its end."""
-        for leader in leaders:
-            leader.dismiss()
-        try:
-            yield
-        finally:
-            for leader in leaders:
-                leader.end()
 
     def _start(self, profile: ProcessProfile, shape: Shape) -> Leader:
         began = time.monotonic()

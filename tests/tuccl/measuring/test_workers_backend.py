@@ -54,26 +54,18 @@ def _numpy_version() -> str:
     return np.__version__
 
 
-def test_stock_and_two_profiles_are_up_and_a_third_displaces_the_older(
-    open_backend: OpenBackend,
-) -> None:
+def test_one_profile_is_up_at_a_time(open_backend: OpenBackend) -> None:
     backend, places = open_backend(2, variables={"FOR_ALL": "1"})
-    by_kib = {kib: Config("ring", "Simple", 1, buffer_bytes=kib << 10) for kib in (64, 48, 32)}
     stock_pids = places.pids
-    first = backend.measure(TASK, by_kib[64], 0, 1).seconds
-    again = backend.measure(TASK, by_kib[64], 1, 1).seconds
+    config = Config("ring", "Simple", 1, buffer_bytes=48 << 10)
+    first = backend.measure(TASK, config, 0, 1).seconds
+    again = backend.measure(TASK, config, 1, 1).seconds
     assert first > 5 * again
     assert 0.05 < backend.restart_s < 5.0
-    displaced = tuple(set(places.pids) - set(stock_pids))
-    assert len(displaced) == 2
-    backend.measure(TASK, by_kib[48], 0, 1)
-    backend.measure(TASK, by_kib[32], 0, 1)
-    assert gone(displaced)
-    assert set(stock_pids) < set(places.pids)
+    assert gone(stock_pids)
     environments = [psutil.Process(pid).environ() for pid in places.pids]
     assert {environment["FOR_ALL"] for environment in environments} == {"1"}
-    buffers = [environment.get("NCCL_BUFFSIZE") for environment in environments]
-    assert buffers == [None, None, "49152", "49152", "32768", "32768"]
+    assert [environment.get("NCCL_BUFFSIZE") for environment in environments] == ["49152"] * 2
 
 
 def test_faults_of_a_configuration_are_its_own(open_backend: OpenBackend) -> None:
@@ -164,6 +156,7 @@ def test_a_machine_on_which_nothing_runs_ends_the_measuring(open_backend: OpenBa
 
     killer = threading.Thread(target=kill_whatever_starts)
     killer.start()
+    time.sleep(0.2)  # Those that are up die first.
     try:
         with pytest.raises(MeasurementError, match="could not be brought up 3 times in a row"):
             backend.measure(TASK, GOOD, 0, 1)
