@@ -1,0 +1,50 @@
+#include "agreement.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace tuccl {
+
+namespace {
+
+std::string describe_tables(size_t rank, const Greeting &first, const Greeting &other) {
+    const auto name = [](const Greeting &greeting) {
+        char text[16] = "none";
+        if (greeting.wanted != 0)
+            std::snprintf(text, sizeof text, "CRC %08x", greeting.sum);
+        return std::string(text);
+    };
+    return "ranks 0 and " + std::to_string(rank) + " have different tables (" + name(first) + ", " +
+           name(other) + "): give all ranks the same TUCCL_BUNDLE";
+}
+
+} // namespace
+
+Verdict judge(const std::vector<Greeting> &greetings) {
+    const Greeting &first = greetings.front();
+    const auto refuse = [](std::string reason) { return Verdict{false, false, std::move(reason)}; };
+    for (size_t rank = 0; rank < greetings.size(); rank++)
+        if (greetings[rank].magic != kGreetingMagic || greetings[rank].version != kExecutorVersion)
+            return refuse("rank " + std::to_string(rank) +
+                          " has another release of TuCCL's executor: install one on all ranks");
+    for (size_t rank = 0; rank < greetings.size(); rank++) {
+        const char *fault = greetings[rank].fault;
+        if (fault[0] != '\0')
+            return refuse("rank " + std::to_string(rank) + ": " +
+                          std::string(fault, strnlen(fault, sizeof first.fault)));
+    }
+    if (std::none_of(greetings.begin(), greetings.end(),
+                     [](const Greeting &greeting) { return greeting.wanted != 0; }))
+        return {false, true, "no table is set"};
+    for (size_t rank = 1; rank < greetings.size(); rank++)
+        if (greetings[rank].sum != first.sum || greetings[rank].wanted != first.wanted)
+            return refuse(describe_tables(rank, first, greetings[rank]));
+    for (size_t rank = 1; rank < greetings.size(); rank++)
+        if (greetings[rank].host != first.host)
+            return refuse("ranks 0 and " + std::to_string(rank) +
+                          " are on different nodes; the executor serves one node");
+    return {true, false, {}};
+}
+
+} // namespace tuccl

@@ -1,0 +1,60 @@
+#include "communicator.h"
+
+namespace tuccl {
+
+namespace {
+
+bool reduces(CallKind kind) {
+    return kind == kAllReduce || kind == kReduceScatter || kind == kReduce;
+}
+
+} // namespace
+
+bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
+    // Codes past these are types that the executor has not (8-bit floats), and reductions that
+    // somebody made (ncclRedOpCreatePreMulSum).
+    if (call.kind > kAlltoAll || call.type < 0 || call.type >= TUCCL_TYPES || call.reduction < 0 ||
+        call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
+        static_cast<uint32_t>(call.root) >= serving_.ranks || call.count == 0)
+        return false;
+    const auto bytes =
+        table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, serving_.ranks);
+    const Rule *rule = bytes ? serving_.decision.find(call.kind, *bytes) : nullptr;
+    if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root))
+        return false;
+    decided->send = call.send;
+    decided->receive = call.receive;
+    decided->count = call.count;
+    decided->operation = call.kind;
+    decided->type = static_cast<uint8_t>(call.type);
+    decided->reduction = static_cast<uint8_t>(reduces(call.kind) ? call.reduction : 0);
+    decided->root = static_cast<uint8_t>(call.root);
+    decided->pattern = rule->pattern;
+    decided->protocol = rule->protocol;
+    decided->nchannels = rule->nchannels;
+    decided->nthreads = rule->nthreads;
+    decided->program = rule->program;
+    decided->buffer_bytes = rule->buffer_bytes;
+    return tuccl_device_supports(serving_.device, decided) != 0;
+}
+
+int Communicator::launch(const tuccl_call &call, ncclStream stream) {
+    if (serving_.order.next(serving_.device, stream) != 0 ||
+        tuccl_device_launch(serving_.device, &call, stream) != 0)
+        return kNcclUnhandledCudaError;
+    return kNcclSuccess;
+}
+
+int Communicator::order_next(ncclStream stream) {
+    return serving_.order.next(serving_.device, stream) == 0 ? kNcclSuccess
+                                                             : kNcclUnhandledCudaError;
+}
+
+bool Communicator::give_up() {
+    if (gave_up_.exchange(true))
+        return false;
+    tuccl_device_abort(serving_.device);
+    return true;
+}
+
+} // namespace tuccl

@@ -1,0 +1,51 @@
+#include "decision.h"
+
+namespace tuccl {
+
+bool Decision::add(uint32_t operation, const Rule &rule) {
+    Ranges &ranges = of_operation_[operation];
+    if (rule.min_bytes > rule.max_bytes ||
+        (!ranges.rules.empty() && rule.min_bytes <= ranges.rules.back().max_bytes))
+        return false;
+    ranges.min_bytes.push_back(rule.min_bytes);
+    ranges.rules.push_back(rule);
+    return true;
+}
+
+const Rule *Decision::find(uint32_t operation, uint64_t bytes) const {
+    const Ranges &ranges = of_operation_[operation];
+    // The last range that starts at or below `bytes`, without a branch that depends on the data.
+    const uint64_t *base = ranges.min_bytes.data();
+    size_t left = ranges.min_bytes.size();
+    while (left > 1) {
+        const size_t half = left / 2;
+        base += base[half] <= bytes ? half : 0;
+        left -= half;
+    }
+    if (left == 0 || *base > bytes)
+        return nullptr;
+    const Rule *rule = &ranges.rules[static_cast<size_t>(base - ranges.min_bytes.data())];
+    return bytes <= rule->max_bytes ? rule : nullptr;
+}
+
+size_t Decision::rule_count() const {
+    size_t count = 0;
+    for (const Ranges &ranges : of_operation_)
+        count += ranges.rules.size();
+    return count;
+}
+
+std::optional<uint64_t> table_bytes(uint32_t operation, uint32_t type, size_t count,
+                                    uint32_t ranks) {
+    static constexpr uint64_t kTypeBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    if (type >= TUCCL_TYPES || operation >= kOperations)
+        return std::nullopt;
+    const bool by_rank = operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
+                         operation == TUCCL_ALLTOALL;
+    uint64_t bytes;
+    if (__builtin_mul_overflow(count, kTypeBytes[type] * (by_rank ? ranks : 1), &bytes))
+        return std::nullopt;
+    return bytes;
+}
+
+} // namespace tuccl

@@ -1,0 +1,58 @@
+// Which call gets what: the tuned ranges of one communicator shape, and the search in them.
+#ifndef TUCCL_EXECUTOR_DECISION_H
+#define TUCCL_EXECUTOR_DECISION_H
+
+#include "executor.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tuccl {
+
+constexpr uint32_t kOperations = 6;
+constexpr uint32_t kNoProgram = UINT32_MAX;
+constexpr uint8_t kAnyRoot = 0xFF;
+
+// What runs calls of one operation from min_bytes to max_bytes, both inclusive, counted as in the
+// bundle (docs/bundle-format.md).
+struct Rule {
+    uint64_t min_bytes;
+    uint64_t max_bytes;
+    uint64_t buffer_bytes;
+    uint32_t program;
+    uint16_t nchannels;
+    uint16_t nthreads;
+    uint8_t pattern;
+    uint8_t protocol;
+    uint8_t root; // Which it serves; kAnyRoot for all.
+};
+
+class Decision {
+  public:
+    // False, and nothing changed, where the rule has no range or overlaps the one before. Rules of
+    // an operation come by ascending size.
+    bool add(uint32_t operation, const Rule &rule);
+
+    // NULL where NCCL is to do it.
+    const Rule *find(uint32_t operation, uint64_t bytes) const;
+
+    size_t rule_count() const;
+
+  private:
+    struct Ranges {
+        std::vector<uint64_t> min_bytes; // Apart: a search touches fewer cache lines.
+        std::vector<Rule> rules;
+    };
+    std::array<Ranges, kOperations> of_operation_;
+};
+
+// The size of a call as tables count it; nothing where it overflows or type or operation is none of
+// ours.
+std::optional<uint64_t> table_bytes(uint32_t operation, uint32_t type, size_t count,
+                                    uint32_t ranks);
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,85 @@
+#include "device_exchange.h"
+
+#include <cuda_runtime_api.h>
+#include <new>
+
+struct tuccl_exchange {
+    cudaStream_t stream;
+    char *memory; // One rank's bytes to send, then those of all.
+    size_t bytes;
+    uint32_t ranks;
+};
+
+int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaError_t error = cudaGetDevice(&before->device);
+    if (error == cudaSuccess)
+        error = cudaThreadExchangeStreamCaptureMode(&mode);
+    before->capture_mode = mode;
+    if (error == cudaSuccess && (error = cudaSetDevice(device)) != cudaSuccess)
+        tuccl_device_leave(before);
+    return error;
+}
+
+void tuccl_device_leave(const struct tuccl_device_scope *before) {
+    cudaStreamCaptureMode mode = static_cast<cudaStreamCaptureMode>(before->capture_mode);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)cudaSetDevice(before->device);
+}
+
+uint64_t tuccl_device_capture(void *stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    if (cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &id) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return status == cudaStreamCaptureStatusActive ? id : 0;
+}
+
+const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
+    auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks};
+    *exchange = made;
+    if (made != nullptr && cudaMalloc(&made->memory, bytes * (ranks + 1)) == cudaSuccess &&
+        cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking) == cudaSuccess)
+        return nullptr;
+    (void)cudaGetLastError();
+    tuccl_exchange_destroy(made);
+    *exchange = nullptr;
+    return "there is no device memory for a few bytes, or no stream";
+}
+
+struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange) {
+    return {exchange->stream, exchange->memory, exchange->memory + exchange->bytes};
+}
+
+int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine) {
+    return cudaMemcpyAsync(exchange->memory, mine, exchange->bytes, cudaMemcpyHostToDevice,
+                           exchange->stream);
+}
+
+int tuccl_exchange_ended(const struct tuccl_exchange *exchange) {
+    const cudaError_t state = cudaStreamQuery(exchange->stream);
+    if (state == cudaSuccess)
+        return 1;
+    (void)cudaGetLastError();
+    return state == cudaErrorNotReady ? 0 : -1;
+}
+
+int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all) {
+    const cudaError_t error =
+        cudaMemcpyAsync(all, exchange->memory + exchange->bytes, exchange->bytes * exchange->ranks,
+                        cudaMemcpyDeviceToHost, exchange->stream);
+    return error != cudaSuccess ? error : cudaStreamSynchronize(exchange->stream);
+}
+
+void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
+    if (exchange == nullptr)
+        return;
+    if (exchange->stream != nullptr) {
+        (void)cudaStreamSynchronize(exchange->stream);
+        (void)cudaStreamDestroy(exchange->stream);
+    }
+    (void)cudaFree(exchange->memory);
+    delete exchange;
+}

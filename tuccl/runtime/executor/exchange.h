@@ -1,0 +1,41 @@
+// Rounds of greetings through a communicator that has just started.
+#ifndef TUCCL_EXECUTOR_EXCHANGE_H
+#define TUCCL_EXECUTOR_EXCHANGE_H
+
+#include "agreement.h"
+#include "device_exchange.h"
+#include "nccl_abi.h"
+
+#include <atomic>
+
+namespace tuccl {
+
+class Exchange {
+  public:
+    // `cancelled` ends waiting; NULL where nobody can cancel.
+    Exchange(ncclComm_t comm, uint32_t ranks, const std::atomic<bool> *cancelled)
+        : comm_(comm), ranks_(ranks), cancelled_(cancelled) {
+    }
+    ~Exchange();
+    Exchange(const Exchange &) = delete;
+    Exchange &operator=(const Exchange &) = delete;
+
+    // On the current device. NULL, or why this rank cannot take part.
+    const char *open();
+
+    // Everybody's greetings by rank, as long as all call it. NULL, or why there are none.
+    const char *round(const Greeting &mine, std::vector<Greeting> *all);
+
+  private:
+    const char *wait(bool (*ended)(const Exchange &));
+    bool is_cancelled() const;
+
+    ncclComm_t comm_;
+    uint32_t ranks_;
+    const std::atomic<bool> *cancelled_;
+    tuccl_exchange *device_ = nullptr;
+};
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,145 @@
+#include "group.h"
+
+#include "made.h"
+#include "real_nccl.h"
+#include "register.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace tuccl {
+
+namespace {
+
+struct Held {
+    NcclCall call;
+    tuccl_call decided;
+};
+
+// One communicator's part of a group.
+struct Part {
+    ncclComm_t nccl;
+    bool for_nccl; // Something in it is not the executor's.
+    std::vector<Held> held;
+    std::vector<ncclStream> nccl_streams; // Of what NCCL got.
+};
+
+struct Group {
+    std::vector<Part> parts;
+    std::vector<ncclComm_t *> made;
+};
+
+thread_local int depth = 0;
+thread_local Group group;
+
+Part &part_of(ncclComm_t nccl) {
+    const auto found = std::find_if(group.parts.begin(), group.parts.end(),
+                                    [nccl](const Part &part) { return part.nccl == nccl; });
+    if (found != group.parts.end())
+        return *found;
+    group.parts.push_back({nccl, false, {}, {}});
+    return group.parts.back();
+}
+
+int give_to_nccl(Part *part, const NcclCall &call) {
+    auto &streams = part->nccl_streams;
+    if (std::find(streams.begin(), streams.end(), call.stream) == streams.end())
+        streams.push_back(call.stream);
+    return pass_on(call);
+}
+
+int release_to_nccl(Part *part) {
+    part->for_nccl = true;
+    int result = kNcclSuccess;
+    for (const Held &held : part->held) {
+        const int said = give_to_nccl(part, held.call);
+        if (result == kNcclSuccess)
+            result = said;
+    }
+    part->held.clear();
+    return result;
+}
+
+// Runs what was held back. Launches do not wait for anybody, so one thread may serve the
+// communicators of several devices.
+int run_part(Part *part) {
+    Communicator *communicator = Register::of_process().find(part->nccl);
+    if (communicator == nullptr)
+        return release_to_nccl(part);
+    const InUse use(communicator, part->nccl);
+    if (!use)
+        return release_to_nccl(part);
+    for (const Held &held : part->held)
+        if (const int result = communicator->launch(held.decided, held.call.stream))
+            return result;
+    for (const ncclStream stream : part->nccl_streams)
+        if (const int result = communicator->order_next(stream))
+            return result;
+    return kNcclSuccess;
+}
+
+} // namespace
+
+bool group_is_open() {
+    return depth > 0;
+}
+
+int group_start() {
+    if (real_nccl().GroupStart == nullptr)
+        return kNcclInvalidUsage;
+    const int result = real_nccl().GroupStart();
+    if (result == kNcclSuccess)
+        depth++;
+    return result;
+}
+
+int group_end() {
+    if (real_nccl().GroupEnd == nullptr)
+        return kNcclInvalidUsage;
+    if (depth > 1) {
+        depth--;
+        return real_nccl().GroupEnd();
+    }
+    int failed = kNcclSuccess;
+    for (Part &part : group.parts) {
+        const int result = run_part(&part);
+        if (failed == kNcclSuccess)
+            failed = result;
+    }
+    group.parts.clear();
+    depth = 0;
+    const int result = real_nccl().GroupEnd();
+    std::vector<ncclComm_t *> made;
+    made.swap(group.made);
+    if (failed != kNcclSuccess)
+        return failed;
+    return made.empty() ? result : set_up_made(made, result);
+}
+
+int group_call(const NcclCall &call) {
+    Communicator *communicator = Register::of_process().find(call.comm);
+    if (communicator == nullptr)
+        return pass_on(call);
+    Part &part = part_of(call.comm);
+    if (call.kind > kAlltoAll)
+        return give_to_nccl(&part, call);
+    Held held = {call, {}};
+    bool takes = false;
+    {
+        const InUse use(communicator, call.comm);
+        takes = use && !part.for_nccl && communicator->decide(call, &held.decided) &&
+                (part.held.empty() || part.held.front().call.kind == call.kind);
+    }
+    if (takes) {
+        part.held.push_back(held);
+        return kNcclSuccess;
+    }
+    const int result = release_to_nccl(&part);
+    return result != kNcclSuccess ? result : give_to_nccl(&part, call);
+}
+
+void group_makes(ncclComm_t *made) {
+    group.made.push_back(made);
+}
+
+} // namespace tuccl

@@ -1,0 +1,15 @@
+// A number that is equal for two processes exactly if they run under one kernel, whatever their
+// containers.
+#ifndef TUCCL_EXECUTOR_HOST_IDENTITY_H
+#define TUCCL_EXECUTOR_HOST_IDENTITY_H
+
+#include <cstdint>
+
+namespace tuccl {
+
+// NCCL_HOSTID takes part: who divides a host into nodes with it means it for the executor as well.
+uint64_t host_identity();
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,110 @@
+// NCCL's functions that make and end communicators, as the job calls them.
+#include "group.h"
+#include "made.h"
+#include "real_nccl.h"
+#include "register.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace tuccl {
+
+namespace {
+
+// What follows after NCCL was asked to make communicators.
+int after_making(const std::vector<ncclComm_t *> &made, int result) {
+    if (result != kNcclSuccess && result != kNcclInProgress)
+        return result;
+    if (!group_is_open())
+        return set_up_made(made, result);
+    for (ncclComm_t *comm : made)
+        group_makes(comm);
+    return result;
+}
+
+// Calls NCCL to end a communicator, and frees what served it after that: NCCL's own waiting for the
+// ranks of a node goes first.
+int end(ncclComm_t comm, int (*end_nccl)(ncclComm_t), bool abort) {
+    if (end_nccl == nullptr)
+        return kNcclInvalidUsage;
+    cancel_set_up(comm);
+    Communicator *communicator = Register::of_process().take(comm);
+    if (communicator != nullptr && abort)
+        communicator->give_up();
+    const int result = end_nccl(comm);
+    if (communicator != nullptr)
+        Register::of_process().dispose(communicator);
+    return result;
+}
+
+} // namespace
+
+} // namespace tuccl
+
+using tuccl::after_making;
+using tuccl::kNcclInvalidUsage;
+using tuccl::real_nccl;
+
+EXPORTED int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
+    if (real_nccl().CommInitRank == nullptr)
+        return kNcclInvalidUsage;
+    return after_making({comm}, real_nccl().CommInitRank(comm, ranks, id, rank));
+}
+
+EXPORTED int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig *config) {
+    if (real_nccl().CommInitRankConfig == nullptr)
+        return kNcclInvalidUsage;
+    return after_making({comm}, real_nccl().CommInitRankConfig(comm, ranks, id, rank, config));
+}
+
+EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int id_count,
+                                      ncclUniqueId *ids, ncclConfig *config) {
+    if (real_nccl().CommInitRankScalable == nullptr)
+        return kNcclInvalidUsage;
+    return after_making({comm},
+                        real_nccl().CommInitRankScalable(comm, ranks, rank, id_count, ids, config));
+}
+
+EXPORTED int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
+    if (real_nccl().CommInitAll == nullptr)
+        return kNcclInvalidUsage;
+    const int result = real_nccl().CommInitAll(comms, count, devices);
+    std::vector<ncclComm_t *> made;
+    for (int i = 0; result == tuccl::kNcclSuccess && i < count; i++)
+        made.push_back(&comms[i]);
+    return after_making(made, result);
+}
+
+EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made,
+                           ncclConfig *config) {
+    if (real_nccl().CommSplit == nullptr)
+        return kNcclInvalidUsage;
+    return after_making({made}, real_nccl().CommSplit(comm, color, key, made, config));
+}
+
+EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made,
+                            ncclConfig *config, int flags) {
+    if (real_nccl().CommShrink == nullptr)
+        return kNcclInvalidUsage;
+    return after_making(
+        {made}, real_nccl().CommShrink(comm, excluded, excluded_count, made, config, flags));
+}
+
+EXPORTED int ncclCommFinalize(ncclComm_t comm) {
+    if (real_nccl().CommFinalize == nullptr)
+        return kNcclInvalidUsage;
+    tuccl::cancel_set_up(comm);
+    return real_nccl().CommFinalize(comm);
+}
+
+EXPORTED int ncclCommDestroy(ncclComm_t comm) {
+    return tuccl::end(comm, real_nccl().CommDestroy, false);
+}
+
+EXPORTED int ncclCommAbort(ncclComm_t comm) {
+    return tuccl::end(comm, real_nccl().CommAbort, true);
+}
+
+EXPORTED int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
+    return tuccl::async_error(comm, error);
+}

@@ -1,0 +1,142 @@
+#include "made.h"
+
+#include "real_nccl.h"
+#include "set_up.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+namespace tuccl {
+
+namespace {
+
+constexpr auto kPause = std::chrono::microseconds(200);
+
+struct Background {
+    std::atomic<bool> cancelled{false};
+    std::atomic<bool> ended{false};
+    int result = kNcclSuccess;
+    std::thread thread;
+};
+
+struct Backgrounds {
+    std::mutex mutex;
+    std::unordered_map<ncclComm_t, std::unique_ptr<Background>> by_comm;
+    std::atomic<size_t> count{0}; // So that nobody takes the lock for nothing.
+};
+
+Backgrounds &backgrounds() {
+    static Backgrounds *const only = new Backgrounds;
+    return *only;
+}
+
+// Until NCCL itself is ready; the caller uses the communicator for nothing but asking.
+void run(ncclComm_t comm, Background *background) {
+    int error = kNcclInProgress;
+    while (!background->cancelled.load() &&
+           real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
+        std::this_thread::sleep_for(kPause);
+    if (error == kNcclSuccess && !background->cancelled.load())
+        background->result = set_up(comm, &background->cancelled);
+    background->ended.store(true);
+}
+
+void start(ncclComm_t comm) {
+    Backgrounds &all = backgrounds();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    auto &background = all.by_comm[comm];
+    background = std::make_unique<Background>();
+    background->thread = std::thread(run, comm, background.get());
+    all.count.store(all.by_comm.size());
+}
+
+std::unique_ptr<Background> take(ncclComm_t comm) {
+    Backgrounds &all = backgrounds();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.by_comm.find(comm);
+    if (found == all.by_comm.end())
+        return nullptr;
+    auto background = std::move(found->second);
+    all.by_comm.erase(found);
+    all.count.store(all.by_comm.size());
+    return background;
+}
+
+// Each in a thread of its own, because each waits for its ranks, which may be among the others.
+int set_up_together(const std::vector<ncclComm_t *> &made) {
+    std::vector<int> results(made.size(), kNcclSuccess);
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < made.size(); i++)
+        threads.emplace_back([&, i] { results[i] = set_up(*made[i], nullptr); });
+    results[0] = set_up(*made[0], nullptr);
+    for (std::thread &thread : threads)
+        thread.join();
+    int failed = kNcclSuccess;
+    for (size_t i = 0; i < made.size(); i++) {
+        if (results[i] == kNcclSuccess)
+            continue;
+        failed = results[i];
+        (void)real_nccl().CommAbort(*made[i]);
+        *made[i] = nullptr;
+    }
+    return failed;
+}
+
+} // namespace
+
+int set_up_made(const std::vector<ncclComm_t *> &made, int result) {
+    std::vector<ncclComm_t *> present;
+    for (ncclComm_t *comm : made)
+        if (*comm != nullptr)
+            present.push_back(comm);
+    if (present.empty())
+        return result;
+    if (result == kNcclSuccess)
+        return set_up_together(present);
+    if (result == kNcclInProgress && real_nccl().CommGetAsyncError != nullptr)
+        for (ncclComm_t *comm : present)
+            start(*comm);
+    return result;
+}
+
+int async_error(ncclComm_t comm, int *error) {
+    if (real_nccl().CommGetAsyncError == nullptr)
+        return kNcclInvalidUsage;
+    const int result = real_nccl().CommGetAsyncError(comm, error);
+    Backgrounds &all = backgrounds();
+    if (all.count.load() == 0 || result != kNcclSuccess ||
+        (*error != kNcclSuccess && *error != kNcclInProgress))
+        return result;
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.by_comm.find(comm);
+    if (found == all.by_comm.end())
+        return result;
+    Background &background = *found->second;
+    if (!background.ended.load()) {
+        *error = kNcclInProgress;
+    } else if (background.result != kNcclSuccess) {
+        *error = background.result;
+    } else {
+        background.thread.join();
+        all.by_comm.erase(found);
+        all.count.store(all.by_comm.size());
+        return real_nccl().CommGetAsyncError(comm, error);
+    }
+    return result;
+}
+
+void cancel_set_up(ncclComm_t comm) {
+    if (backgrounds().count.load() == 0)
+        return;
+    const auto background = take(comm);
+    if (background == nullptr)
+        return;
+    background->cancelled.store(true);
+    background->thread.join();
+}
+
+} // namespace tuccl

@@ -1,0 +1,32 @@
+// NCCL's C interface as far as the interposer passes calls through it: NCCL 2.4 to 2.29.
+//
+// The build has no nccl.h. These state binary facts: enumerations are ints, ncclUniqueId is 128
+// bytes by value, communicators and configurations are only handed on.
+#ifndef TUCCL_EXECUTOR_NCCL_ABI_H
+#define TUCCL_EXECUTOR_NCCL_ABI_H
+
+#include <cstddef>
+
+struct ncclComm;
+struct ncclConfig;
+using ncclComm_t = ncclComm *;
+using ncclStream = void *; // A cudaStream_t.
+
+struct ncclUniqueId {
+    char internal[128];
+};
+
+namespace tuccl {
+
+// ncclResult_t.
+enum NcclResult : int {
+    kNcclSuccess = 0,
+    kNcclUnhandledCudaError = 1,
+    kNcclSystemError = 2,
+    kNcclInvalidUsage = 5,
+    kNcclInProgress = 7,
+};
+
+} // namespace tuccl
+
+#endif

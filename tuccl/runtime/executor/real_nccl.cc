@@ -1,0 +1,59 @@
+#include "real_nccl.h"
+
+#include <dlfcn.h>
+
+namespace tuccl {
+
+namespace {
+
+// RTLD_NEXT does not see what was loaded with RTLD_LOCAL (an extension module and all it needs).
+void *find(const char *name) {
+    if (void *next = dlsym(RTLD_NEXT, name))
+        return next;
+    static void *const loaded = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+    return loaded != nullptr ? dlsym(loaded, name) : nullptr;
+}
+
+template <typename Function> void fill(Function *slot, const char *name) {
+    *slot = reinterpret_cast<Function>(find(name));
+}
+
+RealNccl find_all() {
+    RealNccl real = {};
+    fill(&real.AllReduce, "ncclAllReduce");
+    fill(&real.AllGather, "ncclAllGather");
+    fill(&real.ReduceScatter, "ncclReduceScatter");
+    fill(&real.Broadcast, "ncclBroadcast");
+    fill(&real.Bcast, "ncclBcast");
+    fill(&real.Reduce, "ncclReduce");
+    fill(&real.AlltoAll, "ncclAlltoAll");
+    fill(&real.Gather, "ncclGather");
+    fill(&real.Scatter, "ncclScatter");
+    fill(&real.Send, "ncclSend");
+    fill(&real.Recv, "ncclRecv");
+    fill(&real.GroupStart, "ncclGroupStart");
+    fill(&real.GroupEnd, "ncclGroupEnd");
+    fill(&real.CommInitRank, "ncclCommInitRank");
+    fill(&real.CommInitRankConfig, "ncclCommInitRankConfig");
+    fill(&real.CommInitRankScalable, "ncclCommInitRankScalable");
+    fill(&real.CommInitAll, "ncclCommInitAll");
+    fill(&real.CommSplit, "ncclCommSplit");
+    fill(&real.CommShrink, "ncclCommShrink");
+    fill(&real.CommFinalize, "ncclCommFinalize");
+    fill(&real.CommDestroy, "ncclCommDestroy");
+    fill(&real.CommAbort, "ncclCommAbort");
+    fill(&real.CommGetAsyncError, "ncclCommGetAsyncError");
+    fill(&real.CommCount, "ncclCommCount");
+    fill(&real.CommUserRank, "ncclCommUserRank");
+    fill(&real.CommCuDevice, "ncclCommCuDevice");
+    return real;
+}
+
+} // namespace
+
+const RealNccl &real_nccl() {
+    static const RealNccl real = find_all();
+    return real;
+}
+
+} // namespace tuccl

@@ -1,0 +1,77 @@
+#include "register.h"
+
+#include <thread>
+
+namespace tuccl {
+
+namespace {
+
+// What a thread was told, by some bits of the address; all zero at first, which matches nothing.
+struct Remembered {
+    uint64_t generation;
+    ncclComm_t nccl;
+    Communicator *communicator;
+};
+constexpr size_t kRemembered = 16;
+thread_local Remembered remembered[kRemembered];
+
+} // namespace
+
+Register &Register::of_process() {
+    // Never destroyed: calls may still come while the process ends.
+    static Register *const only = new Register;
+    return *only;
+}
+
+void Register::add(ncclComm_t nccl, Serving serving) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.empty()) {
+        all_.push_back(std::make_unique<Communicator>());
+        free_.push_back(all_.back().get());
+    }
+    Communicator *communicator = free_.back();
+    free_.pop_back();
+    communicator->serving_ = std::move(serving);
+    communicator->gave_up_.store(false);
+    communicator->nccl_.store(nccl);
+    served_[nccl] = communicator;
+    generation_.fetch_add(1);
+}
+
+Communicator *Register::find(ncclComm_t nccl) {
+    const uint64_t generation = generation_.load(std::memory_order_acquire);
+    // Communicators are large objects of their own: bits from 12 on tell them apart.
+    Remembered &slot = remembered[(reinterpret_cast<uintptr_t>(nccl) >> 12) % kRemembered];
+    if (slot.generation != generation || slot.nccl != nccl)
+        slot = {generation, nccl, find_locked(nccl)};
+    return slot.communicator;
+}
+
+Communicator *Register::find_locked(ncclComm_t nccl) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = served_.find(nccl);
+    return found != served_.end() ? found->second : nullptr;
+}
+
+Communicator *Register::take(ncclComm_t nccl) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = served_.find(nccl);
+    if (found == served_.end())
+        return nullptr;
+    Communicator *communicator = found->second;
+    served_.erase(found);
+    communicator->nccl_.store(nullptr);
+    generation_.fetch_add(1);
+    return communicator;
+}
+
+void Register::dispose(Communicator *communicator) {
+    while (communicator->users_.load() != 0)
+        std::this_thread::yield();
+    tuccl_device_comm_destroy(communicator->serving_.device);
+    communicator->serving_ = {};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(communicator);
+}
+
+} // namespace tuccl

@@ -1,0 +1,156 @@
+#include "set_up.h"
+
+#include "exchange.h"
+#include "host_identity.h"
+#include "log.h"
+#include "plan.h"
+#include "real_nccl.h"
+#include "register.h"
+#include "watchdog.h"
+
+#include <cstring>
+
+namespace tuccl {
+
+namespace {
+
+struct Place {
+    int ranks;
+    int rank;
+    int device;
+};
+
+bool find_place(ncclComm_t comm, Place *place) {
+    const RealNccl &real = real_nccl();
+    return real.AllGather != nullptr && real.CommCount != nullptr && real.CommUserRank != nullptr &&
+           real.CommCuDevice != nullptr && real.CommCount(comm, &place->ranks) == kNcclSuccess &&
+           real.CommUserRank(comm, &place->rank) == kNcclSuccess &&
+           real.CommCuDevice(comm, &place->device) == kNcclSuccess;
+}
+
+void set_fault(Greeting *greeting, const std::string &fault) {
+    greeting->fault[fault.copy(greeting->fault, sizeof greeting->fault - 1)] = '\0';
+}
+
+Greeting greet(const Plan &plan) {
+    Greeting greeting = {};
+    greeting.magic = kGreetingMagic;
+    greeting.version = kExecutorVersion;
+    greeting.sum = plan.sum;
+    greeting.wanted = plan.wanted ? 1 : 0;
+    greeting.host = host_identity();
+    set_fault(&greeting, plan.fault);
+    return greeting;
+}
+
+// NULL, or why not.
+const char *connect(tuccl_device_comm *device, const Plan &plan,
+                    const std::vector<Greeting> &greetings) {
+    unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES] = {};
+    for (size_t rank = 0; rank < greetings.size(); rank++)
+        std::memcpy(handles[rank], greetings[rank].handle, TUCCL_HANDLE_BYTES);
+    const char *fault = tuccl_device_comm_connect(device, handles);
+    if (fault == nullptr && !plan.programs.empty())
+        fault = tuccl_device_comm_load_programs(device, plan.programs.data(), plan.programs.size());
+    return fault;
+}
+
+void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
+    const size_t rules = plan.decision.rule_count();
+    if (verdict.serve)
+        log_info("executor serves rank %d of %d: %s (CRC %08x), %zu ranges", place.rank,
+                 place.ranks, plan.source.c_str(), plan.sum, rules);
+    else if (verdict.unwanted)
+        log_info("executor serves nothing: TUCCL_BUNDLE names no file");
+    else
+        log_warning("executor is off for this communicator (rank %d of %d), NCCL serves it: %s",
+                    place.rank, place.ranks, verdict.reason.c_str());
+}
+
+// The device's part of set-up; freed again unless the executor serves.
+struct DeviceComm {
+    tuccl_device_comm *device = nullptr;
+    ~DeviceComm() {
+        tuccl_device_comm_destroy(device);
+    }
+};
+
+// Two rounds: handles and everything that can be known beforehand, then whether they could be
+// opened. NULL with the verdict, or why this rank could not even take part.
+const char *agree(Exchange *exchange, const Place &place, const Plan &plan, DeviceComm *made,
+                  Verdict *verdict) {
+    const auto ranks = static_cast<uint32_t>(place.ranks);
+    Greeting mine = greet(plan);
+    if (plan.wanted && plan.fault.empty() && plan.decision.rule_count() > 0)
+        if (const char *fault = tuccl_device_comm_create(
+                &made->device, static_cast<uint32_t>(place.rank), ranks, mine.handle))
+            set_fault(&mine, fault);
+    std::vector<Greeting> greetings;
+    if (const char *fault = exchange->round(mine, &greetings))
+        return fault;
+    *verdict = judge(greetings);
+    // Equal sums are equal tables, so that all ranks stop here alike.
+    if (!verdict->serve || plan.decision.rule_count() == 0)
+        return nullptr;
+    if (const char *fault = connect(made->device, plan, greetings))
+        set_fault(&mine, fault);
+    if (const char *fault = exchange->round(mine, &greetings))
+        return fault;
+    *verdict = judge(greetings);
+    return nullptr;
+}
+
+const char *serve(ncclComm_t comm, const Place &place, const std::atomic<bool> *cancelled) {
+    Plan plan = read_plan(static_cast<uint32_t>(place.ranks));
+    Verdict verdict = {};
+    DeviceComm made;
+    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), cancelled);
+    if (const char *fault = exchange.open())
+        return fault;
+    if (const char *fault = agree(&exchange, place, plan, &made, &verdict))
+        return fault;
+    if (verdict.serve && plan.decision.rule_count() == 0) {
+        log_info("%s (CRC %08x) has nothing for the executor with %d ranks on one node",
+                 plan.source.c_str(), plan.sum, place.ranks);
+        return nullptr;
+    }
+    tell(plan, place, verdict);
+    if (!verdict.serve)
+        return nullptr;
+    Serving serving;
+    serving.device = made.device;
+    serving.ranks = static_cast<uint32_t>(place.ranks);
+    serving.decision = std::move(plan.decision);
+    made.device = nullptr;
+    Register::of_process().add(comm, std::move(serving));
+    start_watchdog();
+    return nullptr;
+}
+
+} // namespace
+
+int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled) {
+    Place place = {};
+    if (!find_place(comm, &place) || place.ranks < 2)
+        return kNcclSuccess;
+    if (place.ranks > TUCCL_MAX_RANKS) {
+        if (read_plan(static_cast<uint32_t>(place.ranks)).wanted)
+            log_warning("executor is off for this communicator (rank %d of %d), NCCL serves it: "
+                        "it serves 2 to %d ranks",
+                        place.rank, place.ranks, TUCCL_MAX_RANKS);
+        return kNcclSuccess;
+    }
+    tuccl_device_scope before;
+    const char *fault = "its device cannot be made the current one";
+    if (tuccl_device_enter(place.device, &before) == 0) {
+        fault = serve(comm, place, cancelled);
+        tuccl_device_leave(&before);
+    }
+    if (fault == nullptr)
+        return kNcclSuccess;
+    // The others may wait for this rank's greeting: going on alone would hang them later.
+    log_warning("rank %d of %d cannot start: %s", place.rank, place.ranks, fault);
+    return kNcclUnhandledCudaError;
+}
+
+} // namespace tuccl

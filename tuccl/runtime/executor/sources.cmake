@@ -1,0 +1,30 @@
+# The executor's host side: what its tests link with stand-ins of NCCL and of the CUDA side.
+set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
+set(executor_host_sources
+  ${executor_folder}/agreement.cc
+  ${executor_folder}/bundle_rules.cc
+  ${executor_folder}/communicator.cc
+  ${executor_folder}/decision.cc
+  ${executor_folder}/exchange.cc
+  ${executor_folder}/group.cc
+  ${executor_folder}/host_identity.cc
+  ${executor_folder}/interpose_collectives.cc
+  ${executor_folder}/interpose_communicators.cc
+  ${executor_folder}/log.cc
+  ${executor_folder}/made.cc
+  ${executor_folder}/nccl_call.cc
+  ${executor_folder}/plan.cc
+  ${executor_folder}/real_nccl.cc
+  ${executor_folder}/register.cc
+  ${executor_folder}/rules_file.cc
+  ${executor_folder}/set_up.cc
+  ${executor_folder}/stream_order.cc
+  ${executor_folder}/watchdog.cc)
+set(executor_table_sources
+  ${executor_folder}/../bundle.c
+  ${executor_folder}/../bundle_file.c
+  ${executor_folder}/../crc32.c
+  ${executor_folder}/../machine.c
+  ${executor_folder}/../program.c
+  ${executor_folder}/../program_rehearsal.c
+  ${executor_folder}/../program_section.c)

@@ -1,0 +1,73 @@
+#include "watchdog.h"
+
+#include "log.h"
+#include "real_nccl.h"
+#include "register.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <thread>
+#include <unistd.h>
+
+namespace tuccl {
+
+namespace {
+
+constexpr auto kPeriod = std::chrono::milliseconds(100);
+
+class Watchdog {
+  public:
+    Watchdog() : process_(getpid()), thread_([this] { watch(); }) {
+    }
+
+    // At exit: before NCCL and CUDA take themselves apart.
+    void stop() {
+        if (getpid() != process_) // A fork has no such thread.
+            return;
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            stopped_ = true;
+        }
+        wake_.notify_all();
+        thread_.join();
+    }
+
+  private:
+    void watch() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        while (!wake_.wait_for(lock, kPeriod, [this] { return stopped_; }))
+            Register::of_process().for_each(look_at);
+    }
+
+    static void look_at(Communicator &communicator) {
+        int error = kNcclSuccess;
+        const int result = real_nccl().CommGetAsyncError(communicator.nccl(), &error);
+        if (result == kNcclSuccess && (error == kNcclSuccess || error == kNcclInProgress))
+            return;
+        if (communicator.give_up())
+            log_warning("executor ends what runs on a communicator: NCCL reports error %d on it",
+                        result != kNcclSuccess ? result : error);
+    }
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    bool stopped_ = false;
+    pid_t process_;
+    std::thread thread_; // Last: it uses the others.
+};
+
+} // namespace
+
+void start_watchdog() {
+    if (real_nccl().CommGetAsyncError == nullptr)
+        return;
+    static Watchdog *const only = [] {
+        static Watchdog *const made = new Watchdog;
+        std::atexit([] { made->stop(); });
+        return made;
+    }();
+    (void)only;
+}
+
+} // namespace tuccl
