@@ -95,11 +95,12 @@ class Meter:
         return other
 
     def affords(self, config: Config, repeats: int) -> bool:
-        """Whether the seconds left cover it, as far as the cost is known: from earlier samples."""
+        """Whether the seconds left cover it, as far as known: from earlier samples, restarts."""
         known = len(self._samples.get(config, ()))
         per_sample_s = self._seconds[config] / known if known else 0.0
         return self.spent_s < self.limit_s and (
-            self.spent_s + (repeats - known) * per_sample_s <= self.limit_s
+            self.spent_s + self._restart_for(config) + (repeats - known) * per_sample_s
+            <= self.limit_s
         )
 
     def settled(self, config: Config, repeats: int) -> bool:
@@ -156,8 +157,7 @@ class Meter:
         return self.time_us(config) * math.exp(errors * error)
 
     def _take(self, config: Config, repeats: int) -> None:
-        if self._profile is not None and config.profile != self._profile:
-            self.spent_s += self._restart_s
+        self.spent_s += self._restart_for(config)
         self._profile = config.profile
         try:
             measured = self._measure(config, repeats)
@@ -173,6 +173,9 @@ class Meter:
             self._cut_short.add(config)
         self._time_us[config] = middle = median(measured.samples_us)
         self._count_deviations(config, middle)
+
+    def _restart_for(self, config: Config) -> float:
+        return 0.0 if self._profile in {None, config.profile} else self._restart_s
 
     def _count_deviations(self, config: Config, middle: float) -> None:
         """Add the samples' deviations to the pool, in place of those of fewer samples."""

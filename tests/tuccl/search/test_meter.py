@@ -40,6 +40,13 @@ def test_another_process_profile_costs_a_restart_and_going_back_another() -> Non
     assert meter.spent_s == pytest.approx(6.0, abs=0.1)
 
 
+def test_a_restart_that_the_budget_does_not_cover_is_not_begun() -> None:
+    meter = Meter(EXACT, 9, budget_s=2.0, restart_s=3.0)
+    meter.reach(A, 1)
+    assert meter.affords(B, 1)
+    assert not meter.affords(OTHER_PROFILE, 1)
+
+
 def test_workers_that_run_under_a_profile_restart_for_the_first_one_of_another() -> None:
     meter = Meter(EXACT, 9, restart_s=3.0, profile=ProcessProfile())
     meter.reach(A, 1)
