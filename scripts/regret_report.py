@@ -54,7 +54,7 @@ def _ahead_of_first(
         for other in others:
             found = _found_by_key(_of(outcomes, other, share))
             differences = [found[key] - own[key] for key in own]
-            if fmean(differences) > 0.0:
+            if fmean(differences) > 1e-9:
                 ahead += 1
                 yield (
                     f"At {share:.1%} {other} is ahead of {first} by {fmean(differences):.1%} "
