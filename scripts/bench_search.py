@@ -86,8 +86,7 @@ class ForkingMeter(Meter):
     def end(self) -> None:
         """What a search would choose that had the next budget."""
         share = self._waiting.pop(0)
-        fork = Meter.fork(self, share * self._problem.grid_s)
-        fork.__class__ = Meter
+        fork = self.fork(share * self._problem.grid_s)
         confirm_rivals(fork)
         self.ends.append((share, fork))
         self._next()

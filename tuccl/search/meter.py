@@ -84,14 +84,11 @@ class Meter:
 
     def fork(self, limit_s: float) -> Meter:
         """A meter that has measured the same so far and goes on by itself to another limit."""
-        other = copy(self)
+        other = Meter(self._measure, self.max_repeats)
+        for name in vars(other):
+            value = vars(self)[name]
+            setattr(other, name, copy(value) if isinstance(value, dict | set) else value)
         other.limit_s = limit_s
-        other.failures = dict(self.failures)
-        other._samples = dict(self._samples)
-        other._time_us = dict(self._time_us)
-        other._seconds = dict(self._seconds)
-        other._cut_short = set(self._cut_short)
-        other._deviation = dict(self._deviation)
         return other
 
     def affords(self, config: Config, repeats: int) -> bool:
