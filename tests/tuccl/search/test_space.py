@@ -102,7 +102,7 @@ def test_ll128_is_proposed_where_the_links_allow_it() -> None:
 def test_the_joint_space_of_nccl_holds_its_own_choice_under_every_profile() -> None:
     space = nccl_space(Operation.ALL_REDUCE)
     assert STOCK in space
-    assert Config("default", "", 0, 256, 8 << 20, 32) in space
+    assert Config("default", "", 0, 256, 16 << 20, 32) in space
     assert Config("default", "LL") not in space
     assert nccl_space(Operation.ALLTOALL).families == ()
 
