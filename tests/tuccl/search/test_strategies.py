@@ -9,7 +9,7 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 from tuccl.backends.protocol import Measured
-from tuccl.errors import ConfigurationFailedError, UsageError
+from tuccl.errors import BudgetSpentError, ConfigurationFailedError, UsageError
 from tuccl.measurement_log import MeasurementLog
 from tuccl.search.config import Config, Task
 from tuccl.search.meter import Measure, Meter
@@ -57,7 +57,7 @@ def test_ends_within_the_budget(name: str) -> None:
         measured = Noisy(1)
         result = run(name, measured, budget_s)
         dearest_s = max(sum(measured(config, 9).samples_us) * 1e-6 for config in SPACE)
-        assert result.seconds <= 0.9 * budget_s + dearest_s
+        assert result.seconds <= max(budget_s, 0.9 * budget_s + dearest_s)
         assert result.stop in {Stop.BUDGET, Stop.CONVERGED}
 
 
@@ -67,7 +67,7 @@ def test_a_larger_budget_begins_like_a_smaller_one(name: str) -> None:
     for budget_s in (0.01, 0.02):
         measured = Noisy(2)
         meter = Meter(measured, 9, budget_s)
-        with pytest.raises(Exception, match="are spent"):
+        with pytest.raises(BudgetSpentError):
             make_strategy(name).explore(SPACE, meter, [], 0)
         asked.append(measured.asked)
     assert asked[1][: len(asked[0])] == asked[0]
