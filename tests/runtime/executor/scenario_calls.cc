@@ -1,0 +1,209 @@
+// What the executor takes, what it leaves to NCCL, alone and in groups.
+#include "scenarios.h"
+#include "session.h"
+
+#include <cstdint>
+
+namespace {
+
+void collectives() {
+    with_communicator(4, [](Rank &rank) {
+        std::vector<int> send(64, 1 + rank.rank);
+        std::vector<int> receive(64, -1);
+        const auto ended = [&] {
+            rank.stream.wait();
+            return receive;
+        };
+        CHECK(ncclAllReduce(send.data(), receive.data(), 64, kInt32, kSum, rank.comm,
+                            &rank.stream) == 0);
+        CHECK(ended() == std::vector<int>(64, 10));
+        CHECK(ncclAllGather(send.data(), receive.data(), 16, kInt32, rank.comm, &rank.stream) == 0);
+        CHECK(ended()[16] == 2 && receive[63] == 4);
+        CHECK(ncclReduceScatter(send.data(), receive.data(), 16, kInt32, 2, rank.comm,
+                                &rank.stream) == 0);
+        CHECK(ended()[0] == 4 && receive[15] == 4 && receive[16] == 2);
+        CHECK(ncclAlltoAll(send.data(), receive.data(), 16, kInt32, rank.comm, &rank.stream) == 0);
+        CHECK(ended()[0] == 1 && receive[63] == 4);
+        CHECK(ncclBroadcast(send.data(), receive.data(), 64, kInt32, 2, rank.comm, &rank.stream) ==
+              0);
+        CHECK(ended() == std::vector<int>(64, 3));
+        CHECK(ncclBcast(send.data(), 64, kInt32, 3, rank.comm, &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(send == std::vector<int>(64, 4));
+        // In place.
+        CHECK(ncclAllReduce(send.data(), send.data(), 64, kInt32, kSum, rank.comm, &rank.stream) ==
+              0);
+        rank.stream.wait();
+        CHECK(send == std::vector<int>(64, 16));
+    });
+    const Notes notes;
+    CHECK(notes.count("executor 4") == 8 && notes.count("executor 2") == 4);
+    CHECK(notes.count("executor 3") == 4 && notes.count("executor 5") == 4);
+    CHECK(notes.count("executor 0") == 8);
+    CHECK(notes.count("nccl All") == 0 && notes.count("nccl Destroy") == 4);
+    CHECK(notes.count("destroy") == 4);
+}
+
+// Each line is a reason of its own.
+void fallbacks() {
+    constexpr int kPreMulSum = 5;
+    constexpr int kFloat8 = 10;
+    with_communicator(4, [](Rank &rank) {
+        std::vector<unsigned char> send(1 << 21, 1);
+        std::vector<unsigned char> receive(1 << 21, 0);
+        const auto reduce = [&](size_t count, int type, int reduction) {
+            CHECK(ncclAllReduce(send.data(), receive.data(), count, type, reduction, rank.comm,
+                                &rank.stream) == 0);
+        };
+        reduce(65537, 1, kSum);      // No range holds it.
+        reduce(16385, kInt32, kSum); // Nor this, in bytes.
+        reduce(1000000, 1, kSum);    // The device does not support the range's protocol.
+        reduce(64, kInt32, kPreMulSum);
+        reduce(64, kFloat8, kSum);
+        reduce(0, kInt32, kSum);
+        // Of all_gather the result counts: 4 times 16385.
+        CHECK(ncclAllGather(send.data(), receive.data(), 16385, 1, rank.comm, &rank.stream) == 0);
+        // No range for the operation at all.
+        CHECK(ncclReduce(send.data(), receive.data(), 64, 1, kSum, 0, rank.comm, &rank.stream) ==
+              0);
+        rank.stream.wait();
+    });
+    const Notes notes;
+    CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 24);
+    CHECK(notes.count("nccl AllGather") == 4 && notes.count("nccl Reduce rank") == 4);
+}
+
+// NCCL is to say what it thinks of them.
+void wrong_arguments() {
+    with_communicator(2, [](Rank &rank) {
+        int data = 1;
+        const auto submit = [&](int type, int reduction, int root, size_t count) {
+            (void)ncclReduce(&data, &data, count, type, reduction, root, rank.comm, &rank.stream);
+            (void)ncclBroadcast(&data, &data, count, type, root, rank.comm, &rank.stream);
+            (void)ncclAllReduce(&data, &data, count, type, reduction, rank.comm, &rank.stream);
+        };
+        stand_in_break(rank.comm); // So that NCCL's stand-in refuses what it gets.
+        submit(-1, kSum, 0, 1);
+        submit(kInt32, -1, -1, SIZE_MAX);
+        submit(kInt32, kSum, 2, SIZE_MAX / 2);
+        submit(12, 2147483647, 300, 1);
+        submit(2147483647, kSum, -2147483647, 1);
+    });
+    const Notes notes;
+    CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 10);
+}
+
+void groups() {
+    with_communicator(2, [](Rank &rank) {
+        AllReduce first(rank);
+        AllReduce second(rank);
+        AllReduce large(rank, 20000);
+        // All of it the executor's; nested.
+        CHECK(ncclGroupStart() == 0 && ncclGroupStart() == 0);
+        CHECK(first.start(rank.comm, &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        CHECK(first.receive[0] == -1); // Held back to the outermost end.
+        CHECK(second.start(rank.comm, &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        CHECK(first.is_right() && second.is_right());
+        meet_threads();
+        if (rank.rank == 0) {
+            const Notes notes;
+            CHECK(notes.count("executor 4") == 4 && notes.count("nccl") == 0);
+        }
+        meet_threads();
+        // One call that has no entry takes the others along, in their order.
+        AllReduce third(rank);
+        AllReduce fourth(rank);
+        CHECK(ncclGroupStart() == 0);
+        CHECK(third.start(rank.comm, &rank.stream) == 0);
+        CHECK(large.start(rank.comm, &rank.stream) == 0);
+        CHECK(fourth.start(rank.comm, &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        CHECK(third.is_right() && large.is_right() && fourth.is_right());
+        meet_threads();
+        if (rank.rank == 0) {
+            const Notes notes;
+            CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 6);
+        }
+        meet_threads();
+    });
+}
+
+void group_of_operations() {
+    with_communicator(2, [](Rank &rank) {
+        AllReduce reduced(rank);
+        std::vector<int> gathered(128, -1);
+        CHECK(ncclGroupStart() == 0);
+        CHECK(reduced.start(rank.comm, &rank.stream) == 0);
+        CHECK(ncclAllGather(reduced.send.data(), gathered.data(), 64, kInt32, rank.comm,
+                            &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        CHECK(reduced.is_right() && gathered[0] == 1 && gathered[127] == 2);
+    });
+    const Notes notes;
+    CHECK(notes.count("executor") == 0 && notes.count("nccl All") == 4);
+}
+
+// Only rank 0 sends something beside the collective: that must not change what rank 1 and rank 0
+// make of the collective.
+void group_with_send() {
+    with_communicator(3, [](Rank &rank) {
+        AllReduce reduced(rank);
+        CHECK(ncclGroupStart() == 0);
+        CHECK(reduced.start(rank.comm, &rank.stream) == 0);
+        if (rank.rank == 0)
+            CHECK(ncclSend(reduced.send.data(), 64, kInt32, 1, rank.comm, &rank.stream) == 0);
+        if (rank.rank == 1)
+            CHECK(ncclRecv(reduced.send.data(), 64, kInt32, 0, rank.comm, &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        CHECK(reduced.is_right());
+    });
+    const Notes notes;
+    CHECK(notes.count("executor 4") == 3 && notes.count("nccl Send") == 1);
+    CHECK(notes.count("nccl Recv") == 1 && notes.count("nccl AllReduce") == 0);
+}
+
+// Rank 0 groups the calls of two communicators, the others know one of them each.
+void group_of_communicators() {
+    ncclUniqueId ids[2] = {};
+    CHECK(ncclGetUniqueId(&ids[0]) == 0 && ncclGetUniqueId(&ids[1]) == 0);
+    in_threads(3, [&](Rank &rank) {
+        ncclComm_t comms[2] = {nullptr, nullptr};
+        for (int pair = 0; pair < 2; pair++)
+            if (rank.rank == 0 || rank.rank == pair + 1)
+                CHECK(ncclCommInitRank(&comms[pair], 2, ids[pair], rank.rank == 0 ? 0 : 1) == 0);
+        meet_threads();
+        std::vector<int> data[2] = {std::vector<int>(64, 1), std::vector<int>(64, 1)};
+        CHECK(ncclGroupStart() == 0);
+        for (int pair = 0; pair < 2; pair++)
+            if (comms[pair] != nullptr)
+                CHECK(ncclAllReduce(data[pair].data(), data[pair].data(), 64, kInt32, kSum,
+                                    comms[pair], &rank.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        rank.stream.wait();
+        for (int pair = 0; pair < 2; pair++)
+            if (comms[pair] != nullptr)
+                CHECK(data[pair] == std::vector<int>(64, 2) && ncclCommDestroy(comms[pair]) == 0);
+    });
+    CHECK(Notes().count("executor 4") == 4);
+}
+
+} // namespace
+
+std::vector<Scenario> call_scenarios() {
+    return {
+        {"collectives", collectives},
+        {"fallbacks", fallbacks},
+        {"wrong_arguments", wrong_arguments},
+        {"groups", groups},
+        {"group_of_operations", group_of_operations},
+        {"group_with_send", group_with_send},
+        {"group_of_communicators", group_of_communicators},
+    };
+}

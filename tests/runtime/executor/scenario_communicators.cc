@@ -1,0 +1,325 @@
+// How communicators come to be served or not, and how they end.
+#include "scenarios.h"
+#include "session.h"
+
+#include <atomic>
+#include <chrono>
+#include <fcntl.h>
+#include <fstream>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace {
+
+bool is_served(Rank &rank, ncclComm_t comm, int ranks) {
+    AllReduce call(rank);
+    call.expected = 0; // Which ranks take part is the caller's business.
+    CHECK(call.start(comm, &rank.stream) == 0);
+    rank.stream.wait();
+    CHECK(call.receive[0] > 0);
+    static std::atomic<int> served{0};
+    meet_threads();
+    if (rank.rank == 0)
+        served.store(Notes().count("executor 4"));
+    meet_threads();
+    CHECK(served.load() == 0 || served.load() == ranks);
+    return served.load() == ranks;
+}
+
+void one_thread_for_all() {
+    ncclComm_t comms[3];
+    CHECK(ncclCommInitAll(comms, 3, nullptr) == 0);
+    (void)stand_in::take_notes();
+    stand_in::Stream streams[3];
+    std::vector<int> data[3];
+    CHECK(ncclGroupStart() == 0);
+    for (int rank = 0; rank < 3; rank++) {
+        data[rank].assign(64, 1 + rank);
+        CHECK(ncclAllReduce(data[rank].data(), data[rank].data(), 64, kInt32, kSum, comms[rank],
+                            &streams[rank]) == 0);
+    }
+    CHECK(ncclGroupEnd() == 0);
+    for (int rank = 0; rank < 3; rank++) {
+        streams[rank].wait();
+        CHECK(data[rank] == std::vector<int>(64, 6));
+    }
+    for (ncclComm_t comm : comms)
+        CHECK(ncclCommDestroy(comm) == 0);
+    const Notes notes;
+    CHECK(notes.count("executor 4") == 3 && notes.count("destroy") == 3);
+}
+
+// One thread makes several ranks' communicators in a group, as single-process jobs do.
+void made_in_a_group() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    ncclComm_t comms[2] = {nullptr, nullptr};
+    CHECK(ncclGroupStart() == 0);
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(ncclCommInitRank(&comms[rank], 2, id, rank) == 0);
+    CHECK(ncclGroupEnd() == 0);
+    (void)stand_in::take_notes();
+    stand_in::Stream streams[2];
+    int data[2] = {1, 2};
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(ncclAllReduce(&data[rank], &data[rank], 1, kInt32, kSum, comms[rank],
+                            &streams[rank]) == 0);
+    for (int rank = 0; rank < 2; rank++) {
+        streams[rank].wait();
+        CHECK(data[rank] == 3 && ncclCommDestroy(comms[rank]) == 0);
+    }
+    CHECK(Notes().count("executor 4") == 2);
+}
+
+void split() {
+    with_communicator(4, [](Rank &rank) {
+        ncclComm_t part = nullptr;
+        // Rank 3 has no part.
+        CHECK(ncclCommSplit(rank.comm, rank.rank < 3 ? 7 : -1, 0, &part, nullptr) == 0);
+        CHECK((part != nullptr) == (rank.rank < 3));
+        meet_threads();
+        if (rank.rank == 0)
+            (void)stand_in::take_notes();
+        meet_threads();
+        int data = 1;
+        if (part != nullptr) {
+            CHECK(ncclAllReduce(&data, &data, 1, kInt32, kSum, part, &rank.stream) == 0);
+            rank.stream.wait();
+            CHECK(data == 3 && ncclCommDestroy(part) == 0);
+        }
+        meet_threads();
+        if (rank.rank == 0)
+            CHECK(Notes().count("executor 4") == 3);
+        meet_threads();
+        CHECK(is_served(rank, rank.comm, 4)); // The parent goes on.
+    });
+}
+
+// The same with and without the executor's help, because something is in its way on one rank.
+void off_on_all(int ranks) {
+    with_communicator(ranks, [ranks](Rank &rank) { CHECK(!is_served(rank, rank.comm, ranks)); });
+    CHECK(Notes().count("nccl Destroy") == ranks);
+}
+
+void failing(const char *step_and_rank) {
+    setenv("STAND_IN_FAILS", step_and_rank, 1);
+    off_on_all(3);
+}
+void create_fails() {
+    failing("create:2");
+}
+void connect_fails() {
+    failing("connect:1");
+}
+
+// A rank that cannot tell the others anything must not let them wait: its start fails, NCCL's
+// communicator is aborted.
+void exchange_fails() {
+    setenv("STAND_IN_FAILS", "exchange:1", 1);
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(2, [&](Rank &rank) {
+        const int result = ncclCommInitRank(&rank.comm, 2, id, rank.rank);
+        if (rank.rank == 1)
+            CHECK(result == tuccl::kNcclUnhandledCudaError && rank.comm == nullptr);
+        if (rank.comm != nullptr)
+            CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
+void too_many_ranks() {
+    off_on_all(9);
+}
+void wrong_rules() {
+    set_rules("all_reduce 1 65536 two_phase ll 8 512\n");
+    off_on_all(2);
+}
+void no_rules_and_no_bundle() {
+    setenv("TUCCL_EXECUTOR_RULES", "", 1);
+    off_on_all(2);
+}
+void damaged_bundle() {
+    setenv("TUCCL_BUNDLE", std::getenv("TUCCL_EXECUTOR_RULES"), 1); // That is no bundle.
+    setenv("TUCCL_EXECUTOR_RULES", "", 1);
+    off_on_all(2);
+}
+
+// Threads have one environment, but may have a working directory each.
+void different_tables() {
+    setenv("TUCCL_EXECUTOR_RULES", "rules.txt", 1);
+    const std::string folder = std::getenv("TEST_FOLDER");
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(3, [&](Rank &rank) {
+        const std::string own = folder + "/rank" + std::to_string(rank.rank);
+        CHECK(unshare(CLONE_FS) == 0 && mkdir(own.c_str(), 0700) == 0 && chdir(own.c_str()) == 0);
+        std::ofstream("rules.txt")
+            << "all_reduce 1 " << (rank.rank == 2 ? 4096 : 8192) << " two_phase ll 8 512 65536\n";
+        CHECK(ncclCommInitRank(&rank.comm, 3, id, rank.rank) == 0);
+        meet_threads();
+        CHECK(!is_served(rank, rank.comm, 3));
+        CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
+void not_blocking() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(2, [&](Rank &rank) {
+        ncclConfig config = {0};
+        CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) ==
+              tuccl::kNcclInProgress);
+        int error = tuccl::kNcclInProgress;
+        while (error == tuccl::kNcclInProgress)
+            CHECK(ncclCommGetAsyncError(rank.comm, &error) == 0);
+        CHECK(error == tuccl::kNcclSuccess);
+        meet_threads();
+        CHECK(is_served(rank, rank.comm, 2));
+        CHECK(ncclCommFinalize(rank.comm) == 0 && ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
+// One thread, two ranks that do not block: nothing may wait inside a call.
+void not_blocking_in_one_thread() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    ncclConfig config = {0};
+    ncclComm_t comms[2] = {nullptr, nullptr};
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
+    for (ncclComm_t comm : comms) {
+        int error = tuccl::kNcclInProgress;
+        while (error == tuccl::kNcclInProgress)
+            CHECK(ncclCommGetAsyncError(comm, &error) == 0);
+        CHECK(error == tuccl::kNcclSuccess);
+    }
+    for (ncclComm_t comm : comms)
+        CHECK(ncclCommDestroy(comm) == 0);
+    CHECK(Notes().count("destroy") == 2);
+}
+
+// The second rank never comes.
+void abort_while_setting_up() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    ncclConfig config = {0};
+    ncclComm_t comm = nullptr;
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == tuccl::kNcclInProgress);
+    CHECK(ncclCommAbort(comm) == 0);
+}
+
+// Rank 1 does not take part; rank 0 is freed by an abort in another thread.
+void aborted() {
+    with_communicator(2, [](Rank &rank) {
+        AllReduce call(rank);
+        if (rank.rank == 0) {
+            CHECK(call.start(rank.comm, &rank.stream) == 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            CHECK(!rank.stream.is_idle());
+            meet_threads();
+            std::thread([&rank] { CHECK(ncclCommAbort(rank.comm) == 0); }).join();
+        } else {
+            meet_threads();
+            CHECK(ncclCommAbort(rank.comm) == 0);
+        }
+        rank.comm = nullptr;
+    });
+    const Notes notes;
+    CHECK(notes.count("abort") == 2 && notes.count("nccl Abort") == 2);
+    CHECK(notes.count("destroy") == 2);
+}
+
+// Calls go on in one thread while another aborts: they end, with whatever result.
+void abort_beside_calls() {
+    for (int round = 0; round < 20; round++)
+        with_communicator(2, [](Rank &rank) {
+            AllReduce call(rank);
+            std::atomic<int> calls{0};
+            std::thread caller([&] {
+                while (call.start(rank.comm, &rank.stream) == 0)
+                    calls++;
+            });
+            while (calls.load() < 10)
+                std::this_thread::yield();
+            CHECK(ncclCommAbort(rank.comm) == 0);
+            caller.join();
+            rank.comm = nullptr;
+            rank.stream.wait();
+            meet_threads(); // The other rank may have been reading this one's buffer.
+        });
+    const Notes notes;
+    CHECK(notes.count("executor 4") > 0 && notes.count("nccl AllReduce") > 0);
+}
+
+void watchdog() {
+    with_communicator(2, [](Rank &rank) {
+        AllReduce call(rank);
+        if (rank.rank == 0) {
+            CHECK(call.start(rank.comm, &rank.stream) == 0);
+            stand_in_break(rank.comm);
+            rank.stream.wait(); // Only the watchdog can end it.
+            // From here on NCCL answers, with its error.
+            CHECK(call.start(rank.comm, &rank.stream) == 6);
+        }
+    });
+    CHECK(Notes().count("abort 0") == 1);
+}
+
+// Addresses of communicators come back; what was remembered of the old one must not.
+void made_again_and_again() {
+    for (int round = 0; round < 30; round++) {
+        set_rules(round % 2 == 0 ? "all_reduce 1 65536 two_phase ll 8 512 65536\n" : "# none\n");
+        with_communicator(
+            2, [round](Rank &rank) { CHECK(is_served(rank, rank.comm, 2) == (round % 2 == 0)); });
+    }
+}
+
+// The process ends with communicators and the watchdog alive.
+void exit_without_destroying() {
+    with_communicator(2, [](Rank &rank) {
+        CHECK(is_served(rank, rank.comm, 2));
+        rank.comm = nullptr;
+    });
+}
+
+void missing_functions() {
+    with_communicator(2, [](Rank &rank) {
+        ncclComm_t made = nullptr;
+        int data[2] = {1, 1};
+        CHECK(ncclCommShrink(rank.comm, nullptr, 0, &made, nullptr, 0) == tuccl::kNcclInvalidUsage);
+        CHECK(is_served(rank, rank.comm, 2));
+        if (std::getenv("OLD_NCCL") == nullptr)
+            return;
+        CHECK(ncclCommFinalize(rank.comm) == tuccl::kNcclInvalidUsage);
+        // Where NCCL has none, but the table has.
+        CHECK(ncclAlltoAll(data, data, 1, kInt32, rank.comm, &rank.stream) == 0);
+    });
+}
+
+} // namespace
+
+std::vector<Scenario> communicator_scenarios() {
+    return {
+        {"one_thread_for_all", one_thread_for_all},
+        {"made_in_a_group", made_in_a_group},
+        {"split", split},
+        {"create_fails", create_fails},
+        {"connect_fails", connect_fails},
+        {"exchange_fails", exchange_fails},
+        {"too_many_ranks", too_many_ranks},
+        {"wrong_rules", wrong_rules},
+        {"no_rules_and_no_bundle", no_rules_and_no_bundle},
+        {"damaged_bundle", damaged_bundle},
+        {"different_tables", different_tables},
+        {"not_blocking", not_blocking},
+        {"not_blocking_in_one_thread", not_blocking_in_one_thread},
+        {"abort_while_setting_up", abort_while_setting_up},
+        {"aborted", aborted},
+        {"abort_beside_calls", abort_beside_calls},
+        {"watchdog", watchdog},
+        {"made_again_and_again", made_again_and_again},
+        {"exit_without_destroying", exit_without_destroying},
+        {"missing_functions", missing_functions},
+    };
+}

@@ -1,0 +1,85 @@
+// The interposer against a stand-in of NCCL: session SCENARIO FOLDER
+#include "session.h"
+
+#include "scenarios.h"
+#include "stand_in_meeting.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+namespace {
+
+std::string folder;
+std::unique_ptr<stand_in::Meeting> threads_meeting;
+
+} // namespace
+
+void meet_threads() {
+    threads_meeting->meet();
+}
+
+void in_threads(int ranks, const std::function<void(Rank &)> &body) {
+    threads_meeting = std::make_unique<stand_in::Meeting>(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; rank++)
+        threads.emplace_back([&body, rank, ranks] {
+            Rank mine;
+            mine.rank = rank;
+            mine.ranks = ranks;
+            body(mine);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+void with_communicator(int ranks, const std::function<void(Rank &)> &body) {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(ranks, [&](Rank &rank) {
+        CHECK(ncclCommInitRank(&rank.comm, ranks, id, rank.rank) == 0);
+        meet_threads();
+        if (rank.rank == 0)
+            (void)stand_in::take_notes();
+        meet_threads();
+        body(rank);
+        rank.stream.wait();
+        if (rank.comm != nullptr)
+            CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
+int Notes::count(const std::string &start) const {
+    return static_cast<int>(std::count_if(lines.begin(), lines.end(), [&](const std::string &line) {
+        return line.compare(0, start.size(), start) == 0;
+    }));
+}
+
+void set_rules(const std::string &text) {
+    const std::string path = folder + "/rules.txt";
+    std::ofstream(path) << text;
+    setenv("TUCCL_EXECUTOR_RULES", path.c_str(), 1);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    folder = arguments[2];
+    setenv("TEST_FOLDER", arguments[2], 1);
+    set_rules("# operation min max pattern protocol nchannels nthreads buffer_bytes\n"
+              "all_reduce 1 65536 two_phase ll 8 512 65536\n"
+              "all_reduce 1000000 2000000 two_phase simple 8 512 65536\n"
+              "all_gather 1 65536 direct ll 8 512 65536\n"
+              "reduce_scatter 1 65536 direct ll128 8 512 65536\n"
+              "broadcast 1 65536 direct ll 8 512 65536\n"
+              "alltoall 1 65536 direct ll 8 512 65536\n");
+    for (const Scenario &scenario : scenarios())
+        if (std::strcmp(arguments[1], scenario.name) == 0) {
+            scenario.run();
+            std::puts("passed");
+            return 0;
+        }
+    std::fprintf(stderr, "no scenario %s\n", arguments[1]);
+    return 2;
+}

@@ -1,0 +1,97 @@
+// What the interposer's native tests share: ranks as threads, and NCCL as a job calls it.
+#ifndef TUCCL_TEST_SESSION_H
+#define TUCCL_TEST_SESSION_H
+
+#include "nccl_abi.h"
+#include "stand_in_streams.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                   \
+            std::_Exit(1);                                                                         \
+        }                                                                                          \
+    } while (0)
+
+struct ncclConfig {
+    int blocking;
+};
+
+extern "C" {
+int ncclGetUniqueId(ncclUniqueId *id);
+int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank);
+int ncclCommInitRankConfig(ncclComm_t *, int, ncclUniqueId, int, ncclConfig *);
+int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices);
+int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *config);
+int ncclCommShrink(ncclComm_t, int *, int, ncclComm_t *, ncclConfig *, int);
+int ncclCommFinalize(ncclComm_t comm);
+int ncclCommDestroy(ncclComm_t comm);
+int ncclCommAbort(ncclComm_t comm);
+int ncclCommGetAsyncError(ncclComm_t comm, int *error);
+int ncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclAllGather(const void *, void *, size_t, int, ncclComm_t, ncclStream);
+int ncclReduceScatter(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclBroadcast(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclBcast(void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclReduce(const void *, void *, size_t, int, int, int, ncclComm_t, ncclStream);
+int ncclAlltoAll(const void *, void *, size_t, int, ncclComm_t, ncclStream);
+int ncclSend(const void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclRecv(void *, size_t, int, int, ncclComm_t, ncclStream);
+int ncclGroupStart();
+int ncclGroupEnd();
+void stand_in_break(ncclComm_t comm);
+}
+
+constexpr int kInt32 = 2;
+constexpr int kSum = 0;
+
+struct Rank {
+    int rank = 0;
+    int ranks = 0;
+    ncclComm_t comm = nullptr;
+    stand_in::Stream stream;
+};
+
+// Runs body in a thread for every rank, without a communicator.
+void in_threads(int ranks, const std::function<void(Rank &)> &body);
+// With one, made before and destroyed after; notes hold only what body did.
+void with_communicator(int ranks, const std::function<void(Rank &)> &body);
+
+// How many notes begin with this, and all of them are taken.
+struct Notes {
+    Notes() : lines(stand_in::take_notes()) {
+    }
+    int count(const std::string &start) const;
+    std::vector<std::string> lines;
+};
+
+// An all_reduce of int32 with a result that is checked; 1 + rank is what each contributes.
+struct AllReduce {
+    explicit AllReduce(const Rank &rank, size_t count = 64)
+        : send(count, 1 + rank.rank), receive(count, -1),
+          expected(rank.ranks * (rank.ranks + 1) / 2) {
+    }
+    int start(ncclComm_t comm, stand_in::Stream *stream) {
+        return ncclAllReduce(send.data(), receive.data(), send.size(), kInt32, kSum, comm, stream);
+    }
+    bool is_right() const {
+        return receive == std::vector<int>(receive.size(), expected);
+    }
+    std::vector<int> send;
+    std::vector<int> receive;
+    int expected;
+};
+
+// Sets the rules that all further communicators start with.
+void set_rules(const std::string &text);
+
+// Waits for all ranks' threads of in_threads.
+void meet_threads();
+
+#endif

@@ -1,0 +1,160 @@
+// The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
+// STAND_IN_FAILS=STEP:RANK makes a step of set-up (create, connect, exchange) fail on a rank.
+#include "device_exchange.h"
+#include "executor.h"
+#include "stand_in_meeting.h"
+#include "stand_in_streams.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+using stand_in::Meeting;
+using stand_in::Stream;
+
+struct tuccl_device_comm {
+    std::shared_ptr<Meeting> meeting;
+    std::shared_ptr<Meeting> *told; // What the handle points to.
+    uint32_t rank;
+    uint32_t ranks;
+    std::atomic<int> running;
+};
+
+struct tuccl_exchange {
+    Stream stream;
+    std::vector<unsigned char> send;
+    std::vector<unsigned char> receive;
+};
+
+namespace {
+
+bool fails(const char *step, uint32_t rank) {
+    const char *wanted = std::getenv("STAND_IN_FAILS");
+    return wanted != nullptr && wanted == std::string(step) + ":" + std::to_string(rank);
+}
+
+thread_local int current_device = 0;
+
+} // namespace
+
+const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+                                     unsigned char handle[TUCCL_HANDLE_BYTES]) {
+    if (fails("create", rank))
+        return "there is no device memory for its staging area";
+    auto *made = new tuccl_device_comm{};
+    made->told = new std::shared_ptr<Meeting>(std::make_shared<Meeting>(static_cast<int>(ranks)));
+    made->rank = rank;
+    made->ranks = ranks;
+    std::memcpy(handle, &made->told, sizeof made->told);
+    *comm = made;
+    return nullptr;
+}
+
+const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
+                                      const unsigned char (*handles)[TUCCL_HANDLE_BYTES]) {
+    if (fails("connect", comm->rank))
+        return "memory of another process's device cannot be reached (no P2P, or no IPC)";
+    std::shared_ptr<Meeting> *first;
+    std::memcpy(&first, handles[0], sizeof first);
+    comm->meeting = *first;
+    return nullptr;
+}
+
+const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *, const void *, size_t) {
+    stand_in::note("load_programs");
+    return nullptr;
+}
+
+void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
+    if (comm == nullptr)
+        return;
+    stand_in::note("destroy " + std::to_string(comm->rank));
+    // As freeing device memory does: nothing of this communicator runs any more.
+    while (comm->running.load() != 0)
+        std::this_thread::yield();
+    delete comm->told;
+    delete comm;
+}
+
+int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call) {
+    return comm->ranks >= 2 && call->protocol != TUCCL_SIMPLE;
+}
+
+int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
+                        void *stream) {
+    stand_in::note("executor " + std::to_string(call->operation) + " rank " +
+                   std::to_string(comm->rank));
+    const stand_in::Part part = {call->send, call->receive,   call->count, call->operation,
+                                 call->type, call->reduction, call->root};
+    const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
+    comm->running += captured ? 0 : 1;
+    static_cast<Stream *>(stream)->put([comm, captured, part] {
+        stand_in::run(comm->meeting.get(), static_cast<int>(comm->rank), part);
+        comm->running -= captured ? 0 : 1;
+    });
+    return 0;
+}
+
+void tuccl_device_abort(struct tuccl_device_comm *comm) {
+    stand_in::note("abort " + std::to_string(comm->rank));
+    comm->meeting->abort();
+}
+
+int tuccl_device_order(struct tuccl_device_comm *, void *before, void *after) {
+    const int error = stand_in::order(static_cast<Stream *>(before), static_cast<Stream *>(after));
+    if (error == 905) {
+        std::fprintf(stderr, "captured and eager work were mixed\n");
+        std::abort();
+    }
+    return error;
+}
+
+int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
+    before->device = current_device;
+    current_device = device;
+    return 0;
+}
+
+void tuccl_device_leave(const struct tuccl_device_scope *before) {
+    current_device = before->device;
+}
+
+uint64_t tuccl_device_capture(void *stream) {
+    return stand_in::capture_of(static_cast<Stream *>(stream));
+}
+
+const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
+    if (fails("exchange", static_cast<uint32_t>(current_device)))
+        return "there is no device memory for a few bytes, or no stream";
+    *exchange = new tuccl_exchange;
+    (*exchange)->send.resize(bytes);
+    (*exchange)->receive.resize(bytes * ranks);
+    return nullptr;
+}
+
+struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange) {
+    auto *mine = const_cast<struct tuccl_exchange *>(exchange);
+    return {&mine->stream, mine->send.data(), mine->receive.data()};
+}
+
+int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine) {
+    const auto *first = static_cast<const unsigned char *>(mine);
+    exchange->stream.put(
+        [exchange, bytes = std::vector<unsigned char>(first, first + exchange->send.size())] {
+            exchange->send = bytes;
+        });
+    return 0;
+}
+
+int tuccl_exchange_ended(const struct tuccl_exchange *exchange) {
+    return const_cast<struct tuccl_exchange *>(exchange)->stream.is_idle() ? 1 : 0;
+}
+
+int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all) {
+    std::memcpy(all, exchange->receive.data(), exchange->receive.size());
+    return 0;
+}
+
+void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
+    delete exchange;
+}

@@ -1,0 +1,225 @@
+// A libnccl.so.2 whose ranks are threads of one process, with groups, splits, communicators that do
+// not block, and aborts. Every call leaves a note. STAND_IN_OLD_NCCL compiles one without what came
+// after 2.13.
+#include "nccl_abi.h"
+#include "stand_in_meeting.h"
+#include "stand_in_streams.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+using stand_in::Meeting;
+using stand_in::note;
+using stand_in::Stream;
+
+struct ncclConfig {
+    int blocking;
+};
+
+struct ncclComm {
+    std::shared_ptr<Meeting> meeting;
+    int ranks;
+    int rank;
+    int device;
+    int splits;
+    bool blocking;
+    std::atomic<int> error;
+    std::shared_ptr<std::atomic<int>> joined;
+    std::vector<int> colors; // Of a split, by rank.
+};
+
+namespace {
+
+constexpr int kAborted = 8;
+
+struct Meetings {
+    std::mutex mutex;
+    std::map<std::string, std::pair<std::shared_ptr<Meeting>, std::shared_ptr<std::atomic<int>>>>
+        by_name;
+    std::vector<std::unique_ptr<ncclComm>> aborted;
+};
+Meetings meetings;
+
+thread_local int depth = 0;
+thread_local std::vector<stand_in::Work> in_group;
+
+ncclComm *join(const std::string &name, int ranks, int rank, int device, bool blocking) {
+    const std::lock_guard<std::mutex> lock(meetings.mutex);
+    auto &[meeting, joined] = meetings.by_name[name];
+    if (meeting == nullptr) {
+        meeting = std::make_shared<Meeting>(ranks);
+        joined = std::make_shared<std::atomic<int>>(0);
+    }
+    (*joined)++;
+    return new ncclComm{meeting, ranks, rank, device, 0, blocking, 0, joined, {}};
+}
+
+int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const ncclConfig *config) {
+    const bool blocking = config == nullptr || config->blocking != 0;
+    *comm = join(id.internal, ranks, rank, rank, blocking);
+    if (!blocking)
+        return tuccl::kNcclInProgress;
+    if (depth == 0)
+        (*comm)->meeting->meet();
+    return tuccl::kNcclSuccess;
+}
+
+int call(const char *name, int operation, const void *send, void *receive, size_t count, int type,
+         int reduction, int root, ncclComm *comm, ncclStream stream) {
+    note(std::string("nccl ") + name + " rank " + std::to_string(comm->rank));
+    if (comm->error.load() != 0)
+        return comm->error.load();
+    const stand_in::Part part = {send, receive, count, operation, type, reduction, root};
+    const auto put = [=] {
+        static_cast<Stream *>(stream)->put([meeting = comm->meeting, rank = comm->rank, part] {
+            if (part.operation <= 5)
+                stand_in::run(meeting.get(), rank, part);
+        });
+    };
+    if (depth > 0)
+        in_group.emplace_back(put);
+    else
+        put();
+    return tuccl::kNcclSuccess;
+}
+
+} // namespace
+
+extern "C" {
+
+int ncclGetUniqueId(ncclUniqueId *id) {
+    static std::atomic<int> made{0};
+    std::snprintf(id->internal, sizeof id->internal, "stand-in %d", made++);
+    return 0;
+}
+
+int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
+    return make(comm, ranks, id, rank, nullptr);
+}
+
+int ncclCommCount(ncclComm_t comm, int *ranks) {
+    *ranks = comm->ranks;
+    return 0;
+}
+int ncclCommUserRank(ncclComm_t comm, int *rank) {
+    *rank = comm->rank;
+    return 0;
+}
+int ncclCommCuDevice(ncclComm_t comm, int *device) {
+    *device = comm->device;
+    return 0;
+}
+int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
+    const bool started = comm->blocking || comm->joined->load() == comm->ranks;
+    *error = started ? comm->error.load() : tuccl::kNcclInProgress;
+    return 0;
+}
+// A test's way to let NCCL find that a rank is gone.
+void stand_in_break(ncclComm_t comm) {
+    comm->error.store(6);
+}
+
+int ncclCommDestroy(ncclComm_t comm) {
+    note("nccl Destroy rank " + std::to_string(comm->rank));
+    delete comm;
+    return 0;
+}
+int ncclCommAbort(ncclComm_t comm) {
+    note("nccl Abort rank " + std::to_string(comm->rank));
+    comm->error.store(kAborted);
+    comm->meeting->abort();
+    // Other threads may still look at it.
+    const std::lock_guard<std::mutex> lock(meetings.mutex);
+    meetings.aborted.emplace_back(comm);
+    return 0;
+}
+
+int ncclGroupStart() {
+    depth++;
+    return 0;
+}
+int ncclGroupEnd() {
+    if (--depth > 0)
+        return 0;
+    std::vector<stand_in::Work> all;
+    all.swap(in_group);
+    for (const stand_in::Work &work : all)
+        work();
+    return 0;
+}
+
+int ncclAllReduce(const void *send, void *receive, size_t count, int type, int reduction,
+                  ncclComm_t comm, ncclStream stream) {
+    return call("AllReduce", 4, send, receive, count, type, reduction, 0, comm, stream);
+}
+int ncclReduceScatter(const void *send, void *receive, size_t count, int type, int reduction,
+                      ncclComm_t comm, ncclStream stream) {
+    return call("ReduceScatter", 3, send, receive, count, type, reduction, 0, comm, stream);
+}
+int ncclAllGather(const void *send, void *receive, size_t count, int type, ncclComm_t comm,
+                  ncclStream stream) {
+    return call("AllGather", 2, send, receive, count, type, 0, 0, comm, stream);
+}
+int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root,
+                  ncclComm_t comm, ncclStream stream) {
+    return call("Broadcast", 0, send, receive, count, type, 0, root, comm, stream);
+}
+int ncclReduce(const void *send, void *receive, size_t count, int type, int reduction, int root,
+               ncclComm_t comm, ncclStream stream) {
+    return call("Reduce", 1, send, receive, count, type, reduction, root, comm, stream);
+}
+// Only noted: sends and receives move nothing here.
+int ncclSend(const void *send, size_t count, int type, int peer, ncclComm_t comm,
+             ncclStream stream) {
+    return call("Send", 8, send, nullptr, count, type, 0, peer, comm, stream);
+}
+int ncclRecv(void *receive, size_t count, int type, int peer, ncclComm_t comm, ncclStream stream) {
+    return call("Recv", 9, nullptr, receive, count, type, 0, peer, comm, stream);
+}
+
+int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
+    ncclUniqueId id;
+    ncclGetUniqueId(&id);
+    for (int rank = 0; rank < count; rank++)
+        comms[rank] =
+            join(id.internal, count, rank, devices != nullptr ? devices[rank] : rank, true);
+    return 0;
+}
+
+#ifndef STAND_IN_OLD_NCCL
+int ncclAlltoAll(const void *send, void *receive, size_t count, int type, ncclComm_t comm,
+                 ncclStream stream) {
+    return call("AlltoAll", 5, send, receive, count, type, 0, 0, comm, stream);
+}
+int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                           ncclConfig *config) {
+    return make(comm, ranks, id, rank, config);
+}
+int ncclCommFinalize(ncclComm_t comm) {
+    note("nccl Finalize rank " + std::to_string(comm->rank));
+    return 0;
+}
+int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *) {
+    (void)key;
+    comm->meeting->parts[static_cast<size_t>(comm->rank)].root = color;
+    comm->meeting->meet();
+    int ranks = 0;
+    int rank = 0;
+    for (int other = 0; other < comm->ranks; other++) {
+        const bool together = comm->meeting->parts[static_cast<size_t>(other)].root == color;
+        ranks += together ? 1 : 0;
+        rank += together && other < comm->rank ? 1 : 0;
+    }
+    comm->meeting->meet();
+    const auto *parent = static_cast<const void *>(comm->meeting.get());
+    char name[64];
+    std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
+    *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);
+    return 0;
+}
+#endif
+
+} // extern "C"

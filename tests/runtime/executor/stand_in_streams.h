@@ -1,0 +1,65 @@
+// CUDA streams of threads: what is put on one runs in its order, later, beside the others. Captures
+// collect instead. NCCL's stand-in and that of the executor's device side both work on these.
+#ifndef TUCCL_TEST_STAND_IN_STREAMS_H
+#define TUCCL_TEST_STAND_IN_STREAMS_H
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace stand_in {
+
+using Work = std::function<void()>;
+
+struct Capture {
+    uint64_t id;
+    std::vector<Work> work; // In an order in which it may run.
+};
+
+class Stream {
+  public:
+    Stream();
+    ~Stream(); // Waits for what is on it.
+
+    void put(Work work);
+    void wait();
+    bool is_idle();
+
+    void begin_capture();
+    std::shared_ptr<Capture> end_capture();
+    void launch(const Capture &graph);
+    std::shared_ptr<Capture> capture();
+
+  private:
+    friend int order(Stream *before, Stream *after);
+    void run();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Work> queue_;
+    std::shared_ptr<Capture> capture_;
+    bool busy_ = false;
+    bool ends_ = false;
+    std::thread thread_;
+};
+
+// Orders as cudaEventRecord and cudaStreamWaitEvent do: a cudaError_t, of which mixing captured and
+// eager work is one (905), and a stream that is gone another (400).
+int order(Stream *before, Stream *after);
+
+// The capture that a stream is in, 0 when in none or gone.
+uint64_t capture_of(Stream *stream);
+
+// What happened, in the order in which it was asked for.
+void note(const std::string &line);
+std::vector<std::string> take_notes();
+
+} // namespace stand_in
+
+#endif
