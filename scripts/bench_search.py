@@ -172,7 +172,7 @@ def overhead(trials: int) -> str:
     """Milliseconds per measurement that MRACO itself takes."""
     from search_surfaces import MAX_REPEATS, REGIMES, Surface  # noqa: PLC0415 - nothing else does
 
-    measured = Surface(REGIMES["medium"], seed=0)
+    measured = Surface(REGIMES["medium"], rugged=1.0, seed=0)
     outside_s = 0.0
     asked = 0
 
@@ -221,9 +221,11 @@ def main() -> None:
 
 
 def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
-    problems = synthetic_problems() if given.synthetic else record_problems(given.record)
+    if given.synthetic:
+        problems, default = synthetic_problems(given.rugged), SYNTHETIC_SHARES
+    else:
+        problems, default = record_problems(given.record), RECORD_SHARES
     problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
-    default = SYNTHETIC_SHARES if given.synthetic else RECORD_SHARES
     shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or default
     for problem in problems:
         _PROBLEMS.setdefault(problem.group if given.warm else problem.name, []).append(problem)
@@ -241,6 +243,7 @@ def _arguments() -> argparse.Namespace:
     add: Callable[..., object] = parser.add_argument
     add("--record", type=Path, default=RECORD, help="a grid as CSV")
     add("--synthetic", action="store_true")
+    add("--rugged", type=float, default=1.0, help="times the ruggedness of --synthetic")
     add("--warm", action="store_true", help="sizes in turn, each from the winners before")
     add("--overhead", action="store_true")
     add("--strategies", default=STRATEGIES)

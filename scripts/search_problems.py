@@ -90,12 +90,12 @@ def _record_problem(record: Record, task: Task) -> Problem:
     )
 
 
-def synthetic_problems() -> list[Problem]:
+def synthetic_problems(rugged: float = 1.0) -> list[Problem]:
     """Three regimes over Table IV; there a repetition costs the same whatever is repeated."""
     space = paper_space("ring")
     problems = []
     for name, size_bytes in REGIMES.items():
-        truth_us = {config: exact_us(config, size_bytes) for config in space}
+        truth_us = {config: exact_us(config, size_bytes, rugged) for config in space}
         problems.append(
             Problem(
                 name=name,
@@ -105,7 +105,7 @@ def synthetic_problems() -> list[Problem]:
                 grid_s=float(MAX_REPEATS * space.size),
                 truth_us=truth_us,
                 best_us=min(truth_us.values()),
-                measure_of=partial(Surface, size_bytes),
+                measure_of=partial(Surface, size_bytes, rugged),
             )
         )
     return problems

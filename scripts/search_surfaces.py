@@ -43,8 +43,8 @@ REGIMES = {"large": 1 << 30, "medium": 16 << 20, "small": 128 << 10}
 """Bytes of each regime."""
 
 
-def exact_us(config: Config, size_bytes: int) -> float:
-    """Time without noise."""
+def exact_us(config: Config, size_bytes: int, rugged: float = 1.0) -> float:
+    """Time without noise; `rugged` times the ruggedness."""
     cost = _PROTOCOLS[config.protocol]
     channels = config.nchannels
     threads = config.nthreads
@@ -60,14 +60,17 @@ def exact_us(config: Config, size_bytes: int) -> float:
     fill_us = min(slot, size_bytes / channels) * channels / (rate * 1e3) * 2.0
     spill = 1.0 + 0.02 * max(0.0, math.log2(config.buffer_bytes * channels / (8 << 20)))
     smooth_us = latency_us + fill_us + size_bytes / (rate * 1e3) * spill
-    return smooth_us * math.exp(_RUGGED * _standard_normal(f"{size_bytes}:{config.describe()}"))
+    return smooth_us * math.exp(
+        rugged * _RUGGED * _standard_normal(f"{size_bytes}:{config.describe()}")
+    )
 
 
 class Surface:
     """Measures one regime; the noise depends on seed, configuration and number of the sample."""
 
-    def __init__(self, size_bytes: int, seed: int) -> None:
+    def __init__(self, size_bytes: int, rugged: float, seed: int) -> None:
         self._size_bytes = size_bytes
+        self._rugged = rugged
         self._seed = seed
 
     def __call__(self, config: Config, repeats: int) -> Measured:
@@ -76,7 +79,7 @@ class Surface:
         Each costs the same, so that the many very slow configurations do not make the grid look
         dearer than it is.
         """
-        exact = exact_us(config, self._size_bytes)
+        exact = exact_us(config, self._size_bytes, self._rugged)
         key = zlib.crc32(config.describe().encode())
         rng = np.random.default_rng([self._seed, self._size_bytes, key])
         warm_up = _WARM_UP * rng.random()

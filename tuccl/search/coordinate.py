@@ -2,8 +2,8 @@
 
 Every pair of algorithm and protocol is a subspace of its own, in which one parameter at a time is
 followed downhill until none leads lower. AutoCCL starts at a random place; here a subspace starts
-at NCCL's own values, or at a warm configuration of it, and the subspaces come in the order of how
-fast they start. What budget is left then goes to random starts.
+at the fastest of NCCL's own values, the middle of the axes, and its warm configurations, and the
+subspaces come in the order of how fast they start. What budget is left then goes to random starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tuccl.search.config import Config
 from tuccl.search.meter import Meter
-from tuccl.search.opening import opening
+from tuccl.search.opening import middles, opening
 from tuccl.search.space import AXES, Space
 from tuccl.search.strategy import Stop
 
@@ -32,7 +32,7 @@ class Coordinate:
         """See `Strategy.explore`."""
         repeats = self.repeats or meter.max_repeats
         starts: dict[tuple[str, str], Config] = {}
-        for config in (*first, *opening(space)):
+        for config in (*first, *opening(space), *middles(space)):
             meter.reach(config, repeats)
             family = (config.algorithm, config.protocol)
             other = starts.setdefault(family, config)

@@ -19,6 +19,12 @@ def opening(space: Space) -> list[Config]:
     return [config for config in points if config not in space.absent]
 
 
+def middles(space: Space) -> list[Config]:
+    """One of each family: the middle of every axis."""
+    points = (family.at([len(axis) // 2 for axis in family.axes]) for family in space.families)
+    return [config for config in points if config not in space.absent]
+
+
 def star(space: Space, config: Config) -> list[Config]:
     """Configurations that differ on one axis, at distances 1, 2, 4, ..."""
     index, positions = space.positions(config)
