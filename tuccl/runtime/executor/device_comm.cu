@@ -1,0 +1,203 @@
+// Communicators: staging memory shared between processes through CUDA's IPC handles, within one
+// process through peer access.
+//
+// Not through NCCL's symmetric windows: NCCL 2.28 has no host call that tells a peer's address, and
+// IPC needs neither a release of NCCL nor its device headers.
+#include "device_comm.h"
+
+#include "nvlink.h"
+
+#include <cstring>
+#include <new>
+#include <random>
+
+namespace {
+
+// What a rank tells the others.
+struct Handle {
+    cudaIpcMemHandle_t memory;
+    uint64_t process; // Random: process numbers of two containers may be equal.
+    void *address;
+    int32_t device;
+    uint32_t has_nvlink;
+};
+static_assert(sizeof(Handle) <= TUCCL_HANDLE_BYTES, "a handle must fit");
+
+uint64_t this_process() {
+    static const uint64_t number = [] {
+        std::random_device source;
+        return static_cast<uint64_t>(source()) << 32 | source();
+    }();
+    return number;
+}
+
+// Makes a device the current one for as long as it lives.
+class OnDevice {
+  public:
+    explicit OnDevice(int device) {
+        if (cudaGetDevice(&before_) == cudaSuccess && before_ != device)
+            restore_ = cudaSetDevice(device) == cudaSuccess;
+    }
+    ~OnDevice() {
+        if (restore_)
+            (void)cudaSetDevice(before_);
+    }
+    OnDevice(const OnDevice &) = delete;
+    OnDevice &operator=(const OnDevice &) = delete;
+
+  private:
+    int before_ = 0;
+    bool restore_ = false;
+};
+
+const char *allocate(tuccl_device_comm *comm) {
+    void *staging = nullptr;
+    void *counters = nullptr;
+    void *abort_word = nullptr;
+    if (cudaMalloc(&staging, tuccl::kPatternBytes) != cudaSuccess)
+        return "there is no device memory for its staging area";
+    comm->peers.staging[comm->peers.rank] = static_cast<char *>(staging);
+    if (cudaMalloc(&counters, tuccl::kCounterBytes) != cudaSuccess)
+        return "there is no device memory for its counters";
+    comm->peers.counters = static_cast<uint64_t *>(counters);
+    if (cudaHostAlloc(&abort_word, sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable) !=
+        cudaSuccess)
+        return "there is no pinned memory for its abort flag";
+    comm->abort_word = static_cast<uint32_t *>(abort_word);
+    *comm->abort_word = 0;
+    void *seen = nullptr;
+    if (cudaHostGetDevicePointer(&seen, abort_word, 0) != cudaSuccess)
+        return "its abort flag is not visible to the device";
+    comm->peers.abort = static_cast<const volatile uint32_t *>(seen);
+    if (cudaEventCreateWithFlags(&comm->ordering, cudaEventDisableTiming) != cudaSuccess)
+        return "no event could be made";
+    // On a stream of its own: the legacy stream would wait for all others.
+    cudaStream_t stream = nullptr;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return "no stream could be made";
+    const bool cleared =
+        cudaMemsetAsync(staging, 0, tuccl::kPatternBytes, stream) == cudaSuccess &&
+        cudaMemsetAsync(counters, 0, tuccl::kCounterBytes, stream) == cudaSuccess &&
+        cudaStreamSynchronize(stream) == cudaSuccess;
+    (void)cudaStreamDestroy(stream);
+    return cleared ? nullptr : "its staging area could not be cleared";
+}
+
+const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &handle) {
+    if (handle.process != this_process()) {
+        void *address = nullptr;
+        if (cudaIpcOpenMemHandle(&address, handle.memory, cudaIpcMemLazyEnablePeerAccess) !=
+            cudaSuccess)
+            return "memory of another process's device cannot be reached (no P2P, or no IPC)";
+        comm->opened[rank] = address;
+        comm->peers.staging[rank] = static_cast<char *>(address);
+        return nullptr;
+    }
+    if (handle.device != comm->device) {
+        const cudaError_t error = cudaDeviceEnablePeerAccess(handle.device, 0);
+        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+            return "memory of another device cannot be reached (no P2P)";
+        (void)cudaGetLastError();
+    }
+    comm->peers.staging[rank] = static_cast<char *>(handle.address);
+    return nullptr;
+}
+
+// An error that was told must not be found again by somebody's cudaGetLastError.
+const char *told(const char *reason) {
+    (void)cudaGetLastError();
+    return reason;
+}
+
+} // namespace
+
+const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+                                     unsigned char handle[TUCCL_HANDLE_BYTES]) {
+    *comm = nullptr;
+    if (ranks < 2 || ranks > TUCCL_MAX_RANKS || rank >= ranks)
+        return "it serves 2 to 8 ranks";
+    auto *made = new (std::nothrow) tuccl_device_comm{};
+    if (made == nullptr)
+        return "there is no memory";
+    made->peers.rank = rank;
+    made->peers.ranks = ranks;
+    made->peers.ll_part = tuccl::part_of(tuccl::kLlAreaBytes, ranks);
+    made->peers.ll128_part = tuccl::part_of(tuccl::kLl128AreaBytes, ranks);
+    if (cudaGetDevice(&made->device) != cudaSuccess) {
+        delete made;
+        return told("there is no current device");
+    }
+    Handle told_to_others = {};
+    const char *reason = allocate(made);
+    void *staging = made->peers.staging[rank];
+    if (reason == nullptr && cudaIpcGetMemHandle(&told_to_others.memory, staging) != cudaSuccess)
+        reason = "its staging area cannot be shared (no IPC)";
+    if (reason == nullptr && tuccl::load_patterns(ranks) != cudaSuccess)
+        reason = "its kernels are not for this device";
+    if (reason != nullptr) {
+        tuccl_device_comm_destroy(made);
+        return told(reason);
+    }
+    told_to_others.process = this_process();
+    told_to_others.address = staging;
+    told_to_others.device = made->device;
+    told_to_others.has_nvlink = tuccl::has_active_nvlink(made->device) ? 1 : 0;
+    std::memset(handle, 0, TUCCL_HANDLE_BYTES);
+    std::memcpy(handle, &told_to_others, sizeof told_to_others);
+    *comm = made;
+    return nullptr;
+}
+
+const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
+                                      const unsigned char (*handles)[TUCCL_HANDLE_BYTES]) {
+    const OnDevice current(comm->device);
+    comm->nvlink = true;
+    for (uint32_t rank = 0; rank < comm->peers.ranks; rank++) {
+        Handle handle;
+        std::memcpy(&handle, handles[rank], sizeof handle);
+        comm->nvlink = comm->nvlink && handle.has_nvlink != 0;
+        if (rank == comm->peers.rank)
+            continue;
+        if (const char *reason = open_peer(comm, rank, handle))
+            return told(reason);
+    }
+    return nullptr;
+}
+
+void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
+    if (comm == nullptr)
+        return;
+    const OnDevice current(comm->device);
+    for (void *address : comm->opened)
+        if (address != nullptr)
+            (void)cudaIpcCloseMemHandle(address);
+    (void)cudaFree(comm->peers.staging[comm->peers.rank]);
+    (void)cudaFree(comm->peers.counters);
+    if (comm->abort_word != nullptr)
+        (void)cudaFreeHost(comm->abort_word);
+    if (comm->ordering != nullptr)
+        (void)cudaEventDestroy(comm->ordering);
+    delete comm;
+}
+
+int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call) {
+    return tuccl::pattern_supports(*comm, *call) ? 1 : 0;
+}
+
+int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
+                        void *stream) {
+    const OnDevice current(comm->device);
+    return tuccl::launch_pattern(*comm, *call, static_cast<cudaStream_t>(stream));
+}
+
+void tuccl_device_abort(struct tuccl_device_comm *comm) {
+    __atomic_store_n(comm->abort_word, 1U, __ATOMIC_SEQ_CST);
+}
+
+int tuccl_device_order(struct tuccl_device_comm *comm, void *before, void *after) {
+    const OnDevice current(comm->device);
+    const cudaError_t error = cudaEventRecord(comm->ordering, static_cast<cudaStream_t>(before));
+    if (error != cudaSuccess)
+        return error;
+    return cudaStreamWaitEvent(static_cast<cudaStream_t>(after), comm->ordering, 0);
+}

@@ -1,0 +1,30 @@
+// A communicator on one device: its staging memory, that of the others, and its kernels' state.
+#ifndef TUCCL_EXECUTOR_DEVICE_COMM_H
+#define TUCCL_EXECUTOR_DEVICE_COMM_H
+
+#include "staging.h"
+
+#include <array>
+#include <cuda_runtime_api.h>
+
+struct tuccl_device_comm {
+    tuccl::Peers peers;
+    int device;
+    bool nvlink; // Between all: what LL128 needs.
+    uint32_t *abort_word;
+    std::array<void *, TUCCL_MAX_RANKS> opened; // Through IPC, to be closed.
+    cudaEvent_t ordering;
+};
+
+namespace tuccl {
+
+// 0, or a cudaError_t; patterns.cu.
+int load_patterns(uint32_t ranks);
+int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream);
+bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call);
+
+size_t type_bytes(uint32_t type);
+
+} // namespace tuccl
+
+#endif

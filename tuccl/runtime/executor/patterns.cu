@@ -1,0 +1,189 @@
+// Which kernel a call gets, and how a message larger than the staging area is cut into launches.
+#include "device_comm.h"
+#include "patterns.cuh"
+
+#include <set>
+
+namespace tuccl {
+
+namespace {
+
+using Kernel = void (*)(Peers, Work);
+
+// Kernels are made for 2, 4 and 8 ranks, and once for any number.
+template <template <uint32_t> class Of> Kernel for_ranks(uint32_t ranks) {
+    switch (ranks) {
+    case 2:
+        return Of<2>::kernel;
+    case 4:
+        return Of<4>::kernel;
+    case 8:
+        return Of<8>::kernel;
+    default:
+        return Of<0>::kernel;
+    }
+}
+
+template <typename Port> struct Gather {
+    template <uint32_t kRanks> struct Of {
+        static constexpr Kernel kernel = gather<Port, kRanks>;
+    };
+};
+template <typename Port> struct Exchange {
+    template <uint32_t kRanks> struct Of {
+        static constexpr Kernel kernel = exchange<Port, kRanks>;
+    };
+};
+template <typename Port, typename Reduce> struct Reducing {
+    template <uint32_t kRanks> struct OnePhase {
+        static constexpr Kernel kernel = one_phase<Port, Reduce, kRanks>;
+    };
+    template <uint32_t kRanks> struct TwoPhase {
+        static constexpr Kernel kernel = two_phase<Port, Reduce, kRanks>;
+    };
+    template <uint32_t kRanks> struct Scatter {
+        static constexpr Kernel kernel = scatter<Port, Reduce, kRanks>;
+    };
+
+    static Kernel find(const tuccl_call &call, uint32_t ranks) {
+        if (call.operation == TUCCL_REDUCE_SCATTER)
+            return for_ranks<Scatter>(ranks);
+        if (call.pattern == TUCCL_PATTERN_ONE_PHASE)
+            return for_ranks<OnePhase>(ranks);
+        return for_ranks<TwoPhase>(ranks);
+    }
+    // For the rest of types and reductions one kernel must do, for any number of ranks.
+    static Kernel find_any(const tuccl_call &call) {
+        if (call.operation == TUCCL_REDUCE_SCATTER)
+            return Scatter<0>::kernel;
+        return call.pattern == TUCCL_PATTERN_ONE_PHASE ? OnePhase<0>::kernel : TwoPhase<0>::kernel;
+    }
+};
+
+template <typename Port> Kernel reducing_kernel(const tuccl_call &call, uint32_t ranks) {
+    const bool averages = call.reduction == TUCCL_AVG;
+    if (call.reduction == TUCCL_SUM || averages) {
+        switch (call.type) {
+        case TUCCL_FLOAT16:
+            return averages ? Reducing<Port, Fixed<__half, TUCCL_AVG>>::find(call, ranks)
+                            : Reducing<Port, Fixed<__half, TUCCL_SUM>>::find(call, ranks);
+        case TUCCL_BFLOAT16:
+            return averages ? Reducing<Port, Fixed<__nv_bfloat16, TUCCL_AVG>>::find(call, ranks)
+                            : Reducing<Port, Fixed<__nv_bfloat16, TUCCL_SUM>>::find(call, ranks);
+        case TUCCL_FLOAT32:
+            return averages ? Reducing<Port, Fixed<float, TUCCL_AVG>>::find(call, ranks)
+                            : Reducing<Port, Fixed<float, TUCCL_SUM>>::find(call, ranks);
+        default:
+            break;
+        }
+    }
+    return Reducing<Port, Any>::find_any(call);
+}
+
+template <typename Port> Kernel kernel_of(const tuccl_call &call, uint32_t ranks) {
+    switch (call.operation) {
+    case TUCCL_ALL_GATHER:
+        return for_ranks<Gather<Port>::template Of>(ranks);
+    case TUCCL_ALLTOALL:
+        return for_ranks<Exchange<Port>::template Of>(ranks);
+    default:
+        return reducing_kernel<Port>(call, ranks);
+    }
+}
+
+// Data of one source that its part of the staging area holds; slices end at 16 bytes.
+template <typename Port> size_t capacity(uint32_t ranks) {
+    return part_of(Port::kAreaBytes, ranks) / Port::kLineBytes * Port::kUnitBytes / 16 * 16;
+}
+
+} // namespace
+
+size_t type_bytes(uint32_t type) {
+    static constexpr size_t kBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    return kBytes[type];
+}
+
+bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
+    if (call.type >= TUCCL_TYPES || call.reduction >= TUCCL_REDUCTIONS || call.nchannels == 0 ||
+        call.nthreads < 32 || call.nthreads > 1024 || call.nthreads % 32 != 0)
+        return false;
+    if (call.protocol != TUCCL_LL && !(call.protocol == TUCCL_LL128 && comm.nvlink))
+        return false;
+    switch (call.operation) {
+    case TUCCL_ALL_REDUCE:
+        return call.pattern == TUCCL_PATTERN_ONE_PHASE || call.pattern == TUCCL_PATTERN_TWO_PHASE;
+    case TUCCL_ALL_GATHER:
+    case TUCCL_REDUCE_SCATTER:
+    case TUCCL_ALLTOALL:
+        return call.pattern == TUCCL_PATTERN_DIRECT;
+    default:
+        return false;
+    }
+}
+
+// Every kernel that a communicator of so many ranks may launch. CUDA loads a kernel when it is
+// first used, and that may wait for what runs: beside a kernel that waits for another rank, for
+// ever.
+int load_patterns(uint32_t ranks) {
+    static constexpr uint8_t kReducing[][2] = {{TUCCL_ALL_REDUCE, TUCCL_PATTERN_ONE_PHASE},
+                                               {TUCCL_ALL_REDUCE, TUCCL_PATTERN_TWO_PHASE},
+                                               {TUCCL_REDUCE_SCATTER, TUCCL_PATTERN_DIRECT}};
+    static constexpr uint8_t kMoving[] = {TUCCL_ALL_GATHER, TUCCL_ALLTOALL};
+    std::set<Kernel> kernels;
+    tuccl_call call = {};
+    const auto add = [&] {
+        kernels.insert(kernel_of<LlPort>(call, ranks));
+        kernels.insert(kernel_of<Ll128Port>(call, ranks));
+    };
+    for (const auto &[operation, pattern] : kReducing)
+        for (uint8_t type = 0; type < TUCCL_TYPES; type++)
+            for (uint8_t reduction = 0; reduction < TUCCL_REDUCTIONS; reduction++) {
+                call.operation = operation;
+                call.pattern = pattern;
+                call.type = type;
+                call.reduction = reduction;
+                add();
+            }
+    for (const uint8_t operation : kMoving) {
+        call.operation = operation;
+        add();
+    }
+    for (const Kernel kernel : kernels) {
+        cudaFuncAttributes attributes;
+        const cudaError_t error =
+            cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
+int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream) {
+    const uint32_t ranks = comm.peers.ranks;
+    const bool low_latency = call.protocol == TUCCL_LL;
+    const Kernel kernel =
+        low_latency ? kernel_of<LlPort>(call, ranks) : kernel_of<Ll128Port>(call, ranks);
+    const size_t bytes = call.count * type_bytes(call.type);
+    const bool sharded = call.pattern == TUCCL_PATTERN_TWO_PHASE;
+    const size_t part = low_latency ? capacity<LlPort>(ranks) : capacity<Ll128Port>(ranks);
+    const size_t slice = sharded ? part * ranks : part;
+    for (size_t first = 0; first < bytes; first += slice) {
+        Peers peers = comm.peers;
+        const size_t now = bytes - first < slice ? bytes - first : slice;
+        Work work = {static_cast<const char *>(call.send) + first,
+                     static_cast<char *>(call.receive) + first,
+                     now,
+                     sharded ? (now + 16 * ranks - 1) / (16 * ranks) * 16 : bytes,
+                     call.type,
+                     call.reduction};
+        void *arguments[] = {&peers, &work};
+        const cudaError_t error =
+            cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(call.nchannels),
+                             dim3(call.nthreads), arguments, 0, stream);
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
+} // namespace tuccl

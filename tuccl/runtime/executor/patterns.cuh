@@ -1,0 +1,456 @@
+// The patterns that carry small and middle messages: everybody writes to everybody it concerns,
+// over NVLink, at once. One kernel a call, no host, no barrier: a flag in each line says that it is
+// there.
+//
+// Each is written once for both protocols. A `Port` moves a unit of data (a word under LL, a warp's
+// piece under LL128); what a thread holds of a unit is a `Part`.
+#ifndef TUCCL_EXECUTOR_PATTERNS_CUH
+#define TUCCL_EXECUTOR_PATTERNS_CUH
+
+#include "ll.cuh"
+#include "ll128.cuh"
+#include "staging.h"
+#include "words.cuh"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tuccl {
+
+// What one launch moves. A block is what concerns one rank: of all_gather's result, of
+// reduce_scatter's input; all_reduce has no blocks.
+struct Work {
+    const char *send;
+    char *receive;
+    size_t bytes;  // Of a block; all of it for all_reduce.
+    size_t stride; // From one rank's block, or shard of all_reduce, to the next.
+    uint32_t type;
+    uint32_t reduction;
+};
+
+// Up to 16 bytes of a user's buffer that one thread holds.
+struct Part {
+    uint64_t low;
+    uint64_t high;
+};
+
+// Reads or writes at most `wanted` bytes, 8 or 16, of which `left` exist; element-wise where the
+// address or the end does not allow more.
+__device__ __forceinline__ Part load_part(const char *from, uint32_t wanted, size_t left,
+                                          bool aligned) {
+    Part part = {0, 0};
+    if (aligned && left >= wanted) {
+        if (wanted == 16) {
+            const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
+            part = {both.x, both.y};
+        } else {
+            part.low = *reinterpret_cast<const uint64_t *>(from);
+        }
+        return part;
+    }
+    const uint32_t bytes = left < wanted ? static_cast<uint32_t>(left) : wanted;
+    for (uint32_t i = 0; i < bytes; i++) {
+        const uint64_t byte = static_cast<unsigned char>(from[i]);
+        (i < 8 ? part.low : part.high) |= byte << (8 * (i % 8));
+    }
+    return part;
+}
+
+__device__ __forceinline__ void store_part(char *to, Part part, uint32_t wanted, size_t left,
+                                           bool aligned) {
+    if (aligned && left >= wanted) {
+        if (wanted == 16)
+            *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(part.low, part.high);
+        else
+            *reinterpret_cast<uint64_t *>(to) = part.low;
+        return;
+    }
+    const uint32_t bytes = left < wanted ? static_cast<uint32_t>(left) : wanted;
+    for (uint32_t i = 0; i < bytes; i++)
+        to[i] = static_cast<char>((i < 8 ? part.low : part.high) >> (8 * (i % 8)));
+}
+
+__device__ __forceinline__ size_t left_of(size_t bytes, size_t offset) {
+    return offset < bytes ? bytes - offset : 0;
+}
+
+// A thread's share of the units under LL: one word at a time.
+struct LlPort {
+    static constexpr uint32_t kUnitBytes = kLlDataBytes;
+    static constexpr uint32_t kLineBytes = kLlLineBytes;
+    static constexpr uint32_t kWords = 1;
+    static constexpr size_t kAreaFirst = kLlAreaFirst;
+    static constexpr size_t kAreaBytes = kLlAreaBytes;
+
+    uint32_t flag;
+
+    __device__ __forceinline__ explicit LlPort(uint32_t epoch) : flag(epoch) {
+    }
+    __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
+        return peers.ll_part;
+    }
+    __device__ __forceinline__ static size_t first_unit() {
+        return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
+    }
+    __device__ __forceinline__ static size_t unit_step() {
+        return gridDim.x * static_cast<size_t>(blockDim.x);
+    }
+    __device__ __forceinline__ Part load(const char *unit, size_t left, bool aligned) const {
+        return load_part(unit, 8, left, aligned);
+    }
+    __device__ __forceinline__ void store(char *unit, Part part, size_t left, bool aligned) const {
+        store_part(unit, part, 8, left, aligned);
+    }
+    __device__ __forceinline__ void send(char *lines, Part part) const {
+        store_ll(lines, make_uint2(static_cast<uint32_t>(part.low), part.low >> 32), flag);
+    }
+    __device__ __forceinline__ bool peek(const char *lines, Part *part) const {
+        uint2 data;
+        const bool there = peek_ll(lines, flag, &data);
+        *part = {data.x | static_cast<uint64_t>(data.y) << 32, 0};
+        return there;
+    }
+    __device__ __forceinline__ static bool all(bool there) {
+        return there;
+    }
+};
+
+// A warp's share under LL128: one piece at a time.
+struct Ll128Port {
+    static constexpr uint32_t kUnitBytes = kPieceBytes;
+    static constexpr uint32_t kLineBytes = kPieceLineBytes;
+    static constexpr uint32_t kWords = 2;
+    static constexpr size_t kAreaFirst = kLl128AreaFirst;
+    static constexpr size_t kAreaBytes = kLl128AreaBytes;
+
+    uint64_t flag;
+    Lane lane;
+    uint32_t slot;
+
+    __device__ __forceinline__ explicit Ll128Port(uint64_t epoch)
+        : flag(epoch), lane(lane_of(threadIdx.x % 32)), slot(16 * (threadIdx.x % 32)) {
+    }
+    __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
+        return peers.ll128_part;
+    }
+    __device__ __forceinline__ static size_t first_unit() {
+        return (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x) / 32;
+    }
+    __device__ __forceinline__ static size_t unit_step() {
+        return gridDim.x * static_cast<size_t>(blockDim.x) / 32;
+    }
+    __device__ __forceinline__ Part load(const char *unit, size_t left, bool aligned) const {
+        return load_part(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
+    }
+    __device__ __forceinline__ void store(char *unit, Part part, size_t left, bool aligned) const {
+        store_part(unit + lane.offset, part, lane.bytes, left_of(left, lane.offset), aligned);
+    }
+    __device__ __forceinline__ void send(char *lines, Part part) const {
+        store_ll128(lines + slot, make_ulonglong2(part.low, lane.has_flag ? flag : part.high));
+    }
+    __device__ __forceinline__ bool peek(const char *lines, Part *part) const {
+        ulonglong2 both;
+        const bool there = peek_ll128(lines + slot, lane.has_flag, flag, &both);
+        *part = {both.x, both.y};
+        return there;
+    }
+    // Lanes without a flag know by those that have one.
+    __device__ __forceinline__ static bool all(bool there) {
+        return __all_sync(kWholeWarp, there);
+    }
+};
+
+__device__ __forceinline__ uint64_t next_epoch(const Peers &peers) {
+    return *static_cast<volatile uint64_t *>(peers.counters) + 1;
+}
+
+// The last block to come here ends the epoch; all have read it by then.
+__device__ __forceinline__ void end_epoch(const Peers &peers, uint64_t epoch) {
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    uint32_t *done = reinterpret_cast<uint32_t *>(peers.counters + kDoneWord);
+    if (gridDim.x == 1 || atomicInc(done, gridDim.x - 1) == gridDim.x - 1)
+        *static_cast<volatile uint64_t *>(peers.counters) = epoch;
+}
+
+// LL's flags are the low half of the epoch, and 2^32 small calls take hours only: a line that was
+// not written since then would look new. So twice in a round, before the half's next epoch begins
+// anywhere, its lines get a flag that lies half a round ahead. The first block does it, because no
+// rank goes on before this block has sent.
+__device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) {
+    const uint32_t next = static_cast<uint32_t>(epoch) + 1;
+    if ((next & 0x7FFFFFFEU) != 0)
+        return;
+    if (blockIdx.x == 0) {
+        const uint32_t flag = (next & 0x80000000U) != 0 ? 0x40000000U : 0xC0000000U;
+        uint4 *half = reinterpret_cast<uint4 *>(peers.staging[peers.rank] + kLlAreaFirst +
+                                                next % 2 * kPhases * kLlAreaBytes);
+        for (size_t i = threadIdx.x; i < kPhases * kLlAreaBytes / sizeof(uint4); i += blockDim.x)
+            half[i] = make_uint4(flag, flag, flag, flag);
+        __threadfence_system();
+    }
+    __syncthreads();
+}
+
+// The lines that `from` sends to `to` in one phase.
+template <typename Port>
+__device__ __forceinline__ char *lines_of(const Peers &peers, uint32_t to, uint32_t from,
+                                          uint32_t phase, uint64_t epoch) {
+    const size_t half = (epoch % 2) * kPhases + phase;
+    return peers.staging[to] + Port::kAreaFirst + half * Port::kAreaBytes +
+           static_cast<size_t>(from) * Port::part_of(peers);
+}
+
+__device__ __forceinline__ bool is_aligned(const void *one, const void *other, size_t stride) {
+    return (reinterpret_cast<uintptr_t>(one) | reinterpret_cast<uintptr_t>(other) | stride) % 16 ==
+           0;
+}
+
+// The k-th peer after this rank: each rank begins with another one, so that they do not crowd.
+__device__ __forceinline__ uint32_t peer_after(uint32_t rank, uint32_t k, uint32_t ranks) {
+    const uint32_t peer = rank + k;
+    return peer >= ranks ? peer - ranks : peer;
+}
+
+// Loops over ranks are unrolled, so that a thread's loads are under way together.
+#define TUCCL_EACH_PEER(k)                                                                         \
+    _Pragma("unroll") for (uint32_t k = 1; k < most_ranks<kRanks>(); k++) if (kRanks || k < ranks)
+#define TUCCL_EACH_RANK(r)                                                                         \
+    _Pragma("unroll") for (uint32_t r = 0; r < most_ranks<kRanks>(); r++) if (kRanks || r < ranks)
+
+template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_ranks() {
+    return kRanks != 0 ? kRanks : static_cast<uint32_t>(TUCCL_MAX_RANKS);
+}
+
+// Waits for the lines of all others; all are looked at before any is waited for. After an abort
+// whatever is there.
+template <typename Port, uint32_t kRanks>
+__device__ __forceinline__ void receive_all(const Port &port, const Peers &peers, uint32_t phase,
+                                            uint64_t epoch, size_t line,
+                                            Part (&parts)[most_ranks<kRanks>()]) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    for (uint32_t polls = 1;; polls++) {
+        bool there = true;
+        TUCCL_EACH_RANK(from) {
+            if (from != peers.rank)
+                there &= port.peek(lines_of<Port>(peers, peers.rank, from, phase, epoch) + line,
+                                   &parts[from]);
+        }
+        if (Port::all(there))
+            return;
+        if (polls % kPollsPerLook == 0 && !Port::all(!aborted(peers.abort)))
+            return;
+    }
+}
+
+// A part of a rank: what came from it, or the own one. By value: an index that is known only at run
+// time would put all parts into local memory.
+__device__ __forceinline__ Part part_of(uint32_t rank, uint32_t self, Part came, Part own) {
+    return {rank == self ? own.low : came.low, rank == self ? own.high : came.high};
+}
+
+// The sum of everybody's part, in the order of ranks.
+template <typename Port, typename Reduce, uint32_t kRanks>
+__device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Part own,
+                                       const Part (&parts)[most_ranks<kRanks>()]) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Part first = part_of(0, peers.rank, parts[0], own);
+    Reduce low(work.type, work.reduction);
+    Reduce high(work.type, work.reduction);
+    low.start(first.low);
+    if (Port::kWords == 2)
+        high.start(first.high);
+    TUCCL_EACH_PEER(rank) {
+        const Part part = part_of(rank, peers.rank, parts[rank], own);
+        low.add(part.low);
+        if (Port::kWords == 2)
+            high.add(part.high);
+    }
+    return {low.word(ranks), Port::kWords == 2 ? high.word(ranks) : 0};
+}
+
+// What a kernel begins with.
+template <typename Port> struct Start {
+    uint64_t epoch;
+    Port port;
+    size_t units; // Of a block.
+    bool aligned;
+
+    __device__ __forceinline__ Start(const Peers &peers, const Work &work, size_t bytes,
+                                     size_t stride)
+        : epoch(next_epoch(peers)), port(epoch),
+          units((bytes + Port::kUnitBytes - 1) / Port::kUnitBytes),
+          aligned(is_aligned(work.send, work.receive, stride)) {
+        renew_flags(peers, epoch);
+    }
+};
+
+template <typename Port>
+__device__ __forceinline__ void send_to(const Start<Port> &start, const Peers &peers, uint32_t to,
+                                        uint32_t phase, size_t line, Part part) {
+    start.port.send(lines_of<Port>(peers, to, peers.rank, phase, start.epoch) + line, part);
+}
+
+// all_reduce in one phase: everybody sends all of its data to everybody and adds up by itself.
+template <typename Port, typename Reduce, uint32_t kRanks>
+__global__ void __launch_bounds__(1024)
+    one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Start<Port> start(peers, work, work.bytes, 0);
+    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const size_t offset = unit * Port::kUnitBytes;
+        const size_t line = unit * Port::kLineBytes;
+        const size_t left = left_of(work.bytes, offset);
+        Part parts[most_ranks<kRanks>()];
+        const Part own = start.port.load(work.send + offset, left, start.aligned);
+        TUCCL_EACH_PEER(k) {
+            send_to(start, peers, peer_after(peers.rank, k, ranks), 0, line, own);
+        }
+        receive_all<Port, kRanks>(start.port, peers, 0, start.epoch, line, parts);
+        start.port.store(work.receive + offset,
+                         sum_of<Port, Reduce, kRanks>(work, peers, own, parts), left,
+                         start.aligned);
+    }
+    end_epoch(peers, start.epoch);
+}
+
+// The blocks that a unit's parts lie in: equal ones of a gathered buffer, or shards of
+// all_reduce's.
+struct Blocks {
+    size_t stride;
+    size_t bytes; // Of one.
+    size_t total; // Of all.
+
+    __device__ __forceinline__ size_t first(uint32_t rank) const {
+        return rank * stride;
+    }
+    __device__ __forceinline__ size_t left(uint32_t rank, size_t offset) const {
+        const size_t there = left_of(total, rank * stride);
+        return left_of(there < bytes ? there : bytes, offset);
+    }
+};
+
+// Sends each peer the part of its block; the own block's part stays in its place.
+template <typename Port, uint32_t kRanks>
+__device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Peers &peers,
+                                              const Blocks &blocks, const char *send, size_t offset,
+                                              size_t line) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    Part parts[most_ranks<kRanks>()];
+    TUCCL_EACH_RANK(k) {
+        const uint32_t peer = peer_after(peers.rank, k, ranks);
+        parts[k] = start.port.load(send + blocks.first(peer) + offset, blocks.left(peer, offset),
+                                   start.aligned);
+    }
+    TUCCL_EACH_PEER(k) {
+        send_to(start, peers, peer_after(peers.rank, k, ranks), 0, line, parts[k]);
+    }
+    return parts[0];
+}
+
+// Everybody's part reduced, this rank's own among them.
+template <typename Port, typename Reduce, uint32_t kRanks>
+__device__ __forceinline__ Part reduce_parts(const Start<Port> &start, const Peers &peers,
+                                             const Work &work, size_t line, Part own) {
+    Part parts[most_ranks<kRanks>()];
+    receive_all<Port, kRanks>(start.port, peers, 0, start.epoch, line, parts);
+    return sum_of<Port, Reduce, kRanks>(work, peers, own, parts);
+}
+
+// Puts everybody's part where it belongs, this rank's own among them.
+template <typename Port, uint32_t kRanks>
+__device__ __forceinline__ void gather_parts(const Start<Port> &start, const Peers &peers,
+                                             const Blocks &blocks, char *receive, size_t offset,
+                                             size_t line, uint32_t phase, Part own) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    Part parts[most_ranks<kRanks>()];
+    start.port.store(receive + blocks.first(peers.rank) + offset, own,
+                     blocks.left(peers.rank, offset), start.aligned);
+    receive_all<Port, kRanks>(start.port, peers, phase, start.epoch, line, parts);
+    TUCCL_EACH_RANK(from) {
+        if (from != peers.rank)
+            start.port.store(receive + blocks.first(from) + offset, parts[from],
+                             blocks.left(from, offset), start.aligned);
+    }
+}
+
+// all_reduce in two phases: shards go to their owner, who adds up and sends the result to all.
+template <typename Port, typename Reduce, uint32_t kRanks>
+__global__ void __launch_bounds__(1024)
+    two_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Blocks blocks = {work.stride, work.stride, work.bytes};
+    const Start<Port> start(peers, work, work.stride, 0);
+    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const size_t offset = unit * Port::kUnitBytes;
+        const size_t line = unit * Port::kLineBytes;
+        const Part own = scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line);
+        const Part result = reduce_parts<Port, Reduce, kRanks>(start, peers, work, line, own);
+        TUCCL_EACH_PEER(k) {
+            send_to(start, peers, peer_after(peers.rank, k, ranks), 1, line, result);
+        }
+        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 1, result);
+    }
+    end_epoch(peers, start.epoch);
+}
+
+// all_gather: everybody sends its block to everybody.
+template <typename Port, uint32_t kRanks>
+__global__ void __launch_bounds__(1024)
+    gather(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Blocks blocks = {work.stride, work.bytes, ranks * work.stride};
+    const Start<Port> start(peers, work, work.bytes, work.stride);
+    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const size_t offset = unit * Port::kUnitBytes;
+        const size_t line = unit * Port::kLineBytes;
+        const Part own =
+            start.port.load(work.send + offset, left_of(work.bytes, offset), start.aligned);
+        TUCCL_EACH_PEER(k) {
+            send_to(start, peers, peer_after(peers.rank, k, ranks), 0, line, own);
+        }
+        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, own);
+    }
+    end_epoch(peers, start.epoch);
+}
+
+// reduce_scatter: everybody sends to each rank its block, who adds up.
+template <typename Port, typename Reduce, uint32_t kRanks>
+__global__ void __launch_bounds__(1024)
+    scatter(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Blocks blocks = {work.stride, work.bytes, ranks * work.stride};
+    const Start<Port> start(peers, work, work.bytes, work.stride);
+    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const size_t offset = unit * Port::kUnitBytes;
+        const size_t line = unit * Port::kLineBytes;
+        const Part own = scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line);
+        const Part result = reduce_parts<Port, Reduce, kRanks>(start, peers, work, line, own);
+        start.port.store(work.receive + offset, result, left_of(work.bytes, offset), start.aligned);
+    }
+    end_epoch(peers, start.epoch);
+}
+
+// alltoall: everybody sends to each rank its block, who keeps it.
+template <typename Port, uint32_t kRanks>
+__global__ void __launch_bounds__(1024)
+    exchange(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Blocks blocks = {work.stride, work.bytes, ranks * work.stride};
+    const Start<Port> start(peers, work, work.bytes, work.stride);
+    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const size_t offset = unit * Port::kUnitBytes;
+        const size_t line = unit * Port::kLineBytes;
+        const Part own = scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line);
+        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, own);
+    }
+    end_epoch(peers, start.epoch);
+}
+
+#undef TUCCL_EACH_PEER
+#undef TUCCL_EACH_RANK
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,196 @@
+// Reductions on words of 8 bytes, whatever elements they hold. Ranks are added in the order of
+// their numbers on every rank, so all get the same bits; 16-bit floats are added in 32 bits and
+// rounded once.
+#ifndef TUCCL_EXECUTOR_WORDS_CUH
+#define TUCCL_EXECUTOR_WORDS_CUH
+
+#include "executor.h"
+
+#include <cstdint>
+#include <type_traits>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#else // The tests run the interpreter on host threads.
+#include "host_arithmetic.h"
+#endif
+
+namespace tuccl {
+
+// What an element is added in.
+template <typename Element> struct WideOf {
+    using Type = Element;
+};
+template <> struct WideOf<__half> {
+    using Type = float;
+};
+template <> struct WideOf<__nv_bfloat16> {
+    using Type = float;
+};
+
+// An element of a word, and back. By shifts and casts of registers: an address would put the word
+// into local memory, and cost more than the whole reduction.
+template <typename Element> struct Bits {
+    using Unsigned =
+        std::conditional_t<sizeof(Element) == 1, uint8_t,
+                           std::conditional_t<sizeof(Element) == 4, uint32_t, uint64_t>>;
+    __device__ __forceinline__ static Element take(uint64_t bits) {
+        return static_cast<Element>(static_cast<Unsigned>(bits));
+    }
+    __device__ __forceinline__ static uint64_t give(Element value) {
+        return static_cast<Unsigned>(value);
+    }
+};
+template <> struct Bits<float> {
+    __device__ __forceinline__ static float take(uint64_t bits) {
+        return __uint_as_float(static_cast<uint32_t>(bits));
+    }
+    __device__ __forceinline__ static uint64_t give(float value) {
+        return __float_as_uint(value);
+    }
+};
+template <> struct Bits<double> {
+    __device__ __forceinline__ static double take(uint64_t bits) {
+        return __longlong_as_double(static_cast<long long>(bits));
+    }
+    __device__ __forceinline__ static uint64_t give(double value) {
+        return static_cast<uint64_t>(__double_as_longlong(value));
+    }
+};
+template <> struct Bits<__half> {
+    __device__ __forceinline__ static float take(uint64_t bits) {
+        return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+    }
+    __device__ __forceinline__ static uint64_t give(float value) {
+        return __half_as_ushort(__float2half_rn(value));
+    }
+};
+template <> struct Bits<__nv_bfloat16> {
+    __device__ __forceinline__ static float take(uint64_t bits) {
+        return __bfloat162float(__ushort_as_bfloat16(static_cast<unsigned short>(bits)));
+    }
+    __device__ __forceinline__ static uint64_t give(float value) {
+        return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+    }
+};
+
+template <typename Wide>
+__device__ __forceinline__ Wide combine(Wide one, Wide other, uint32_t reduction) {
+    switch (reduction) {
+    case TUCCL_PROD:
+        return one * other;
+    case TUCCL_MAX: // A NaN stays, whichever side it is on.
+        return one > other || one != one ? one : other;
+    case TUCCL_MIN:
+        return one < other || one != one ? one : other;
+    default:
+        return one + other;
+    }
+}
+
+// One word's worth of accumulators. `reduction` is a constant in the kernels that matter.
+template <typename Element> struct Words {
+    using Wide = typename WideOf<Element>::Type;
+    static constexpr int kCount = 8 / sizeof(Element);
+
+    Wide value[kCount];
+
+    __device__ __forceinline__ static Wide element(uint64_t word, int i) {
+        return Bits<Element>::take(word >> (8 * sizeof(Element) * i));
+    }
+    __device__ __forceinline__ void start(uint64_t word) {
+#pragma unroll
+        for (int i = 0; i < kCount; i++)
+            value[i] = element(word, i);
+    }
+    __device__ __forceinline__ void add(uint64_t word, uint32_t reduction) {
+#pragma unroll
+        for (int i = 0; i < kCount; i++)
+            value[i] = combine(value[i], element(word, i), reduction);
+    }
+    // Of `ranks` contributions; the average divides at the end.
+    __device__ __forceinline__ uint64_t word(uint32_t reduction, uint32_t ranks) const {
+        uint64_t result = 0;
+#pragma unroll
+        for (int i = 0; i < kCount; i++) {
+            const Wide wide =
+                reduction == TUCCL_AVG ? value[i] / static_cast<Wide>(ranks) : value[i];
+            result |= Bits<Element>::give(wide) << (8 * sizeof(Element) * i);
+        }
+        return result;
+    }
+};
+
+// The types and reductions that a kernel is compiled for...
+template <typename Element, uint32_t kReduction> struct Fixed {
+    Words<Element> words;
+    __device__ __forceinline__ explicit Fixed(uint32_t, uint32_t) {
+    }
+    __device__ __forceinline__ void start(uint64_t word) {
+        words.start(word);
+    }
+    __device__ __forceinline__ void add(uint64_t word) {
+        words.add(word, kReduction);
+    }
+    __device__ __forceinline__ uint64_t word(uint32_t ranks) const {
+        return words.word(kReduction, ranks);
+    }
+};
+
+template <typename Element>
+__device__ __noinline__ uint64_t combine_words(const uint64_t *contributions, uint32_t count,
+                                               uint32_t reduction) {
+    Words<Element> words;
+    words.start(contributions[0]);
+    for (uint32_t i = 1; i < count; i++)
+        words.add(contributions[i], reduction);
+    return words.word(reduction, count);
+}
+
+// ... and all others, looked up word by word.
+struct Any {
+    uint64_t contributions[TUCCL_MAX_RANKS];
+    uint32_t count;
+    uint32_t type;
+    uint32_t reduction;
+
+    __device__ __forceinline__ Any(uint32_t a_type, uint32_t a_reduction)
+        : count(0), type(a_type), reduction(a_reduction) {
+    }
+    __device__ __forceinline__ void start(uint64_t word) {
+        count = 0;
+        add(word);
+    }
+    __device__ __forceinline__ void add(uint64_t word) {
+        contributions[count++] = word;
+    }
+    __device__ __forceinline__ uint64_t word(uint32_t) const {
+        switch (type) {
+        case TUCCL_INT8:
+            return combine_words<int8_t>(contributions, count, reduction);
+        case TUCCL_UINT8:
+            return combine_words<uint8_t>(contributions, count, reduction);
+        case TUCCL_INT32:
+            return combine_words<int32_t>(contributions, count, reduction);
+        case TUCCL_UINT32:
+            return combine_words<uint32_t>(contributions, count, reduction);
+        case TUCCL_INT64:
+            return combine_words<int64_t>(contributions, count, reduction);
+        case TUCCL_UINT64:
+            return combine_words<uint64_t>(contributions, count, reduction);
+        case TUCCL_FLOAT16:
+            return combine_words<__half>(contributions, count, reduction);
+        case TUCCL_FLOAT32:
+            return combine_words<float>(contributions, count, reduction);
+        case TUCCL_FLOAT64:
+            return combine_words<double>(contributions, count, reduction);
+        default:
+            return combine_words<__nv_bfloat16>(contributions, count, reduction);
+        }
+    }
+};
+
+} // namespace tuccl
+
+#endif
