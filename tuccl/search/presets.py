@@ -18,13 +18,13 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 _LL, _LL128, _SIMPLE = (protocol.value for protocol in NcclProtocol)
-_CHANNELS = (1, 2, 4, 8, 16, 24, 32)
+_CHANNELS = (1, 2, 4, 8, 16, 24, 32, 64)
 _SOME_THREADS = (64, 128, 192, 256, 384, 0)
 _THREADS = {_LL: _SOME_THREADS, _LL128: (0,), _SIMPLE: _SOME_THREADS}
 """0 is NCCL's own count, 512: it stands last on the axis."""
 _BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 0, 16 * MIB)}
 """0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""
-MIN_CHANNELS = (0, 32)
+MIN_CHANNELS = (0, 32, 64)
 """NCCL_MIN_NCHANNELS: its own count, or as many as every size may use."""
 
 _ALGORITHMS = {
