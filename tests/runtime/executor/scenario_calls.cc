@@ -1,4 +1,5 @@
 // What the executor takes, what it leaves to NCCL, alone and in groups.
+#include "choose.h"
 #include "scenarios.h"
 #include "session.h"
 
@@ -42,6 +43,33 @@ void collectives() {
     CHECK(notes.count("executor 0") == 8);
     CHECK(notes.count("nccl All") == 0 && notes.count("nccl Destroy") == 4);
     CHECK(notes.count("destroy") == 4);
+}
+
+// What the process chose goes before the table, and what it did not choose is NCCL's.
+void chosen() {
+    CHECK(tuccl_executor_choose("all_reduce 1 nothing") != nullptr);
+    CHECK(tuccl_executor_choose("all_reduce 1 8 program:x ll 1 32 0") != nullptr);
+    CHECK(tuccl_executor_choose("all_reduce 65537 300000 program:2 ll 1 32 0") == nullptr);
+    const uint64_t before = tuccl_executor_calls();
+    std::vector<std::vector<unsigned char>> data(2, std::vector<unsigned char>(70000, 1));
+    const auto reduce = [&](Rank &rank, size_t count) {
+        unsigned char *own = data[static_cast<size_t>(rank.rank)].data();
+        CHECK(ncclAllReduce(own, own, count, 1, kSum, rank.comm, &rank.stream) == 0);
+        rank.stream.wait();
+    };
+    with_communicator(2, [&](Rank &rank) {
+        reduce(rank, 70000);
+        reduce(rank, 64);
+    });
+    CHECK(tuccl_executor_calls() - before == 2);
+    CHECK(tuccl_executor_choose(nullptr) == nullptr);
+    with_communicator(2, [&](Rank &rank) {
+        reduce(rank, 70000);
+        reduce(rank, 64);
+    });
+    CHECK(tuccl_executor_calls() - before == 4);
+    const Notes notes; // Of the second time.
+    CHECK(notes.count("executor 4") == 2 && notes.count("nccl AllReduce") == 2);
 }
 
 // Each line is a reason of its own.
@@ -200,6 +228,7 @@ std::vector<Scenario> call_scenarios() {
     return {
         {"collectives", collectives},
         {"fallbacks", fallbacks},
+        {"chosen", chosen},
         {"wrong_arguments", wrong_arguments},
         {"groups", groups},
         {"group_of_operations", group_of_operations},

@@ -145,6 +145,22 @@ void damaged_bundle() {
     off_on_all(2);
 }
 
+// TUCCL_BUNDLE names one whose table has small all_reduces for two ranks; SERVED is what is
+// expected of it.
+void from_bundle() {
+    with_communicator(2, [](Rank &rank) {
+        CHECK(is_served(rank, rank.comm, 2) == (std::string(std::getenv("SERVED")) == "yes"));
+        AllReduce large(rank, 20000);
+        CHECK(large.start(rank.comm, &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(large.is_right());
+    });
+    const Notes notes;
+    CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 2);
+    // No communicator of three ranks was tuned for.
+    with_communicator(3, [](Rank &rank) { CHECK(!is_served(rank, rank.comm, 3)); });
+}
+
 // Threads have one environment, but may have a working directory each.
 void different_tables() {
     setenv("TUCCL_EXECUTOR_RULES", "rules.txt", 1);
@@ -286,14 +302,8 @@ void exit_without_destroying() {
 void missing_functions() {
     with_communicator(2, [](Rank &rank) {
         ncclComm_t made = nullptr;
-        int data[2] = {1, 1};
         CHECK(ncclCommShrink(rank.comm, nullptr, 0, &made, nullptr, 0) == tuccl::kNcclInvalidUsage);
         CHECK(is_served(rank, rank.comm, 2));
-        if (std::getenv("OLD_NCCL") == nullptr)
-            return;
-        CHECK(ncclCommFinalize(rank.comm) == tuccl::kNcclInvalidUsage);
-        // Where NCCL has none, but the table has.
-        CHECK(ncclAlltoAll(data, data, 1, kInt32, rank.comm, &rank.stream) == 0);
     });
 }
 
@@ -311,6 +321,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"wrong_rules", wrong_rules},
         {"no_rules_and_no_bundle", no_rules_and_no_bundle},
         {"damaged_bundle", damaged_bundle},
+        {"from_bundle", from_bundle},
         {"different_tables", different_tables},
         {"not_blocking", not_blocking},
         {"not_blocking_in_one_thread", not_blocking_in_one_thread},

@@ -67,13 +67,14 @@ int main(int count, char **arguments) {
     CHECK(count == 3);
     folder = arguments[2];
     setenv("TEST_FOLDER", arguments[2], 1);
-    set_rules("# operation min max pattern protocol nchannels nthreads buffer_bytes\n"
-              "all_reduce 1 65536 two_phase ll 8 512 65536\n"
-              "all_reduce 1000000 2000000 two_phase simple 8 512 65536\n"
-              "all_gather 1 65536 direct ll 8 512 65536\n"
-              "reduce_scatter 1 65536 direct ll128 8 512 65536\n"
-              "broadcast 1 65536 direct ll 8 512 65536\n"
-              "alltoall 1 65536 direct ll 8 512 65536\n");
+    if (std::getenv("TUCCL_BUNDLE") == nullptr)
+        set_rules("# operation min max pattern protocol nchannels nthreads buffer_bytes\n"
+                  "all_reduce 1 65536 two_phase ll 8 512 65536\n"
+                  "all_reduce 1000000 2000000 two_phase simple 8 512 65536\n"
+                  "all_gather 1 65536 direct ll 8 512 65536\n"
+                  "reduce_scatter 1 65536 direct ll128 8 512 65536\n"
+                  "broadcast 1 65536 direct ll 8 512 65536\n"
+                  "alltoall 1 65536 direct ll 8 512 65536\n");
     for (const Scenario &scenario : scenarios())
         if (std::strcmp(arguments[1], scenario.name) == 0) {
             scenario.run();

@@ -1,0 +1,6 @@
+/* Starts a job that is linked with NCCL. */
+int job(void);
+
+int main(void) {
+    return job();
+}

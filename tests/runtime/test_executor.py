@@ -1,0 +1,282 @@
+"""The interposer of the executor, over stand-ins of NCCL and of the CUDA side that move data."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.table import (
+    BuiltinConfig,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+)
+from tests.lookup_tables.schedules import exchange
+from tests.lookup_tables.tables import make_entry, make_table
+from tests.runtime.conftest import CC, FLAGS, RUNTIME
+
+CXX = os.environ.get("CXX", "c++")
+FOLDER = Path(__file__).resolve().parent / "executor"
+EXECUTOR = RUNTIME / "executor"
+CXX_FLAGS = [
+    "-std=c++17",
+    *("-Wall", "-Wextra", "-Werror"),
+    *(f"-I{folder}" for folder in (EXECUTOR, RUNTIME, FOLDER)),
+]
+SANITIZERS = {
+    "memory": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "threads": ("-fsanitize=thread",),
+}
+SCENARIOS = [
+    name
+    for file in sorted(FOLDER.glob("scenario_*.cc"))
+    for name in re.findall(r'\{"(\w+)", \w+\}', file.read_text())
+    if name != "from_bundle"
+]
+
+
+def run_compiler(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def compile_all(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> list[str]:
+    """Objects of C and C++ files."""
+    if shutil.which(CXX) is None or shutil.which(CC) is None:
+        pytest.skip(f"no C++ compiler: {CXX}")
+    objects = [str(folder / f"{source.name}.o") for source in sources]
+    commands = []
+    for source, output in zip(sources, objects, strict=True):
+        compiler = [CC, *FLAGS] if source.suffix == ".c" else [CXX, *CXX_FLAGS]
+        commands.append([*compiler, "-fPIC", *flags, "-c", str(source), "-o", output])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(run_compiler, commands))
+    return objects
+
+
+def host_sources() -> list[Path]:
+    """What CMake builds the host side of."""
+    named = re.findall(
+        r"\$\{executor_folder\}/(\S+\.cc?)\b", (EXECUTOR / "sources.cmake").read_text()
+    )
+    return [(EXECUTOR / name).resolve() for name in named]
+
+
+def link(output: Path, objects: Sequence[str], *flags: str) -> Path:
+    run_compiler([CXX, "-o", str(output), *objects, *flags, "-lpthread", "-ldl"])
+    return output
+
+
+def build_nccl(folder: Path, *flags: str) -> Path:
+    """The stand-in of libnccl.so.2, and its streams."""
+    streams, nccl = compile_all(
+        folder, [FOLDER / "stand_in_streams.cc", FOLDER / "stand_in_nccl.cc"], flags
+    )
+    link(folder / "libstand_in_streams.so", [streams], "-shared", *flags)
+    soname = ("-shared", "-Wl,-soname,libnccl.so.2")
+    return link(folder / "libnccl.so.2", [nccl], *soname, *libraries(folder, streams=True), *flags)
+
+
+def libraries(folder: Path, *, streams: bool = False) -> list[str]:
+    names = ["libstand_in_streams.so"] if streams else ["libnccl.so.2", "libstand_in_streams.so"]
+    return [f"-L{folder}", *(f"-l:{name}" for name in names)]
+
+
+@pytest.fixture(scope="module", params=SANITIZERS)
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    flags = SANITIZERS[request.param]
+    folder = tmp_path_factory.mktemp("session")
+    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
+    probe = [CC, *flags, str(folder / "probe.c"), "-o", str(folder / "probe")]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    build_nccl(folder, *flags)
+    own = [*FOLDER.glob("scenario_*.cc"), FOLDER / "session.cc", FOLDER / "stand_in_device.cc"]
+    objects = compile_all(folder, [*sorted(own), *host_sources()], flags)
+    # NCCL is behind the interposer, as with LD_PRELOAD.
+    return link(folder / "session", objects, "-rdynamic", *libraries(folder), *flags)
+
+
+def play(session: Path, scenario: str, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [session, scenario, folder],
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(session.parent),
+            "NCCL_DEBUG": "INFO",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("passed\n")
+    return done.stdout
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
+    play(session, scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        ("create_fails", "rank 2: there is no device memory for its staging area"),
+        ("connect_fails", "rank 1: memory of another process's device cannot be reached"),
+        ("different_tables", "ranks 0 and 2 have different tables"),
+        ("wrong_rules", "line 1 is not: operation min_bytes max_bytes pattern"),
+        ("too_many_ranks", "it serves 2 to 8 ranks"),
+        ("damaged_bundle", "is no TuCCL bundle"),
+    ],
+)
+def test_every_rank_says_once_why_it_is_off(
+    session: Path, scenario: str, reason: str, tmp_path: Path
+) -> None:
+    warnings = [line for line in play(session, scenario, tmp_path).splitlines() if "WARN" in line]
+    assert len(warnings) == {"too_many_ranks": 9, "wrong_rules": 2, "damaged_bundle": 2}.get(
+        scenario, 3
+    )
+    assert all(" NCCL WARN TuCCL: executor is off" in line for line in warnings)
+    assert all(reason in line for line in warnings)
+
+
+def test_nothing_is_said_where_nothing_is_wanted(session: Path, tmp_path: Path) -> None:
+    out = play(session, "no_rules_and_no_bundle", tmp_path)
+    assert "WARN" not in out
+    assert out.count("serves nothing") == 2
+    assert play(session, "collectives", tmp_path, NCCL_DEBUG="VERSION") == "passed\n"
+
+
+def bundle(folder: Path, schedule: str) -> Path:
+    shape = Shape(2, 1, 2)
+    stored = StoredSchedule("aa", "by hand", schedule)
+    small = make_entry(
+        Operation.ALL_REDUCE,
+        1,
+        65536,
+        None,
+        shape=shape,
+        schedule=ScheduleConfig("aa", NcclProtocol.LL, 4, 256, 65536),
+    )
+    ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 4)
+    large = make_entry(Operation.ALL_REDUCE, 65537, 2**20, ring, shape=shape)
+    path = folder / "table.tuccl"
+    path.write_bytes(bundle_bytes(make_table([small, large], gpu_models=(), schedules=(stored,))))
+    return path
+
+
+def test_the_executor_takes_what_schedules_won(session: Path, tmp_path: Path) -> None:
+    path = bundle(tmp_path, exchange())
+    crc = f"{bundle_crc(path.read_bytes()):08x}"
+    named = {"TUCCL_BUNDLE": str(path), "TUCCL_BUNDLE_CRC": crc}
+    out = play(session, "from_bundle", tmp_path, SERVED="yes", **named)
+    assert out.count(f"{path} (CRC {crc}), 1 ranges") == 2
+    assert out.count("has nothing for the executor with 3 ranks") == 3
+    assert "WARN" not in out
+
+
+def test_another_sum_than_demanded_keeps_it_off(session: Path, tmp_path: Path) -> None:
+    named = {"TUCCL_BUNDLE": str(bundle(tmp_path, exchange())), "TUCCL_BUNDLE_CRC": "00000000"}
+    out = play(session, "from_bundle", tmp_path, SERVED="no", **named)
+    assert "has not the CRC that TUCCL_BUNDLE_CRC demands" in out
+
+
+def test_a_schedule_without_a_program_is_left_to_nccl(session: Path, tmp_path: Path) -> None:
+    path = bundle(tmp_path, "<algo/>")
+    out = play(session, "from_bundle", tmp_path, SERVED="no", TUCCL_BUNDLE=str(path))
+    assert "WARN" not in out
+
+
+@pytest.fixture(scope="module")
+def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interposer as a library of its own, and a job in C."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "old").mkdir()
+    build_nccl(folder)
+    build_nccl(folder / "old", "-DSTAND_IN_OLD_NCCL")
+    objects = compile_all(folder, [*host_sources(), FOLDER / "stand_in_device.cc"], [])
+    exports = f"-Wl,--version-script={EXECUTOR / 'exports.map'}"
+    streams = libraries(folder, streams=True)
+    link(folder / "libtuccl-executor.so", objects, "-shared", exports, *streams)
+    sources = [FOLDER / "job.c", FOLDER / "run_job.c", FOLDER / "load_job.c"]
+    job, run, load = compile_all(folder, sources, [])
+    link(folder / "libjob.so", [job], "-shared", *libraries(folder))
+    link(folder / "run_job", [run, job], *libraries(folder))
+    link(folder / "load_job", [load])
+    return folder
+
+
+RULES = "all_reduce 1 65536 two_phase ll 8 512 65536\n"
+
+
+def run_job(folder: Path, command: Sequence[str], tmp_path: Path, **environment: str) -> str:
+    rules = tmp_path / "rules.txt"
+    rules.write_text(RULES)
+    done = subprocess.run(
+        [str(folder / command[0]), *command[1:]],
+        env={
+            "LD_LIBRARY_PATH": str(folder),
+            "STAND_IN_SHOWS": "1",
+            "TUCCL_EXECUTOR_RULES": str(rules),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_job_runs_the_same_without_and_with_it(job_folder: Path, tmp_path: Path) -> None:
+    preload = str(job_folder / "libtuccl-executor.so")
+    plain = run_job(job_folder, ["run_job"], tmp_path)
+    assert "right, finalize said 0" in plain
+    assert (plain.count("executor 4"), plain.count("nccl AllReduce")) == (0, 6)
+    served = run_job(job_folder, ["run_job"], tmp_path, LD_PRELOAD=preload)
+    assert "right, finalize said 0" in served
+    assert (served.count("executor 4"), served.count("nccl AllReduce")) == (6, 0)
+
+
+def test_nccl_behind_an_extension_module_is_found(job_folder: Path, tmp_path: Path) -> None:
+    command = ["load_job", str(job_folder / "libjob.so")]
+    preload = str(job_folder / "libtuccl-executor.so")
+    served = run_job(job_folder, command, tmp_path, LD_PRELOAD=preload)
+    assert "right, finalize said 0" in served
+    assert (served.count("executor 4"), served.count("nccl AllReduce")) == (6, 0)
+
+
+def test_an_nccl_without_newer_functions_does(job_folder: Path, tmp_path: Path) -> None:
+    old = {"LD_LIBRARY_PATH": f"{job_folder / 'old'}:{job_folder}"}
+    preload = str(job_folder / "libtuccl-executor.so")
+    served = run_job(job_folder, ["run_job"], tmp_path, LD_PRELOAD=preload, **old)
+    # The job finds a function of the interposer's that this NCCL has not: it is told so.
+    assert "right, finalize said 5" in served
+    assert served.count("executor 4") == 6
+
+
+def test_only_functions_of_nccl_and_two_of_its_own_are_exported(job_folder: Path) -> None:
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", job_folder / "libtuccl-executor.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\n")
+    names = {line.split()[-1] for line in listed if line}
+    own = {"tuccl_executor_calls", "tuccl_executor_choose"}
+    assert all(name.startswith("nccl") for name in names - own)
+    assert own < names
+    assert {"ncclAllReduce", "ncclAlltoAll", "ncclCommSplit", "ncclGroupEnd"} <= names
