@@ -47,7 +47,7 @@ std::string take_bundle_rules(const tuccl_bundle &bundle, uint32_t ranks, Plan *
         return {};
     char why[200];
     if (!tuccl_programs_check(bundle.programs, bundle.program_bytes, why, sizeof why))
-        return plan->source + " has damaged programs: " + why;
+        return std::string("its TUCCL_BUNDLE has damaged programs: ") + why;
     for (uint32_t operation = 0; operation < kOperations; operation++) {
         const tuccl_range_record range = shape->of_operation[operation];
         for (uint32_t i = range.first; i < range.first + range.count; i++) {

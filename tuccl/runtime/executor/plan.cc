@@ -29,7 +29,7 @@ void read_rules(const char *path, Plan *plan) {
     size_t bytes = 0;
     const unsigned char *data = tuccl_read_file(path, &bytes, why, sizeof why);
     if (data == nullptr) {
-        plan->fault = std::string("TUCCL_EXECUTOR_RULES=") + path + " " + why;
+        plan->fault = std::string("its TUCCL_EXECUTOR_RULES ") + why;
         return;
     }
     const std::string text(reinterpret_cast<const char *>(data), bytes);
@@ -37,7 +37,7 @@ void read_rules(const char *path, Plan *plan) {
     plan->sum = tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
     const std::string wrong = parse_rules(text, &plan->decision);
     if (!wrong.empty())
-        plan->fault = std::string("TUCCL_EXECUTOR_RULES=") + path + " " + wrong;
+        plan->fault = "its TUCCL_EXECUTOR_RULES: " + wrong;
 }
 
 bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
@@ -46,15 +46,15 @@ bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
             std::strtoul(demanded, nullptr, 16) == bundle.crc);
 }
 
-void use_bundle(const tuccl_bundle &bundle, const char *path, uint32_t ranks, Plan *plan) {
+void use_bundle(const tuccl_bundle &bundle, uint32_t ranks, Plan *plan) {
     char why[200];
     size_t gpus = 0;
     const char *sysfs = setting("TUCCL_SYSFS");
     if (!sum_is_as_demanded(bundle, setting("TUCCL_BUNDLE_CRC")))
-        plan->fault = std::string(path) + " has not the CRC that TUCCL_BUNDLE_CRC demands";
+        plan->fault = "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
     else if (!tuccl_machine_matches(sysfs != nullptr ? sysfs : "/sys", bundle.gpu_models,
                                     bundle.gpu_model_count, &gpus, why, sizeof why))
-        plan->fault = std::string(path) + " " + why;
+        plan->fault = std::string("its TUCCL_BUNDLE ") + why;
     else
         plan->fault = take_bundle_rules(bundle, ranks, plan);
 }
@@ -63,11 +63,11 @@ void read_bundle(const char *path, uint32_t ranks, Plan *plan) {
     char why[200];
     tuccl_bundle bundle;
     if (tuccl_bundle_load(path, &bundle, why, sizeof why) != TUCCL_BUNDLE_GOOD) {
-        plan->fault = std::string(path) + " " + why;
+        plan->fault = std::string("its TUCCL_BUNDLE ") + why;
         return;
     }
     plan->sum = bundle.crc;
-    use_bundle(bundle, path, ranks, plan);
+    use_bundle(bundle, ranks, plan);
     tuccl_bundle_free(&bundle);
 }
 
