@@ -1,5 +1,7 @@
 #include "communicator.h"
 
+#include "choose.h"
+
 namespace tuccl {
 
 namespace {
@@ -19,7 +21,9 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
         return false;
     const auto bytes =
         table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, serving_.ranks);
-    const Rule *rule = bytes ? serving_.decision.find(call.kind, *bytes) : nullptr;
+    const Decision *chosen = chosen_decision();
+    const Decision &table = chosen != nullptr ? *chosen : serving_.decision;
+    const Rule *rule = bytes ? table.find(call.kind, *bytes) : nullptr;
     if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root))
         return false;
     decided->send = call.send;
@@ -42,6 +46,7 @@ int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     if (serving_.order.next(serving_.device, stream) != 0 ||
         tuccl_device_launch(serving_.device, &call, stream) != 0)
         return kNcclUnhandledCudaError;
+    count_call();
     return kNcclSuccess;
 }
 

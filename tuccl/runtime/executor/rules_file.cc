@@ -35,6 +35,16 @@ bool find_code(const Name (&names)[kCount], const std::string &text, uint8_t *co
     return true;
 }
 
+// `program:3` is the program with this index in the communicator's bundle.
+bool find_runner(const std::string &text, Rule *rule) {
+    static const std::string kPrefix = "program:";
+    if (text.compare(0, kPrefix.size(), kPrefix) != 0)
+        return find_code(kPatternNames, text, &rule->pattern);
+    rule->pattern = TUCCL_PATTERN_NONE;
+    std::istringstream number(text.substr(kPrefix.size()));
+    return number >> rule->program && number.eof() && rule->program != kNoProgram;
+}
+
 // NULL, or what is wrong with the line.
 const char *parse_line(const std::string &line, Decision *decision) {
     std::istringstream words(line);
@@ -53,8 +63,8 @@ const char *parse_line(const std::string &line, Decision *decision) {
                "buffer_bytes";
     if (!find_code(kOperationNames, operation_name, &operation))
         return "names no operation";
-    if (!find_code(kPatternNames, pattern_name, &rule.pattern))
-        return "names no pattern (one_phase, two_phase, direct)";
+    if (!find_runner(pattern_name, &rule))
+        return "names no pattern (one_phase, two_phase, direct, program:INDEX)";
     if (!find_code(kProtocolNames, protocol_name, &rule.protocol))
         return "names no protocol (ll, ll128, simple)";
     return decision->add(operation, rule)

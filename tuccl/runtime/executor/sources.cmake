@@ -3,6 +3,7 @@ set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
   ${executor_folder}/agreement.cc
   ${executor_folder}/bundle_rules.cc
+  ${executor_folder}/choose.cc
   ${executor_folder}/communicator.cc
   ${executor_folder}/decision.cc
   ${executor_folder}/exchange.cc

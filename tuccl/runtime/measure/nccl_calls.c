@@ -3,6 +3,18 @@
 #include <dlfcn.h>
 #include <string.h>
 
+/* The executor, where it was preloaded as into a job: its functions go before NCCL's. Nothing else
+ * that is global does, since the NCCL to measure was named. */
+static void *find_interposer(void) {
+    void *global = dlopen(NULL, RTLD_NOW);
+    return global != NULL && dlsym(global, "tuccl_executor_calls") != NULL ? global : NULL;
+}
+
+static void *find_function(void *interposer, void *library, const char *name) {
+    void *address = interposer != NULL ? dlsym(interposer, name) : NULL;
+    return address != NULL ? address : dlsym(library, name);
+}
+
 bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
     /* Never closed: NCCL leaves threads behind. */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -28,8 +40,9 @@ bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
         {"ncclReduce", &nccl->reduce, false},
         {"ncclAlltoAll", &nccl->alltoall, true},
     };
+    void *interposer = find_interposer();
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *address = dlsym(library, symbols[i].name);
+        void *address = find_function(interposer, library, symbols[i].name);
         if (address == NULL && !symbols[i].optional)
             return fail(failure, "%s has no %s: it is no NCCL that TuCCL knows", path,
                         symbols[i].name);
