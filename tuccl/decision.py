@@ -130,7 +130,7 @@ def _in_turn(
             if config in failed:
                 continue
             try:
-                samples[config] = measure(config, before + pair)[before:]
+                samples[config] = _further(measure(config, before + pair), before, pair)
             except ConfigurationFailedError as error:
                 if config == reference:
                     raise MeasurementError(
@@ -138,6 +138,13 @@ def _in_turn(
                     ) from error
                 failed.add(config)
     return {config: values for config, values in samples.items() if config not in failed}
+
+
+def _further(samples: tuple[float, ...], before: int, count: int) -> tuple[float, ...]:
+    """What came after the first `before` samples; a backend cuts short what is far too slow."""
+    if len(samples) < before + count:
+        raise ConfigurationFailedError("too slow to be measured on")
+    return samples[before:]
 
 
 def _compare(config: Config, samples: Sequence[float], reference: Sequence[float]) -> Comparison:

@@ -29,6 +29,8 @@ class Spending:
         self._log = log
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
+        self._failed: set[tuple[Task, Config]] = set()
+        """What failed, which is paid for once."""
 
     @property
     def left_s(self) -> float:
@@ -40,9 +42,9 @@ class Spending:
         try:
             measured = self._log.measure(task, config, repeats)
         except ConfigurationFailedError as error:
-            if (task, config) not in self._seconds:
+            if (task, config) not in self._failed:
                 self.spent_s += error.seconds
-                self._seconds[task, config] = error.seconds
+                self._failed.add((task, config))
             raise
         self._asked[task, config] = max(repeats, self.asked(task, config))
         before = self._seconds.get((task, config), 0.0)

@@ -105,3 +105,15 @@ def test_a_finalist_that_fails_is_left_out_and_a_reference_that_fails_ends_it(
         decision = decide([RING, TREE], [], STOCK, measure, nothing)
         assert decision.builtin is not None
         assert decision.builtin.config == TREE
+
+
+def test_a_finalist_that_the_backend_cuts_short_is_left_out() -> None:
+    times = Times({STOCK: 100.0, RING: 80.0, TREE: 900.0})
+
+    def measure(config: Config, repeats: int) -> tuple[float, ...]:
+        return times(config, 1 if config == TREE else repeats)
+
+    decision = decide([TREE, RING], [], STOCK, measure, taken=lambda _: 27)
+    assert decision.builtin is not None
+    assert decision.builtin.config == RING
+    assert decision.rejected == ()

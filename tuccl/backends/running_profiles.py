@@ -1,8 +1,8 @@
 """Which process profile has workers that are up: one at a time.
 
-On four H200 (NCCL 2.28.9) a second group of workers on the same GPUs, all others idle, took 3 % more
-for messages of a few KB than the first one, whatever its profile: held against each other they would
-have told nothing.
+On four H200 (NCCL 2.28.9) a second group of workers on the same GPUs, all others idle, took 3 %
+more for messages of a few KB than the first one, whatever its profile: held against each other they
+would have told nothing.
 """
 
 from __future__ import annotations
