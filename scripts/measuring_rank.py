@@ -1,4 +1,6 @@
-"""One rank of a job of scripts/measuring_job.py: times and checks calls with `NcclEngine`.
+"""One rank of a job of scripts/measuring_job.py: times and checks calls with NCCL.
+
+Where the job preloads TuCCL's executor, it tells which calls that took.
 
     measuring_rank.py JOB.json RANK
 
@@ -17,6 +19,8 @@ from lookup_tables.table import Operation
 from tuccl.errors import TucclError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
+from tuccl.measuring.executor_engine import ExecutorEngine
+from tuccl.measuring.executor_library import is_preloaded
 from tuccl.measuring.nccl_engine import NcclEngine
 
 ID_WAIT_S = 60.0
@@ -48,11 +52,16 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
         in_place=step.get("in_place", False),
         use_graph=step.get("use_graph", True),
         calls=step.get("calls", 20),
+        nthreads=step.get("nthreads", 0),
+        buffer_bytes=step.get("buffer_bytes", 0),
     )
+    before = engine.executor_calls if isinstance(engine, ExecutorEngine) else 0
     begin = time.monotonic()
     timed = engine.time_on_host if step.get("host_clock") else engine.time
     result: dict[str, Any] = {"times_us": timed(call, step.get("launches", 3))}
     result["seconds"] = time.monotonic() - begin
+    if isinstance(engine, ExecutorEngine):
+        result["by_executor"] = engine.executor_calls > before
     question = engine.last_question()
     if question is not None and question.model_us:
         algorithm, protocol = min(question.model_us, key=question.model_us.__getitem__)
@@ -67,7 +76,8 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """All steps of the job, in order; a call that NCCL refuses is a result."""
     begin = time.monotonic()
-    engine = NcclEngine(controlled=job["controlled"])
+    engine_type = ExecutorEngine if is_preloaded() else NcclEngine
+    engine = engine_type(controlled=job["controlled"])
     try:
         identifier = group_id(engine, rank, Path(job["folder"]) / "group-id")
         versions = engine.open(rank, job["ranks"], rank, identifier)

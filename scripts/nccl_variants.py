@@ -158,14 +158,7 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
     Raises:
         JobError: There is no `tuccl.env`, or NCCL's log does not show the table.
     """
-    script = directory / "tuccl.env"
-    if not script.is_file():
-        raise JobError(f"{script} is missing; `tuccl ship` writes it")
-    command = ["sh", "-c", '. "$1" && env -0', "sh", str(script.resolve())]
-    bare = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(command, env=bare, capture_output=True, check=True)
-    pairs = (pair.split("=", 1) for pair in done.stdout.decode().split("\0") if pair)
-    variables = {name: value for name, value in pairs if name.startswith(("NCCL_", "TUCCL_"))}
+    variables = shipped_variables(directory)
     log = site.folder / "table-log.%p"
     shown = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING", "NCCL_DEBUG_FILE": str(log)}
     site.run([step(keys[0], 1)], variables | shown, controlled=False)
@@ -176,6 +169,23 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
         raise JobError(f"NCCL does not use the table of {directory}; its log ends: {tail[-600:]}")
     kept = {name: value for name, value in variables.items() if name != "TUCCL_PROFILE"}
     return from_environment("table", kept, keys)
+
+
+def shipped_variables(directory: Path) -> dict[str, str]:
+    """What a job's environment gets from a directory of `tuccl ship`.
+
+    Raises:
+        JobError: There is no `tuccl.env`.
+    """
+    script = directory / "tuccl.env"
+    if not script.is_file():
+        raise JobError(f"{script} is missing; `tuccl ship` writes it")
+    command = ["sh", "-c", '. "$1" && env -0', "sh", str(script.resolve())]
+    bare = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, env=bare, capture_output=True, check=True)
+    pairs = (pair.split("=", 1) for pair in done.stdout.decode().split("\0") if pair)
+    wanted = ("NCCL_", "TUCCL_", "LD_PRELOAD")
+    return {name: value for name, value in pairs if name.startswith(wanted)}
 
 
 def exhaustive(site: Site, keys: Sequence[Key]) -> Variant:

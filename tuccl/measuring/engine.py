@@ -17,6 +17,7 @@ from tuccl.measuring.errors import EngineError
 from tuccl.search.config import DEFAULT_ALGORITHM
 
 ENGINES = {
+    "executor": "tuccl.measuring.executor_engine:ExecutorEngine",
     "nccl": "tuccl.measuring.nccl_engine:NcclEngine",
     "sockets": "tuccl.measuring.sockets_engine:SocketsEngine",
 }
@@ -33,7 +34,8 @@ class Call:
     size_bytes: int
     """As nccl-tests counts it: the larger of the two buffers for all_gather and reduce_scatter."""
     algorithm: str = DEFAULT_ALGORITHM
-    """A value of `NcclAlgorithm`, or `default`: the library chooses everything itself."""
+    """A value of `NcclAlgorithm`, `default`: the library chooses everything itself, or what TuCCL's
+    executor is to run (`executor_library.EXECUTOR_PREFIX`)."""
     protocol: str = ""
     nchannels: int = 0
     """0: the library's own count."""
@@ -43,6 +45,10 @@ class Call:
     """Replay the calls of a launch from one CUDA graph."""
     calls: int = 20
     """Back to back in a launch."""
+    nthreads: int = 0
+    """Of a block of the executor; holds per process for everything else."""
+    buffer_bytes: int = 0
+    """Of the executor's connections, as `nthreads`."""
 
 
 class Engine(Protocol):

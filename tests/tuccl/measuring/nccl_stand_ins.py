@@ -29,6 +29,10 @@ class StandIns:
         return self.folder / "libnccl.so.2"
 
     @property
+    def executor(self) -> Path:
+        return self.folder / "libtuccl-executor.so"
+
+    @property
     def libraries(self) -> Path:
         """For PYTHONPATH: the plugin and the measuring library."""
         return self.folder / "built"
@@ -51,5 +55,6 @@ def build_stand_ins(base: Path) -> StandIns:
         shared = ("-O1", "-fPIC", "-shared")
         compile_c(stand_ins.folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
         compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
+        compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c"], *shared, "-ldl")
         build_libraries(stand_ins.libraries)
     return stand_ins

@@ -5,8 +5,8 @@
 
 enum {
     /* All ranks meet in this many tiny all_reduce in one graph: long enough on the GPU for the host
-     * to have put the launch that is timed behind them. */
-    MEETINGS = 8,
+     * to have put the launch that is timed behind them, with 2 us for one of the executor's. */
+    MEETINGS = 32,
     MEETING_FLOATS = 2,
 };
 

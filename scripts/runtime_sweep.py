@@ -1,0 +1,153 @@
+"""What the executor runs best at each size: times a small grid and writes its rules.
+
+One job of new processes times NCCL's own choice and every configuration of a key one after the
+other. A key gets a rule where the best one beats NCCL by more than the noise of such a short look.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from measuring_job import JobError
+from nccl_variants import STOCK, Key, Site, step
+
+from tuccl.measuring.executor_library import (
+    EXECUTOR_PREFIX,
+    NOTHING,
+    PRELOAD_VARIABLE,
+    RULES_VARIABLE,
+    Rule,
+)
+
+K, M = 1 << 10, 1 << 20
+WORTH = 0.99
+"""Of NCCL's time that a configuration may take to get a rule."""
+BLOCKS = (1, 2, 4, 8, 16, 32, 64)
+THREADS = (256, 512, 1024)
+LARGEST_LL = 256 * K
+LARGEST_ONE_PHASE = 512 * K
+
+
+def executor_variables(library: Path, rules: Path) -> dict[str, str]:
+    """With these a process runs NCCL with the executor in front of it, by these rules."""
+    return {
+        **STOCK,
+        PRELOAD_VARIABLE: str(library.resolve()),
+        RULES_VARIABLE: str(rules.resolve()),
+    }
+
+
+def grid(operation: str, size_bytes: int) -> list[Rule]:
+    """Configurations that are worth a look: blocks that grow with the size, all thread counts."""
+    small = size_bytes <= LARGEST_ONE_PHASE
+    patterns = ["direct"]
+    if operation == "all_reduce":
+        patterns = ["one_phase", "two_phase"] if small else ["two_phase"]
+    protocols = ["LL", "LL128"] if size_bytes <= LARGEST_LL else ["LL128"]
+    least = 1 if size_bytes <= 16 * K else 4 if size_bytes <= 256 * K else 16
+    most = 16 if size_bytes <= 16 * K else 64
+    return [
+        Rule(operation, size_bytes, size_bytes, pattern, protocol, blocks, threads)
+        for pattern in patterns
+        for protocol in protocols
+        for blocks in BLOCKS
+        if least <= blocks <= most
+        for threads in THREADS
+    ]
+
+
+def as_step(key: Key, rule: Rule, launches: int) -> dict[str, Any]:
+    """A step of a job that forces the rule."""
+    return step(key, launches) | {
+        "algorithm": f"{EXECUTOR_PREFIX}{rule.runner}",
+        "protocol": rule.protocol,
+        "nchannels": rule.nchannels,
+        "nthreads": rule.nthreads,
+        "buffer_bytes": rule.buffer_bytes,
+    }
+
+
+def sweep(
+    site: Site, library: Path, keys: Sequence[Key], largest: int, launches: int = 3
+) -> tuple[list[Rule], list[dict[str, Any]]]:
+    """The best rule of each key that has one, and every time that was measured.
+
+    Args:
+        site: Where.
+        library: The executor.
+        keys: Operations and sizes.
+        largest: Sizes above are left to NCCL.
+        launches: Of each configuration.
+
+    Raises:
+        JobError: The executor cannot be measured, or serves nothing at all.
+    """
+    empty = site.folder / "no-rules.txt"
+    empty.write_text(NOTHING, encoding="utf-8")
+    tried: list[tuple[Key, Rule | None]] = []
+    for key in keys:
+        if key[1] <= largest:
+            tried += [(key, None), *((key, rule) for rule in grid(*key))]
+    steps = [as_step(key, rule, launches) if rule else step(key, launches) for key, rule in tried]
+    result = site.run(steps, executor_variables(library, empty), controlled=False)
+    found: list[dict[str, Any]] = []
+    for (key, rule), outcome in zip(tried, result.steps, strict=True):
+        time_us = statistics.median(outcome["times_us"]) if "times_us" in outcome else None
+        found.append({"key": key, "rule": rule, "us": time_us, "error": outcome.get("error", "")})
+    if not any(row["rule"] and row["us"] for row in found):
+        raise JobError(f"the executor runs nothing: {found[-1]['error']}")
+    print(f"sweep of {len(steps)} configurations: {result.seconds:.0f} s", flush=True)
+    return best_rules(found), found
+
+
+def best_rules(found: Iterable[Mapping[str, Any]]) -> list[Rule]:
+    """The fastest rule of each key that is faster than NCCL, its range up to its size."""
+    nccl_us: dict[Key, float] = {}
+    best: dict[Key, tuple[float, Rule]] = {}
+    for row in found:
+        key, rule, time_us = row["key"], row["rule"], row["us"]
+        if time_us is None:
+            continue
+        if rule is None:
+            nccl_us[key] = time_us
+        elif key not in best or time_us < best[key][0]:
+            best[key] = (time_us, rule)
+    rules = [
+        rule
+        for key, (time_us, rule) in sorted(best.items())
+        if key in nccl_us and time_us < WORTH * nccl_us[key]
+    ]
+    return with_ranges(rules)
+
+
+def with_ranges(rules: Sequence[Rule]) -> list[Rule]:
+    """Each rule from behind the next smaller size of the ladder, equal neighbours as one.
+
+    A ladder goes in steps of 2; a size below the first rule of an operation is served by it too.
+    """
+    ranged: list[Rule] = []
+    for rule in rules:
+        last = ranged[-1] if ranged else None
+        if last is None or last.operation != rule.operation:
+            ranged.append(replace(rule, min_bytes=1))
+            continue
+        begins = max(last.max_bytes, rule.max_bytes // 2) + 1
+        same = replace(rule, min_bytes=last.min_bytes, max_bytes=last.max_bytes) == last
+        if same and begins == last.max_bytes + 1:
+            ranged[-1] = replace(last, max_bytes=rule.max_bytes)
+        else:
+            ranged.append(replace(rule, min_bytes=begins))
+    return ranged
+
+
+def write_rules(path: Path, rules: Sequence[Rule]) -> None:
+    """A file for TUCCL_EXECUTOR_RULES."""
+    for before, after in pairwise(rules):
+        if before.operation == after.operation and before.max_bytes >= after.min_bytes:
+            raise JobError(f"rules overlap: {before.line} and {after.line}")
+    path.write_text("".join(f"{rule.line}\n" for rule in rules), encoding="utf-8")
