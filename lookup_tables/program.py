@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from lookup_tables import program_layout as layout
 from lookup_tables.errors import ScheduleTextError, TableFileError
 from lookup_tables.program_bytes import program_bytes, read_program
+from lookup_tables.program_flow import run_program
 from lookup_tables.program_model import Program
+from lookup_tables.program_order import with_explicit_order
 from lookup_tables.program_xml import read_schedule_xml
 from lookup_tables.table import StoredSchedule
 
@@ -25,7 +27,8 @@ def compile_program(msccl_xml: str) -> bytes:
     Raises:
         ScheduleTextError: The text is no schedule that an executor can run; the message says why.
     """
-    return program_bytes(read_schedule_xml(msccl_xml))
+    program = read_schedule_xml(msccl_xml)
+    return program_bytes(with_explicit_order(program, run_program(program).order))
 
 
 def programs_section(schedules: Iterable[StoredSchedule]) -> bytes:

@@ -64,6 +64,8 @@ class Flow:
     """Steps whose sums then hold every rank's part."""
     divisible: bool = True
     """Whether no such step also makes sums that lack parts."""
+    order: list[StepPlace] = field(default_factory=list)
+    """The order in which the steps were taken."""
 
 
 @dataclass(slots=True)
@@ -185,6 +187,7 @@ class _Machine:
             if step.code.sends:
                 outgoing.append(values)
                 self.flow.messages.update(Message(rank, block.send_peer, value) for value in values)
+        self.flow.order.append((rank, worker.number, worker.at))
         worker.at += 1
         return True
 

@@ -70,7 +70,7 @@ static bool ranks_are_sound(const struct tuccl_program *program) {
     uint32_t next = 0, threadblocks = 0, connections = 0, scratch = 0;
     for (uint32_t i = 0; i < header->ranks; i++) {
         const struct tuccl_program_rank *rank = &program->ranks[i];
-        if (rank->first_threadblock != next ||
+        if (rank->first_threadblock != next || rank->threadblocks < 1 ||
             rank->threadblocks > TUCCL_PROGRAM_MOST_THREADBLOCKS ||
             rank->threadblocks > header->threadblock_count - next ||
             rank->connections > rank->threadblocks ||

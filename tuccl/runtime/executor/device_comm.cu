@@ -6,12 +6,16 @@
 #include "device_comm.h"
 
 #include "nvlink.h"
+#include "program_staging.h"
 
 #include <cstring>
 #include <new>
 #include <random>
 
 namespace {
+
+// Patterns first, then programs.
+constexpr size_t kStagingBytes = tuccl::kPatternBytes + tuccl::kProgramAreaBytes;
 
 // What a rank tells the others.
 struct Handle {
@@ -54,7 +58,7 @@ const char *allocate(tuccl_device_comm *comm) {
     void *staging = nullptr;
     void *counters = nullptr;
     void *abort_word = nullptr;
-    if (cudaMalloc(&staging, tuccl::kPatternBytes) != cudaSuccess)
+    if (cudaMalloc(&staging, kStagingBytes) != cudaSuccess)
         return "there is no device memory for its staging area";
     comm->peers.staging[comm->peers.rank] = static_cast<char *>(staging);
     if (cudaMalloc(&counters, tuccl::kCounterBytes) != cudaSuccess)
@@ -76,7 +80,7 @@ const char *allocate(tuccl_device_comm *comm) {
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return "no stream could be made";
     const bool cleared =
-        cudaMemsetAsync(staging, 0, tuccl::kPatternBytes, stream) == cudaSuccess &&
+        cudaMemsetAsync(staging, 0, kStagingBytes, stream) == cudaSuccess &&
         cudaMemsetAsync(counters, 0, tuccl::kCounterBytes, stream) == cudaSuccess &&
         cudaStreamSynchronize(stream) == cudaSuccess;
     (void)cudaStreamDestroy(stream);
@@ -164,6 +168,12 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
     return nullptr;
 }
 
+const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
+                                            size_t bytes) {
+    const OnDevice current(comm->device);
+    return tuccl::load_programs(comm, programs, bytes);
+}
+
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
@@ -177,16 +187,19 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
         (void)cudaFreeHost(comm->abort_word);
     if (comm->ordering != nullptr)
         (void)cudaEventDestroy(comm->ordering);
+    tuccl::free_programs(comm);
     delete comm;
 }
 
 int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call) {
-    return tuccl::pattern_supports(*comm, *call) ? 1 : 0;
+    return tuccl::pattern_supports(*comm, *call) || tuccl::program_supports(*comm, *call) ? 1 : 0;
 }
 
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
                         void *stream) {
     const OnDevice current(comm->device);
+    if (!tuccl::pattern_supports(*comm, *call))
+        return tuccl::launch_program(*comm, *call, static_cast<cudaStream_t>(stream));
     return tuccl::launch_pattern(*comm, *call, static_cast<cudaStream_t>(stream));
 }
 

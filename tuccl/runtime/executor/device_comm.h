@@ -2,6 +2,7 @@
 #ifndef TUCCL_EXECUTOR_DEVICE_COMM_H
 #define TUCCL_EXECUTOR_DEVICE_COMM_H
 
+#include "program_launch.h"
 #include "staging.h"
 
 #include <array>
@@ -14,6 +15,7 @@ struct tuccl_device_comm {
     uint32_t *abort_word;
     std::array<void *, TUCCL_MAX_RANKS> opened; // Through IPC, to be closed.
     cudaEvent_t ordering;
+    tuccl::Programs programs;
 };
 
 namespace tuccl {

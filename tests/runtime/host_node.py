@@ -1,0 +1,244 @@
+"""The interpreter compiled for host threads, and calls of it on numpy buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lookup_tables.bundle_layout import OPERATIONS
+from lookup_tables.table import Operation
+from tests.runtime.conftest import RUNTIME, compile_c
+
+CXX = os.environ.get("CXX", "c++")
+NATIVE = Path(__file__).resolve().parent / "native"
+C_SOURCES = ("program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
+TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
+"""In the order of ncclDataType_t; bfloat16, the tenth, numpy does not have."""
+BFLOAT16 = 9
+REDUCTIONS = ("sum", "prod", "max", "min", "avg")
+LL, SIMPLE = 0, 2
+GUARD = 3
+"""Elements around a result that must stay as they are; with it results lie at odd addresses."""
+FILLER = 77
+
+Array = NDArray[np.generic]
+
+
+class RawCall(ctypes.Structure):
+    """struct tuccl_call."""
+
+    _fields_ = (
+        ("send", ctypes.c_void_p),
+        ("receive", ctypes.c_void_p),
+        ("count", ctypes.c_size_t),
+        ("operation", ctypes.c_uint8),
+        ("type", ctypes.c_uint8),
+        ("reduction", ctypes.c_uint8),
+        ("root", ctypes.c_uint8),
+        ("pattern", ctypes.c_uint8),
+        ("protocol", ctypes.c_uint8),
+        ("nchannels", ctypes.c_uint16),
+        ("nthreads", ctypes.c_uint16),
+        ("program", ctypes.c_uint32),
+        ("buffer_bytes", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call on all ranks of a node."""
+
+    operation: Operation
+    count: int
+    protocol: int = LL
+    type: int = TYPES.index("int32")
+    reduction: int = 0
+    root: int = 0
+    instances: int = 1
+    threads: int = 1
+    """Of a threadblock; a warp of a GPU is one thread here."""
+    buffer_bytes: int = 1 << 18
+    times: int = 1
+
+    def raw(self) -> RawCall:
+        codes = (OPERATIONS.index(self.operation), self.type, self.reduction, self.root)
+        cut = (self.protocol, self.instances, 32 * self.threads, 0, self.buffer_bytes)
+        return RawCall(None, None, self.count, *codes, 0, *cut)
+
+
+def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """Compiles the interpreter with a host compiler, its C parts with the C compiler."""
+    if shutil.which(CXX) is None:
+        pytest.skip(f"no C++ compiler: {CXX}")
+    objects = [
+        compile_c(folder / f"{name}.o", [RUNTIME / name], "-fPIC", "-c", *flags)
+        for name in C_SOURCES
+    ]
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+    places = [f"-I{RUNTIME}", f"-I{RUNTIME / 'executor'}"]
+    files = [*sources, RUNTIME / "executor" / "program_plan.cc", *objects]
+    command = [CXX, "-std=c++17", "-fPIC", *warnings, *flags, *places, "-o", output, *files]
+    done = subprocess.run(
+        [*map(str, command), "-lpthread"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+class HostNode:
+    """Ranks of one node, as threads; what one call leaves behind, the next one finds."""
+
+    def __init__(self, library: ctypes.CDLL, ranks: int, base: int = 0) -> None:
+        self.library = library
+        library.host_node_create.restype = ctypes.c_void_p
+        library.host_node_run.restype = ctypes.c_char_p
+        library.host_node_base.restype = ctypes.c_uint64
+        library.host_node_plan.restype = ctypes.c_bool
+        self.ranks = ranks
+        self.node = ctypes.c_void_p(library.host_node_create(ranks, ctypes.c_uint64(base)))
+
+    def close(self) -> None:
+        self.library.host_node_destroy(self.node)
+
+    def abort(self) -> None:
+        self.library.host_node_abort(self.node)
+
+    def set_base(self, base: int) -> None:
+        """As if so many numbers had been taken; they never become less."""
+        self.library.host_node_set_base(self.node, ctypes.c_uint64(base))
+
+    def base(self, rank: int) -> int:
+        return int(self.library.host_node_base(self.node, rank))
+
+    def plan(self, program: bytes, call: Call) -> tuple[int, int, int] | None:
+        """Tiles, bytes of a tile, bytes of a slot; None when it cannot be run."""
+        figures = (ctypes.c_uint64 * 3)()
+        size = ctypes.c_size_t(len(program))
+        fits = self.library.host_node_plan(program, size, ctypes.byref(call.raw()), figures)
+        return (figures[0], figures[1], figures[2]) if fits else None
+
+    def run_raw(
+        self,
+        program: bytes,
+        call: Call,
+        sends: Sequence[Array | None],
+        receives: Sequence[Array | None],
+        ranks: range | None = None,
+    ) -> None:
+        """Runs a call on buffers."""
+        ranks = ranks or range(self.ranks)
+        pointers = ctypes.c_void_p * self.ranks
+
+        def addresses(buffers: Sequence[Array | None]) -> ctypes.Array[ctypes.c_void_p]:
+            return pointers(*[None if b is None else b.ctypes.data for b in buffers])
+
+        said = self.library.host_node_run(
+            self.node,
+            program,
+            ctypes.c_size_t(len(program)),
+            ctypes.byref(call.raw()),
+            addresses(sends),
+            addresses(receives),
+            ranks.start,
+            ranks.stop,
+            call.times,
+        )
+        assert said is None, said
+
+    def run(
+        self, program: bytes, call: Call, inputs: Sequence[Array], *, in_place: bool = False
+    ) -> list[Array]:
+        """Runs a call, and sees that nothing around its results was written."""
+        buffers = [
+            _lay_out(call, rank, self.ranks, inputs[rank], in_place=in_place)
+            for rank in range(self.ranks)
+        ]
+        sends = [buffer.send for buffer in buffers]
+        self.run_raw(program, call, sends, [buffer.receive for buffer in buffers])
+        for rank, buffer in enumerate(buffers):
+            assert (buffer.around[:GUARD] == FILLER).all()
+            assert (buffer.around[-GUARD:] == FILLER).all()
+            if not in_place and buffer.send is not None:
+                np.testing.assert_array_equal(buffer.send, inputs[rank])
+        return [
+            np.empty(0, inputs[0].dtype) if buffer.receive is None else buffer.receive
+            for buffer in buffers
+        ]
+
+
+@dataclass(frozen=True)
+class _Buffers:
+    send: Array | None
+    receive: Array | None
+    around: Array
+
+
+def _lay_out(call: Call, rank: int, ranks: int, content: Array, *, in_place: bool) -> _Buffers:
+    operation, count = call.operation, call.count
+    divided = {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+    larger = count * ranks if operation in divided else count
+    around = np.full(larger + 2 * GUARD, FILLER, content.dtype)
+    whole = around[GUARD : GUARD + larger]
+    part = whole[rank * count : (rank + 1) * count]
+    rooted = operation in {Operation.BROADCAST, Operation.REDUCE}
+    if rooted and rank != call.root:
+        # NCCL lets the others pass a null pointer for the buffer that only the root has.
+        if operation is Operation.BROADCAST:
+            return _Buffers(None, whole, around)
+        return _Buffers(content.copy(), None, around)
+    if not in_place:
+        result = whole[:count] if operation is Operation.REDUCE_SCATTER else whole
+        return _Buffers(content.copy(), result, around)
+    if operation is Operation.ALL_GATHER:
+        part[...] = content
+        return _Buffers(part, whole, around)
+    whole[...] = content
+    return _Buffers(whole, part if operation is Operation.REDUCE_SCATTER else whole, around)
+
+
+def expected(call: Call, inputs: Sequence[Array]) -> list[Array]:
+    """What NCCL defines as the result of each rank."""
+    ranks = len(inputs)
+    match call.operation:
+        case Operation.ALL_GATHER:
+            return [np.concatenate(inputs)] * ranks
+        case Operation.BROADCAST:
+            return [inputs[call.root]] * ranks
+        case Operation.ALLTOALL:
+            parts = [np.split(array, ranks) for array in inputs]
+            return [np.concatenate([part[rank] for part in parts]) for rank in range(ranks)]
+        case _:
+            total = _reduced(REDUCTIONS[call.reduction], np.stack(inputs))
+    if call.operation is Operation.REDUCE_SCATTER:
+        return list(np.split(total, ranks))
+    nothing = total[:0]
+    return [
+        total if call.operation is Operation.ALL_REDUCE or rank == call.root else nothing
+        for rank in range(ranks)
+    ]
+
+
+def _reduced(name: str, stack: Array) -> Array:
+    function = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(name, np.add)
+    result = function.reduce(stack, axis=0, dtype=stack.dtype)
+    return (result / len(stack)).astype(stack.dtype) if name == "avg" else result
+
+
+def make_inputs(call: Call, ranks: int, seed: int) -> list[Array]:
+    """Whole numbers so small that every type holds every result exactly."""
+    rng = np.random.default_rng(seed)
+    divided = {Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+    size = call.count * (ranks if call.operation in divided else 1)
+    low, high, factor = (1, 3, 1) if REDUCTIONS[call.reduction] == "prod" else (0, 5, 1)
+    if REDUCTIONS[call.reduction] == "avg":
+        factor, high = ranks, 3
+    return [(rng.integers(low, high, size) * factor).astype(TYPES[call.type]) for _ in range(ranks)]

@@ -1,0 +1,167 @@
+// The interpreter on host threads: a node's ranks in one process, a thread for each thread of each
+// block. What test_interpreter.py calls.
+#include "interpreter.h"
+#include "program_plan.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using tuccl::ProgramLaunch;
+using tuccl::ProgramState;
+
+class HostMachine {
+  public:
+    HostMachine(uint32_t thread, uint32_t threads, uint32_t block, uint32_t blocks,
+                pthread_barrier_t *barrier)
+        : thread_(thread), threads_(threads), block_(block), blocks_(blocks), barrier_(barrier) {
+    }
+    uint32_t thread() const {
+        return thread_;
+    }
+    uint32_t threads() const {
+        return threads_;
+    }
+    uint32_t block() const {
+        return block_;
+    }
+    uint32_t blocks() const {
+        return blocks_;
+    }
+    void barrier() const {
+        if (threads_ > 1)
+            pthread_barrier_wait(barrier_);
+    }
+
+  private:
+    uint32_t thread_;
+    uint32_t threads_;
+    uint32_t block_;
+    uint32_t blocks_;
+    pthread_barrier_t *barrier_;
+};
+
+template <typename Wire> void interpret(const ProgramLaunch &launch, const HostMachine &machine) {
+    tuccl::Interpreter<Wire, tuccl::AnyPair, HostMachine>(launch, machine).run();
+}
+
+void run_thread(const ProgramLaunch &launch, const HostMachine &machine, uint32_t protocol) {
+    if (protocol == TUCCL_LL)
+        interpret<tuccl::LlWire>(launch, machine);
+    else
+        interpret<tuccl::SimpleWire>(launch, machine);
+}
+
+} // namespace
+
+// A node.
+struct host_node {
+    uint32_t ranks;
+    uint32_t abort;
+    char *area[TUCCL_MAX_RANKS];
+};
+
+extern "C" {
+
+void host_node_destroy(host_node *node) {
+    for (char *area : node->area)
+        if (area != nullptr)
+            munmap(area, tuccl::kProgramAreaBytes);
+    delete node;
+}
+
+// `base` is the number that the first launch begins behind.
+host_node *host_node_create(uint32_t ranks, uint64_t base) {
+    auto *node = new host_node{ranks, 0, {}};
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        // Pages that nobody touches take no memory.
+        void *area = mmap(nullptr, tuccl::kProgramAreaBytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (area == MAP_FAILED)
+            std::abort();
+        node->area[rank] = static_cast<char *>(area);
+        tuccl::state_of(node->area[rank])->base = base;
+    }
+    return node;
+}
+
+void host_node_abort(host_node *node) {
+    __atomic_store_n(&node->abort, 1U, __ATOMIC_RELAXED);
+}
+
+// The number that a rank's next launch begins behind.
+uint64_t host_node_base(const host_node *node, uint32_t rank) {
+    return tuccl::state_of(node->area[rank])->base;
+}
+
+// As if that many numbers had been taken, with all the launches that took them.
+void host_node_set_base(host_node *node, uint64_t base) {
+    for (uint32_t rank = 0; rank < node->ranks; rank++)
+        tuccl::state_of(node->area[rank])->base = base;
+}
+
+// How a call is cut: tiles, bytes of a tile, bytes of a slot; false when it cannot run.
+bool host_node_plan(const void *data, size_t bytes, const tuccl_call *call, uint64_t *figures) {
+    tuccl_program program;
+    ProgramLaunch launch;
+    char why[128];
+    if (!tuccl_program_check(data, bytes, &program, why, sizeof why) ||
+        !tuccl::plan_program(program, *call, &launch))
+        return false;
+    figures[0] = launch.tiles;
+    figures[1] = launch.tile_bytes;
+    figures[2] = launch.slot_bytes;
+    return true;
+}
+
+// Runs a call on ranks `first` to `end` - 1, `times` after one another; ranks do not wait for each
+// other in between. Half a sentence when it cannot, else NULL.
+const char *host_node_run(host_node *node, const void *data, size_t bytes, const tuccl_call *call,
+                          const void *const *send, void *const *receive, uint32_t first,
+                          uint32_t end, uint32_t times) {
+    static char why[128];
+    tuccl_program program;
+    ProgramLaunch plan;
+    if (!tuccl_program_check(data, bytes, &program, why, sizeof why))
+        return why;
+    if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, &plan))
+        return "cannot be run so";
+    std::vector<std::thread> devices;
+    for (uint32_t rank = first; rank < end; rank++)
+        devices.emplace_back([=] {
+            ProgramLaunch launch = plan;
+            tuccl::set_rank(program, rank, 0, &launch);
+            std::memcpy(launch.area, node->area, sizeof launch.area);
+            launch.abort = &node->abort;
+            launch.send = static_cast<const char *>(send[rank]);
+            launch.receive = static_cast<char *>(receive[rank]);
+            const uint32_t blocks = launch.own_blocks * launch.instances;
+            for (uint32_t i = 0; i < times && call->count > 0; i++) {
+                std::vector<std::thread> threads;
+                std::vector<pthread_barrier_t> barriers(blocks);
+                for (uint32_t block = 0; block < blocks; block++) {
+                    pthread_barrier_init(&barriers[block], nullptr, call->nthreads / 32);
+                    for (uint32_t thread = 0; thread < call->nthreads / 32U; thread++)
+                        threads.emplace_back([=, &launch, &barriers] {
+                            const HostMachine machine(thread, call->nthreads / 32U, block, blocks,
+                                                      &barriers[block]);
+                            run_thread(launch, machine, call->protocol);
+                        });
+                }
+                for (std::thread &thread : threads)
+                    thread.join();
+                for (pthread_barrier_t &barrier : barriers)
+                    pthread_barrier_destroy(&barrier);
+            }
+        });
+    for (std::thread &device : devices)
+        device.join();
+    return nullptr;
+}
+
+} // extern "C"

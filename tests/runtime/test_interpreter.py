@@ -1,0 +1,285 @@
+"""The interpreter, compiled for host threads, against the emulator and the operations' definition.
+
+The same source is compiled for GPUs; what a GPU does otherwise (memory operations, warps) is shown
+by tests/runtime/gpu on machines that have them.
+"""
+
+import ctypes
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lookup_tables.program import compile_program
+from lookup_tables.table import Operation
+from synthesizer.algorithm import Algorithm
+from synthesizer.collectives import Collective
+from synthesizer.emulator import run as emulate
+from synthesizer.experts import expert_algorithms
+from synthesizer.msccl_xml import write_msccl_xml
+from synthesizer.synthesize import synthesize
+from tests.lookup_tables.schedules import chain, exchange, halves
+from tests.runtime.host_node import (
+    BFLOAT16,
+    LL,
+    NATIVE,
+    REDUCTIONS,
+    SIMPLE,
+    TYPES,
+    Call,
+    HostNode,
+    compile_host,
+    expected,
+    make_inputs,
+)
+from tests.runtime.test_native import MEMORY, THREADS, run
+from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
+
+OPERATIONS = [collective for collective in Collective if collective is not Collective.CUSTOM]
+SKETCHES = {
+    "1x2": switched(1, 2),
+    "1x3": switched(1, 3),
+    "1x4": switched(1, 4),
+    "2x4": switched(2, 4),
+    "1x8": switched(1, 8),
+    "cube": hybrid_cube_mesh(),
+}
+MakeNode = Callable[..., HostNode]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder = tmp_path_factory.mktemp("interpreter")
+    sources = [NATIVE / "host_interpreter.cc"]
+    output = compile_host(folder, folder / "libinterpreter.so", sources, "-O1", "-shared")
+    return ctypes.CDLL(str(output))
+
+
+@pytest.fixture
+def make_node(library: ctypes.CDLL) -> Iterator[MakeNode]:
+    nodes = []
+
+    def make(ranks: int, base: int = 0) -> HostNode:
+        nodes.append(HostNode(library, ranks, base))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+def schedules(name: str) -> list[Algorithm]:
+    sketch = SKETCHES[name]
+    found = [
+        algorithm
+        for collective in OPERATIONS
+        for algorithm in expert_algorithms(collective, sketch, root=sketch.ranks - 1)
+    ]
+    if name in {"1x3", "1x4"}:
+        found += [
+            synthesize(collective, sketch, 1 << 20, root=1 if collective.has_root else 0).algorithm
+            for collective in OPERATIONS
+        ]
+    return found
+
+
+def check(node: HostNode, program: bytes, call: Call, seed: int, *, in_place: bool) -> None:
+    inputs = make_inputs(call, node.ranks, seed)
+    results = node.run(program, call, inputs, in_place=in_place)
+    for got, want in zip(results, expected(call, inputs), strict=True):
+        np.testing.assert_array_equal(got, want, err_msg=str(call))
+
+
+@pytest.mark.parametrize("name", SKETCHES)
+def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -> None:
+    """One node takes all of them after one another, so each finds what the last left behind."""
+    rng = random.Random(name)
+    node = make_node(SKETCHES[name].ranks, rng.choice([0, 2**32 - 1000]))
+    for seed, algorithm in enumerate(schedules(name)):
+        program = compile_program(write_msccl_xml(algorithm))
+        for protocol in (LL, SIMPLE):
+            call = Call(
+                operation=Operation(algorithm.collective),
+                count=rng.choice([1, 2, 3, 61, 127, 1000, 4099]),
+                protocol=protocol,
+                type=rng.randrange(len(TYPES)),
+                root=algorithm.root,
+                instances=rng.choice([1, 1, 2, 3]),
+                threads=rng.choice([1, 1, 2]),
+                buffer_bytes=rng.choice([1 << 15, 1 << 18, 1 << 22]),
+            )
+            in_place = algorithm.in_place and rng.random() < 0.5
+            check(node, program, call, seed, in_place=in_place)
+
+
+@pytest.mark.parametrize("collective", OPERATIONS)
+def test_it_does_what_the_emulator_does(collective: Collective, make_node: MakeNode) -> None:
+    sketch = SKETCHES["1x4"]
+    node = make_node(4)
+    for algorithm in expert_algorithms(collective, sketch):
+        parts = 4 if collective.divides_by_ranks else 1
+        call = Call(Operation(collective), 6 * algorithm.chunks_per_loop // parts, protocol=SIMPLE)
+        inputs = make_inputs(call, 4, 1)
+        given = inputs
+        if collective is Collective.BROADCAST:
+            given = [inputs[0], *(array[:0] for array in inputs[1:])]
+        wanted = emulate(algorithm, given)
+        results = node.run(compile_program(write_msccl_xml(algorithm)), call, inputs)
+        for got, want in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("reduction", range(len(REDUCTIONS)), ids=REDUCTIONS)
+@pytest.mark.parametrize("kind", range(len(TYPES)), ids=TYPES)
+def test_types_and_reductions(kind: int, reduction: int, make_node: MakeNode) -> None:
+    node = make_node(3)
+    sketch = SKETCHES["1x3"]
+    for collective in (Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER):
+        for algorithm in expert_algorithms(collective, sketch)[:5]:
+            call = Call(Operation(collective), 37, type=kind, reduction=reduction)
+            program = compile_program(write_msccl_xml(algorithm))
+            check(node, program, call, kind, in_place=False)
+
+
+def test_bfloat16(make_node: MakeNode) -> None:
+    """Small whole numbers, as the upper halves of 32-bit floats."""
+    node = make_node(2)
+    values = [np.arange(40, dtype="float32") + rank for rank in range(2)]
+    inputs = [(array.view("uint32") >> 16).astype("uint16") for array in values]
+    for reduction, want in (("sum", values[0] + values[1]), ("avg", (values[0] + values[1]) / 2)):
+        call = Call(Operation.ALL_REDUCE, 40, type=BFLOAT16, reduction=REDUCTIONS.index(reduction))
+        for result in node.run(compile_program(halves()), call, inputs):
+            got = (result.astype("uint32") << 16).view("float32")
+            np.testing.assert_array_equal(got, want)
+
+
+def test_half_floats_round_to_even(make_node: MakeNode) -> None:
+    """Every finite half, added to another: as numpy, which adds in 32 bits and rounds once."""
+    node = make_node(2)
+    every = np.arange(1 << 16, dtype="uint16").view("float16")
+    finite = every[np.isfinite(every)]
+    inputs = [finite, np.roll(finite, 12345)]
+    call = Call(Operation.ALL_REDUCE, len(finite), type=TYPES.index("float16"))
+    with np.errstate(over="ignore"):
+        wanted = (inputs[0].astype("float32") + inputs[1].astype("float32")).astype("float16")
+    for result in node.run(compile_program(halves()), call, inputs):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def test_no_elements_are_no_work(make_node: MakeNode) -> None:
+    node = make_node(2)
+    check(node, compile_program(exchange()), Call(Operation.ALL_REDUCE, 0), 0, in_place=False)
+    assert node.base(0) == 0
+
+
+def test_large_buffers_go_round_their_slots_many_times(make_node: MakeNode) -> None:
+    for text, operation, ranks in (
+        (exchange(), Operation.ALL_REDUCE, 2),
+        (chain(), Operation.BROADCAST, 3),
+    ):
+        program, node = compile_program(text), make_node(ranks)
+        for protocol in (LL, SIMPLE):
+            call = Call(operation, 1 << 17, protocol, instances=2, buffer_bytes=1 << 15, times=2)
+            plan = node.plan(program, call)
+            assert plan is not None
+            assert plan[0] > 3 * 8
+            check(node, program, call, 1, in_place=False)
+
+
+def test_ranks_take_the_same_stretch_of_numbers(make_node: MakeNode) -> None:
+    node = make_node(3)
+    program = compile_program(chain())
+    call = Call(Operation.BROADCAST, 10_000, times=5)
+    check(node, program, call, 1, in_place=False)
+    plan = node.plan(program, call)
+    assert plan is not None
+    assert {node.base(rank) for rank in range(3)} == {5 * (plan[0] * 2 + 1)}
+
+
+def test_old_lines_never_look_new(make_node: MakeNode) -> None:
+    """A round of 2^32 numbers later the same flags come again; lines were renewed in between."""
+    program = compile_program(exchange())
+    long, short = (Call(Operation.ALL_REDUCE, count) for count in (1000, 2))
+    node = make_node(2)
+    for _ in range(2):  # Into either half.
+        check(node, program, long, 1, in_place=False)
+    for base in range(2**29, 2**32, 2**29):
+        node.set_base(base)
+        for _ in range(2):
+            check(node, program, short, 3, in_place=False)
+    node.set_base(2**32)
+    for seed in range(2):
+        check(node, program, long, 5 + seed, in_place=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(Operation.ALL_GATHER, 10),
+        Call(Operation.ALL_REDUCE, 10, instances=41),
+        Call(Operation.ALL_REDUCE, 10, threads=17),
+        Call(Operation.ALL_REDUCE, 10, threads=0),
+        Call(Operation.ALL_REDUCE, 10, type=10),
+        Call(Operation.ALL_REDUCE, 10, reduction=5),
+        Call(Operation.ALL_REDUCE, 10, protocol=3),
+        Call(Operation.ALL_REDUCE, 10, buffer_bytes=4095),
+        Call(Operation.ALL_REDUCE, 1 << 60, buffer_bytes=4096),
+    ],
+    ids=str,
+)
+def test_calls_that_cannot_run_so(call: Call, make_node: MakeNode) -> None:
+    assert make_node(2).plan(compile_program(exchange()), call) is None
+
+
+def test_a_program_has_one_root(make_node: MakeNode) -> None:
+    node, program = make_node(3), compile_program(chain())
+    assert node.plan(program, Call(Operation.BROADCAST, 10, root=0)) is not None
+    assert node.plan(program, Call(Operation.BROADCAST, 10, root=1)) is None
+
+
+def test_slots_shrink_with_the_buffer(make_node: MakeNode) -> None:
+    node, program = make_node(2), compile_program(exchange())
+    for buffer_bytes in (1 << 14, 1 << 16):
+        call = Call(Operation.ALL_REDUCE, 1 << 20, SIMPLE, buffer_bytes=buffer_bytes)
+        plan = node.plan(program, call)
+        assert plan is not None
+        assert plan[1:] == (buffer_bytes // 8, buffer_bytes // 8)
+        half = node.plan(program, Call(Operation.ALL_REDUCE, 1 << 20, buffer_bytes=buffer_bytes))
+        assert half is not None
+        assert half[1] == buffer_bytes // 16
+
+
+def test_an_abort_ends_a_wait(make_node: MakeNode) -> None:
+    """Rank 0 never comes."""
+    node, program = make_node(3), compile_program(chain())
+    call = Call(Operation.BROADCAST, 100)
+    buffers = [np.zeros(100, "int32") for _ in range(3)]
+    waiting = threading.Thread(
+        target=node.run_raw, args=(program, call, buffers, buffers, range(1, 3))
+    )
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    node.abort()
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
+@pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
+def test_under_sanitizers(flags: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "probe.cc").write_text("int main() { return 0; }\n")
+    try:
+        compile_host(tmp_path, tmp_path / "probe", [tmp_path / "probe.cc"], *flags)
+    except AssertionError:
+        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    sources = [NATIVE / "drive_interpreter.cc", NATIVE / "host_interpreter.cc"]
+    driver = compile_host(tmp_path, tmp_path / "drive_interpreter", sources, *flags)
+    files = []
+    for collective in OPERATIONS:
+        algorithm = expert_algorithms(collective, SKETCHES["1x3"], root=0)[-1]
+        files.append(tmp_path / f"{algorithm.name}.program")
+        files[-1].write_bytes(compile_program(write_msccl_xml(algorithm)))
+    assert run(driver, *files) == f"{8 * len(files)} calls right\n"

@@ -1,0 +1,162 @@
+// The interpreter's kernels, and what a communicator keeps of a bundle's programs.
+#include "interpreter.h"
+
+#include "device_comm.h"
+#include "program_launch.h"
+#include "program_plan.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace tuccl {
+
+namespace {
+
+struct DeviceMachine {
+    __device__ __forceinline__ static uint32_t thread() {
+        return threadIdx.x;
+    }
+    __device__ __forceinline__ static uint32_t threads() {
+        return blockDim.x;
+    }
+    __device__ __forceinline__ static uint32_t block() {
+        return blockIdx.x;
+    }
+    __device__ __forceinline__ static uint32_t blocks() {
+        return gridDim.x;
+    }
+    __device__ __forceinline__ static void barrier() {
+        __syncthreads();
+    }
+};
+
+template <typename Wire, typename Pair>
+__global__ void __launch_bounds__(kMostProgramThreads, 1)
+    interpret(const __grid_constant__ ProgramLaunch launch) {
+    Interpreter<Wire, Pair, DeviceMachine>(launch, DeviceMachine{}).run();
+}
+
+using Kernel = void (*)(ProgramLaunch);
+
+// Frequent sums have kernels of their own; the others look up what they add, unit by unit.
+template <typename Wire> Kernel kernel_of(const tuccl_call &call) {
+    if (call.reduction == TUCCL_SUM || call.reduction == TUCCL_AVG) {
+        switch (call.type) {
+        case TUCCL_FLOAT16:
+            return interpret<Wire, PairOf<__half>>;
+        case TUCCL_BFLOAT16:
+            return interpret<Wire, PairOf<__nv_bfloat16>>;
+        case TUCCL_FLOAT32:
+            return interpret<Wire, PairOf<float>>;
+        default:
+            break;
+        }
+    }
+    return interpret<Wire, AnyPair>;
+}
+
+Kernel kernel_of(const tuccl_call &call) {
+    switch (call.protocol) {
+    case TUCCL_LL:
+        return kernel_of<LlWire>(call);
+    case TUCCL_LL128:
+        return kernel_of<Ll128Wire>(call);
+    default:
+        return kernel_of<SimpleWire>(call);
+    }
+}
+
+// Loads every kernel: at its first launch that could wait for one that runs, and that for another
+// rank. All blocks of a launch must be at work at once, since they wait for one another.
+const char *load_kernels(int device) {
+    int multiprocessors = 0;
+    if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
+        cudaSuccess)
+        return "its device does not tell how large it is";
+    tuccl_call call = {};
+    for (uint8_t protocol = TUCCL_LL; protocol <= TUCCL_SIMPLE; protocol++)
+        for (uint8_t type = 0; type < TUCCL_TYPES; type++) {
+            call.protocol = protocol;
+            call.type = type;
+            int blocks = 0;
+            if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &blocks, reinterpret_cast<const void *>(kernel_of(call)), kMostProgramThreads,
+                    0) != cudaSuccess)
+                return "its programs' kernels are not for this device";
+            if (blocks * multiprocessors < static_cast<int>(kMostProgramBlocks))
+                return "its device is too small for programs";
+        }
+    return nullptr;
+}
+
+bool plan_call(const tuccl_device_comm &comm, const tuccl_call &call, tuccl_program *program,
+               ProgramLaunch *launch) {
+    return comm.programs.here != nullptr && (call.protocol != TUCCL_LL128 || comm.nvlink) &&
+           tuccl_programs_at(comm.programs.here, call.program, program) &&
+           program->header->ranks == comm.peers.ranks && plan_program(*program, call, launch);
+}
+
+const char *copy_programs(Programs *programs, const void *section, size_t bytes) {
+    programs->here = std::malloc(bytes);
+    if (programs->here == nullptr)
+        return "there is no memory for its programs";
+    std::memcpy(programs->here, section, bytes);
+    // On a stream of its own: the legacy stream would wait for all others.
+    cudaStream_t stream = nullptr;
+    if (cudaMalloc(&programs->there, bytes) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return "there is no device memory for its programs";
+    const bool copied = cudaMemcpyAsync(programs->there, programs->here, bytes,
+                                        cudaMemcpyHostToDevice, stream) == cudaSuccess &&
+                        cudaStreamSynchronize(stream) == cudaSuccess;
+    (void)cudaStreamDestroy(stream);
+    return copied ? nullptr : "its programs could not be brought to the device";
+}
+
+} // namespace
+
+const char *load_programs(tuccl_device_comm *comm, const void *section, size_t bytes) {
+    free_programs(comm);
+    const char *reason = load_kernels(comm->device);
+    if (reason == nullptr)
+        reason = copy_programs(&comm->programs, section, bytes);
+    if (reason != nullptr) {
+        free_programs(comm);
+        (void)cudaGetLastError(); // Told here, so nobody else shall find it.
+    }
+    return reason;
+}
+
+void free_programs(tuccl_device_comm *comm) {
+    std::free(comm->programs.here);
+    (void)cudaFree(comm->programs.there);
+    comm->programs = Programs{};
+}
+
+bool program_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
+    tuccl_program program;
+    ProgramLaunch launch;
+    return plan_call(comm, call, &program, &launch);
+}
+
+int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream) {
+    tuccl_program program;
+    ProgramLaunch launch;
+    if (!plan_call(comm, call, &program, &launch))
+        return cudaErrorInvalidValue;
+    if (call.count == 0)
+        return cudaSuccess;
+    set_rank(program, comm.peers.rank,
+             static_cast<const char *>(comm.programs.there) -
+                 static_cast<const char *>(comm.programs.here),
+             &launch);
+    for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
+        launch.area[rank] = comm.peers.staging[rank] + kPatternBytes;
+    launch.abort = comm.peers.abort;
+    void *arguments[] = {&launch};
+    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel_of(call)),
+                            dim3(launch.own_blocks * launch.instances), dim3(call.nthreads),
+                            arguments, 0, stream);
+}
+
+} // namespace tuccl

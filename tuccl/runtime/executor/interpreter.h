@@ -1,0 +1,392 @@
+// Runs a program: every threadblock takes its steps in order, once for each tile of the buffers.
+// Written once for CUDA's blocks and for host threads; a `Machine` says which thread this is, a
+// `Wire` is a protocol, a `Pair` adds two units up.
+//
+// A thread moves the same bytes of a chunk's tile in every step, so within a threadblock no step
+// waits for another; barriers stand only where a thread waits, or tells, for all.
+//
+// After an abort nothing waits any more, and what is moved is whatever is there.
+#ifndef TUCCL_EXECUTOR_INTERPRETER_H
+#define TUCCL_EXECUTOR_INTERPRETER_H
+
+#include "interpreter_memory.h"
+#include "interpreter_wires.h"
+#include "program_staging.h"
+#include "words.cuh"
+
+namespace tuccl {
+
+__device__ __forceinline__ ProgramState *state_of(char *area) {
+    return reinterpret_cast<ProgramState *>(area);
+}
+
+// A step, taken apart.
+struct Action {
+    bool sends;
+    bool receives;
+    bool reads;
+    bool writes;
+    bool reduces;
+
+    __device__ __forceinline__ explicit Action(uint32_t type)
+        : sends(type == TUCCL_STEP_S || type == TUCCL_STEP_RCS || type == TUCCL_STEP_RRS ||
+                type == TUCCL_STEP_RRCS),
+          receives(type >= TUCCL_STEP_R && type <= TUCCL_STEP_RRCS),
+          reads(type == TUCCL_STEP_S || (type >= TUCCL_STEP_RRC && type <= TUCCL_STEP_CPY)),
+          writes(type != TUCCL_STEP_S && type != TUCCL_STEP_RRS && type != TUCCL_STEP_NOP),
+          reduces(type >= TUCCL_STEP_RRC && type <= TUCCL_STEP_RE) {
+    }
+};
+
+// A chunk's bytes in the tile at hand.
+struct Span {
+    char *first;
+    uint64_t valid; // The rest does not exist: it is read as zeros, and not written.
+};
+
+// The lines that a step's message lies in, and the number that they carry.
+struct Letter {
+    char *lines;
+    uint64_t number;
+};
+
+template <typename Wire, typename Pair, typename Machine> class Interpreter {
+  public:
+    __device__ __forceinline__ Interpreter(const ProgramLaunch &launch, const Machine &machine)
+        : launch_(launch), machine_(machine), state_(state_of(launch.area[launch.rank])),
+          number_(machine.block() % launch.own_blocks),
+          instance_(machine.block() / launch.own_blocks), base_(state_->base),
+          epoch_(state_->epoch + 1), block_(launch.threadblocks[number_]) {
+    }
+
+    __device__ __forceinline__ void run() {
+        if (block_.send_peer != TUCCL_NO_PEER && epoch_ > 2) {
+            if (machine_.thread() == 0)
+                await(&state_->finished[block_.send_peer].value, epoch_ - 2);
+            machine_.barrier();
+        }
+        for (tile_ = 0; tile_ < launch_.tiles; tile_++) {
+            first_ = instance_ * launch_.instance_bytes + uint64_t{tile_} * launch_.tile_bytes;
+            const uint64_t share =
+                smaller((instance_ + 1) * launch_.instance_bytes, launch_.chunk_bytes);
+            if (first_ >= share) // The same on every rank, and for every tile to come.
+                break;
+            bytes_ = static_cast<uint32_t>(smaller(share - first_, launch_.tile_bytes));
+            run_tile();
+        }
+        finish();
+    }
+
+  private:
+    __device__ __forceinline__ static uint64_t smaller(uint64_t one, uint64_t other) {
+        return one < other ? one : other;
+    }
+
+    // The number that says that so many steps of this tile are done.
+    __device__ __forceinline__ uint64_t steps_done(uint32_t tile, uint32_t steps) const {
+        return base_ + uint64_t{tile} * launch_.longest + steps;
+    }
+    __device__ __forceinline__ uint64_t *progress_of(uint32_t number) const {
+        return &state_->progress[instance_ * launch_.own_blocks + number].value;
+    }
+    // A connection's place among all that arrive at a rank.
+    __device__ __forceinline__ uint32_t lane_of_connection(uint32_t connection) const {
+        return instance_ * launch_.connections + connection;
+    }
+
+    template <bool kHere = false>
+    __device__ __forceinline__ void await(const uint64_t *word, uint64_t value) {
+        for (uint32_t polls = 1; !stopped_; polls++) {
+            if ((kHere ? look_here(word) : look(word)) >= value)
+                return;
+            if (polls % kPollsPerLook == 0 && aborted(launch_.abort))
+                stopped_ = true;
+            pause();
+        }
+    }
+
+    __device__ __forceinline__ void run_tile() {
+        // Scratch chunks of the tile before the last are written anew: all must be done with it.
+        const bool has_scratch = launch_.own_scratch != 0;
+        if (has_scratch && tile_ >= kScratchWindows) {
+            for (uint32_t i = machine_.thread(); i < launch_.own_blocks; i += machine_.threads())
+                await<true>(progress_of(i), steps_done(tile_ - kScratchWindows + 1, 0));
+            machine_.barrier();
+        }
+        for (uint32_t i = 0; i < block_.steps; i++)
+            run_step(launch_.steps[block_.first_step + i], i);
+        if (has_scratch) {
+            machine_.barrier();
+            if (machine_.thread() == 0)
+                tell_here(progress_of(number_), steps_done(tile_ + 1, 0));
+        }
+    }
+
+    __device__ __forceinline__ void run_step(const tuccl_program_step &step, uint32_t index) {
+        const Action action(step.type);
+        bool waits = step.awaited_threadblock != TUCCL_NO_DEPENDENCE;
+        if (waits && machine_.thread() == 0)
+            await<true>(progress_of(static_cast<uint32_t>(step.awaited_threadblock)),
+                        steps_done(tile_, step.awaited_step + 1));
+        Letter in = {nullptr, 0};
+        Letter out = {nullptr, 0};
+        if (action.receives)
+            waits |= open_incoming(&in);
+        if (action.sends)
+            waits |= open_outgoing(&out);
+        if (waits)
+            machine_.barrier();
+        if (step.type != TUCCL_STEP_NOP)
+            move(step, action, in, out);
+        const bool flags = action.sends && !Wire::kFlagsInLines;
+        // Somebody waits for this credit only if a message comes that needs the slot again.
+        const bool credits = action.receives && received_ + kSlots <= launch_.tiles * block_.steps;
+        const bool progresses = (step.flags & TUCCL_STEP_HAS_DEPENDENT) != 0;
+        if (!flags && !credits && !progresses)
+            return;
+        machine_.barrier();
+        if (machine_.thread() != 0)
+            return;
+        if (flags)
+            tell(flag_word(static_cast<uint32_t>(block_.send_peer), block_.send_connection, sent_),
+                 out.number);
+        if (credits)
+            tell(&state_of(launch_.area[block_.receive_peer])
+                      ->credit[launch_.rank][lane_of_connection(block_.receive_connection)]
+                      .value,
+                 in.number);
+        if (progresses)
+            tell_here(progress_of(number_), steps_done(tile_, index + 1));
+    }
+
+    // These count the messages of a connection, and say whether a barrier must follow.
+    __device__ __forceinline__ bool open_incoming(Letter *letter) {
+        received_++;
+        *letter = {slot(launch_.rank, block_.receive_connection, received_), base_ + received_};
+        if (!Wire::kFlagsInLines && machine_.thread() == 0)
+            await(flag_word(launch_.rank, block_.receive_connection, received_), letter->number);
+        return !Wire::kFlagsInLines;
+    }
+    __device__ __forceinline__ bool open_outgoing(Letter *letter) {
+        sent_++;
+        const auto peer = static_cast<uint32_t>(block_.send_peer);
+        *letter = {slot(peer, block_.send_connection, sent_), base_ + sent_};
+        if (sent_ <= kSlots)
+            return false;
+        if (machine_.thread() == 0)
+            await(&state_->credit[peer][lane_of_connection(block_.send_connection)].value,
+                  letter->number - kSlots);
+        return true;
+    }
+
+    __device__ __forceinline__ char *slot(uint32_t rank, uint32_t connection,
+                                          uint64_t count) const {
+        const uint64_t place = lane_of_connection(connection) * kSlots + (count - 1) % kSlots;
+        return launch_.area[rank] + Wire::kFirst + epoch_ % 2 * Wire::kHalfBytes +
+               place * launch_.slot_bytes;
+    }
+    __device__ __forceinline__ uint64_t *flag_word(uint32_t rank, uint32_t connection,
+                                                   uint64_t count) const {
+        return &state_of(launch_.area[rank])
+                    ->flag[epoch_ % 2][lane_of_connection(connection)][(count - 1) % kSlots];
+    }
+
+    __device__ __forceinline__ Span span(uint32_t buffer, uint32_t chunk) const {
+        if (buffer == TUCCL_BUFFER_SCRATCH) {
+            const uint64_t window = tile_ % kScratchWindows * launch_.instances + instance_;
+            const uint64_t place = window * launch_.scratch_chunks + chunk;
+            return {launch_.area[launch_.rank] + kProgramScratchFirst + place * launch_.tile_bytes,
+                    bytes_};
+        }
+        char *user =
+            buffer == TUCCL_BUFFER_INPUT ? const_cast<char *>(launch_.send) : launch_.receive;
+        const uint32_t part = chunk / launch_.part_chunks;
+        const uint64_t offset = (chunk - part * launch_.part_chunks) * launch_.chunk_bytes + first_;
+        if (offset >= launch_.part_bytes)
+            return {user, 0};
+        return {user + part * launch_.part_bytes + offset,
+                smaller(launch_.part_bytes - offset, bytes_)};
+    }
+
+    __device__ __forceinline__ void move(const tuccl_program_step &step, const Action &action,
+                                         Letter in, Letter out) {
+        const bool completes = (step.flags & TUCCL_STEP_COMPLETES) != 0;
+        const uint32_t reduction =
+            launch_.reduction == TUCCL_AVG && !completes ? uint32_t{TUCCL_SUM} : launch_.reduction;
+        for (uint32_t chunk = 0; chunk < step.count; chunk++) {
+            Span source = {nullptr, 0};
+            Span target = {nullptr, 0};
+            if (action.reads)
+                source = span(step.source_buffer, step.source + chunk);
+            if (action.writes)
+                target = span(step.destination_buffer, step.destination + chunk);
+            // In place a chunk may be copied onto itself, which others may be reading.
+            if (step.type != TUCCL_STEP_CPY || source.first != target.first)
+                move_chunk(action, reduction, source, target, in, out);
+            in.lines += Wire::line_bytes(bytes_);
+            out.lines += Wire::line_bytes(bytes_);
+        }
+    }
+
+    __device__ __forceinline__ static Unit load(Span span, UnitPlace place) {
+        return load_unit(span.first + place.offset, place.bytes, left_of(span, place));
+    }
+    __device__ __forceinline__ static uint64_t left_of(Span span, UnitPlace place) {
+        return span.valid > place.offset ? span.valid - place.offset : 0;
+    }
+
+    // Several units of a thread are under way together.
+    __device__ __forceinline__ void move_chunk(const Action &action, uint32_t reduction,
+                                               Span source, Span target, Letter in, Letter out) {
+        const uint32_t units = Wire::units(bytes_);
+        const uint32_t step = machine_.threads();
+        for (uint32_t first = machine_.thread(); first < units; first += step * Wire::kBatch) {
+            Unit value[Wire::kBatch] = {};
+            Unit other[Wire::kBatch] = {};
+#pragma unroll
+            for (uint32_t i = 0; i < Wire::kBatch; i++) {
+                const uint32_t unit = first + i * step;
+                if (unit < units && action.reads)
+                    value[i] = load(source, Wire::place(unit));
+                if (unit < units && action.reduces && !action.receives)
+                    other[i] = load(target, Wire::place(unit));
+            }
+            if (action.receives)
+                take(first, units, in, other);
+#pragma unroll
+            for (uint32_t i = 0; i < Wire::kBatch; i++) {
+                const uint32_t unit = first + i * step;
+                if (unit >= units)
+                    continue;
+                if (action.reduces)
+                    value[i] =
+                        Pair::reduce(value[i], other[i], launch_.type, reduction, launch_.ranks);
+                else if (action.receives)
+                    value[i] = other[i];
+                const UnitPlace place = Wire::place(unit);
+                if (action.writes && target.valid > place.offset)
+                    store_unit(target.first + place.offset, value[i], place.bytes,
+                               left_of(target, place));
+                if (action.sends)
+                    Wire::put(out.lines, unit, value[i], out.number);
+            }
+        }
+    }
+
+    // All units of a batch are looked at before any is waited for.
+    __device__ __forceinline__ void take(uint32_t first, uint32_t units, const Letter &in,
+                                         Unit (&units_of)[Wire::kBatch]) {
+        for (uint32_t polls = 1;; polls++) {
+            bool there = true;
+#pragma unroll
+            for (uint32_t i = 0; i < Wire::kBatch; i++) {
+                const uint32_t unit = first + i * machine_.threads();
+                if (unit < units)
+                    there &= Wire::peek(in.lines, unit, in.number, &units_of[i]);
+            }
+            if (Wire::all(there || stopped_))
+                return;
+            if (polls % kPollsPerLook == 0 && !Wire::all(!aborted(launch_.abort))) {
+                stopped_ = true;
+                return;
+            }
+            pause();
+        }
+    }
+
+    // The last block to come here ends the launch, and says so.
+    __device__ __forceinline__ void finish() {
+        machine_.barrier();
+        if (machine_.thread() != 0 || !is_last(&state_->blocks_done, machine_.blocks()))
+            return;
+        const uint64_t base = base_ + launch_.advance;
+        state_->base = base;
+        state_->epoch = epoch_;
+        renew_lines(base);
+        for (uint32_t rank = 0; rank < launch_.ranks; rank++)
+            if (rank != launch_.rank)
+                tell(&state_of(launch_.area[rank])->finished[launch_.rank].value, epoch_);
+    }
+
+    // LL's lines carry 32 bits of a number: one that was not written for 2^32 numbers would look
+    // new. Hours apart, this half's lines get one that lies half a round ahead.
+    __device__ __forceinline__ void renew_lines(uint64_t base) {
+        const uint32_t half = epoch_ % 2;
+        if (base - state_->renewed[half] < uint64_t{1} << 30)
+            return;
+        state_->renewed[half] = base;
+        char *lines = launch_.area[launch_.rank] + LlWire::kFirst + half * LlWire::kHalfBytes;
+        for (size_t i = 0; i < LlWire::kHalfBytes; i += 16)
+            store_line(lines + i, 0, static_cast<uint32_t>(base) + 0x80000000U);
+    }
+
+    const ProgramLaunch &launch_;
+    const Machine machine_;
+    ProgramState *const state_;
+    const uint32_t number_;   // Of the threadblock in its rank's program.
+    const uint64_t instance_; // 64 bits wide, as it multiplies sizes.
+    const uint64_t base_;
+    const uint64_t epoch_;
+    const tuccl_program_threadblock block_;
+    uint64_t sent_ = 0;
+    uint64_t received_ = 0;
+    uint64_t first_ = 0; // Of the tile, in each chunk.
+    uint32_t bytes_ = 0;
+    uint32_t tile_ = 0;
+    bool stopped_ = false;
+};
+
+// Adds up two units of one type...
+template <typename Element> struct PairOf {
+    __device__ __forceinline__ static uint64_t word(uint64_t one, uint64_t other,
+                                                    uint32_t reduction, uint32_t ranks) {
+        Words<Element> words;
+        words.start(one);
+        words.add(other, reduction);
+        return words.word(reduction, ranks);
+    }
+    __device__ __forceinline__ static Unit reduce(Unit one, Unit other, uint32_t,
+                                                  uint32_t reduction, uint32_t ranks) {
+        return {word(one.low, other.low, reduction, ranks),
+                word(one.high, other.high, reduction, ranks)};
+    }
+};
+
+template <typename Element>
+__device__ __noinline__ Unit reduce_units(Unit one, Unit other, uint32_t reduction,
+                                          uint32_t ranks) {
+    return PairOf<Element>::reduce(one, other, 0, reduction, ranks);
+}
+
+// ... and of any type, looked up unit by unit.
+struct AnyPair {
+    __device__ __forceinline__ static Unit reduce(Unit one, Unit other, uint32_t type,
+                                                  uint32_t reduction, uint32_t ranks) {
+        switch (type) {
+        case TUCCL_INT8:
+            return reduce_units<int8_t>(one, other, reduction, ranks);
+        case TUCCL_UINT8:
+            return reduce_units<uint8_t>(one, other, reduction, ranks);
+        case TUCCL_INT32:
+            return reduce_units<int32_t>(one, other, reduction, ranks);
+        case TUCCL_UINT32:
+            return reduce_units<uint32_t>(one, other, reduction, ranks);
+        case TUCCL_INT64:
+            return reduce_units<int64_t>(one, other, reduction, ranks);
+        case TUCCL_UINT64:
+            return reduce_units<uint64_t>(one, other, reduction, ranks);
+        case TUCCL_FLOAT16:
+            return reduce_units<__half>(one, other, reduction, ranks);
+        case TUCCL_FLOAT32:
+            return reduce_units<float>(one, other, reduction, ranks);
+        case TUCCL_FLOAT64:
+            return reduce_units<double>(one, other, reduction, ranks);
+        default:
+            return reduce_units<__nv_bfloat16>(one, other, reduction, ranks);
+        }
+    }
+};
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,121 @@
+// The protocols as the interpreter sees them: how a chunk's bytes lie in a slot, which of them a
+// thread moves, and how their receiver knows that they are there.
+#ifndef TUCCL_EXECUTOR_INTERPRETER_WIRES_H
+#define TUCCL_EXECUTOR_INTERPRETER_WIRES_H
+
+#include "interpreter_memory.h"
+#include "program_staging.h"
+
+#ifdef __CUDACC__
+#include "ll128.cuh"
+#endif
+
+namespace tuccl {
+
+// Which bytes of a chunk a unit holds.
+struct UnitPlace {
+    uint32_t offset;
+    uint32_t bytes;
+};
+
+// Lines that carry their own flags: nothing else is waited for.
+struct LlWire {
+    static constexpr size_t kFirst = kProgramLlFirst;
+    static constexpr size_t kHalfBytes = kProgramLlBytes;
+    static constexpr bool kFlagsInLines = true;
+    static constexpr uint32_t kBatch = 4;
+
+    __device__ __forceinline__ static uint32_t units(uint32_t bytes) {
+        return bytes / 8;
+    }
+    __device__ __forceinline__ static UnitPlace place(uint32_t unit) {
+        return {unit * 8, 8};
+    }
+    __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
+        return bytes * 2;
+    }
+    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value,
+                                               uint64_t number) {
+        store_line(lines + 16 * unit, value.low, static_cast<uint32_t>(number));
+    }
+    __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t number,
+                                                Unit *value) {
+        return peek_line(lines + 16 * unit, static_cast<uint32_t>(number), &value->low);
+    }
+    __device__ __forceinline__ static bool all(bool there) {
+        return there;
+    }
+};
+
+// Plain data; one flag for a message, told when all of it is written.
+struct SimpleWire {
+    static constexpr size_t kFirst = kProgramSimpleFirst;
+    static constexpr size_t kHalfBytes = kProgramSimpleBytes;
+    static constexpr bool kFlagsInLines = false;
+    static constexpr uint32_t kBatch = 4;
+
+    __device__ __forceinline__ static uint32_t units(uint32_t bytes) {
+        return bytes / 16;
+    }
+    __device__ __forceinline__ static UnitPlace place(uint32_t unit) {
+        return {unit * 16, 16};
+    }
+    __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
+        return bytes;
+    }
+    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value, uint64_t) {
+        store_unit(lines + 16 * unit, value, 16, 16);
+    }
+    __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t,
+                                                Unit *value) {
+        *value = load_slot(lines + 16 * unit);
+        return true;
+    }
+    __device__ __forceinline__ static bool all(bool there) {
+        return there;
+    }
+};
+
+#ifdef __CUDACC__
+
+// A warp's pieces (ll128.cuh). Needs what a warp stores together to arrive together, so there is
+// none for host threads.
+struct Ll128Wire {
+    static constexpr size_t kFirst = kProgramLl128First;
+    static constexpr size_t kHalfBytes = kProgramLl128Bytes;
+    static constexpr bool kFlagsInLines = true;
+    static constexpr uint32_t kBatch = 4;
+
+    // Whole warps, so that all lanes of one take part.
+    __device__ __forceinline__ static uint32_t units(uint32_t bytes) {
+        return (bytes + kPieceBytes - 1) / kPieceBytes * 32;
+    }
+    __device__ __forceinline__ static UnitPlace place(uint32_t unit) {
+        const Lane lane = lane_of(unit % 32);
+        return {unit / 32 * kPieceBytes + lane.offset, lane.bytes};
+    }
+    __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
+        return units(bytes) * 16;
+    }
+    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value,
+                                               uint64_t number) {
+        const bool has_flag = unit % 8 == 7;
+        store_ll128(lines + 16 * unit, make_ulonglong2(value.low, has_flag ? number : value.high));
+    }
+    __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t number,
+                                                Unit *value) {
+        ulonglong2 both;
+        const bool there = peek_ll128(lines + 16 * unit, unit % 8 == 7, number, &both);
+        *value = {both.x, both.y};
+        return there;
+    }
+    __device__ __forceinline__ static bool all(bool there) {
+        return __all_sync(kWholeWarp, there);
+    }
+};
+
+#endif
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,30 @@
+/* Programs on a device: what device_comm.cu asks of interpreter.cu. */
+#ifndef TUCCL_EXECUTOR_PROGRAM_LAUNCH_H
+#define TUCCL_EXECUTOR_PROGRAM_LAUNCH_H
+
+#include "executor.h"
+
+#include <cuda_runtime_api.h>
+
+namespace tuccl {
+
+// A bundle's section of programs, on the host and byte for byte on the device.
+struct Programs {
+    void *here;
+    void *there;
+};
+
+// Takes a section that tuccl_programs_check found sound. NULL, or half a sentence that says why
+// not.
+const char *load_programs(tuccl_device_comm *comm, const void *section, size_t bytes);
+void free_programs(tuccl_device_comm *comm);
+
+// Whether a call's program can be interpreted; depends on nothing that may differ between ranks.
+bool program_supports(const tuccl_device_comm &comm, const tuccl_call &call);
+
+// 0, or a cudaError_t.
+int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream);
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,125 @@
+#include "program_plan.h"
+
+#include <algorithm>
+
+namespace tuccl {
+
+namespace {
+
+// What every protocol can move without a rest: a pair of LL lines.
+constexpr uint64_t kGrain = 16;
+// Slots begin where LL128's pieces may.
+constexpr uint64_t kSlotGrain = 512;
+constexpr uint64_t kLl128PieceBytes = 480;
+// LL's flags have 32 bits, and are renewed between launches.
+constexpr uint64_t kMostNumbers = uint64_t{1} << 30;
+
+uint64_t round_up(uint64_t value, uint64_t grain) {
+    return (value + grain - 1) / grain * grain;
+}
+
+uint64_t round_down(uint64_t value, uint64_t grain) {
+    return value / grain * grain;
+}
+
+uint64_t element_bytes(uint32_t type) {
+    static constexpr uint8_t kBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    return kBytes[type];
+}
+
+bool fits(const tuccl_program_header &header, const tuccl_call &call) {
+    const bool rooted = call.operation == TUCCL_BROADCAST || call.operation == TUCCL_REDUCE;
+    const bool adds = call.operation == TUCCL_REDUCE || call.operation == TUCCL_REDUCE_SCATTER ||
+                      call.operation == TUCCL_ALL_REDUCE;
+    if (call.operation != header.operation || call.type >= TUCCL_TYPES ||
+        (rooted && call.root != header.root))
+        return false;
+    if (adds && (call.reduction >= TUCCL_REDUCTIONS ||
+                 (call.reduction == TUCCL_AVG && (header.flags & TUCCL_PROGRAM_AVERAGES) == 0)))
+        return false;
+    return call.nthreads >= 32 && call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 &&
+           call.nchannels >= 1 && header.most_threadblocks >= 1 &&
+           call.nchannels * header.most_threadblocks <= kMostProgramBlocks;
+}
+
+uint64_t half_bytes(uint32_t protocol) {
+    switch (protocol) {
+    case TUCCL_LL:
+        return kProgramLlBytes;
+    case TUCCL_LL128:
+        return kProgramLl128Bytes;
+    default:
+        return kProgramSimpleBytes;
+    }
+}
+
+// Bytes of one chunk in a message of the largest kind.
+uint64_t most_tile_bytes(uint32_t protocol, uint64_t slot_bytes, uint64_t message_chunks) {
+    switch (protocol) {
+    case TUCCL_LL:
+        return round_down(slot_bytes / 2 / message_chunks, kGrain);
+    case TUCCL_LL128:
+        return slot_bytes / kSlotGrain / message_chunks * kLl128PieceBytes;
+    default:
+        return round_down(slot_bytes / message_chunks, kGrain);
+    }
+}
+
+} // namespace
+
+bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramLaunch *launch) {
+    const tuccl_program_header &header = *program.header;
+    *launch = ProgramLaunch{};
+    if (!fits(header, call) || call.protocol > TUCCL_SIMPLE)
+        return false;
+    const uint64_t connections =
+        std::max<uint64_t>(1, uint64_t{header.most_connections} * call.nchannels);
+    const uint64_t connection_bytes =
+        std::min<uint64_t>(call.buffer_bytes, half_bytes(call.protocol) / connections);
+    const uint64_t slot_bytes = round_down(connection_bytes / kSlots, kSlotGrain);
+    uint64_t tile =
+        most_tile_bytes(call.protocol, slot_bytes, std::max<uint64_t>(1, header.largest_message));
+    if (header.most_scratch_chunks > 0)
+        tile = std::min(tile, round_down(kProgramScratchBytes / kScratchWindows / call.nchannels /
+                                             header.most_scratch_chunks,
+                                         kGrain));
+    if (tile == 0)
+        return false;
+    const uint64_t part_chunks = tuccl_program_part_chunks(&header);
+    launch->part_bytes = call.count * element_bytes(call.type);
+    launch->chunk_bytes = round_up((launch->part_bytes + part_chunks - 1) / part_chunks, kGrain);
+    launch->instance_bytes =
+        round_up((launch->chunk_bytes + call.nchannels - 1) / call.nchannels, kGrain);
+    tile = std::min(tile, std::max(launch->instance_bytes, kGrain));
+    const uint64_t tiles = (launch->instance_bytes + tile - 1) / tile;
+    launch->advance = tiles * header.longest_threadblock + 1;
+    launch->ranks = header.ranks;
+    launch->part_chunks = static_cast<uint32_t>(part_chunks);
+    launch->instances = call.nchannels;
+    launch->tiles = static_cast<uint32_t>(tiles);
+    launch->tile_bytes = static_cast<uint32_t>(tile);
+    launch->slot_bytes = static_cast<uint32_t>(slot_bytes);
+    launch->connections = header.most_connections;
+    launch->scratch_chunks = header.most_scratch_chunks;
+    launch->longest = header.longest_threadblock;
+    launch->type = call.type;
+    launch->reduction = call.reduction;
+    launch->send = static_cast<const char *>(call.send);
+    launch->receive = static_cast<char *>(call.receive);
+    return tiles <= kMostNumbers && launch->advance <= kMostNumbers;
+}
+
+void set_rank(const tuccl_program &program, uint32_t rank, ptrdiff_t moved, ProgramLaunch *launch) {
+    const tuccl_program_rank &own = program.ranks[rank];
+    const auto move = [moved](const auto *record) {
+        using Pointer = decltype(record);
+        return reinterpret_cast<Pointer>(reinterpret_cast<const char *>(record) + moved);
+    };
+    launch->rank = rank;
+    launch->own_blocks = own.threadblocks;
+    launch->own_scratch = own.scratch_chunks;
+    launch->threadblocks = move(program.threadblocks + own.first_threadblock);
+    launch->steps = move(program.steps);
+}
+
+} // namespace tuccl
