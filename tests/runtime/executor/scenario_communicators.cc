@@ -225,6 +225,24 @@ void abort_while_setting_up() {
     CHECK(ncclCommAbort(comm) == 0);
 }
 
+// The second rank comes, but cannot greet; the first waits for it until it is aborted. What its
+// kernel may still use stays allocated.
+void abort_while_greeting() {
+    setenv("STAND_IN_FAILS", "exchange:1", 1);
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    ncclConfig config = {0};
+    ncclComm_t comms[2] = {nullptr, nullptr};
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
+    int error = tuccl::kNcclInProgress;
+    while (error == tuccl::kNcclInProgress)
+        CHECK(ncclCommGetAsyncError(comms[1], &error) == 0);
+    CHECK(error == tuccl::kNcclUnhandledCudaError);
+    CHECK(ncclCommGetAsyncError(comms[0], &error) == 0 && error == tuccl::kNcclInProgress);
+    CHECK(ncclCommAbort(comms[1]) == 0 && ncclCommAbort(comms[0]) == 0);
+}
+
 // Rank 1 does not take part; rank 0 is freed by an abort in another thread.
 void aborted() {
     with_communicator(2, [](Rank &rank) {
@@ -326,6 +344,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"not_blocking", not_blocking},
         {"not_blocking_in_one_thread", not_blocking_in_one_thread},
         {"abort_while_setting_up", abort_while_setting_up},
+        {"abort_while_greeting", abort_while_greeting},
         {"aborted", aborted},
         {"abort_beside_calls", abort_beside_calls},
         {"watchdog", watchdog},

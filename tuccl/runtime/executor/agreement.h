@@ -22,8 +22,10 @@ struct Greeting {
     uint32_t sum;
     uint32_t wanted;
     uint64_t host;
+    uint64_t process; // Equal for ranks of one process.
+    uint64_t number;  // Of this set-up; rank 0's counts.
     unsigned char handle[TUCCL_HANDLE_BYTES];
-    char fault[104]; // Why this rank cannot; empty when it can.
+    char fault[88]; // Why this rank cannot; empty when it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 

@@ -23,8 +23,7 @@ int async_error(ncclComm_t comm) {
 } // namespace
 
 Exchange::~Exchange() {
-    // Of a cancelled exchange the kernel may still wait for others, and freeing would wait for it.
-    if (!is_cancelled())
+    if (!broken_)
         tuccl_exchange_destroy(device_);
 }
 
@@ -49,6 +48,12 @@ const char *Exchange::wait(bool (*ended)(const Exchange &)) {
 }
 
 const char *Exchange::round(const Greeting &mine, std::vector<Greeting> *all) {
+    const char *fault = try_round(mine, all);
+    broken_ = fault != nullptr;
+    return fault;
+}
+
+const char *Exchange::try_round(const Greeting &mine, std::vector<Greeting> *all) {
     const struct tuccl_exchange_view view = tuccl_exchange_view(device_);
     if (tuccl_exchange_write(device_, &mine) != 0)
         return "a copy to the device failed";

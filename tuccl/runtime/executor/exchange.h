@@ -23,10 +23,13 @@ class Exchange {
     // On the current device. NULL, or why this rank cannot take part.
     const char *open();
 
-    // Everybody's greetings by rank, as long as all call it. NULL, or why there are none.
+    // Everybody's greetings by rank, as long as all call it. NULL, or why there are none: then a
+    // kernel may be left on the device that waits for others until NCCL aborts the communicator,
+    // and what waits for the device (freeing) would wait for it.
     const char *round(const Greeting &mine, std::vector<Greeting> *all);
 
   private:
+    const char *try_round(const Greeting &mine, std::vector<Greeting> *all);
     const char *wait(bool (*ended)(const Exchange &));
     bool is_cancelled() const;
 
@@ -34,6 +37,7 @@ class Exchange {
     uint32_t ranks_;
     const std::atomic<bool> *cancelled_;
     tuccl_exchange *device_ = nullptr;
+    bool broken_ = false;
 };
 
 } // namespace tuccl

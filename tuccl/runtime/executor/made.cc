@@ -1,6 +1,7 @@
 #include "made.h"
 
 #include "real_nccl.h"
+#include "rendezvous.h"
 #include "set_up.h"
 
 #include <atomic>
@@ -41,7 +42,7 @@ void run(ncclComm_t comm, Background *background) {
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
         std::this_thread::sleep_for(kPause);
     if (error == kNcclSuccess && !background->cancelled.load())
-        background->result = set_up(comm, &background->cancelled);
+        background->result = set_up(comm, &background->cancelled, nullptr);
     background->ended.store(true);
 }
 
@@ -69,10 +70,11 @@ std::unique_ptr<Background> take(ncclComm_t comm) {
 // Each in a thread of its own, because each waits for its ranks, which may be among the others.
 int set_up_together(const std::vector<ncclComm_t *> &made) {
     std::vector<int> results(made.size(), kNcclSuccess);
+    Latch ready(made.size());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < made.size(); i++)
-        threads.emplace_back([&, i] { results[i] = set_up(*made[i], nullptr); });
-    results[0] = set_up(*made[0], nullptr);
+        threads.emplace_back([&, i] { results[i] = set_up(*made[i], nullptr, &ready); });
+    results[0] = set_up(*made[0], nullptr, &ready);
     for (std::thread &thread : threads)
         thread.join();
     int failed = kNcclSuccess;

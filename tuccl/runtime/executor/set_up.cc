@@ -6,9 +6,12 @@
 #include "plan.h"
 #include "real_nccl.h"
 #include "register.h"
+#include "rendezvous.h"
 #include "watchdog.h"
 
+#include <algorithm>
 #include <cstring>
+#include <random>
 
 namespace tuccl {
 
@@ -32,6 +35,11 @@ void set_fault(Greeting *greeting, const std::string &fault) {
     greeting->fault[fault.copy(greeting->fault, sizeof greeting->fault - 1)] = '\0';
 }
 
+uint64_t random_number() {
+    std::random_device source;
+    return static_cast<uint64_t>(source()) << 32 | source();
+}
+
 Greeting greet(const Plan &plan) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
@@ -39,6 +47,9 @@ Greeting greet(const Plan &plan) {
     greeting.sum = plan.sum;
     greeting.wanted = plan.wanted ? 1 : 0;
     greeting.host = host_identity();
+    static const uint64_t process = random_number();
+    greeting.process = process;
+    greeting.number = random_number();
     set_fault(&greeting, plan.fault);
     return greeting;
 }
@@ -67,6 +78,16 @@ void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
                     place.rank, place.ranks, verdict.reason.c_str());
 }
 
+// After what may disturb kernels on other devices of this process.
+void wait_for_this_process(const std::vector<Greeting> &greetings, const Greeting &mine,
+                           const std::atomic<bool> *cancelled) {
+    const auto threads =
+        std::count_if(greetings.begin(), greetings.end(),
+                      [&](const Greeting &greeting) { return greeting.process == mine.process; });
+    if (threads > 1)
+        meet_in_process(greetings.front().number, static_cast<size_t>(threads), cancelled);
+}
+
 // The device's part of set-up; freed again unless the executor serves.
 struct DeviceComm {
     tuccl_device_comm *device = nullptr;
@@ -75,16 +96,22 @@ struct DeviceComm {
     }
 };
 
+struct Waiting {
+    const std::atomic<bool> *cancelled;
+    Arrival *ready;
+};
+
 // Two rounds: handles and everything that can be known beforehand, then whether they could be
 // opened. NULL with the verdict, or why this rank could not even take part.
-const char *agree(Exchange *exchange, const Place &place, const Plan &plan, DeviceComm *made,
-                  Verdict *verdict) {
+const char *agree(Exchange *exchange, const Place &place, const Plan &plan, const Waiting &waiting,
+                  DeviceComm *made, Verdict *verdict) {
     const auto ranks = static_cast<uint32_t>(place.ranks);
     Greeting mine = greet(plan);
     if (plan.wanted && plan.fault.empty() && plan.decision.rule_count() > 0)
         if (const char *fault = tuccl_device_comm_create(
                 &made->device, static_cast<uint32_t>(place.rank), ranks, mine.handle))
             set_fault(&mine, fault);
+    waiting.ready->wait_for_others();
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -94,21 +121,24 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, Devi
         return nullptr;
     if (const char *fault = connect(made->device, plan, greetings))
         set_fault(&mine, fault);
+    wait_for_this_process(greetings, mine, waiting.cancelled);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
     return nullptr;
 }
 
-const char *serve(ncclComm_t comm, const Place &place, const std::atomic<bool> *cancelled) {
+const char *serve(ncclComm_t comm, const Place &place, const Waiting &waiting) {
     Plan plan = read_plan(static_cast<uint32_t>(place.ranks));
     Verdict verdict = {};
     DeviceComm made;
-    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), cancelled);
+    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.cancelled);
     if (const char *fault = exchange.open())
         return fault;
-    if (const char *fault = agree(&exchange, place, plan, &made, &verdict))
+    if (const char *fault = agree(&exchange, place, plan, waiting, &made, &verdict)) {
+        made.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
+    }
     if (verdict.serve && plan.decision.rule_count() == 0) {
         log_info("%s (CRC %08x) has nothing for the executor with %d ranks on one node",
                  plan.source.c_str(), plan.sum, place.ranks);
@@ -129,7 +159,8 @@ const char *serve(ncclComm_t comm, const Place &place, const std::atomic<bool> *
 
 } // namespace
 
-int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled) {
+int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled, Latch *made_ready) {
+    Arrival ready(made_ready);
     Place place = {};
     if (!find_place(comm, &place) || place.ranks < 2)
         return kNcclSuccess;
@@ -143,7 +174,7 @@ int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled) {
     tuccl_device_scope before;
     const char *fault = "its device cannot be made the current one";
     if (tuccl_device_enter(place.device, &before) == 0) {
-        fault = serve(comm, place, cancelled);
+        fault = serve(comm, place, {cancelled, &ready});
         tuccl_device_leave(&before);
     }
     if (fault == nullptr)

@@ -9,10 +9,13 @@
 
 namespace tuccl {
 
-// All ranks call it; it waits for the others. `cancelled` ends waiting, NULL where nobody can
-// cancel. Fails (ncclResult_t) only where this rank could not even tell the others that it cannot
-// serve: going on alone would hang them.
-int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled);
+class Latch;
+
+// All ranks call it; it waits for the others. `cancelled` ends waiting; `made_ready` is counted
+// down when what may disturb kernels on other devices of this process is over. Both may be NULL.
+// Fails (ncclResult_t) only where this rank could not even tell the others that it cannot serve:
+// going on alone would hang them.
+int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled, Latch *made_ready);
 
 } // namespace tuccl
 

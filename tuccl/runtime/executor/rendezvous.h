@@ -1,0 +1,61 @@
+// Where threads of one process wait for each other at set-up, on the host.
+//
+// Some of CUDA's calls (allocation, peer access) may wait for whatever runs on a device. One
+// process may serve several: a kernel that already waits there for a rank that is still in such a
+// call would never end. So ranks of one process make these calls before any of them goes on to a
+// kernel.
+#ifndef TUCCL_EXECUTOR_RENDEZVOUS_H
+#define TUCCL_EXECUTOR_RENDEZVOUS_H
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+namespace tuccl {
+
+class Latch {
+  public:
+    explicit Latch(size_t count) : left_(count) {
+    }
+    void count_down();
+    void wait();
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable open_;
+    size_t left_;
+};
+
+// One thread's part in a latch: it counts down once, when it waits or when it is gone.
+class Arrival {
+  public:
+    explicit Arrival(Latch *latch) : latch_(latch) {
+    }
+    ~Arrival() {
+        if (latch_ != nullptr)
+            latch_->count_down();
+    }
+    Arrival(const Arrival &) = delete;
+    Arrival &operator=(const Arrival &) = delete;
+
+    void wait_for_others() {
+        if (latch_ == nullptr)
+            return;
+        Latch *latch = latch_;
+        latch_ = nullptr;
+        latch->count_down();
+        latch->wait();
+    }
+
+  private:
+    Latch *latch_;
+};
+
+// Waits until so many threads have called it with this number, or `cancelled` (may be NULL).
+void meet_in_process(uint64_t number, size_t threads, const std::atomic<bool> *cancelled);
+
+} // namespace tuccl
+
+#endif
