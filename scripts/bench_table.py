@@ -183,7 +183,7 @@ def tune_record(record: Record, seed: int, budget_s: float, strategy: str) -> Tu
         tempfile.TemporaryDirectory() as folder,
         MeasurementLog(Path(folder) / "log", backend, "bench") as log,
     ):
-        return tune(settings, record.shape, spaces, log, lambda: backend.restart_s, lambda *_: None)
+        return tune(settings, record.shape, spaces, log, lambda *_: None)
 
 
 def geometric_mean(values: list[float]) -> float:

@@ -48,6 +48,8 @@ class Answer:
     """Samples that it had then: fewer where it is too slow to be worth more."""
     seconds: float
     """What all measurements up to then cost."""
+    restart_s: float
+    """`Backend.restart_s` as known then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Recorded:
         for answer in self.answers:
             if answer.asked >= repeats:
                 count = min(repeats, answer.given)
-                return Measured(self.samples_us[:count], answer.seconds)
+                return Measured(self.samples_us[:count], answer.seconds, answer.restart_s)
         return None
 
     def joined(self, fresh: Measured, asked: int) -> Recorded:
@@ -97,7 +99,8 @@ class Recorded:
             raise ValueError(
                 f"{len(fresh.samples_us)} samples where {asked - len(self.samples_us)} were asked"
             )
-        answer = Answer(asked, len(samples), self._paid_s + fresh.seconds)
+        paid_s = self._paid_s + fresh.seconds
+        answer = Answer(asked, len(samples), paid_s, fresh.restart_s)
         return replace(self, samples_us=samples, answers=(*self.answers, answer))
 
 
@@ -109,6 +112,8 @@ class Contents:
         self.source: Source | None = None
         self.profiles: list[ProcessProfile] = []
         """Of the measurements in their order, each change once."""
+        self.restart_s = 0.0
+        """As the latest measurement had it."""
         self._known: dict[tuple[str, Config], Recorded] = {}
 
     def known(self, task: str, config: Config) -> Recorded:
@@ -118,6 +123,8 @@ class Contents:
     def put(self, recorded: Recorded) -> None:
         """Replace what is known."""
         self._known[recorded.task, recorded.config] = recorded
+        if recorded.answers and not recorded.failed:
+            self.restart_s = recorded.answers[-1].restart_s
         if self.profiles[-1:] != [recorded.config.profile]:
             self.profiles.append(recorded.config.profile)
 
@@ -147,20 +154,22 @@ class Contents:
         else:
             samples = tuple(map(float, values["samples_us"]))
             asked = values.get("asked", len(known.samples_us) + len(samples))
-            self.put(known.joined(Measured(samples, seconds), int(asked)))
+            restart_s = float(values.get("restart_s", self.restart_s))
+            self.put(known.joined(Measured(samples, seconds, restart_s), int(asked)))
 
 
 def check_measured(measured: Measured) -> None:
     """Find figures that cannot be.
 
     Raises:
-        ValueError: a sample is no time, or the seconds are no cost.
+        ValueError: a sample is no time, or seconds are no cost.
     """
     for sample in measured.samples_us:
         if not (isfinite(sample) and sample > 0.0):
             raise ValueError(f"a sample of {sample} us is no time")
-    if not (isfinite(measured.seconds) and measured.seconds >= 0.0):
-        raise ValueError(f"{measured.seconds} seconds is no cost")
+    for seconds in (measured.seconds, measured.restart_s):
+        if not (isfinite(seconds) and seconds >= 0.0):
+            raise ValueError(f"{seconds} seconds is no cost")
 
 
 def header_line(identity: str) -> bytes:
@@ -173,9 +182,14 @@ def source_line(source: Source) -> bytes:
     return _line(asdict(source))
 
 
-def samples_line(known: Recorded, fresh: Measured, asked: int) -> bytes:
-    """Further samples of a configuration that was to have `asked`."""
+def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float) -> bytes:
+    """Further samples of a configuration that was to have `asked`.
+
+    The price of a restart is said where it is no longer `restart_s`.
+    """
     values = {**_subject(known), "samples_us": fresh.samples_us, "seconds": fresh.seconds}
+    if fresh.restart_s != restart_s:
+        values["restart_s"] = fresh.restart_s
     if len(known.samples_us) + len(fresh.samples_us) < asked:
         values["asked"] = asked
     return _line(values)

@@ -114,7 +114,8 @@ class MeasurementLog:
         Fewer, one at least, where the backend finds the configuration too slow to be worth more.
 
         The seconds are those of the measurements that brought these samples, recorded ones too, so
-        a search that continues spends its budget as one that was never stopped.
+        a search that continues spends its budget as one that was never stopped; likewise the price
+        of a restart, which real workers only know from the starts of their own process.
 
         Raises:
             ConfigurationFailedError: when the configuration failed before it had so many samples,
@@ -154,19 +155,20 @@ class MeasurementLog:
             raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
         first = len(known.samples_us)
         try:
-            fresh = self._backend.measure(task, known.config, first, repeats - first)
+            taken = self._backend.measure(task, known.config, first, repeats - first)
         except ConfigurationFailedError as error:
             self._fail(known, error)
             raise
+        fresh = replace(taken, restart_s=self._backend.restart_s)
         try:
             joined = known.joined(fresh, repeats)
         except ValueError as error:  # A wrong figure must not become the truth.
             raise MeasurementError(
                 f"the {self._backend.name} backend gave {error}; nothing was recorded of it"
             ) from error
-        self._append(samples_line(known, fresh, repeats))
+        self._append(samples_line(known, fresh, repeats, self._contents.restart_s))
         self._contents.put(joined)
-        return Measured(joined.samples_us, joined.seconds)
+        return Measured(joined.samples_us, joined.seconds, fresh.restart_s)
 
     def _fail(self, known: Recorded, error: ConfigurationFailedError) -> None:
         self._append(failure_line(known, str(error), error.seconds))

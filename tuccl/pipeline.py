@@ -252,8 +252,9 @@ def _tune(
         open_backend(settings.backend, request) as backend,
         MeasurementLog(run.measurements, backend, begun.identity) as log,
     ):
-        tuning = tune(settings, request.shape, spaces, log, lambda: backend.restart_s, progress)
-        origin = Origin(begun.tuned_at, backend.versions)
+        tuning = tune(settings, request.shape, spaces, log, progress)
+        source = log.contents.source  # Of the figures, which may all be of an earlier process.
+        origin = Origin(begun.tuned_at, source.versions if source else backend.versions)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
     report = build_report(tuning, candidates, settings.backend)

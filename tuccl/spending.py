@@ -26,6 +26,8 @@ class Spending:
         """
         self.budget_s = budget_s
         self.spent_s = 0.0
+        self.restart_s = 0.0
+        """What another process profile costs, as known by the latest measurement."""
         self._log = log
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
@@ -51,6 +53,7 @@ class Spending:
         if measured.seconds > before:
             self.spent_s += measured.seconds - before
             self._seconds[task, config] = measured.seconds
+            self.restart_s = measured.restart_s
         return measured
 
     def asked(self, task: Task, config: Config) -> int:

@@ -90,7 +90,6 @@ def tune(
     shape: Shape,
     spaces: SearchSpaces,
     log: MeasurementLog,
-    restart_s: Callable[[], float],
     progress: Progress,
 ) -> TuningResult:
     """Tune all keys of a run.
@@ -100,13 +99,12 @@ def tune(
         shape: Of the communicator.
         spaces: What may be chosen.
         log: Measures and remembers.
-        restart_s: What another process profile costs, as known by now.
         progress: Told after each key.
 
     Raises:
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
-    run = _Run(settings, _tasks(settings, shape), spaces, log, restart_s, progress)
+    run = _Run(settings, _tasks(settings, shape), spaces, log, progress)
     stock_us = run.time_stock()
     raced = run.race_profiles(stock_us)
     profile = raced.winner
@@ -140,7 +138,6 @@ class _Run:
         tasks: Sequence[Task],
         spaces: SearchSpaces,
         log: MeasurementLog,
-        restart_s: Callable[[], float],
         progress: Progress,
     ) -> None:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
@@ -148,7 +145,6 @@ class _Run:
         self.spending = Spending(log, budget_s)
         self._settings = settings
         self._spaces = spaces
-        self._restart_s = restart_s
         self._progress = progress
         self._kept_s = 0.0
         """What the stages after the searches will need."""
@@ -169,7 +165,8 @@ class _Run:
                 raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
             stock_us[task] = median(measured.samples_us)
             sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
-        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS) + self._restart_s()
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS)
+        self._kept_s += self.spending.restart_s
         self._search_s = sample_s * _SEARCH_SAMPLES
         self._progress("stock NCCL", len(self.tasks), len(self.tasks))
         return stock_us
@@ -192,12 +189,12 @@ class _Run:
 
         def affords() -> bool:
             nonlocal started_s, look_s
-            took_s = self.spending.spent_s - started_s - self._restart_s()
+            took_s = self.spending.spent_s - started_s - self.spending.restart_s
             started_s = self.spending.spent_s
             # The first visit looks at everything, later ones at a few calls of each key.
             look_s = max(look_s, took_s if visits > 1 else took_s / 4.0)
             left_s = self.spending.left_s - self._kept_s - self._search_s
-            return left_s >= self._restart_s() + look_s
+            return left_s >= self.spending.restart_s + look_s
 
         def say(_: ProcessProfile) -> None:
             nonlocal visits

@@ -54,3 +54,43 @@ def test_a_failure_after_samples_is_paid_for_once(tmp_path: Path) -> None:
 
 def test_a_run_that_continues_has_spent_the_same(tmp_path: Path) -> None:
     assert spend(tmp_path) == spend(tmp_path)
+
+
+class LearnsItsPrice:
+    """Real workers: a start takes what it takes, and another process knows only its own starts."""
+
+    name = "test"
+    versions = "1"
+
+    def __init__(self, starts_s: list[float]) -> None:
+        self.restart_s = 3.0
+        self._starts_s = starts_s
+
+    def measure(self, _task: Task, _config: Config, _first: int, repeats: int) -> Measured:
+        self.restart_s = self._starts_s.pop(0)
+        return Measured((10.0,) * repeats, 1.0)
+
+    def check(self, task: Task, config: Config) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def prices(log: MeasurementLog, requests: int) -> list[float]:
+    """The price of a restart after each request, some of them for what is known."""
+    spending = Spending(log)
+    known = []
+    for repeats in range(1, requests + 1):
+        spending.measure(TASK, RING, repeats)
+        spending.measure(TASK, RING, 1)
+        known.append(spending.restart_s)
+    return known
+
+
+def test_a_run_that_continues_plans_with_the_same_price_of_a_restart(tmp_path: Path) -> None:
+    with MeasurementLog(tmp_path / "log", LearnsItsPrice([2.0, 2.5, 2.5, 2.25]), "id") as log:
+        first = prices(log, 4)
+    assert first == [2.0, 2.5, 2.5, 2.25]
+    with MeasurementLog(tmp_path / "log", LearnsItsPrice([9.0]), "id") as log:
+        assert prices(log, 5) == [*first, 9.0]

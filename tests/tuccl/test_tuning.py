@@ -63,7 +63,7 @@ class Machine:
 
 def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
     with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(settings, SHAPE, SPACES, log, lambda: machine.restart_s, lambda *_: None)
+        return tune(settings, SHAPE, SPACES, log, lambda *_: None)
 
 
 def winners(result: TuningResult) -> list[tuple[str, int] | None]:

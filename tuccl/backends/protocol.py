@@ -19,6 +19,8 @@ class Measured:
     """Each the mean of one launch of back-to-back calls, of the slowest rank."""
     seconds: float
     """Of the machine's time, a restart of the workers included; modelled where the times are."""
+    restart_s: float = 0.0
+    """What `Backend.restart_s` was after it: added by the measurement log, for whoever plans."""
 
 
 class Backend(Protocol):
