@@ -202,17 +202,25 @@ def test_ranks_take_the_same_stretch_of_numbers(make_node: MakeNode) -> None:
 def test_old_lines_never_look_new(make_node: MakeNode) -> None:
     """A round of 2^32 numbers later the same flags come again; lines were renewed in between."""
     program = compile_program(exchange())
-    long, short = (Call(Operation.ALL_REDUCE, count) for count in (1000, 2))
+    long = Call(Operation.ALL_REDUCE, 1000)
+    other = Call(Operation.ALL_REDUCE, 2, SIMPLE)  # Which leaves the lines alone.
     node = make_node(2)
     for _ in range(2):  # Into either half.
         check(node, program, long, 1, in_place=False)
     for base in range(2**29, 2**32, 2**29):
         node.set_base(base)
         for _ in range(2):
-            check(node, program, short, 3, in_place=False)
+            check(node, program, other, 3, in_place=False)
     node.set_base(2**32)
-    for seed in range(2):
-        check(node, program, long, 5 + seed, in_place=False)
+    inputs = make_inputs(long, 2, 7)
+    results = [np.zeros(1000, "int32") for _ in range(2)]
+    early = threading.Thread(target=node.run_raw, args=(program, long, inputs, results, range(1)))
+    early.start()
+    early.join(0.2)
+    assert early.is_alive()  # It does not take the lines of the first launch for new ones.
+    node.run_raw(program, long, inputs, results, range(1, 2))
+    early.join()
+    np.testing.assert_array_equal(results, expected(long, inputs))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ struct Case {
             receive[rank] = output;
         }
         const char *said =
-            host_node_run(node, data, bytes, &call, send, receive, 0, ranks, in_place ? 1 : 3);
+            host_node_run(node, data, bytes, &call, send, receive, 0, ranks, in_place ? 1 : 2);
         if (said != nullptr)
             fail(path, said);
         for (uint32_t rank = 0; rank < ranks; rank++) {
