@@ -114,11 +114,11 @@ def run_job(
                     [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
                 )
             )
-    _wait(processes, begin + limit_s)
+    wait_for_all(processes, begin + limit_s)
     return _collect(folder, ranks, time.monotonic() - begin)
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], deadline: float) -> None:
+def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> None:
     """Until all have ended; the rest is killed when one fails or time is up."""
     try:
         while None in (codes := [process.poll() for process in processes]):
