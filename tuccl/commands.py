@@ -273,8 +273,12 @@ def _evidence_lines(evidence: KeyReport, report: Report) -> list[str]:
         f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
         for other in evidence.rejected
     ]
+    measured = f"stock NCCL {evidence.stock_us:.2f} us"
+    if report.profile:
+        under = f"{evidence.profile_default_us:.2f} us under the process profile"
+        measured += f", {under} {display.profile_text(report.profile)}"
     lines = [
-        f"  measured at {format_size(evidence.size_bytes)}: stock NCCL {evidence.stock_us:.2f} us",
+        f"  measured at {format_size(evidence.size_bytes)}: {measured}",
         f"  {evidence.why}",
         f"  searched: {effort}",
         *rejected,

@@ -1,9 +1,13 @@
-"""What people see: a progress line on standard error, tables on standard output."""
+"""What people see: a progress line on standard error, the tuned table on standard output.
+
+A key without an entry runs what NCCL chooses, but under the table's process profile: that time is
+shown, because it is what a job gets.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import exp, log
 from typing import Any
@@ -14,6 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from lookup_tables.table import Entry, Table
+from tuccl.durations import format_seconds
 from tuccl.interrupts import raise_if_interrupted
 from tuccl.report import KeyReport, Report
 from tuccl.sizes import format_size
@@ -59,7 +64,8 @@ def print_table(table: Table, report: Report) -> None:
     title = Text(f"{table.topology_name}: tuned against stock NCCL ({report.backend} backend)")
     shown = RichTable(title=title, title_justify="left", header_style="bold")
     shown.add_column("operation", no_wrap=True)
-    for heading in ("size", "default us", "tuned us", "speedup", "NCCL alone us"):
+    alone = ("NCCL alone us",) if report.schedules else ()
+    for heading in ("size", "default us", "tuned us", "speedup", *alone):
         shown.add_column(heading, justify="right")
     shown.add_column("what runs", no_wrap=True)
     before = ""
@@ -68,16 +74,23 @@ def print_table(table: Table, report: Report) -> None:
             shown.add_section()
         before = key.operation
         entry = entries.get((key.operation, key.size_bytes))
-        shown.add_row(key.operation, format_size(key.size_bytes), *_cells(key, entry, table))
+        cells = _cells(key, entry, table)
+        times = cells[: 3 + len(alone)]
+        shown.add_row(key.operation, format_size(key.size_bytes), *times, cells[-1])
     console.print(shown)
     for line in summary_lines(table, report):
         console.print(line, highlight=False)
 
 
 def _cells(key: KeyReport, entry: Entry | None, table: Table) -> Sequence[str]:
+    """Times, speedup, NCCL alone, and what runs."""
     default_us = key.stock_us
     if entry is None:
-        return (f"{default_us:.1f}", "-", "-", "-", "NCCL's own choice")
+        times = ("-", "-")
+        if table.profile:
+            under_us = key.profile_default_us
+            times = (f"{under_us:.1f}", f"{default_us / under_us:.2f}x")
+        return (f"{default_us:.1f}", *times, "-", "NCCL's own choice: not beaten")
     builtin = "-" if entry.builtin_time_us is None else f"{entry.builtin_time_us:.1f}"
     return (
         f"{default_us:.1f}",
@@ -104,16 +117,40 @@ def describe_winner(entry: Entry, table: Table) -> str:
 
 
 def summary_lines(table: Table, report: Report) -> list[str]:
-    """Geometric means over all keys, and the process profile."""
-    with_executor = [_gain(key, "time_us", table) for key in report.keys]
-    nccl_alone = [_gain(key, "builtin_time_us", table) for key in report.keys]
-    profile = " ".join(f"{name}={value}" for name, value in table.profile.items()) or "none needed"
+    """Geometric means over all keys, why others have no entry, process profile, and the cost."""
+    nccl_alone = _geomean([_gain(key, "builtin_time_us", table) for key in report.keys])
+    gains = f"{nccl_alone:.3f}x"
+    if report.schedules:
+        with_executor = _geomean([_gain(key, "time_us", table) for key in report.keys])
+        gains = (
+            f"{with_executor:.3f}x with schedules, "
+            f"{nccl_alone:.3f}x with stock NCCL and the plugin alone"
+        )
     count = f"{len(table.entries)} of {len(report.keys)} keys tuned"
-    gains = (
-        f"{_geomean(with_executor):.3f}x with schedules, "
-        f"{_geomean(nccl_alone):.3f}x with stock NCCL and the plugin alone"
-    )
-    return [f"{count}; geometric mean over all keys: {gains}", f"process profile: {profile}"]
+    lines = [f"{count}; geometric mean over all keys: {gains}"]
+    if len(table.entries) < len(report.keys):
+        lines.append(
+            "not beaten: nothing was faster beyond the noise, so the key has no entry and NCCL "
+            "chooses" + (" (under the process profile)" if table.profile else "")
+        )
+    return [*lines, f"process profile: {profile_text(table.profile)}", *_cost_lines(report)]
+
+
+def profile_text(profile: Mapping[str, str]) -> str:
+    """`NCCL_MIN_NCHANNELS=32`."""
+    return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
+
+
+def _cost_lines(report: Report) -> list[str]:
+    if not report.measuring_s:
+        return []
+    line = f"measuring took {format_seconds(report.measuring_s)} of the machine"
+    if report.budget_s is None:
+        return [line]
+    line += f", --budget {format_seconds(report.budget_s)}"
+    if report.measuring_s > report.budget_s:
+        line += ": stock NCCL, a first look at each key and the confirmation are never left out"
+    return [line]
 
 
 def _gain(key: KeyReport, column: str, table: Table) -> float:

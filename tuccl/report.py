@@ -68,6 +68,10 @@ class Report(_Model):
     schedules: dict[str, ScheduleReport]
     """By content hash."""
     keys: list[KeyReport]
+    measuring_s: float = 0.0
+    """Seconds of the machine that measuring took."""
+    budget_s: float | None = None
+    """What it was allowed."""
 
     def readable(self, text: str) -> str:
         """The text with schedules named instead of hashed."""

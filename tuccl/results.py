@@ -52,9 +52,7 @@ def build_table(
         InvalidTableError: when the outcome breaks a rule of the format.
     """
     entries = [
-        entry
-        for key in tuning.keys
-        if (entry := _entry(key, fingerprint, origin)) is not None
+        entry for key in tuning.keys if (entry := _entry(key, fingerprint, origin)) is not None
     ]
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
     schedules = {
@@ -116,7 +114,10 @@ def _schedule_config(config: Config) -> ScheduleConfig:
 
 
 def build_report(
-    tuning: TuningResult, candidates: Mapping[Operation, Sequence[Candidate]], backend: str
+    tuning: TuningResult,
+    candidates: Mapping[Operation, Sequence[Candidate]],
+    backend: str,
+    budget_s: float | None = None,
 ) -> Report:
     """What was decided for every key, and why."""
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
@@ -129,6 +130,8 @@ def build_report(
             for content_hash, candidate in sorted(by_hash.items())
         },
         keys=[_key_report(key) for key in tuning.keys],
+        measuring_s=tuning.spent_s,
+        budget_s=budget_s,
     )
 
 

@@ -96,6 +96,25 @@ def test_a_record_is_tuned_to_the_best_that_it_holds(
     assert made.topology == given.topology
 
 
+def test_the_table_says_what_was_not_beaten_what_the_profile_does_and_what_it_cost(
+    tuccl: Tuccl, h200: Path
+) -> None:
+    common = ("tune", "--topology", h200, "--operations", "all_reduce", "--max-size", "1M")
+    _, out, _ = tuccl(*common, "--budget", "1s")
+    entries = json.loads(tuccl("table", "--json")[1])["entries"]
+    assert out.count("NCCL's own choice: not beaten") == 6 - len(entries) > 0
+    assert "not beaten: nothing was faster beyond the noise" in out
+    assert "with schedules" not in out
+    assert "--budget 1 s: stock NCCL, a first look at each key and the confirmation" in out
+    assert tuccl(*common)[0] == 0
+    profile = json.loads(tuccl("table", "--json")[1])["profile"]
+    assert profile
+    (name, value), *_ = profile.items()
+    code, text, _ = tuccl("explain", "all_reduce", "1M")
+    assert code in {0, 1}
+    assert f"us under the process profile {name}={value}" in text
+
+
 def test_a_grid_as_csv_gives_the_same_table(tuccl: Tuccl, records: Path, tmp_path: Path) -> None:
     as_csv(tiny_grid(), tmp_path / "h200x4_grid.csv")
     code, out, err = tuccl("tune", "--records", "h200x4_grid.csv", "--json", "--workspace", "csv")
