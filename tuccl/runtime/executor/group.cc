@@ -51,12 +51,13 @@ int give_to_nccl(Part *part, const NcclCall &call) {
 int release_to_nccl(Part *part) {
     part->for_nccl = true;
     int result = kNcclSuccess;
-    for (const Held &held : part->held) {
+    std::vector<Held> released;
+    released.swap(part->held);
+    for (const Held &held : released) {
         const int said = give_to_nccl(part, held.call);
         if (result == kNcclSuccess)
             result = said;
     }
-    part->held.clear();
     return result;
 }
 
@@ -108,12 +109,12 @@ int group_end() {
     }
     group.parts.clear();
     depth = 0;
-    const int result = real_nccl().GroupEnd();
+    int result = real_nccl().GroupEnd();
     std::vector<ncclComm_t *> made;
     made.swap(group.made);
-    if (failed != kNcclSuccess)
-        return failed;
-    return made.empty() ? result : set_up_made(made, result);
+    // Also after a failure: the other ranks of what was made wait for this one.
+    result = set_up_made(made, result);
+    return failed != kNcclSuccess ? failed : result;
 }
 
 int group_call(const NcclCall &call) {
