@@ -2,8 +2,9 @@
 
 Every round starts new processes for each variant in turn, in another order each time, so that what
 changes on the machine meanwhile meets all of them. A key's speedup is the median over the rounds of
-stock's time by the variant's in the same round. The table is used as a job uses it: plugin, bundle
-and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
+stock's time by the variant's in the same round. Stock runs a second time in each round ("stock
+again"): how far its speedup is from 1 is the noise of the key. The table is used as a job uses it:
+plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
 
     bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--json FILE]
 
@@ -18,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,18 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
 from nccl_variants import (  # noqa: E402
+    CONTROL,
     Key,
     Site,
     Variant,
     best_static,
+    control,
     exhaustive,
     stock,
     table,
 )
 
+from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
 from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
@@ -79,15 +83,42 @@ def summarize(
     totals = {}
     for variant in variants:
         speedups = [row[variant.name]["speedup"] for row in rows]
-        worst = min(rows, key=lambda row: row[variant.name]["speedup"])
-        best = max(rows, key=lambda row: row[variant.name]["speedup"])
         totals[variant.name] = {
             "description": variant.description,
             "geomean": statistics.geometric_mean(speedups),
-            "worst": {"key": _name(worst), "speedup": worst[variant.name]["speedup"]},
-            "best": {"key": _name(best), "speedup": best[variant.name]["speedup"]},
+            "worst": extreme(min, rows, variant.name),
+            "best": extreme(max, rows, variant.name),
         }
-    return {"keys": rows, "variants": totals}
+    summary: dict[str, Any] = {"keys": rows, "variants": totals}
+    for variant in variants:
+        if variant.name == "table":
+            summary["entries"] = split_by_entry(rows, variant.entries)
+    return summary
+
+
+def split_by_entry(rows: list[dict[str, Any]], entries: frozenset[Key]) -> dict[str, Any]:
+    """Marks the keys that the table has an entry for; the table's worst of these and of the rest.
+
+    Beside them stands the worst of stock against itself: what is no lower may be noise.
+    """
+    for row in rows:
+        row["has_entry"] = (row["operation"], row["size_bytes"]) in entries
+    return {
+        "keys_with_entry": len(entries),
+        "worst_with_entry": extreme(min, [row for row in rows if row["has_entry"]], "table"),
+        "worst_without": extreme(min, [row for row in rows if not row["has_entry"]], "table"),
+        "worst_of_control": extreme(min, rows, CONTROL),
+    }
+
+
+def extreme(
+    pick: Callable[..., dict[str, Any]], rows: Sequence[dict[str, Any]], name: str
+) -> dict[str, Any] | None:
+    """The key with the least or the largest speedup of a variant; None of no keys."""
+    if not rows:
+        return None
+    row = pick(rows, key=lambda row: row[name]["speedup"])
+    return {"key": _name(row), "speedup": row[name]["speedup"]}
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -97,18 +128,37 @@ def _name(row: dict[str, Any]) -> str:
 def tell(summary: dict[str, Any]) -> None:
     """The summary for people."""
     names = list(summary["variants"])
+    marked = "entries" in summary
     print(f"{'key':<24}" + "".join(f"{name:>14} {'':>6}" for name in names))
     for row in summary["keys"]:
         cells = "".join(
             f"{row[name]['median_us']:>11.2f} us {row[name]['speedup']:>6.3f}" for name in names
         )
-        print(f"{_name(row):<24}{cells}")
+        print(f"{_name(row):<24}{cells}" + ("  entry" if marked and row["has_entry"] else ""))
     for name, total in summary["variants"].items():
         worst, best = total["worst"], total["best"]
         print(
             f"{name}: geomean {total['geomean']:.4f}, worst {worst['speedup']:.3f} "
             f"({worst['key']}), best {best['speedup']:.3f} ({best['key']}); {total['description']}"
         )
+    if marked:
+        tell_entries(summary["entries"], len(summary["keys"]))
+
+
+def tell_entries(found: dict[str, Any], keys: int) -> None:
+    """What the table's entries are worth beside the noise."""
+    worst = [
+        f"{what} {one['speedup']:.3f} ({one['key']})" if one else f"{what} none"
+        for what, one in (
+            ("of these", found["worst_with_entry"]),
+            ("of the others", found["worst_without"]),
+            (f"of {CONTROL}", found["worst_of_control"]),
+        )
+    ]
+    print(
+        f"the table has an entry for {found['keys_with_entry']} of {keys} keys; worst ratio "
+        + ", ".join(worst)
+    )
 
 
 def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -137,6 +187,7 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         variants.append(best_static(site, keys, arguments.static))
     if arguments.exhaustive:
         variants.append(exhaustive(site, keys))
+    variants.append(control(keys))
     prepared = time.monotonic()
     times = run_rounds(site, variants, arguments.rounds, arguments.launches)
     return summarize(keys, variants, times) | {
@@ -184,7 +235,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="tuccl-bench-") as folder:
             summary = bench(arguments, Path(folder))
-    except (JobError, TucclError) as error:
+    except (JobError, TableError, TucclError) as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
     if arguments.json is not None:

@@ -2,7 +2,8 @@
 
 A variant is one or several jobs of new processes; together they time every key once. Stock, fixed
 environments and the table are timed exactly as a job runs them; only the exhaustive search forces
-configurations through the plugin's control block.
+configurations through the plugin's control block. Stock is there twice: what the second one seems
+to gain or lose is what the machine's noise does to any other variant.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import shlex
 import statistics
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from measuring_job import JobError, JobResult, run_job
 
+from lookup_tables.bundle import Bundle, read_bundle
+from lookup_tables.table import Operation, Shape
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
 
 M = 1 << 20
 STOCK = {"NCCL_TUNER_PLUGIN": "none"}
+CONTROL = "stock again"
 PROFILES: tuple[dict[str, str], ...] = (
     {},
     {"NCCL_MIN_NCHANNELS": "32"},
@@ -96,6 +100,8 @@ class Variant:
     name: str
     description: str
     parts: tuple[Part, ...]
+    entries: frozenset[Key] = frozenset()
+    """Keys that a table has an entry for."""
 
     def run(self, site: Site, launches: int) -> dict[Key, float]:
         """Median time of each key in us, from new processes."""
@@ -133,6 +139,11 @@ def stock(keys: Sequence[Key]) -> Variant:
     return from_environment("stock", STOCK, keys)
 
 
+def control(keys: Sequence[Key]) -> Variant:
+    """Stock a second time."""
+    return from_environment(CONTROL, STOCK, keys)
+
+
 def best_static(site: Site, keys: Sequence[Key], given: Sequence[str]) -> Variant:
     """The fixed environment with the least geometric mean of times, found in one run of each."""
     candidates = [dict(word.split("=", 1) for word in shlex.split(text)) for text in given]
@@ -157,6 +168,7 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
 
     Raises:
         JobError: There is no `tuccl.env`, or NCCL's log does not show the table.
+        TableError: The bundle is damaged.
     """
     variables = shipped_variables(directory)
     log = site.folder / "table-log.%p"
@@ -168,7 +180,15 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
         tail = " | ".join("".join(logs).splitlines()[-3:])
         raise JobError(f"NCCL does not use the table of {directory}; its log ends: {tail[-600:]}")
     kept = {name: value for name, value in variables.items() if name != "TUCCL_PROFILE"}
-    return from_environment("table", kept, keys)
+    bundle = Path(variables["TUCCL_BUNDLE"])
+    entries = keys_with_entry(read_bundle(bundle.read_bytes(), str(bundle)), site, keys)
+    return replace(from_environment("table", kept, keys), entries=entries)
+
+
+def keys_with_entry(bundle: Bundle, site: Site, keys: Sequence[Key]) -> frozenset[Key]:
+    """Keys for which the plugin finds an entry; for all others NCCL chooses."""
+    shape = Shape(site.ranks, site.nodes, site.ranks // site.nodes)
+    return frozenset(key for key in keys if bundle.lookup(Operation(key[0]), key[1], shape))
 
 
 def shipped_variables(directory: Path) -> dict[str, str]:

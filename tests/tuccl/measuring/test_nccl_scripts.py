@@ -89,7 +89,13 @@ def test_bench_times_what_a_job_would_see(
     words = ("--to", "2K", "--table", shipped, "--static", "NCCL_NTHREADS=128", "--exhaustive")
     assert run_bench(scripts, stand_ins, monkeypatch, *words, "--json", report) == 0
     summary: dict[str, Any] = json.loads(report.read_text())
-    assert list(summary["variants"]) == ["stock", "table", "static", "exhaustive"]
+    assert list(summary["variants"]) == [
+        "stock",
+        "table",
+        "static",
+        "exhaustive",
+        "stock again",
+    ]
     small, large = summary["keys"]
     # The stand-in pauses 3 ms with one channel, which only the table's key asks for.
     assert min(small["table"]["rounds_us"]) > 3000
@@ -97,9 +103,24 @@ def test_bench_times_what_a_job_would_see(
     assert summary["variants"]["table"]["worst"]["key"] == "all_gather 1K"
     assert summary["variants"]["stock"]["geomean"] == 1.0
     assert large["size_bytes"] == 2048
+    assert (small["has_entry"], large["has_entry"]) == (True, False)
+    found = summary["entries"]
+    assert found["keys_with_entry"] == 1
+    assert found["worst_with_entry"] == summary["variants"]["table"]["worst"]
+    assert found["worst_without"] == {
+        "key": "all_gather 2K",
+        "speedup": large["table"]["speedup"],
+    }
+    assert found["worst_of_control"] == summary["variants"]["stock again"]["worst"]
     out = capsys.readouterr().out
     assert "static: geomean" in out
     assert "NCCL_NTHREADS=128" in out
+    assert "the table has an entry for 1 of 2 keys; worst ratio of these 0." in out
+    assert "(all_gather 2K), of stock again " in out
+    assert [line.endswith("  entry") for line in out.splitlines() if " us " in line][-2:] == [
+        True,
+        False,
+    ]
 
 
 def test_a_table_that_nccl_does_not_use_is_no_result(
