@@ -1,0 +1,127 @@
+"""scripts/check_executor.py over stand-ins, and the calls that it draws."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
+
+sys.path.append(str(ROOT / "scripts"))
+
+from random_calls import (
+    OPERATIONS,
+    TYPES,
+    Wanted,
+    data_of,
+    draw,
+    first_difference,
+    storage,
+    to_float,
+    tolerance,
+)
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    return build_stand_ins(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def check_executor(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
+    import check_executor as script  # noqa: PLC0415
+
+    return script
+
+
+def run(
+    script: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
+) -> int:
+    common = ["--executor", stand_ins.executor, "--nccl", stand_ins.nccl, "--gpus", 2]
+    # All that the stand-in of NCCL does as NCCL.
+    common += ["--reductions", "sum", "--largest", "64K", "--limit", 60]
+    common += ["--types", "int8", "int32", "uint64", "float32", "float64"]
+    monkeypatch.setattr(sys, "argv", ["check_executor.py", *map(str, (*common, *words))])
+    result: int = script.main()
+    return result
+
+
+def test_all_is_right_over_several_jobs(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = tmp_path / "report.json"
+    words = ["--operations", "all_reduce", "all_gather", "reduce_scatter", "alltoall"]
+    words += ["--calls", "60", "--calls-per-job", "40", "--json", str(report)]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
+    found = json.loads(report.read_text())
+    assert (found["calls"], found["jobs"], found["failures"]) == (60, 2, [])
+    assert "all_gather direct LL" in found["by_executor"]
+    assert sum(found["by_executor"].values()) + found["left_to_nccl"] == 60
+    # The stand-in of the executor does two operations.
+    assert {name.split()[0] for name in found["by_executor"]} == {"all_reduce", "all_gather"}
+
+
+def test_a_wrong_byte_is_found_and_told_with_its_call(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
+    words = ["--operations", "all_gather", "--calls", "12"]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 1
+    out = capsys.readouterr().out
+    assert "WRONG: rank" in out
+    assert "of seed 1: all_gather of" in out
+    assert "differ" in out
+
+
+def test_an_executor_that_runs_nothing_checks_nothing(
+    check_executor: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--operations", "alltoall", "--calls", "4"]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 2
+
+
+def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> None:
+    wanted = Wanted(ranks=4, largest_bytes=1 << 20)
+    calls = [draw(wanted, 3, number) for number in range(400)]
+    assert calls[:20] == [draw(wanted, 3, number) for number in range(20)]
+    assert {call.operation for call in calls} == set(OPERATIONS)
+    assert {call.type for call in calls} == set(TYPES)
+    assert {0, 1} < {call.count for call in calls}
+    assert {call.ranks for call in calls} == {2, 3, 4}
+    for call in calls:
+        assert max(call.send_count, call.receive_count) * call.element_bytes <= 1 << 20
+        assert call.rule.min_bytes == call.rule.max_bytes
+        data = data_of(call, 1)
+        assert (data.size, data.dtype) == (call.send_count, storage(call.type))
+
+
+def test_floats_may_round_and_nothing_else_may_differ() -> None:
+    wanted = Wanted(("all_reduce",), ("bfloat16",), ("sum",), 4, 1 << 12)
+    call = replace(draw(wanted, 1, 5), ranks=4, whole=False, count=3)
+    # 1.0, and the next numbers above: 2^-7 apart.
+    one = np.array([0x3F80, 0x3F80, 0x3F80], np.uint16)
+    near, far = one + np.uint16([0, 0, 8]), one + np.uint16([0, 9, 9])
+    assert tolerance(call) == 8 * 2.0**-7
+    assert to_float(near, "bfloat16")[2] == 1 + 8 * 2.0**-7
+    assert first_difference(call, near, one) == ""
+    assert first_difference(call, far, one).startswith("element 1 is")
+    assert first_difference(call, far, one).endswith("2 of 3 differ")
+    for exact in (replace(call, whole=True), replace(call, reduction="max")):
+        assert first_difference(exact, near, one) != ""
+    ints = replace(call, type="int8", reduction="avg")
+    found = np.array([1, 2, 4], np.int8)
+    wanted_ints = np.array([1, 2, 3], np.int8)
+    assert first_difference(ints, found, wanted_ints).startswith("element 2 is 4 (0x04) instead")
