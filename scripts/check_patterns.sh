@@ -7,7 +7,13 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-nvcc -std=c++17 -O3 -arch="${TUCCL_CUDA_ARCHITECTURE:-native}" -o "$folder/check_patterns" \
-    "$root/tests/runtime/gpu/check_patterns.cu" \
-    "$root/tuccl/runtime/executor/"{patterns.cu,device_comm.cu,nvlink.cc} -ldl
+runtime=$root/tuccl/runtime
+for source in program program_rehearsal program_section crc32; do
+    cc -std=c11 -O2 -D_POSIX_C_SOURCE=200809L -I"$runtime" -c "$runtime/$source.c" \
+        -o "$folder/$source.o"
+done
+nvcc -std=c++17 -O3 -arch="${TUCCL_CUDA_ARCHITECTURE:-native}" -I"$runtime" -I"$runtime/executor" \
+    -o "$folder/check_patterns" "$root/tests/runtime/gpu/check_patterns.cu" \
+    "$runtime/executor/"{patterns.cu,interpreter.cu,device_comm.cu,nvlink.cc,program_plan.cc} \
+    "$folder"/*.o -ldl
 "$folder/check_patterns" "$@"
