@@ -1,6 +1,6 @@
 #!/bin/sh
-# The native tests at length: a million mutated bundles under AddressSanitizer and UBSan from a seed
-# of one's choice, then starts from several threads under ThreadSanitizer. Needs cmake, cc, python3.
+# The native tests at length: a million mutated bundles, and programs, under AddressSanitizer and UBSan
+# from a seed of one's choice, then starts from several threads under ThreadSanitizer. Needs cmake, cc, python3.
 #   scripts/test_native.sh [SEED]
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,10 +15,14 @@ build() {
 }
 
 PYTHONPATH=. "${PYTHON:-python3}" tests/runtime/write_bundles.py "$work"
+PYTHONPATH=. "${PYTHON:-python3}" scripts/write_programs.py "$work/programs" 3
 build memory address,undefined
 build threads thread
 "$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" damaged
 "$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" sealed
+for program in "$work"/programs/3/all_reduce_*.program; do
+    "$work/memory/tests/runtime/native/fuzz_program" "$program" 200000 "$seed"
+done
 "$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/memory/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"

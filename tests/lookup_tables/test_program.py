@@ -13,8 +13,10 @@ from lookup_tables.bundle import bundle_bytes, bundle_crc, read_bundle
 from lookup_tables.errors import ScheduleTextError, TableFileError
 from lookup_tables.program import compile_program, programs_section, read_programs_section
 from lookup_tables.program_bytes import program_crc, read_program
+from lookup_tables.program_flow import run_program
 from lookup_tables.program_layout import BufferCode, Pattern, StepCode
 from lookup_tables.program_model import Place, ProgramStep
+from lookup_tables.program_order import with_explicit_order
 from lookup_tables.table import Operation, StoredSchedule
 from tests.lookup_tables.schedules import ALONE, chain, exchange, halves, msccl_xml
 from tests.lookup_tables.tables import make_table
@@ -175,3 +177,50 @@ def test_every_flipped_byte_of_a_section_is_found() -> None:
     for size in range(len(good)):
         with pytest.raises(TableFileError, match="contradicts itself"):
             read_programs_section(good[:size], "b")
+
+
+def by_messages_alone() -> str:
+    """all_reduce of two ranks; rank 0 reads in its second threadblock what the first wrote before
+    it sent the message that rank 1 answers."""
+    zero = [
+        (1, 1, [("rrcs", "i", 0, "o", 0, 1, ALONE)]),
+        (1, 1, [("r", "s", 0, "s", 0, 1, ALONE), ("s", "o", 0, "s", 0, 1, ALONE)]),
+    ]
+    one = [
+        (0, 0, [("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)]),
+        (0, 0, [("s", "o", 0, "s", 0, 1, (0, 1)), ("r", "s", 0, "s", 0, 1, ALONE)]),
+    ]
+    text = msccl_xml("allreduce", 1, [zero, one], scratch=1)
+    return re.sub(r'(<tb id="1" [^>]*chan=")0', r"\g<1>1", text)
+
+
+def test_order_by_messages_becomes_explicit() -> None:
+    program = read_program(compile_program(by_messages_alone()), "p")
+    answered = program.ranks[0].blocks[1].steps
+    # The first step takes the answer, the second reads what was written before.
+    assert [(step.code.name, step.depends) for step in answered] == [("R", None), ("S", (0, 0))]
+    assert [step.depends for step in program.ranks[1].blocks[0].steps] == [None, None]
+    order = run_program(program).order
+    assert with_explicit_order(program, order) == program
+
+
+def test_a_step_that_waits_already_gets_a_nop_before_it() -> None:
+    waits = by_messages_alone().replace(
+        '<step s="1" type="s" srcbuf="o" srcoff="0" dstbuf="s" dstoff="0" cnt="1" depid="-1"'
+        ' deps="-1"',
+        '<step s="1" type="s" srcbuf="o" srcoff="0" dstbuf="s" dstoff="0" cnt="1" depid="2"'
+        ' deps="0"',
+    )
+    text = waits.replace(
+        '</tb>\n</gpu>\n<gpu id="1"',
+        '</tb>\n<tb id="2" send="-1" recv="-1" chan="0">\n<step s="0" type="nop" srcbuf="i"'
+        ' srcoff="-1" dstbuf="o" dstoff="-1" cnt="0" depid="-1" deps="-1" hasdep="1"/>\n</tb>\n'
+        '</gpu>\n<gpu id="1"',
+    )
+    program = read_program(compile_program(text), "p")
+    steps = program.ranks[0].blocks[1].steps
+    assert [(s.code.name, s.depends) for s in steps] == [
+        ("R", None),
+        ("NOP", (2, 0)),
+        ("S", (0, 0)),
+    ]
