@@ -134,9 +134,9 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         RecordMismatchError: the record does not hold what is asked for.
     """
     ladder = make_settings(
-        options.operations or _OPERATIONS,
-        parse_size(options.min_size or _MIN_SIZE),
-        parse_size(options.max_size or _MAX_SIZE),
+        _OPERATIONS if options.operations is None else options.operations,
+        parse_size(_MIN_SIZE if options.min_size is None else options.min_size),
+        parse_size(_MAX_SIZE if options.max_size is None else options.max_size),
         _STEP if options.step is None else options.step,
         backend=options.backend_name,
         seed=options.seed,
@@ -168,8 +168,8 @@ def _recorded_keys(
     options: RunOptions, record: Record
 ) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
     """The operations asked for, and the sizes that can be tuned for all of them."""
-    least = parse_size(options.min_size) if options.min_size else 0
-    most = parse_size(options.max_size) if options.max_size else MAX_SIZE_BYTES
+    least = 0 if options.min_size is None else parse_size(options.min_size)
+    most = MAX_SIZE_BYTES if options.max_size is None else parse_size(options.max_size)
     tasks = [task for task in record.tasks if least <= task.size_bytes <= most]
     if options.operations is not None:
         wanted = parse_operations(options.operations)

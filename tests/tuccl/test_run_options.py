@@ -31,6 +31,12 @@ def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
     assert settings_of_options(one, tiny_grid()).sizes_bytes == (65536,)
 
 
+@pytest.mark.parametrize("name", ["operations", "min_size", "max_size"])
+def test_an_empty_word_is_a_mistake_and_not_the_default(name: str) -> None:
+    with pytest.raises(UsageError):
+        settings_of_options(RunOptions(topology="x", **{name: ""}), None)
+
+
 def test_only_sizes_that_all_operations_have_are_tuned() -> None:
     grid = tiny_grid()
     rows = [row for row in grid.rows

@@ -23,6 +23,7 @@ from tuccl.search.config import STOCK, Config
 from tuccl.settings import TUNABLE_OPERATIONS
 
 _FACTOR_ROUNDING = 0.03
+_STAND_IN = "sockets"
 _OPERATIONS_BY_NAME = tuple(operation.value for operation in Operation)
 
 
@@ -68,7 +69,13 @@ def from_record(record: Record, topology: Topology) -> Measurements:
 
     Raises:
         OtherMachineError: The record's topology is not the given one.
+        UsageError: It was not NCCL that was measured.
     """
+    if record.backend == _STAND_IN or record.versions.startswith(f"replay of {_STAND_IN}:"):
+        raise UsageError(
+            f"the record was measured by {_STAND_IN}, a stand-in whose times say nothing about "
+            "NCCL; name a record of --backend nccl"
+        )
     if record.fingerprint != topology.fingerprint():
         raise OtherMachineError(
             f"the record is of {record.topology.name} (fingerprint {record.fingerprint}), the "
