@@ -128,8 +128,8 @@ def ship(directory: Path, root: Path, as_json: bool) -> int:
         for path in files:
             print(path)  # noqa: T201 - the command's result
         display.say(f"a job loads it with: . {shlex.quote(str(files[-1]))}")
-    if read_report(run).backend == "simulated":
-        display.say(f"note: {shipping.MODELLED}")
+    if note := shipping.caveat(read_table(run), read_report(run).backend):
+        display.say(f"note: {note}")
     return ExitCode.OK
 
 

@@ -21,10 +21,16 @@ from lookup_tables.table import Table
 from tuccl.atomic_file import absolute, write_atomically
 from tuccl.errors import UsageError
 from tuccl.pipeline import read_table
+from tuccl.report import read_report
 from tuccl.runtime import PLUGIN_NAME, plugin_path
 from tuccl.workspace import Run
 
-MODELLED = "Computed by a model, not measured: try it against stock NCCL before relying on it."
+_CAVEATS = {
+    "simulated": "Computed by a model, not measured: try it against stock NCCL before relying on "
+    "it.",
+    "sockets": "Timed on a stand-in for NCCL: what it chooses means nothing for a job.",
+}
+"""By backend, whose name stands in the versions that made a table."""
 
 
 def bundle_name(crc: int) -> str:
@@ -56,14 +62,27 @@ def ship(run: Run, directory: Path) -> list[Path]:
     }
     for schedule in table.schedules:
         files[target / "schedules" / f"{schedule.content_hash}.xml"] = schedule.msccl_xml
-    files[target / "tuccl.env"] = environment_file(table, target, crc)
+    note = caveat(table, read_report(run).backend)
+    files[target / "tuccl.env"] = environment_file(table, target, crc, note)
     for path, content in files.items():
         write_atomically(path, content)
     return list(files)
 
 
-def environment_file(table: Table, directory: Path, crc: int) -> str:
-    """`tuccl.env`: shell exports with comments."""
+def caveat(table: Table, backend: str) -> str:
+    """What speaks against relying on a table; empty where it was measured with NCCL.
+
+    Args:
+        table: Its entries say what measured them, also where that was replayed later.
+        backend: Of its run, which counts where there is no entry.
+    """
+    origins = (backend, *(entry.versions for entry in table.entries))
+    found = [text for name, text in _CAVEATS.items() if any(name in origin for origin in origins)]
+    return found[0] if found else ""
+
+
+def environment_file(table: Table, directory: Path, crc: int, note: str = "") -> str:
+    """`tuccl.env`: shell exports with comments, `note` among them."""
     place = shlex.quote(str(directory))
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = (
@@ -71,13 +90,12 @@ def environment_file(table: Table, directory: Path, crc: int) -> str:
     )
     if not exports:
         profile = "No process profile: the table was measured with NCCL's own settings."
-    modelled = any("simulated" in entry.versions for entry in table.entries)
     lines = [
         f"# TuCCL table for {table.topology_name} (topology {table.fingerprint}).",
         "# Source this in the job script on every rank, before the first communicator:",
         f"#     . {place}/tuccl.env",
         "# To go back to stock NCCL: leave it out, or set NCCL_TUNER_PLUGIN=none.",
-        *([f"# {MODELLED}"] if modelled else []),
+        *([f"# {note}"] if note else []),
         "",
         "# Where these files lie; if they were moved, set TUCCL_DIR to the new place first.",
         f"tuccl_files={place}",

@@ -1,14 +1,24 @@
 """`tuccl ship`, and what a job gets when it sources the result."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lookup_tables.bundle import bundle_crc
-from lookup_tables.table import Table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    Shape,
+    Table,
+)
 from tests.tuccl.conftest import SMALL_RUN, Run
-from tuccl.shipping import environment_file
+from tuccl.shipping import caveat, environment_file
 from tuccl.workspace import Workspace
 
 TABLE = Table("machine", "0" * 16, (), (), {"NCCL_BUFFSIZE": "1048576", "NCCL_NTHREADS": "256"})
@@ -109,3 +119,24 @@ def test_a_damaged_bundle_is_not_shipped(run_tuccl: Run, h200: Path, tmp_path: P
     assert run_tuccl("ship", "shipped").returncode == 0
     (bundle,) = (tmp_path / "shipped").glob("bundle-*.tuccl")
     assert bundle.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("backend", "versions", "said"),
+    [
+        ("simulated", "", "Computed by a model"),
+        ("replay", "replay of simulated: tuccl 1 simulated", "Computed by a model"),
+        ("replay", "replay of sockets: tuccl 1 sockets, Python 3", "stand-in for NCCL"),
+        ("sockets", "", "stand-in for NCCL"),
+        ("nccl", "tuccl 1 nccl, NCCL 2.28.9", ""),
+    ],
+)
+def test_what_was_not_measured_with_nccl_says_so(backend: str, versions: str, said: str) -> None:
+    key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
+    builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
+    entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", versions)
+    table = replace(TABLE, entries=(entry,) if versions else ())
+    note = caveat(table, backend)
+    assert said in note
+    assert bool(said) == bool(note)
+    assert note in environment_file(table, Path("/shipped"), 0, note)
