@@ -1,6 +1,7 @@
 #!/bin/sh
-# The native tests at length: a million mutated bundles, and programs, under AddressSanitizer and UBSan
-# from a seed of one's choice, then starts from several threads under ThreadSanitizer. Needs cmake, cc, python3.
+# The native tests at length: a million mutated bundles and as many programs under AddressSanitizer
+# and UBSan from a seed of one's choice, then starts from several threads under ThreadSanitizer.
+# Needs cmake, cc, and python3 with this project's packages.
 #   scripts/test_native.sh [SEED]
 set -eu
 cd "$(dirname "$0")/.."
