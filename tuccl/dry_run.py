@@ -14,6 +14,7 @@ from tuccl.backend_choice import REPLAY, SIMULATED, BackendRequest, builtins_of,
 from tuccl.backends.timing import timing_of
 from tuccl.durations import format_seconds
 from tuccl.profile_race import profile_axes
+from tuccl.run_keys import keys_of
 from tuccl.search.config import STOCK, ProcessProfile, Task
 from tuccl.search.hyperband import Bracket, hyperband_plan
 from tuccl.search.mraco import MracoOptions
@@ -52,11 +53,7 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
     Raises:
         MeasurementError: the record lacks stock NCCL for a key.
     """
-    tasks = [
-        Task(operation, size_bytes, request.shape)
-        for operation in settings.operations
-        for size_bytes in settings.sizes_bytes
-    ]
+    tasks = keys_of(settings, request.shape)
     spaces = {task: builtins_of(request, task) for task in tasks}
     launch_s, restart_s = _launches(request, tasks)
     brackets = _brackets(settings.strategy)

@@ -7,11 +7,12 @@ at the cost that it had, so a run that continues decides as one that was never s
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import MeasurementLog
-from tuccl.search.config import Config, Task
+from tuccl.search.config import Config, ProcessProfile, Task
 
 
 class Spending:
@@ -31,6 +32,10 @@ class Spending:
         self._log = log
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
+        self._up = ProcessProfile()
+        """Profile of the workers that the latest measurement left running."""
+        self._restarts_s: dict[tuple[Task, Config], float] = {}
+        """What of the seconds of a configuration went into starting workers."""
         self._failed: set[tuple[Task, Config]] = set()
         """What failed, which is paid for once."""
 
@@ -52,9 +57,20 @@ class Spending:
         before = self._seconds.get((task, config), 0.0)
         if measured.seconds > before:
             self.spent_s += measured.seconds - before
+            self._note_restart(task, config, measured.seconds - before, measured.restart_s)
             self._seconds[task, config] = measured.seconds
             self.restart_s = measured.restart_s
         return measured
+
+    def measure_running(self, task: Task, config: Config, repeats: int) -> Measured:
+        """As `measure`, with the seconds that it takes where the workers are up already.
+
+        For a search under one profile: whichever configuration was the first to need the workers,
+        its samples are no dearer than others'.
+        """
+        measured = self.measure(task, config, repeats)
+        restarts_s = self._restarts_s.get((task, config), 0.0)
+        return replace(measured, seconds=max(0.0, measured.seconds - restarts_s))
 
     def asked(self, task: Task, config: Config) -> int:
         """How many samples were given out in this run."""
@@ -63,3 +79,9 @@ class Spending:
     def check(self, task: Task, config: Config) -> None:
         """Have the data checked; see `MeasurementLog.check`."""
         self._log.check(task, config)
+
+    def _note_restart(self, task: Task, config: Config, seconds: float, restart_s: float) -> None:
+        if config.profile != self._up:
+            known_s = self._restarts_s.get((task, config), 0.0)
+            self._restarts_s[task, config] = known_s + min(seconds, restart_s)
+            self._up = config.profile

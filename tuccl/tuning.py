@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from tuccl.decision import PAIRS, Decision, decide
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measurement_log import MeasurementLog
 from tuccl.profile_race import RaceResult, race
+from tuccl.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
@@ -43,7 +43,6 @@ Progress = Callable[[str, int, int], None]
 _FINALISTS = 2
 _WARM = 6
 _STOCK_REPEATS = 3
-_ENOUGH_KEYS = 36
 _SEARCH_SAMPLES = 60
 """Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
 
@@ -104,7 +103,7 @@ def tune(
     Raises:
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
-    run = _Run(settings, _tasks(settings, shape), spaces, log, progress)
+    run = _Run(settings, keys_of(settings, shape), spaces, log, progress)
     stock_us = run.time_stock()
     raced = run.race_profiles(stock_us)
     profile = raced.winner
@@ -201,7 +200,7 @@ class _Run:
             self._progress("process profiles", visits, visits + 1)
             visits += 1
 
-        tasks = _representative(self.tasks)
+        tasks = representative(self.tasks)
         raced = race(
             {task: self._spaces.builtins(task) for task in tasks},
             {task: stock_us[task] for task in tasks},
@@ -226,17 +225,18 @@ class _Run:
         for done, task in enumerate(wanted):
             self._progress(stage, done, len(wanted))
             share_s = (self.spending.left_s - self._kept_s) / (len(wanted) - done)
-            meter = Meter(partial(self.spending.measure, task), MAX_REPEATS, max(0.0, share_s))
+            measure = partial(self.spending.measure_running, task)
+            meter = Meter(measure, MAX_REPEATS, max(0.0, share_s))
             results[task] = run_search(
                 self._strategy(),
                 spaces[task],
                 meter,
                 first=[
                     *warm.get(task, ())[:_WARM],
-                    *_of_smaller_size(task, results),
+                    *self._winners_below(task, results),
                     *self._spaces.promising(task, spaces[task]),
                 ],
-                seed=_seed(self._settings, stage, task),
+                seed=seed_of(self._settings, stage, task),
             )
         if wanted:
             self._progress(stage, len(wanted), len(wanted))
@@ -282,6 +282,14 @@ class _Run:
         self._progress("borders", 1, 1)
         return ranges
 
+    @staticmethod
+    def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
+        """Elites of the next smaller size of the same operation."""
+        nearest = smaller_neighbour(task, results)
+        if nearest is None:
+            return []
+        return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
+
     def _is_right(self, task: Task, config: Config) -> bool:
         try:
             self.spending.check(task, config)
@@ -293,38 +301,3 @@ class _Run:
         if self._settings.strategy == Mraco.name:
             return Mraco(MracoOptions(max_cycles=self._settings.cycles))
         return make_strategy(self._settings.strategy)
-
-
-def _tasks(settings: RunSettings, shape: Shape) -> list[Task]:
-    return [
-        Task(operation, size_bytes, shape)
-        for operation in settings.operations
-        for size_bytes in settings.sizes_bytes
-    ]
-
-
-def _representative(tasks: Sequence[Task]) -> list[Task]:
-    """Keys enough to choose a profile by: of many sizes every other one of an operation."""
-    if len(tasks) <= _ENOUGH_KEYS:
-        return list(tasks)
-    sizes = sorted({task.size_bytes for task in tasks})[::2]
-    return [task for task in tasks if task.size_bytes in sizes]
-
-
-def _of_smaller_size(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
-    """Elites of the next smaller size of the same operation."""
-    smaller = [
-        other
-        for other in results
-        if other.operation is task.operation and other.size_bytes < task.size_bytes
-    ]
-    if not smaller:
-        return []
-    nearest = max(smaller, key=lambda other: other.size_bytes)
-    return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
-
-
-def _seed(settings: RunSettings, stage: str, task: Task) -> int:
-    """A seed of the key's own, so that keys do not share their luck."""
-    text = f"{settings.seed}:{stage}:{task.name}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

@@ -97,6 +97,24 @@ def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
     assert result.spent_s <= 10.5
 
 
+class OneGroup(Machine):
+    """Workers of one profile at a time, and calls that cost a hundredth of a restart."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        before = self.profiles[-1:]
+        self.profiles = [config.profile]
+        samples_us = super().measure(task, config, first, repeats).samples_us
+        restart_s = 0.0 if before == [config.profile] else self.restart_s
+        return Measured(samples_us, 0.03 * repeats + restart_s)
+
+
+def test_restarts_are_not_charged_to_the_search_of_the_key_that_came_first(tmp_path: Path) -> None:
+    result = tuned(tmp_path, OneGroup())
+    samples_s = [0.03 * key.searches[0].repeats_measured for key in result.keys]
+    assert [key.searches[0].seconds for key in result.keys] == pytest.approx(samples_s)
+    assert result.spent_s > sum(samples_s) + OneGroup.restart_s
+
+
 def test_what_cannot_run_or_gives_wrong_data_does_not_enter(tmp_path: Path) -> None:
     best = Config("ring", "Simple", 8)
     assert winners(tuned(tmp_path / "", Machine(frozenset([best]))))[1:] == [None, None]
