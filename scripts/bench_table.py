@@ -1,7 +1,7 @@
 """What a whole table costs and gains on a record: one process profile, restarts priced.
 
-The record is replayed as a machine on which every process profile but the two last used ones costs
-a restart. For each seed a table is tuned as `tuccl tune` does, with a share of the seconds that
+The record is replayed as a machine on which every change of the process profile costs a restart.
+For each seed a table is tuned as `tuccl tune` does, with a share of the seconds that
 measuring the whole record would take, and held against the best table that any single profile of
 the record allows, found by looking at everything. Truth is the median of a configuration's samples.
 
