@@ -111,7 +111,7 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
     shape = communicator_shape(read_machine(current.run))
     found = explain_call(current.table, current.report, operation, size_bytes, shape)
     if as_json:
-        _print_json(_explanation_as_dict(found))
+        _print_json({**_explanation_as_dict(found), "profile": dict(current.table.profile)})
     else:
         for line in _explanation_lines(found, current):
             print(line)  # noqa: T201 - the command's result
@@ -263,7 +263,11 @@ def _explanation_lines(found: Explanation, current: InitResult) -> list[str]:
             )
     if found.evidence is None:
         reach = f"{found.tuned_from_bytes} to {found.tuned_to_bytes} bytes"
-        return [*lines, f"  this size was not tuned: the table reaches from {reach}"]
+        lines.append(f"  this size was not tuned: the table reaches from {reach}")
+        if current.table.profile:
+            profile = display.profile_text(current.table.profile)
+            lines.append(f"  the process profile {profile} holds for it all the same")
+        return lines
     return lines + _evidence_lines(found.evidence, current.report)
 
 

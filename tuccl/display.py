@@ -23,6 +23,8 @@ from tuccl.interrupts import raise_if_interrupted
 from tuccl.report import KeyReport, Report
 from tuccl.sizes import format_size
 
+_WITHOUT_MACHINE = ("simulated", "replay")
+"""Backends whose seconds did not pass."""
 _WIDTH = 132
 """Columns that a table gets where standard output is not a terminal."""
 
@@ -144,7 +146,8 @@ def profile_text(profile: Mapping[str, str]) -> str:
 def _cost_lines(report: Report) -> list[str]:
     if not report.measuring_s:
         return []
-    line = f"measuring took {format_seconds(report.measuring_s)} of the machine"
+    took = "would take" if report.backend in _WITHOUT_MACHINE else "took"
+    line = f"measuring {took} {format_seconds(report.measuring_s)} of the machine"
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"
