@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lookup_tables.table import Shape
 from probes.topology import Topology
@@ -22,12 +24,15 @@ from tuccl.backends.protocol import Backend
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
-from tuccl.errors import UsageError
+from tuccl.errors import MeasurementError, UsageError
+from tuccl.executor_schedules import executor_programs
+from tuccl.measuring.executor_library import PRELOAD_VARIABLE
 from tuccl.measuring.nccl_workers import nccl_worker_variables
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.records.record import Record
+from tuccl.runtime import PluginMissingError, executor_path
 from tuccl.search.config import Config, Task
-from tuccl.search.presets import nccl_space
+from tuccl.search.presets import nccl_space, stock_space
 from tuccl.search.space import Space
 
 _OPENING = 4
@@ -56,6 +61,8 @@ class BackendRequest:
     """Where workers run; None: on the devices of this host."""
     fake_nodes: bool = False
     """Whether the devices of this host are to appear as several nodes."""
+    tunes_nccl: bool = True
+    """Whether NCCL's own algorithms are to be chosen from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,10 @@ class BackendKind:
     runs_schedules: bool = False
     """Whether it has an executor; without one only NCCL's built-ins are searched."""
     needs_record: bool = False
+    has_executor: bool = False
+    """Whether schedules are run, rather than modelled."""
+    tunes_nccl: bool = True
+    """Whether NCCL's own algorithms are searched."""
     has_workers: bool = False
     """Whether it measures on worker processes, which the ranks of an MPI job can host."""
 
@@ -95,6 +106,8 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
     """What may be chosen of NCCL for a task: what was recorded, or all that NCCL has there."""
     if request.record is not None:
         return ReplayBackend(request.record).space_of(task)
+    if not request.tunes_nccl:
+        return stock_space()
     in_order = machine_figures(request.topology).fabric is Fabric.NVLINK
     return nccl_space(task.operation, request.shape, ll128=in_order)
 
@@ -143,9 +156,50 @@ def _nccl(request: BackendRequest) -> Iterator[Backend]:
         yield backend
 
 
+def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+    @contextmanager
+    def opened(request: BackendRequest) -> Iterator[Backend]:
+        shape = request.shape
+        if shape.nodes > 1 or request.places:
+            raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
+        variables = nccl_worker_variables(shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
+        algorithms = {name: algorithm for name, (algorithm, _) in request.schedules.items()}
+        programs = executor_programs(algorithms, shape)
+        with TemporaryDirectory(prefix="tuccl-executor-") as folder:
+            variables |= programs.write(Path(folder))
+            options = WorkersOptions(
+                variables=variables, runners=programs.runners, tell=display.say
+            )
+            places = LocalPlaces(shape.ranks)
+            with open_workers_backend("executor", places, options, shape) as backend:
+                backend.name = name
+                yield backend
+
+    return opened
+
+
+def _preloaded() -> str:
+    """The executor before whatever is preloaded already."""
+    try:
+        executor = str(executor_path())
+    except PluginMissingError as error:
+        raise MeasurementError(str(error)) from error
+    return " ".join(filter(None, [executor, os.environ.get(PRELOAD_VARIABLE, "")]))
+
+
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
     "nccl": BackendKind(_nccl, has_workers=True),
+    "executor": BackendKind(
+        _executor("executor"),
+        runs_schedules=True,
+        has_executor=True,
+        tunes_nccl=False,
+        has_workers=True,
+    ),
+    "nccl,executor": BackendKind(
+        _executor("nccl,executor"), runs_schedules=True, has_executor=True, has_workers=True
+    ),
     "sockets": BackendKind(_workers("sockets"), has_workers=True),
 }

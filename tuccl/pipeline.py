@@ -26,10 +26,17 @@ from sketches.sketch_json import sketch_to_json
 from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
 from tuccl.atomic_file import write_atomically
-from tuccl.backend_choice import BackendRequest, builtins_of, open_backend, promising_of
+from tuccl.backend_choice import (
+    BackendRequest,
+    backend_kind,
+    builtins_of,
+    open_backend,
+    promising_of,
+)
 from tuccl.backends.figures import communicator_shape
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
+from tuccl.executor_schedules import executor_space, with_kernels
 from tuccl.guidance import guided
 from tuccl.measurement_log import MeasurementLog
 from tuccl.measuring.places import Places
@@ -170,7 +177,14 @@ def _candidates(
     sketches = guided(operations, sketch_candidates(topology))
     for sketch in sketches:
         write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
-    return _schedules(settings, sketches, whole_machine(topology), run, progress)
+    machine = whole_machine(topology)
+    found = _schedules(settings, sketches, machine, run, progress)
+    if not backend_kind(settings.backend).has_executor:
+        return found
+    return {
+        operation: with_kernels(operation, candidates, sketches, machine, settings.sizes_bytes)
+        for operation, candidates in found.items()
+    }
 
 
 def _schedules(
@@ -231,6 +245,7 @@ def _request(
         record=record,
         places=places,
         fake_nodes=settings.fake_nodes,
+        tunes_nccl=backend_kind(settings.backend).tunes_nccl,
     )
 
 
@@ -244,8 +259,10 @@ def _tune(
 ) -> InitResult:
     def schedules(task: Task) -> Space:
         found = candidates.get(task.operation, ())
-        hashes = [c.content_hash for c in found if c.promises_for(task.size_bytes)]
-        return Space("executor", executor_families(hashes))
+        promising = [c for c in found if c.promises_for(task.size_bytes)]
+        if backend_kind(settings.backend).has_executor:
+            return executor_space(promising)
+        return Space("executor", executor_families([c.content_hash for c in promising]))
 
     spaces = SearchSpaces(partial(builtins_of, request), schedules, partial(promising_of, request))
     with (

@@ -2,6 +2,7 @@
 
     bundle-CRC.tuccl           the table as the plugin maps it, named by its checksum
     libnccl-tuner-tuccl.so     the plugin
+    libtuccl-executor.so       the executor, where schedules won and this installation has it
     tuccl.env                  what a job sources, with comments
     table.parquet              the same table for people and pandas
     schedules/                 the schedules that won, as MSCCL XML
@@ -22,7 +23,7 @@ from tuccl.atomic_file import absolute, write_atomically
 from tuccl.errors import UsageError
 from tuccl.pipeline import read_table
 from tuccl.report import read_report
-from tuccl.runtime import PLUGIN_NAME, plugin_path
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, PluginMissingError, executor_path, plugin_path
 from tuccl.workspace import Run
 
 _CAVEATS = {
@@ -55,15 +56,20 @@ def ship(run: Run, directory: Path) -> list[Path]:
     table = read_table(run)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
+    executor = executor_of(table)
     files: dict[Path, bytes | str] = {
         target / bundle_name(crc): bundle,
         target / PLUGIN_NAME: plugin,
         target / "table.parquet": table_to_parquet_bytes(table),
     }
+    if executor is not None:
+        files[target / EXECUTOR_NAME] = executor.read_bytes()
     for schedule in table.schedules:
         files[target / "schedules" / f"{schedule.content_hash}.xml"] = schedule.msccl_xml
     note = caveat(table, read_report(run).backend)
-    files[target / "tuccl.env"] = environment_file(table, target, crc, note)
+    files[target / "tuccl.env"] = environment_file(
+        table, target, crc, note, has_executor=executor is not None
+    )
     for path, content in files.items():
         write_atomically(path, content)
     return list(files)
@@ -81,8 +87,29 @@ def caveat(table: Table, backend: str) -> str:
     return found[0] if found else ""
 
 
-def environment_file(table: Table, directory: Path, crc: int, note: str = "") -> str:
-    """`tuccl.env`: shell exports with comments, `note` among them."""
+def executor_of(table: Table) -> Path | None:
+    """The executor, where the table has schedules for it and this installation has one."""
+    if not any(entry.schedule for entry in table.entries):
+        return None
+    try:
+        return executor_path()
+    except PluginMissingError:
+        return None
+
+
+def environment_file(
+    table: Table, directory: Path, crc: int, note: str = "", *, has_executor: bool = False
+) -> str:
+    """`tuccl.env`: shell exports with comments, `note` among them.
+
+    Args:
+        table: That is shipped.
+        directory: To which.
+        crc: Of the bundle.
+        note: What speaks against relying on the table.
+        has_executor: Whether the executor lies there too; it is preloaded unless there is a note,
+            and offered in a comment then.
+    """
     place = shlex.quote(str(directory))
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = (
@@ -108,6 +135,7 @@ def environment_file(table: Table, directory: Path, crc: int, note: str = "") ->
         "# ranks that decide differently would hang in the first collective.",
         f'export TUCCL_BUNDLE="$tuccl_files/{bundle_name(crc)}"',
         f"export TUCCL_BUNDLE_CRC={crc:08x}",
+        *(_preloading("# " if note else "") if has_executor else []),
         "unset tuccl_files",
         "",
         f"# {profile}",
@@ -121,3 +149,18 @@ def environment_file(table: Table, directory: Path, crc: int, note: str = "") ->
         "",
     ]
     return "\n".join(lines)
+
+
+def _preloading(mark: str) -> list[str]:
+    """Lines for the executor, each command behind `mark`."""
+    name = "tuccl_executor"
+    return [
+        "",
+        "# The executor, which runs the schedules of the table, in whatever this shell starts from",
+        "# here on. Without it NCCL serves their calls, with the best of its own algorithms.",
+        f'{mark}{name}="$tuccl_files/{EXECUTOR_NAME}"',
+        f'{mark}case " ${{LD_PRELOAD:-}} " in *" ${name} "*) ;; *)',
+        f'{mark}    export LD_PRELOAD="${name}${{LD_PRELOAD:+ $LD_PRELOAD}}" ;;',
+        f"{mark}esac",
+        f"{mark}unset {name}",
+    ]

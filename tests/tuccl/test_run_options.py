@@ -85,6 +85,8 @@ def test_a_record_is_read_only_where_something_replays_it() -> None:
         ("simulated", True, False),
         ("replay", False, False),
         ("nccl", False, True),
+        ("executor", True, True),
+        ("nccl,executor", True, True),
         ("sockets", False, True),
     ],
 )

@@ -53,6 +53,18 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
     ]
 
 
+def test_the_executor_is_preloaded_once_unless_a_model_made_the_table(tmp_path: Path) -> None:
+    path, executor = tmp_path / "tuccl.env", f"{tmp_path}/libtuccl-executor.so"
+    path.write_text(environment_file(TABLE, tmp_path, 0, has_executor=True))
+    assert sourced(path, "LD_PRELOAD") == [executor]
+    # An LD_PRELOAD of the job stays, and a second time adds nothing.
+    assert sourced(path, "LD_PRELOAD", LD_PRELOAD=f"{executor} /x.so") == [f"{executor} /x.so"]
+    path.write_text(environment_file(TABLE, tmp_path, 0, "a model", has_executor=True))
+    assert sourced(path, "LD_PRELOAD", LD_PRELOAD="") == [""]
+    assert f'# tuccl_executor="$tuccl_files/{Path(executor).name}"' in path.read_text()
+    assert "LD_PRELOAD" not in environment_file(TABLE, tmp_path, 0)
+
+
 def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
     path = tmp_path / "tuccl.env"
     path.write_text(environment_file(TABLE, tmp_path, 0))

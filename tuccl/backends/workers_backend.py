@@ -25,11 +25,12 @@ from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
+from tuccl.measuring.executor_library import EXECUTOR_PREFIX
 from tuccl.measuring.groups import Groups
 from tuccl.measuring.leader import Leader
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
-from tuccl.search.config import STOCK, Config, Task
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 _Result = TypeVar("_Result")
 _SLOW = 4.0
@@ -56,6 +57,8 @@ class WorkersOptions:
     """For a group to be ready."""
     least_deadline_s: float = 5.0
     """For a request that takes no time; a call's first use may set up connections."""
+    runners: Mapping[str, str] = field(default_factory=dict)
+    """What the workers' executor calls a schedule, by content hash; others cannot run."""
     tell: Callable[[str], None] = lambda _: None
     """Told in a sentence when workers were lost and are back."""
 
@@ -150,14 +153,18 @@ class WorkersBackend:
             ConfigurationFailedError: It is the configuration's fault.
             MeasurementError: The group cannot be recovered.
         """
-        if config.is_schedule:
-            raise ConfigurationFailedError(f"{self.name} runs no schedules")
+        if config.is_schedule and config.schedule not in self._options.runners:
+            raise ConfigurationFailedError(
+                f"{self.name} has no program of {config.algorithm}"
+                if self._options.runners
+                else f"{self.name} runs no schedules"
+            )
         began = time.monotonic()
         tries = 0
         while True:
             tries += 1
             try:
-                return act(self._groups.under(config.profile, task.shape))
+                return act(self._groups.under(self._profile(task, config), task.shape))
             except EngineError as error:
                 spent_s = time.monotonic() - began
                 raise ConfigurationFailedError(str(error), seconds=spent_s) from error
@@ -168,13 +175,18 @@ class WorkersBackend:
                     spent_s = time.monotonic() - began
                     raise ConfigurationFailedError(str(lost), seconds=spent_s) from lost
 
+    def _profile(self, task: Task, config: Config) -> ProcessProfile:
+        """Schedules run beside any: workers are not started again for them."""
+        return self._groups.profile_up(task.shape) if config.is_schedule else config.profile
+
     def _recover(self, task: Task, config: Config, lost: GroupLostError) -> None:
         """Bring the workers back under this profile, or the stock one when none ever ran here."""
         incident = f"{task.name} {config.describe()}: {lost}"
         self.incidents.append(incident)
-        proved = any(ran.profile == config.profile for _, ran in self._last_us)
-        self._groups.drop(config.profile, task.shape)
-        self._groups.recover(config.profile if proved else STOCK_PROFILE, task.shape, str(lost))
+        profile = self._profile(task, config)
+        proved = any(ran.profile == profile for _, ran in self._last_us)
+        self._groups.drop(profile, task.shape)
+        self._groups.recover(profile if proved else STOCK_PROFILE, task.shape, str(lost))
         self._options.tell(f"workers were lost and are back: {incident}")
 
     def _samples(self, leader: Leader, task: Task, config: Config, repeats: int) -> list[float]:
@@ -217,7 +229,7 @@ class WorkersBackend:
         return self._options.least_deadline_s + allowed_us * calls / 1e6
 
     def _call(self, task: Task, config: Config) -> Call:
-        return Call(
+        call = Call(
             task.operation,
             task.size_bytes,
             config.algorithm,
@@ -227,4 +239,12 @@ class WorkersBackend:
             self.timing.in_place,
             self.timing.graph,
             self.timing.calls(task.size_bytes),
+        )
+        if not config.is_schedule:
+            return call
+        return replace(
+            call,
+            algorithm=f"{EXECUTOR_PREFIX}{self._options.runners[config.schedule]}",
+            nthreads=config.nthreads,
+            buffer_bytes=config.buffer_bytes,
         )

@@ -72,6 +72,10 @@ class Groups:
             self._running[profile, shape] = self._start(profile, shape)
         return self._running[profile, shape]
 
+    def profile_up(self, shape: Shape) -> ProcessProfile:
+        """That of the group of this shape which is up, for what runs under any; else the stock."""
+        return next((profile for profile, own in self._running if own == shape), STOCK_PROFILE)
+
     def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
         """See that a group does the simplest call; start it again while it does not.
 

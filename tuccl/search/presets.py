@@ -83,6 +83,11 @@ def nccl_space(
     return Space("nccl", (default_family(min_nchannels), *families) if families else ())
 
 
+def stock_space() -> Space:
+    """NCCL as it is, for runs that choose nothing of it."""
+    return Space("nccl", (Family(DEFAULT_ALGORITHM, "", (0,), (0,), (0,)),))
+
+
 def executor_families(schedules: Sequence[str]) -> tuple[Family, ...]:
     """Schedules, by content hash, under every protocol."""
     buffers = tuple(64 * KIB << i for i in range(8))
@@ -90,6 +95,24 @@ def executor_families(schedules: Sequence[str]) -> tuple[Family, ...]:
         Family(f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16), threads, buffers)
         for schedule in schedules
         for protocol, threads in _EXECUTOR_THREADS.items()
+    )
+
+
+def pattern_families(schedules: Sequence[str]) -> tuple[Family, ...]:
+    """Schedules, by content hash, that the executor has a kernel of its own for.
+
+    Channels are thread blocks there, and staging has one size.
+    """
+    return tuple(
+        Family(
+            f"{SCHEDULE_PREFIX}{schedule}",
+            protocol,
+            (1, 2, 4, 8, 16, 32, 64),
+            (128, 256, 512, 1024),
+            (64 * KIB,),
+        )
+        for schedule in schedules
+        for protocol in (_LL, _LL128)
     )
 
 

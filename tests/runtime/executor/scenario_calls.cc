@@ -49,7 +49,10 @@ void collectives() {
 void chosen() {
     CHECK(tuccl_executor_choose("all_reduce 1 nothing") != nullptr);
     CHECK(tuccl_executor_choose("all_reduce 1 8 program:x ll 1 32 0") != nullptr);
-    CHECK(tuccl_executor_choose("all_reduce 65537 300000 program:2 ll 1 32 0") == nullptr);
+    CHECK(tuccl_executor_choose("all_reduce 1 8 program:1:no ll 1 32 0") != nullptr);
+    CHECK(tuccl_executor_choose("all_reduce 1 8 program:1 ll 1 32 0") == nullptr);
+    CHECK(tuccl_executor_choose("all_reduce 65537 300000 program:2:two_phase ll 1 32 0") ==
+          nullptr);
     const uint64_t before = tuccl_executor_calls();
     std::vector<std::vector<unsigned char>> data(2, std::vector<unsigned char>(70000, 1));
     const auto reduce = [&](Rank &rank, size_t count) {

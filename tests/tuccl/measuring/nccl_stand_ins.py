@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.runtime.conftest import ROOT, compile_c
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
-from tuccl.runtime import PLUGIN_NAME
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
 NATIVE = ROOT / "tests" / "runtime" / "native"
 sys.path.append(str(ROOT / "scripts"))
@@ -30,7 +30,7 @@ class StandIns:
 
     @property
     def executor(self) -> Path:
-        return self.folder / "libtuccl-executor.so"
+        return self.libraries / "tuccl" / "runtime" / EXECUTOR_NAME
 
     @property
     def libraries(self) -> Path:
@@ -55,6 +55,6 @@ def build_stand_ins(base: Path) -> StandIns:
         shared = ("-O1", "-fPIC", "-shared")
         compile_c(stand_ins.folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
         compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
-        compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c"], *shared, "-ldl")
         build_libraries(stand_ins.libraries)
+        compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c"], *shared, "-ldl")
     return stand_ins

@@ -35,14 +35,21 @@ bool find_code(const Name (&names)[kCount], const std::string &text, uint8_t *co
     return true;
 }
 
-// `program:3` is the program with this index in the communicator's bundle.
+// `program:3` is the program with this index in the communicator's bundle, `program:3:direct` one
+// that there is a kernel for.
 bool find_runner(const std::string &text, Rule *rule) {
     static const std::string kPrefix = "program:";
     if (text.compare(0, kPrefix.size(), kPrefix) != 0)
         return find_code(kPatternNames, text, &rule->pattern);
+    std::istringstream words(text.substr(kPrefix.size()));
+    std::string index;
+    std::string pattern;
+    std::getline(words, index, ':');
+    std::getline(words, pattern);
     rule->pattern = TUCCL_PATTERN_NONE;
-    std::istringstream number(text.substr(kPrefix.size()));
-    return number >> rule->program && number.eof() && rule->program != kNoProgram;
+    std::istringstream number(index);
+    return number >> rule->program && number.eof() && rule->program != kNoProgram &&
+           (pattern.empty() || find_code(kPatternNames, pattern, &rule->pattern));
 }
 
 // NULL, or what is wrong with the line.
