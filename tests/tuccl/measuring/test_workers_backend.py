@@ -168,6 +168,9 @@ def test_a_machine_on_which_nothing_runs_ends_the_measuring(open_backend: OpenBa
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_leader(how: signal.Signals) -> None:
     program = (
+        # A shell that runs the tests in its background has SIGINT ignored, and that is inherited.
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from lookup_tables.table import *\n"
         "from tuccl.backends.workers_backend import *\n"
         "from tuccl.measuring.places import LocalPlaces\n"
@@ -191,7 +194,10 @@ def test_workers_end_with_their_leader(how: signal.Signals) -> None:
         assert all(map(psutil.pid_exists, pids))
         time.sleep(0.2)
         leader.send_signal(how)
-        leader.wait(20.0)
+        try:
+            leader.wait(20.0)
+        finally:
+            leader.kill()
     deadline = time.monotonic() + 5.0
     while not gone(pids) and time.monotonic() < deadline:
         time.sleep(0.02)
