@@ -124,7 +124,8 @@ class ExecutorPrograms:
         """Put the bundle into a folder; the variables that make the executor read it."""
         path = folder / _FILE
         path.write_bytes(self.bundle)
-        return {"TUCCL_BUNDLE": str(path), "TUCCL_BUNDLE_CRC": "", "TUCCL_EXECUTOR_RULES": ""}
+        named = str(path) if self.bundle else ""
+        return {"TUCCL_BUNDLE": named, "TUCCL_BUNDLE_CRC": "", "TUCCL_EXECUTOR_RULES": ""}
 
 
 def executor_programs(schedules: Mapping[str, Algorithm], shape: Shape) -> ExecutorPrograms:
