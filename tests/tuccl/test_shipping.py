@@ -80,7 +80,7 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path
         shipped / "tuccl.env", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE_CRC"
     )
     names = {path.name for path in shipped.iterdir()}
-    assert names == {
+    assert names - {"libtuccl-executor.so"} == {  # Built where nvcc is.
         f"bundle-{crc}.tuccl", "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
     }  # fmt: skip
     assert Path(plugin).read_bytes()[:4] == b"\x7fELF"

@@ -60,6 +60,8 @@ class ModelConstants:
         return self.ll128 if protocol is NcclProtocol.LL128 else self.simple
 
 
+MOST_CHANNELS = 32
+"""Of what the constants were fitted to; the model says nothing beyond."""
 SHIPPED = ModelConstants(
     ll=ProtocolCosts(4.65, 0.409, 0.374, 0.803, 20.8, 807.0, 4.23, 0.436),
     ll128=ProtocolCosts(8.18, 2.13, 0.771, 1.03, 19.1, 1.0, 11.0, 0.803),

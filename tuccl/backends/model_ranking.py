@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tuccl.backends.figures import MachineFigures
-from tuccl.backends.model_constants import SHIPPED, ModelConstants
+from tuccl.backends.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.backends.nccl_choice import Choice, choose
 from tuccl.backends.nccl_model import builtin_time_us
 from tuccl.errors import ConfigurationFailedError
@@ -42,7 +42,8 @@ def modelled_opening(
     three is 0.6 % behind the best of the whole grid (median over 27 keys).
     """
     by_launch: dict[Choice, Config] = {}
-    for _, config, choice in _timed(machine, task, configs, constants):
+    known = (one for one in configs if max(one.nchannels, one.min_nchannels) <= MOST_CHANNELS)
+    for _, config, choice in _timed(machine, task, known, constants):
         if len(by_launch) == count:
             break
         by_launch.setdefault(choice, config)

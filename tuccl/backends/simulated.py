@@ -19,14 +19,14 @@ from synthesizer.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.backends.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.backends.figures import machine_figures
-from tuccl.backends.model_constants import SHIPPED, ModelConstants
+from tuccl.backends.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.backends.nccl_choice import choose
 from tuccl.backends.nccl_model import builtin_time_us
 from tuccl.backends.noise import noisy_samples
 from tuccl.backends.protocol import Measured
 from tuccl.backends.running_profiles import RunningProfiles
 from tuccl.backends.timing import Timing
-from tuccl.errors import MeasurementError
+from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.config import Config, ProcessProfile, Task
 
 _SET_UP_S = 0.002
@@ -103,6 +103,8 @@ class SimulatedBackend:
         return self._builtin_us(task, config)
 
     def _builtin_us(self, task: Task, config: Config) -> float:
+        if max(config.nchannels, config.min_nchannels) > MOST_CHANNELS:
+            raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
         choice = choose(task.operation, task.size_bytes, config, self._machine)
         return builtin_time_us(
             task.operation, task.size_bytes, choice, self._machine, self._constants

@@ -6,6 +6,7 @@ from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
 from tuccl.backends.figures import communicator_shape
 from tuccl.backends.simulated import SimulatedBackend
+from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import ModelledRestarts
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
@@ -18,11 +19,11 @@ def backend() -> SimulatedBackend:
     return SimulatedBackend(TOPOLOGY, {}, seed=0, spread=0.0)
 
 
-def test_a_profile_whose_workers_are_not_up_costs_a_restart() -> None:
+def test_another_profile_than_the_one_before_costs_a_restart() -> None:
     model = backend()
     costs = [model.measure(TASK, config, 0, 1).seconds for config in
              (STOCK, Config("ring", "LL", 4), FEW_THREADS, FEW_THREADS, STOCK)]  # fmt: skip
-    assert [round(cost / model.restart_s) for cost in costs] == [1, 0, 1, 0, 0]
+    assert [round(cost / model.restart_s) for cost in costs] == [1, 0, 1, 0, 1]
 
 
 def test_samples_cost_their_launches() -> None:
@@ -38,3 +39,9 @@ def test_a_stopped_search_goes_on_with_the_workers_that_it_had() -> None:
     assert isinstance(model, ModelledRestarts)
     model.resume(ProcessProfile(nthreads=128))
     assert model.measure(TASK, FEW_THREADS, 0, 1).seconds < model.restart_s
+
+
+def test_beyond_what_the_model_was_fitted_to_it_says_nothing() -> None:
+    for config in (Config("ring", "LL", 64), Config("default", min_nchannels=64)):
+        with pytest.raises(ConfigurationFailedError, match="no more than 32 channels"):
+            backend().measure(TASK, config, 0, 1)

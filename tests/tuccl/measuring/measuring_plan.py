@@ -38,5 +38,6 @@ def carry_out(
                 except ConfigurationFailedError as error:
                     outcome = str(error)
                 outcomes[f"{task.name} {config.describe()}"] = outcome
-            halfway()
+                if config == CONFIGS[1]:
+                    halfway()  # The next one is for the group that is up now.
     return outcomes
