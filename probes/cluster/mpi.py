@@ -7,15 +7,11 @@ measurement. mpi4py is imported when this is used and not before.
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import json
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from probes.cluster.crew import Answers, HostFailure, answer_of
@@ -31,7 +27,7 @@ from probes.cluster.messages import (
     request_to_line,
 )
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.mpi_start import join_mpi, own_identity
+from probes.cluster.mpi_start import abort_at_exit, join_mpi, own_identity, run_ranks
 from probes.cluster.station import Station
 from probes.host_report import HostIdentity
 
@@ -78,19 +74,7 @@ def run_with_mpi(
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
     """
     comm = join_mpi(tasks, timeout_s)
-    if comm.Get_rank():
-        return _follow(comm)
-    crew = MpiCrew(comm)
-    code = 1
-    try:
-        crew.call_roll(timeout_s)
-        code = lead(crew)
-    except BaseException as error:
-        code = code_of_error(error)
-        raise
-    finally:
-        crew.dismiss(code)
-    return code
+    return run_ranks(comm, MpiCrew, lead, _follow, code_of_error, timeout_s)
 
 
 class MpiCrew:
@@ -197,16 +181,9 @@ class MpiCrew:
             else:
                 time.sleep(_LEADER_PAUSE_S)
         if waiting or self._lost:
-            # MPI_Finalize would wait for ranks that never come.
-            atexit.register(self._abort, exit_code, sorted(waiting | self._lost.keys()))
-
-    def _abort(self, exit_code: int, silent: list[int]) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # whoever read it is gone, which ends no job
-                stream.flush()
-        ranks = ", ".join(map(str, silent))
-        os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
-        self._comm.Abort(exit_code)
+            ranks = ", ".join(map(str, sorted(waiting | self._lost.keys())))
+            complaint = f"tuccl: no answer from rank {ranks}: the MPI job is ended\n"
+            abort_at_exit(self._comm, exit_code, complaint)
 
 
 def _follow(comm: Any) -> int:

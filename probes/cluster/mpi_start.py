@@ -1,26 +1,93 @@
-"""How a process joins an MPI job, and how it leaves one that ends badly.
+"""How a process joins an MPI job that rank 0 leads, and how it leaves one that ends badly.
 
 mpi4py is imported when this is used and not before.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from probes.cluster.errors import MpiMissingError
 from probes.cluster.station import kill_children
 from probes.host_report import HostIdentity
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+class Leader(Protocol):
+    """Rank 0's side of a job."""
+
+    def call_roll(self, timeout_s: float) -> None:
+        """Learn which ranks are there."""
+
+    def dismiss(self, exit_code: int) -> None:
+        """Let every rank go with this exit code."""
+
+
+L = TypeVar("L", bound=Leader)
+
+
+def run_ranks(
+    comm: Any,
+    leader_of: Callable[[Any], L],
+    lead: Callable[[L], int],
+    follow: Callable[[Any], int],
+    code_of_error: Callable[[BaseException], int],
+    timeout_s: float,
+) -> int:
+    """Lead on rank 0, follow on the others; what this rank is to exit with.
+
+    Args:
+        comm: As `join_mpi` gives it.
+        leader_of: Makes rank 0's side of the job.
+        lead: What rank 0 does with it between roll call and dismissal; gives the exit code.
+        follow: What every other rank does until it is let go; gives the exit code it was told.
+        code_of_error: The exit code when roll call or `lead` raises.
+        timeout_s: How long ranks may take to report.
+    """
+    if comm.Get_rank():
+        return follow(comm)
+    leader = leader_of(comm)
+    code = 1
+    try:
+        leader.call_roll(timeout_s)
+        code = lead(leader)
+    except BaseException as error:
+        code = code_of_error(error)
+        raise
+    finally:
+        leader.dismiss(code)
+    return code
+
+
+def abort_at_exit(comm: Any, exit_code: int, complaint: str = "") -> None:
+    """Have this process end the whole job when it exits, as MPI_Finalize waits for lost ranks.
+
+    Args:
+        comm: As `join_mpi` gives it.
+        exit_code: Of the job.
+        complaint: What to say on standard error then.
+    """
+
+    def abort() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # Whoever read it is gone, which ends no job.
+                stream.flush()
+        with suppress(OSError):
+            os.write(2, complaint.encode())
+        comm.Abort(exit_code)
+
+    atexit.register(abort)
 
 
 def join_mpi(tasks: int, timeout_s: float) -> Any:

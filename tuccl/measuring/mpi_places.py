@@ -8,9 +8,7 @@ nobody polls.
 
 from __future__ import annotations
 
-import atexit
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +18,7 @@ from typing import Any
 import psutil
 
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.mpi_start import join_mpi, own_identity
+from probes.cluster.mpi_start import abort_at_exit, join_mpi, own_identity, run_ranks
 from probes.host_report import HostIdentity
 from tuccl.errors import MeasurementError
 from tuccl.measuring.connection import Connection, Greeting, Listener, connect
@@ -64,19 +62,7 @@ def run_measuring_ranks(
         MeasurementError: A rank did not report.
     """
     comm = join_mpi(tasks, timeout_s)
-    if comm.Get_rank():
-        return _follow(comm)
-    places = MpiPlaces(comm)
-    code = 1
-    try:
-        places.call_roll(timeout_s)
-        code = lead(places)
-    except BaseException as error:
-        code = code_of_error(error)
-        raise
-    finally:
-        places.dismiss(code)
-    return code
+    return run_ranks(comm, MpiPlaces, lead, _follow, code_of_error, timeout_s)
 
 
 class MpiPlaces:
@@ -170,14 +156,7 @@ class MpiPlaces:
             connection.close()
         self.listener.close()
         if self._lost:
-            # MPI_Finalize would wait for ranks that never come.
-            atexit.register(self._abort, exit_code)
-
-    def _abort(self, exit_code: int) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # Whoever read it is gone, which ends no job.
-                stream.flush()
-        self._comm.Abort(exit_code)
+            abort_at_exit(self._comm, exit_code)
 
     def _send(self, rank: int, message: Message) -> None:
         try:
