@@ -1,40 +1,17 @@
-// What the checks of the executor on GPUs share: ranks on the GPUs of this host, all in one
-// process, calls with their right results, and times of graphs.
+// What the checks of the executor on GPUs share: calls with their right results.
 #ifndef TUCCL_TESTS_GPU_CASES_CUH
 #define TUCCL_TESTS_GPU_CASES_CUH
 
-#include "../../../tuccl/runtime/executor/device_comm.h"
+#include "ranks.cuh"
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <random>
-#include <vector>
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        const cudaError_t error_ = (call);                                                         \
-        if (error_ != cudaSuccess) {                                                               \
-            std::printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error_));            \
-            std::exit(2);                                                                          \
-        }                                                                                          \
-    } while (0)
 
 namespace gpu {
 
-constexpr size_t kRoomBytes = size_t{80} << 20;
 constexpr size_t kGuardBytes = 64;
 constexpr unsigned char kGuard = 0xA5;
-
-struct Device {
-    tuccl_device_comm *comm = nullptr;
-    char *send = nullptr;
-    char *receive = nullptr;
-    cudaStream_t stream = nullptr;
-};
 
 struct Case {
     tuccl_call call;
@@ -44,50 +21,6 @@ struct Case {
     bool in_place;
     uint32_t times; // Launches after one another; in place sums would be added up again.
 };
-
-// Ranks beyond the host's GPUs share them.
-inline void use_device_of(uint32_t rank) {
-    int count = 0;
-    CHECK(cudaGetDeviceCount(&count));
-    CHECK(cudaSetDevice(static_cast<int>(rank) % count));
-}
-
-inline std::vector<Device> devices_of(uint32_t ranks) {
-    std::vector<Device> devices(ranks);
-    unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES];
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        use_device_of(rank);
-        CHECK(cudaMalloc(&devices[rank].send, kRoomBytes));
-        CHECK(cudaMalloc(&devices[rank].receive, kRoomBytes));
-        CHECK(cudaStreamCreateWithFlags(&devices[rank].stream, cudaStreamNonBlocking));
-        if (const char *reason =
-                tuccl_device_comm_create(&devices[rank].comm, rank, ranks, handles[rank])) {
-            std::printf("create: %s\n", reason);
-            std::exit(2);
-        }
-    }
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        use_device_of(rank);
-        if (const char *reason = tuccl_device_comm_connect(devices[rank].comm, handles)) {
-            std::printf("connect: %s\n", reason);
-            std::exit(2);
-        }
-    }
-    return devices;
-}
-
-inline void release(std::vector<Device> &devices) {
-    for (uint32_t rank = 0; rank < devices.size(); rank++) {
-        use_device_of(rank);
-        CHECK(cudaStreamSynchronize(devices[rank].stream));
-    }
-    for (Device &device : devices) {
-        tuccl_device_comm_destroy(device.comm);
-        CHECK(cudaFree(device.send));
-        CHECK(cudaFree(device.receive));
-        CHECK(cudaStreamDestroy(device.stream));
-    }
-}
 
 // Small whole numbers, so that every type holds every result exactly.
 inline int value_at(uint32_t rank, size_t element, const tuccl_call &call, uint32_t ranks) {
@@ -184,111 +117,106 @@ inline int expected_at(const Case &one, uint32_t rank, size_t element) {
     }
 }
 
-// Runs a case and compares; how many bytes are wrong.
-inline size_t wrong_bytes(const Case &one, std::vector<Device> &devices) {
+// One rank's buffers of a case, and where in them it sends from and receives to.
+struct Buffers {
+    char *send_memory = nullptr;
+    char *receive_memory = nullptr;
+    char *send = nullptr;
+    char *receive = nullptr;
+    size_t guard = 0; // Bytes on either side of what is received.
+};
+
+// A guard tells what is written where it must not be. Without one memory ends with the data, and
+// memcheck tells.
+inline Buffers buffers_of(const Case &one, uint32_t rank, bool exact) {
     const size_t width = tuccl::type_bytes(one.call.type);
     const Sizes elements = elements_of(one);
-    std::vector<tuccl_call> calls(one.ranks, one.call);
-    std::vector<char> host;
-    for (uint32_t rank = 0; rank < one.ranks; rank++) {
-        use_device_of(rank);
-        Device &device = devices[rank];
-        char *receive = device.receive + kGuardBytes + one.receive_offset;
-        char *send = device.send + kGuardBytes + one.send_offset;
-        const bool rooted =
-            one.call.operation == TUCCL_BROADCAST || one.call.operation == TUCCL_REDUCE;
-        if (rooted && rank != one.call.root) {
-            // Only the root has both buffers.
-        } else if (one.in_place && one.call.operation == TUCCL_ALL_GATHER)
-            send = receive + rank * one.call.count * width;
-        else if (one.in_place && one.call.operation == TUCCL_REDUCE_SCATTER)
-            receive = send + rank * one.call.count * width;
-        else if (one.in_place)
-            send = receive;
-        host.assign(elements.receive * width + 2 * kGuardBytes, static_cast<char>(kGuard));
-        CHECK(cudaMemcpy(receive - kGuardBytes, host.data(), host.size(), cudaMemcpyHostToDevice));
-        host.resize(elements.send * width);
-        for (size_t element = 0; element < elements.send; element++)
-            write(host.data(), element, one.call.type,
-                  value_at(rank, element, one.call, one.ranks));
-        CHECK(cudaMemcpy(send, host.data(), host.size(), cudaMemcpyHostToDevice));
-        calls[rank].send = send;
-        calls[rank].receive = receive;
+    const size_t guard = exact ? 0 : kGuardBytes;
+    const size_t larger = std::max(elements.send, elements.receive) * width;
+    const bool rooted = one.call.operation == TUCCL_BROADCAST || one.call.operation == TUCCL_REDUCE;
+    // Only the root has both buffers.
+    const bool in_place = one.in_place && !(rooted && rank != one.call.root);
+    const bool within_send = in_place && one.call.operation == TUCCL_REDUCE_SCATTER;
+    const bool within_receive = in_place && !within_send;
+    Buffers buffers;
+    buffers.guard = within_send ? 0 : guard;
+    if (!within_receive) {
+        const size_t bytes = within_send ? larger : elements.send * width;
+        CHECK(cudaMalloc(&buffers.send_memory, one.send_offset + bytes));
+        buffers.send = buffers.send_memory + one.send_offset;
     }
-    for (uint32_t rank = 0; rank < one.ranks; rank++) {
-        use_device_of(rank);
-        for (uint32_t i = 0; i < std::max(1U, one.times); i++)
-            CHECK(static_cast<cudaError_t>(
-                tuccl_device_launch(devices[rank].comm, &calls[rank], devices[rank].stream)));
+    if (!within_send) {
+        const size_t bytes = within_receive ? larger : elements.receive * width;
+        CHECK(cudaMalloc(&buffers.receive_memory, one.receive_offset + bytes + 2 * guard));
+        buffers.receive = buffers.receive_memory + one.receive_offset + guard;
     }
+    const size_t own = rank * one.call.count * width;
+    if (within_send)
+        buffers.receive = buffers.send + own;
+    else if (within_receive)
+        buffers.send = buffers.receive + (one.call.operation == TUCCL_ALL_GATHER ? own : 0);
+    return buffers;
+}
+
+inline void fill(const Case &one, uint32_t rank, const Buffers &buffers) {
+    const size_t width = tuccl::type_bytes(one.call.type);
+    const Sizes elements = elements_of(one);
+    std::vector<char> host(elements.receive * width + 2 * buffers.guard, static_cast<char>(kGuard));
+    CHECK(cudaMemcpy(buffers.receive - buffers.guard, host.data(), host.size(),
+                     cudaMemcpyHostToDevice));
+    host.resize(elements.send * width);
+    for (size_t element = 0; element < elements.send; element++)
+        write(host.data(), element, one.call.type, value_at(rank, element, one.call, one.ranks));
+    CHECK(cudaMemcpy(buffers.send, host.data(), host.size(), cudaMemcpyHostToDevice));
+}
+
+inline size_t wrong_bytes_of(const Case &one, uint32_t rank, const Buffers &buffers) {
+    const size_t width = tuccl::type_bytes(one.call.type);
+    const size_t elements = elements_of(one).receive;
+    std::vector<char> wanted(elements * width + 2 * buffers.guard, static_cast<char>(kGuard));
+    const bool empty = one.call.operation == TUCCL_REDUCE && rank != one.call.root;
+    for (size_t element = 0; element < elements && !empty; element++)
+        write(wanted.data() + buffers.guard, element, one.call.type,
+              expected_at(one, rank, element));
+    std::vector<char> found(wanted.size());
+    CHECK(cudaMemcpy(found.data(), buffers.receive - buffers.guard, found.size(),
+                     cudaMemcpyDeviceToHost));
     size_t wrong = 0;
-    for (uint32_t rank = 0; rank < one.ranks; rank++) {
-        use_device_of(rank);
-        CHECK(cudaStreamSynchronize(devices[rank].stream));
-        const bool bare = one.in_place && one.call.operation == TUCCL_REDUCE_SCATTER;
-        const size_t guard = bare ? 0 : kGuardBytes;
-        std::vector<char> wanted(elements.receive * width + 2 * guard, static_cast<char>(kGuard));
-        const bool empty = one.call.operation == TUCCL_REDUCE && rank != one.call.root;
-        for (size_t element = 0; element < elements.receive && !empty; element++)
-            write(wanted.data() + guard, element, one.call.type, expected_at(one, rank, element));
-        host.resize(wanted.size());
-        CHECK(cudaMemcpy(host.data(), static_cast<char *>(calls[rank].receive) - guard, host.size(),
-                         cudaMemcpyDeviceToHost));
-        for (size_t i = 0; i < wanted.size(); i++)
-            wrong += host[i] != wanted[i];
-    }
+    for (size_t i = 0; i < wanted.size(); i++)
+        wrong += found[i] != wanted[i];
     return wrong;
 }
-inline float time_us(std::vector<Device> &devices, const tuccl_call &call, int calls) {
-    const size_t ranks = devices.size();
-    std::vector<cudaGraphExec_t> graphs(ranks);
-    std::vector<cudaEvent_t> before(ranks);
-    std::vector<cudaEvent_t> after(ranks);
-    for (size_t rank = 0; rank < ranks; rank++) {
-        use_device_of(rank);
-        tuccl_call own = call;
-        own.send = devices[rank].send;
-        own.receive = devices[rank].receive;
-        cudaGraph_t graph;
-        CHECK(cudaStreamBeginCapture(devices[rank].stream, cudaStreamCaptureModeThreadLocal));
-        for (int i = 0; i < calls; i++)
+
+// Runs a case and compares; how many bytes are wrong on the ranks of this process.
+inline size_t wrong_bytes(const Case &one, std::vector<Device> &devices, const Options &options) {
+    std::vector<Buffers> buffers(one.ranks);
+    const auto each = [&](auto act) {
+        for (uint32_t rank = 0; rank < one.ranks; rank++)
+            if (options.owns(rank)) {
+                use_device_of(rank);
+                act(rank);
+            }
+    };
+    each([&](uint32_t rank) {
+        buffers[rank] = buffers_of(one, rank, options.exact);
+        fill(one, rank, buffers[rank]);
+    });
+    each([&](uint32_t rank) {
+        tuccl_call call = one.call;
+        call.send = buffers[rank].send;
+        call.receive = buffers[rank].receive;
+        for (uint32_t i = 0; i < std::max(1U, one.times); i++)
             CHECK(static_cast<cudaError_t>(
-                tuccl_device_launch(devices[rank].comm, &own, devices[rank].stream)));
-        CHECK(cudaStreamEndCapture(devices[rank].stream, &graph));
-        CHECK(cudaGraphInstantiate(&graphs[rank], graph, 0));
-        CHECK(cudaGraphDestroy(graph));
-        CHECK(cudaEventCreate(&before[rank]));
-        CHECK(cudaEventCreate(&after[rank]));
-    }
-    std::vector<float> times;
-    for (int repeat = 0; repeat < 5; repeat++) {
-        for (size_t rank = 0; rank < ranks; rank++) {
-            use_device_of(rank);
-            CHECK(cudaGraphLaunch(graphs[rank], devices[rank].stream));
-        }
-        for (size_t rank = 0; rank < ranks; rank++) {
-            use_device_of(rank);
-            CHECK(cudaEventRecord(before[rank], devices[rank].stream));
-            CHECK(cudaGraphLaunch(graphs[rank], devices[rank].stream));
-            CHECK(cudaEventRecord(after[rank], devices[rank].stream));
-        }
-        float slowest = 0;
-        for (size_t rank = 0; rank < ranks; rank++) {
-            use_device_of(rank);
-            CHECK(cudaStreamSynchronize(devices[rank].stream));
-            float milliseconds = 0;
-            CHECK(cudaEventElapsedTime(&milliseconds, before[rank], after[rank]));
-            slowest = std::max(slowest, milliseconds * 1000 / static_cast<float>(calls));
-        }
-        times.push_back(slowest);
-    }
-    for (size_t rank = 0; rank < ranks; rank++) {
-        CHECK(cudaGraphExecDestroy(graphs[rank]));
-        CHECK(cudaEventDestroy(before[rank]));
-        CHECK(cudaEventDestroy(after[rank]));
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+                tuccl_device_launch(devices[rank].comm, &call, devices[rank].stream)));
+    });
+    each([&](uint32_t rank) { CHECK(cudaStreamSynchronize(devices[rank].stream)); });
+    size_t wrong = 0;
+    each([&](uint32_t rank) {
+        wrong += wrong_bytes_of(one, rank, buffers[rank]);
+        CHECK(cudaFree(buffers[rank].send_memory));
+        CHECK(cudaFree(buffers[rank].receive_memory));
+    });
+    return wrong;
 }
 
 } // namespace gpu

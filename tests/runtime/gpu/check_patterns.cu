@@ -1,10 +1,13 @@
-// Runs the executor's patterns on the GPUs of this host, all in one process, and compares every
-// byte with what it must be: random types, reductions, counts, alignments, in place and out of
-// place, protocols, blocks, threads and numbers of ranks; also across the wrap of LL's flags. Then
-// times of graphs of 20 calls. Exit code 0: all right.
+// Runs the executor's patterns on the GPUs of this host and compares every byte with what it must
+// be: random types, reductions, counts, alignments, in place and out of place, protocols, blocks,
+// threads and numbers of ranks; also across the wrap of LL's flags. Then times of graphs of 20
+// calls. Exit code 0: all right. All ranks in one process, or each in one that --rank names; ranks
+// beyond the GPUs share them, which is good for the bytes, not for the times.
 //
-//   check_patterns [cases] [seed] [--no-times]
+//   check_patterns [cases] [seed] [--no-times] [--ranks=N] [--rank=R --folder=MEETING] [--exact]
+//                  [--largest=BYTES] [--threads=MOST] [--seconds=S] [--faulty]
 #include "cases.cuh"
+#include "times.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +17,7 @@
 
 using gpu::Case;
 using gpu::Device;
+using gpu::Options;
 
 namespace {
 
@@ -21,12 +25,12 @@ template <typename Of> size_t pick(std::mt19937_64 &random, Of last) {
     return std::uniform_int_distribution<size_t>(0, static_cast<size_t>(last))(random);
 }
 
-Case random_case(std::mt19937_64 &random, uint32_t most_ranks) {
+Case random_case(std::mt19937_64 &random, const Options &options) {
     static constexpr uint8_t kOperations[] = {TUCCL_ALL_REDUCE, TUCCL_ALL_REDUCE, TUCCL_ALL_GATHER,
                                               TUCCL_REDUCE_SCATTER, TUCCL_ALLTOALL};
     static constexpr size_t kLargest[] = {1, 17, 1009, 40000, 300000, 2500000};
     Case one = {};
-    one.ranks = static_cast<uint32_t>(2 + pick(random, most_ranks - 2));
+    one.ranks = static_cast<uint32_t>(2 + pick(random, options.ranks - 2));
     one.call.operation = kOperations[pick(random, 4)];
     one.call.type = static_cast<uint8_t>(pick(random, TUCCL_TYPES - 1));
     one.call.reduction = static_cast<uint8_t>(pick(random, TUCCL_REDUCTIONS - 1));
@@ -34,10 +38,13 @@ Case random_case(std::mt19937_64 &random, uint32_t most_ranks) {
                        : pick(random, 1) != 0                 ? TUCCL_PATTERN_ONE_PHASE
                                                               : TUCCL_PATTERN_TWO_PHASE;
     one.call.protocol = static_cast<uint8_t>(pick(random, 1));
-    one.call.nchannels = static_cast<uint16_t>(1 + pick(random, 39));
-    one.call.nthreads = static_cast<uint16_t>(32 * (1 + pick(random, 31)));
+    // Blocks of ranks that share a GPU must all find room there at once.
+    const size_t blocks = std::min<size_t>(40, 100 / gpu::sharing(one.ranks));
+    one.call.nchannels = static_cast<uint16_t>(1 + pick(random, blocks - 1));
+    one.call.nthreads = static_cast<uint16_t>(32 * (1 + pick(random, options.threads / 32 - 1)));
     const size_t width = tuccl::type_bytes(one.call.type);
-    const size_t bytes = 1 + pick(random, kLargest[pick(random, 5)] - 1);
+    const size_t largest = std::min(kLargest[pick(random, 5)], options.largest);
+    const size_t bytes = 1 + pick(random, largest - 1);
     one.call.count = std::max<size_t>(1, bytes / width);
     one.send_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
     one.receive_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
@@ -57,43 +64,88 @@ std::string describe(const Case &one) {
     return text;
 }
 
-// Shortly before LL's flags begin anew, or are halfway.
-void set_epoch(std::vector<Device> &devices, uint64_t epoch) {
-    for (uint32_t rank = 0; rank < devices.size(); rank++) {
-        CHECK(cudaSetDevice(static_cast<int>(rank)));
+// Shortly before LL's flags begin anew, or are halfway. All ranks must be done with what came
+// before.
+void set_epoch(std::vector<Device> &devices, uint64_t epoch, const Options &options) {
+    const auto ranks = static_cast<uint32_t>(devices.size());
+    gpu::meet(options, "before" + std::to_string(epoch), ranks);
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        if (!options.owns(rank))
+            continue;
+        gpu::use_device_of(rank);
         CHECK(cudaDeviceSynchronize());
         CHECK(cudaMemcpy(devices[rank].comm->peers.counters, &epoch, sizeof epoch,
                          cudaMemcpyHostToDevice));
     }
+    gpu::meet(options, "after" + std::to_string(epoch), ranks);
 }
 
-int run_cases(size_t cases, uint64_t seed, uint32_t most_ranks) {
+int run_cases(size_t cases, uint64_t seed, const Options &options) {
     std::mt19937_64 random(seed);
-    std::vector<std::vector<Device>> groups(most_ranks + 1);
-    for (uint32_t ranks = 2; ranks <= most_ranks; ranks++)
-        groups[ranks] = gpu::devices_of(ranks);
+    std::vector<std::vector<Device>> groups(options.ranks + 1);
+    for (uint32_t ranks = 2; ranks <= options.ranks; ranks++)
+        groups[ranks] = gpu::devices_of(ranks, options);
+    gpu::Clock clock(options);
     size_t bad = 0;
-    for (size_t number = 0; number < cases; number++) {
-        const Case one = random_case(random, most_ranks);
+    size_t done = 0;
+    for (size_t number = 0; number < cases && clock.goes_on(number); number++) {
+        const Case one = random_case(random, options);
         std::vector<Device> &devices = groups[one.ranks];
-        if (!tuccl_device_supports(devices[0].comm, &one.call))
+        if (options.rank != gpu::kAllRanks && options.rank >= one.ranks)
             continue;
+        const Device &any = devices[options.rank == gpu::kAllRanks ? 0 : options.rank];
+        if (!tuccl_device_supports(any.comm, &one.call))
+            continue;
+        done++;
+        if (options.rank != gpu::kAllRanks)
+            std::printf("case %zu: %s\n", number, describe(one).c_str());
         if (number % 500 == 250)
-            set_epoch(devices, ((number / 500 + 1) << 32) +
-                                   (number % 1000 == 250 ? 0xFFFFFFFFULL : 0x7FFFFFFFULL) - 7);
-        if (const size_t wrong = gpu::wrong_bytes(one, devices)) {
+            set_epoch(devices,
+                      ((number / 500 + 1) << 32) +
+                          (number % 1000 == 250 ? 0xFFFFFFFFULL : 0x7FFFFFFFULL) - 7,
+                      options);
+        if (const size_t wrong = gpu::wrong_bytes(one, devices, options)) {
             bad++;
             std::printf("WRONG %zu bytes in case %zu: %s\n", wrong, number, describe(one).c_str());
         }
     }
-    for (uint32_t ranks = 2; ranks <= most_ranks; ranks++)
-        gpu::release(groups[ranks]);
-    std::printf("%zu cases on up to %u GPUs, %zu wrong\n", cases, most_ranks, bad);
+    for (uint32_t ranks = 2; ranks <= options.ranks; ranks++)
+        gpu::release(groups[ranks], options);
+    std::printf("%zu cases on up to %u ranks, %zu wrong\n", done, options.ranks, bad);
     return bad != 0;
 }
 
-void print_times(uint32_t ranks) {
-    std::vector<Device> devices = gpu::devices_of(ranks);
+// A call whose send buffer was never written and whose receive buffer lacks its last byte, to see
+// that memcheck and initcheck see it.
+int run_faulty(const Options &options) {
+    std::vector<Device> devices = gpu::devices_of(options.ranks, options);
+    tuccl_call call = {};
+    call.operation = TUCCL_ALL_GATHER;
+    call.pattern = TUCCL_PATTERN_DIRECT;
+    call.protocol = TUCCL_LL;
+    call.count = 1001;
+    call.nchannels = 1;
+    call.nthreads = 64;
+    std::vector<gpu::Buffers> buffers(options.ranks);
+    for (uint32_t rank = 0; rank < options.ranks; rank++) {
+        if (!options.owns(rank))
+            continue;
+        gpu::use_device_of(rank);
+        CHECK(cudaMalloc(&buffers[rank].send_memory, call.count));
+        CHECK(cudaMalloc(&buffers[rank].receive_memory, call.count * options.ranks - 1));
+        call.send = buffers[rank].send_memory;
+        call.receive = buffers[rank].receive_memory;
+        CHECK(static_cast<cudaError_t>(
+            tuccl_device_launch(devices[rank].comm, &call, devices[rank].stream)));
+    }
+    gpu::release(devices, options);
+    return 0;
+}
+
+void print_times(const Options &options) {
+    const uint32_t ranks = options.ranks;
+    std::vector<Device> devices = gpu::devices_of(ranks, options);
+    const gpu::Room room(ranks);
     const struct {
         const char *name;
         uint8_t operation;
@@ -129,7 +181,7 @@ void print_times(uint32_t ranks) {
                     call.nthreads = static_cast<uint16_t>(threads);
                     if (!tuccl_device_supports(devices[0].comm, &call))
                         continue;
-                    const float us = gpu::time_us(devices, call, 20);
+                    const float us = gpu::time_us(devices, room, call, 20);
                     if (us < best) {
                         best = us;
                         best_blocks = blocks;
@@ -140,23 +192,18 @@ void print_times(uint32_t ranks) {
                         best_blocks, best_threads);
         }
     }
-    gpu::release(devices);
+    gpu::release(devices, options);
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    const size_t cases = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2000;
-    const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-    int count = 0;
-    CHECK(cudaGetDeviceCount(&count));
-    if (count < 2) {
-        std::printf("needs two GPUs, sees %d\n", count);
-        return 2;
-    }
-    const uint32_t ranks = static_cast<uint32_t>(std::min(count, 8));
-    const int result = run_cases(cases, seed, ranks);
-    if (argc <= 3)
-        print_times(ranks);
+    const Options options = gpu::options_of(argc, argv);
+    if (options.faulty)
+        return run_faulty(options);
+    const int result =
+        run_cases(gpu::word_or(options, 0, 2000), gpu::word_or(options, 1, 1), options);
+    if (options.times && options.rank == gpu::kAllRanks)
+        print_times(options);
     return result;
 }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Builds a check of tests/runtime/gpu with the executor's device side. Needs nvcc.
+#
+#   scripts/build_gpu_check.sh check_patterns|check_programs TARGET
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+runtime=$root/tuccl/runtime
+for source in program program_rehearsal program_section crc32; do
+    cc -std=c11 -O2 -D_POSIX_C_SOURCE=200809L -I"$runtime" -c "$runtime/$source.c" \
+        -o "$folder/$source.o"
+done
+nvcc -std=c++17 -O3 -lineinfo -arch="${TUCCL_CUDA_ARCHITECTURE:-native}" \
+    -I"$runtime" -I"$runtime/executor" -o "$2" "$root/tests/runtime/gpu/$1.cu" \
+    "$runtime/executor/"{patterns.cu,interpreter.cu,device_comm.cu,nvlink.cc,program_plan.cc} \
+    "$folder"/*.o -ldl
