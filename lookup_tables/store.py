@@ -2,17 +2,16 @@
 
 `pandas.read_parquet` shows the entries as they are; what belongs to the whole table (profile,
 schedules, topology, format version) travels in the schema metadata under keys that start with
-`tuccl.`. pyarrow is imported when first needed, because it costs more than everything else here.
+`tuccl.`.
 """
 
 from __future__ import annotations
 
-import io
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.lookup import check_table
+from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -25,9 +24,6 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FORMAT_VERSION = 1
 
@@ -57,6 +53,17 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("versions", "string", False),
 )
 """Name, Arrow type and whether it may be null."""
+_FORM = ParquetForm(
+    what="table",
+    version_key="format_version",
+    version_called="table format",
+    version=FORMAT_VERSION,
+    columns=_COLUMNS,
+    compression="snappy",
+    missing="no TuCCL table; tune to make one",
+    again="tune again",
+    error=TableFileError,
+)
 
 
 def table_to_parquet_bytes(table: Table) -> bytes:
@@ -65,15 +72,8 @@ def table_to_parquet_bytes(table: Table) -> bytes:
     Raises:
         InvalidTableError: The table breaks a rule of `check_table`.
     """
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     check_table(table)
-    schema = _schema().with_metadata(_metadata(table))
-    rows = [_row(entry) for entry in table.entries]
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), buffer, write_page_checksum=True)
-    return buffer.getvalue()
+    return parquet_bytes(_FORM, _metadata(table), [_row(entry) for entry in table.entries])
 
 
 def table_from_parquet_bytes(data: bytes, source: str) -> Table:
@@ -86,96 +86,30 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
     Raises:
         TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
     """
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    try:
-        # Without Arrow's threads: a short command that ends while they start is aborted
-        # ("terminate called without an active exception") in one run of twenty.
-        file = pq.ParquetFile(
-            pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False
-        )
-        arrow = file.read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise TableFileError(
-            f"{source}: not a readable Parquet file ({_first_line(error)}); restore it or tune"
-            " again"
-        ) from error
-    metadata = _read_metadata(arrow.schema.metadata or {}, source)
-    _check_columns(arrow.schema, source)
+    metadata, rows = read_parquet(_FORM, data, source)
     try:
         table = Table(
             topology_name=metadata["topology_name"],
             fingerprint=metadata["fingerprint"],
             gpu_models=tuple(metadata["gpu_models"]),
-            entries=tuple(_entry(row) for row in arrow.to_pylist()),
+            entries=tuple(_entry(row) for row in rows),
             profile=dict(metadata["profile"]),
             schedules=tuple(StoredSchedule(*fields) for fields in metadata["schedules"]),
         )
         check_table(table)
     except (InvalidTableError, KeyError, TypeError, ValueError) as error:
-        raise TableFileError(
-            f"{source}: holds no valid table ({_first_line(error)}); restore it or tune again"
-        ) from error
+        raise _FORM.invalid(source, error) from error
     return table
 
 
-def _schema() -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.schema(
-        [pa.field(name, getattr(pa, kind)(), nullable=null) for name, kind, null in _COLUMNS]
-    )
-
-
-def _metadata(table: Table) -> dict[str, str]:
-    schedules = [[s.content_hash, s.name, s.msccl_xml] for s in table.schedules]
-    values = {
-        "format_version": FORMAT_VERSION,
+def _metadata(table: Table) -> dict[str, Any]:
+    return {
         "topology_name": table.topology_name,
         "fingerprint": table.fingerprint,
         "gpu_models": list(table.gpu_models),
         "profile": dict(table.profile),
-        "schedules": schedules,
+        "schedules": [[s.content_hash, s.name, s.msccl_xml] for s in table.schedules],
     }
-    return {f"tuccl.{name}": json.dumps(value, sort_keys=True) for name, value in values.items()}
-
-
-def _read_metadata(raw: dict[bytes, bytes], source: str) -> dict[str, Any]:
-    try:
-        metadata = {
-            name.decode().removeprefix("tuccl."): json.loads(value)
-            for name, value in raw.items()
-            if name.startswith(b"tuccl.")
-        }
-    except ValueError as error:
-        raise TableFileError(
-            f"{source}: its metadata is damaged ({_first_line(error)}); restore it or tune again"
-        ) from error
-    version = metadata.get("format_version")
-    if version is None:
-        raise TableFileError(f"{source}: a Parquet file, but no TuCCL table; tune to make one")
-    if version != FORMAT_VERSION:
-        raise TableFileError(
-            f"{source}: table format {version}, this release reads {FORMAT_VERSION}; tune again or "
-            "use the release that wrote it"
-        )
-    return metadata
-
-
-def _check_columns(schema: pa.Schema, source: str) -> None:
-    expected = _schema()
-    for field in expected:
-        if field.name not in schema.names:
-            raise TableFileError(
-                f"{source}: column {field.name} is missing; restore it or tune again"
-            )
-        found = schema.field(field.name).type
-        if found != field.type:
-            raise TableFileError(
-                f"{source}: column {field.name} is {found} instead of {field.type}; restore it or "
-                "tune again"
-            )
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -247,7 +181,3 @@ def _entry(row: dict[str, Any]) -> Entry:
         tuned_at=row["tuned_at"],
         versions=row["versions"],
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

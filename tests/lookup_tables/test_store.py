@@ -76,6 +76,10 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
         metadata = dict(table.schema.metadata) | {b"tuccl.profile": b"{"}
         return table.replace_schema_metadata(metadata)
 
+    def deep_metadata(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {b"tuccl.profile": b"[" * 100_000}
+        return table.replace_schema_metadata(metadata)
+
     def narrow(table: pa.Table) -> pa.Table:
         column = table.column("samples").cast(pa.int32())
         return table.set_column(table.schema.get_field_index("samples"), "samples", column)
@@ -91,10 +95,11 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
     cases = [
         (newer, "table format 9, this release reads 1"),
         (damaged_metadata, "metadata is damaged"),
+        (deep_metadata, "metadata is damaged"),
         (lambda table: table.drop_columns(["spread"]), "column spread is missing"),
         (narrow, "column samples is int32 instead of int64"),
         (other_operation, "all_shuffle"),
-        (null_size, "holds no valid table"),
+        (null_size, r"holds no valid table \(column min_bytes is empty in a row\)"),
     ]
     for change, message in cases:
         with pytest.raises(TableFileError, match=message) as caught:

@@ -1,0 +1,165 @@
+"""Parquet files of flat rows whose metadata says what they are: of tables, and of records.
+
+What belongs to a whole file travels as JSON in the schema metadata under keys that start with
+`tuccl.`, the version of its form among it. A file is refused before its rows are read when it is of
+another version or has other columns. pyarrow is imported when first needed, because it costs more
+than everything else here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetForm:
+    """What the files of a kind have in common."""
+
+    what: str
+    """As messages call the content: `table`."""
+    version_key: str
+    version_called: str
+    version: int
+    columns: tuple[tuple[str, str, bool], ...]
+    """Name, Arrow type (`list` is of float64) and whether it may be null."""
+    compression: str
+    missing: str
+    """What a Parquet file without a version is not, and how to make one."""
+    again: str
+    """How the user makes the content anew: `tune again`."""
+    error: type[Exception]
+    optional_columns: tuple[tuple[str, str, bool], ...] = ()
+    """Stand in a file only where a row has a value."""
+
+    def invalid(self, source: str, reason: Exception) -> Exception:
+        """The error for rows or metadata of which no content can be made."""
+        return self.error(
+            f"{source}: holds no valid {self.what} ({first_line(reason)}); "
+            f"restore it or {self.again}"
+        )
+
+
+def parquet_bytes(
+    form: ParquetForm, metadata: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> bytes:
+    """A Parquet file; the same values and pyarrow release give the same bytes.
+
+    Args:
+        form: Of the file.
+        metadata: JSON by name, without prefix and version.
+        rows: Values by column; a column that is missing is null.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    texts = {
+        f"tuccl.{name}": json.dumps(value, sort_keys=True)
+        for name, value in {form.version_key: form.version, **metadata}.items()
+    }
+    columns = form.columns + tuple(
+        column
+        for column in form.optional_columns
+        if any(row.get(column[0]) is not None for row in rows)
+    )
+    table = pa.Table.from_pylist(list(rows), schema=_schema(columns).with_metadata(texts))
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression=form.compression, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def read_parquet(
+    form: ParquetForm, data: bytes, source: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Metadata by name without its prefix, and the rows, complete but for optional columns.
+
+    Args:
+        form: Of the file.
+        data: The whole file.
+        source: Its name, for messages.
+
+    Raises:
+        form.error: Not Parquet, damaged, of another version, with other columns, or null where
+            nothing may be null.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        # Without Arrow's threads: a short command that ends while they start is aborted
+        # ("terminate called without an active exception") in one run of twenty.
+        file = pq.ParquetFile(
+            pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False
+        )
+        metadata = _read_metadata(form, file.schema_arrow.metadata or {}, source)
+        _check_columns(form, file.schema_arrow, source)
+        rows = file.read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise form.error(
+            f"{source}: not a readable Parquet file ({first_line(error)}); "
+            f"restore it or {form.again}"
+        ) from error
+    for name, _, may_be_null in form.columns:
+        if rows.column(name).null_count and not may_be_null:
+            raise form.invalid(source, ValueError(f"column {name} is empty in a row"))
+    return metadata, rows.to_pylist()
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, for a message of one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _schema(columns: tuple[tuple[str, str, bool], ...]) -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415
+
+    kinds = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "list": pa.list_(pa.field("element", pa.float64(), nullable=False)),
+    }
+    return pa.schema([pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns])
+
+
+def _read_metadata(form: ParquetForm, raw: Mapping[bytes, bytes], source: str) -> dict[str, Any]:
+    try:
+        metadata = {
+            name.decode().removeprefix("tuccl."): json.loads(value)
+            for name, value in raw.items()
+            if name.startswith(b"tuccl.")
+        }
+    except (ValueError, RecursionError) as error:
+        raise form.error(
+            f"{source}: its metadata is damaged ({first_line(error)}); restore it or {form.again}"
+        ) from error
+    version = metadata.get(form.version_key)
+    if version is None:
+        raise form.error(f"{source}: a Parquet file, but {form.missing}")
+    if version != form.version:
+        raise form.error(
+            f"{source}: {form.version_called} {version}, this release reads {form.version}; "
+            f"{form.again} or use the release that wrote it"
+        )
+    return metadata
+
+
+def _check_columns(form: ParquetForm, schema: pa.Schema, source: str) -> None:
+    for field in _schema(form.columns + form.optional_columns):
+        if field.name in schema.names:
+            found = schema.field(field.name).type
+            if found != field.type:
+                raise form.error(
+                    f"{source}: column {field.name} is {found} instead of {field.type}; "
+                    f"restore it or {form.again}"
+                )
+        elif field.name not in (name for name, _, _ in form.optional_columns):
+            raise form.error(
+                f"{source}: column {field.name} is missing; restore it or {form.again}"
+            )
