@@ -1,6 +1,7 @@
 // Runs a program: every threadblock takes its steps in order, once for each tile of the buffers.
 // Written once for CUDA's blocks and for host threads; a `Machine` says which thread this is, a
-// `Wire` is a protocol, a `Pair` adds two units up.
+// `Wire` is a protocol, a `Pair` adds two units up. Which step waits for whom, and where its chunks
+// and messages lie, stands here; how their bytes move, in interpreter_mover.h.
 //
 // A thread moves the same bytes of a chunk's tile in every step, so within a threadblock no step
 // waits for another; barriers stand only where a thread waits, or tells, for all.
@@ -10,7 +11,7 @@
 #define TUCCL_EXECUTOR_INTERPRETER_H
 
 #include "interpreter_memory.h"
-#include "interpreter_pairs.h"
+#include "interpreter_mover.h"
 #include "interpreter_wires.h"
 #include "program_staging.h"
 
@@ -19,36 +20,6 @@ namespace tuccl {
 __device__ __forceinline__ ProgramState *state_of(char *area) {
     return reinterpret_cast<ProgramState *>(area);
 }
-
-// A step, taken apart.
-struct Action {
-    bool sends;
-    bool receives;
-    bool reads;
-    bool writes;
-    bool reduces;
-
-    __device__ __forceinline__ explicit Action(uint32_t type)
-        : sends(type == TUCCL_STEP_S || type == TUCCL_STEP_RCS || type == TUCCL_STEP_RRS ||
-                type == TUCCL_STEP_RRCS),
-          receives(type >= TUCCL_STEP_R && type <= TUCCL_STEP_RRCS),
-          reads(type == TUCCL_STEP_S || (type >= TUCCL_STEP_RRC && type <= TUCCL_STEP_CPY)),
-          writes(type != TUCCL_STEP_S && type != TUCCL_STEP_RRS && type != TUCCL_STEP_NOP),
-          reduces(type >= TUCCL_STEP_RRC && type <= TUCCL_STEP_RE) {
-    }
-};
-
-// A chunk's bytes in the tile at hand.
-struct Span {
-    char *first;
-    uint64_t valid; // The rest does not exist: it is read as zeros, and not written.
-};
-
-// The lines that a step's message lies in, and the number that they carry.
-struct Letter {
-    char *lines;
-    uint64_t number;
-};
 
 template <typename Wire, typename Pair, typename Machine> class Interpreter {
   public:
@@ -213,6 +184,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         const bool completes = (step.flags & TUCCL_STEP_COMPLETES) != 0;
         const uint32_t reduction =
             launch_.reduction == TUCCL_AVG && !completes ? uint32_t{TUCCL_SUM} : launch_.reduction;
+        ChunkMover<Wire, Pair, Machine> mover(launch_, machine_, &stopped_);
         for (uint32_t chunk = 0; chunk < step.count; chunk++) {
             Span source = {nullptr, 0};
             Span target = {nullptr, 0};
@@ -222,75 +194,9 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
                 target = span(step.destination_buffer, step.destination + chunk);
             // In place a chunk may be copied onto itself, which others may be reading.
             if (step.type != TUCCL_STEP_CPY || source.first != target.first)
-                move_chunk(action, reduction, source, target, in, out);
+                mover.move(action, reduction, bytes_, source, target, in, out);
             in.lines += Wire::line_bytes(bytes_);
             out.lines += Wire::line_bytes(bytes_);
-        }
-    }
-
-    __device__ __forceinline__ static Unit load(Span span, UnitPlace place) {
-        return load_unit(span.first + place.offset, place.bytes, left_of(span, place));
-    }
-    __device__ __forceinline__ static uint64_t left_of(Span span, UnitPlace place) {
-        return span.valid > place.offset ? span.valid - place.offset : 0;
-    }
-
-    // Several units of a thread are under way together.
-    __device__ __forceinline__ void move_chunk(const Action &action, uint32_t reduction,
-                                               Span source, Span target, Letter in, Letter out) {
-        const uint32_t units = Wire::units(bytes_);
-        const uint32_t step = machine_.threads();
-        for (uint32_t first = machine_.thread(); first < units; first += step * Wire::kBatch) {
-            Unit value[Wire::kBatch] = {};
-            Unit other[Wire::kBatch] = {};
-#pragma unroll
-            for (uint32_t i = 0; i < Wire::kBatch; i++) {
-                const uint32_t unit = first + i * step;
-                if (unit < units && action.reads)
-                    value[i] = load(source, Wire::place(unit));
-                if (unit < units && action.reduces && !action.receives)
-                    other[i] = load(target, Wire::place(unit));
-            }
-            if (action.receives)
-                take(first, units, in, other);
-#pragma unroll
-            for (uint32_t i = 0; i < Wire::kBatch; i++) {
-                const uint32_t unit = first + i * step;
-                if (unit >= units)
-                    continue;
-                if (action.reduces)
-                    value[i] =
-                        Pair::reduce(value[i], other[i], launch_.type, reduction, launch_.ranks);
-                else if (action.receives)
-                    value[i] = other[i];
-                const UnitPlace place = Wire::place(unit);
-                if (action.writes && target.valid > place.offset)
-                    store_unit(target.first + place.offset, value[i], place.bytes,
-                               left_of(target, place));
-                if (action.sends)
-                    Wire::put(out.lines, unit, value[i], out.number);
-            }
-        }
-    }
-
-    // All units of a batch are looked at before any is waited for.
-    __device__ __forceinline__ void take(uint32_t first, uint32_t units, const Letter &in,
-                                         Unit (&units_of)[Wire::kBatch]) {
-        for (uint32_t polls = 1;; polls++) {
-            bool there = true;
-#pragma unroll
-            for (uint32_t i = 0; i < Wire::kBatch; i++) {
-                const uint32_t unit = first + i * machine_.threads();
-                if (unit < units)
-                    there &= Wire::peek(in.lines, unit, in.number, &units_of[i]);
-            }
-            if (Wire::all(there || stopped_))
-                return;
-            if (polls % kPollsPerLook == 0 && !Wire::all(!aborted(launch_.abort))) {
-                stopped_ = true;
-                return;
-            }
-            pause();
         }
     }
 
