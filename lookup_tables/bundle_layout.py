@@ -7,6 +7,7 @@ people. All integers are little-endian, sections start at multiples of 8.
 from __future__ import annotations
 
 import struct
+import zlib
 from enum import IntEnum
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
@@ -82,3 +83,9 @@ ALGORITHMS = tuple(NcclAlgorithm)
 """By code: the rows of NCCL's cost table."""
 PROTOCOLS = tuple(NcclProtocol)
 """By code: the columns of NCCL's cost table."""
+
+
+def bundle_crc(data: bytes) -> int:
+    """CRC-32 (zlib's polynomial) over all of a bundle but its CRC field; people see it as %08x."""
+    head = zlib.crc32(data[:CRC_OFFSET])
+    return zlib.crc32(data[CRC_OFFSET + CRC_BYTES :], head)

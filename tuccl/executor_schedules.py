@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lookup_tables.bundle import bundle_bytes
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.errors import ScheduleTextError
 from lookup_tables.program import compile_program
 from lookup_tables.program_flow import run_program

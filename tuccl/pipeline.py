@@ -13,7 +13,7 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from lookup_tables.bundle import bundle_bytes
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import Operation, Table

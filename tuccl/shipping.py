@@ -16,7 +16,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from tuccl.atomic_file import absolute, write_atomically

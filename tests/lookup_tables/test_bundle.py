@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables import bundle_layout as layout
-from lookup_tables.bundle import bundle_bytes, bundle_crc, read_bundle
+from lookup_tables.bundle import read_bundle
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.lookup import lookup
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables import program_layout as layout
-from lookup_tables.bundle import bundle_bytes, bundle_crc, read_bundle
+from lookup_tables.bundle import read_bundle
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.errors import ScheduleTextError, TableFileError
 from lookup_tables.program import compile_program, programs_section, read_programs_section
 from lookup_tables.program_bytes import program_crc, read_program

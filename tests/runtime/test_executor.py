@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,

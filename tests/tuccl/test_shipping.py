@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.bundle import bundle_crc
+from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.bundle import bundle_bytes, bundle_crc
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
