@@ -180,6 +180,24 @@ void group_of_operations() {
     CHECK(notes.count("executor") == 0 && notes.count("nccl All") == 4);
 }
 
+// What NCCL only estimates is not run, and what comes after it is no longer in a group.
+void simulated_group() {
+    with_communicator(2, [](Rank &rank) {
+        AllReduce first(rank);
+        CHECK(ncclGroupStart() == 0);
+        CHECK(first.start(rank.comm, &rank.stream) == 0);
+        CHECK(ncclGroupSimulateEnd(nullptr) == 0);
+        rank.stream.wait();
+        CHECK(first.receive[0] == -1);
+        AllReduce second(rank);
+        CHECK(second.start(rank.comm, &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(second.is_right());
+    });
+    const Notes notes;
+    CHECK(notes.count("nccl AllReduce") == 2 && notes.count("executor 4") == 2);
+}
+
 // Only rank 0 sends something beside the collective: that must not change what rank 1 and rank 0
 // make of the collective.
 void group_with_send() {
@@ -235,6 +253,7 @@ std::vector<Scenario> call_scenarios() {
         {"wrong_arguments", wrong_arguments},
         {"groups", groups},
         {"group_of_operations", group_of_operations},
+        {"simulated_group", simulated_group},
         {"group_with_send", group_with_send},
         {"group_of_communicators", group_of_communicators},
     };

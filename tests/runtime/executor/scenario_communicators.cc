@@ -300,6 +300,42 @@ void watchdog() {
     CHECK(Notes().count("abort 0") == 1);
 }
 
+// Rank 2 is gone; what waits for it is ended by `end`, and the others go on.
+void others_go_on(const std::function<void(Rank &)> &end) {
+    with_communicator(3, [&](Rank &rank) {
+        AllReduce call(rank);
+        if (rank.rank < 2) {
+            CHECK(call.start(rank.comm, &rank.stream) == 0);
+            end(rank);
+            rank.stream.wait();
+            AllReduce after(rank);
+            after.expected = 3;
+            int excluded = 2;
+            ncclComm_t made = nullptr;
+            CHECK(ncclCommShrink(rank.comm, &excluded, 1, &made, nullptr,
+                                 tuccl::kNcclShrinkAbort) == 0);
+            CHECK(after.start(made, &rank.stream) == 0);
+            rank.stream.wait();
+            CHECK(after.is_right() && ncclCommDestroy(made) == 0);
+        }
+        meet_threads(); // The others may have been reading this one's buffer.
+    });
+    const Notes notes;
+    CHECK(notes.count("abort") == 2 && notes.count("nccl AllReduce") == 0);
+}
+void shrunk_with_abort() {
+    others_go_on([](Rank &rank) {
+        int excluded = 2;
+        ncclComm_t made = nullptr;
+        CHECK(ncclCommShrink(rank.comm, &excluded, 1, &made, nullptr, tuccl::kNcclShrinkAbort) ==
+              0);
+        CHECK(ncclCommDestroy(made) == 0);
+    });
+}
+void revoked() {
+    others_go_on([](Rank &rank) { CHECK(ncclCommRevoke(rank.comm, 0) == 0); });
+}
+
 // Addresses of communicators come back; what was remembered of the old one must not.
 void made_again_and_again() {
     for (int round = 0; round < 30; round++) {
@@ -320,7 +356,9 @@ void exit_without_destroying() {
 void missing_functions() {
     with_communicator(2, [](Rank &rank) {
         ncclComm_t made = nullptr;
-        CHECK(ncclCommShrink(rank.comm, nullptr, 0, &made, nullptr, 0) == tuccl::kNcclInvalidUsage);
+        ncclUniqueId id = {};
+        CHECK(ncclCommInitRankScalable(&made, 2, rank.rank, 1, &id, nullptr) ==
+              tuccl::kNcclInvalidUsage);
         CHECK(is_served(rank, rank.comm, 2));
     });
 }
@@ -348,6 +386,8 @@ std::vector<Scenario> communicator_scenarios() {
         {"aborted", aborted},
         {"abort_beside_calls", abort_beside_calls},
         {"watchdog", watchdog},
+        {"shrunk_with_abort", shrunk_with_abort},
+        {"revoked", revoked},
         {"made_again_and_again", made_again_and_again},
         {"exit_without_destroying", exit_without_destroying},
         {"missing_functions", missing_functions},

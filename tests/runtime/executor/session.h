@@ -27,12 +27,14 @@ extern "C" {
 int ncclGetUniqueId(ncclUniqueId *id);
 int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank);
 int ncclCommInitRankConfig(ncclComm_t *, int, ncclUniqueId, int, ncclConfig *);
+int ncclCommInitRankScalable(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig *);
 int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices);
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *config);
 int ncclCommShrink(ncclComm_t, int *, int, ncclComm_t *, ncclConfig *, int);
 int ncclCommFinalize(ncclComm_t comm);
 int ncclCommDestroy(ncclComm_t comm);
 int ncclCommAbort(ncclComm_t comm);
+int ncclCommRevoke(ncclComm_t comm, int flags);
 int ncclCommGetAsyncError(ncclComm_t comm, int *error);
 int ncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
 int ncclAllGather(const void *, void *, size_t, int, ncclComm_t, ncclStream);
@@ -45,6 +47,7 @@ int ncclSend(const void *, size_t, int, int, ncclComm_t, ncclStream);
 int ncclRecv(void *, size_t, int, int, ncclComm_t, ncclStream);
 int ncclGroupStart();
 int ncclGroupEnd();
+int ncclGroupSimulateEnd(ncclSimInfo *info);
 void stand_in_break(ncclComm_t comm);
 }
 

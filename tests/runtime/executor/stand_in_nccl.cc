@@ -198,6 +198,28 @@ int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int ran
                            ncclConfig *config) {
     return make(comm, ranks, id, rank, config);
 }
+int ncclGroupSimulateEnd(ncclSimInfo *) {
+    note("nccl GroupSimulateEnd");
+    depth--;
+    in_group.clear();
+    return 0;
+}
+int ncclCommRevoke(ncclComm_t comm, int) {
+    note("nccl Revoke rank " + std::to_string(comm->rank));
+    return 0;
+}
+int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made,
+                   ncclConfig *, int) {
+    note("nccl Shrink rank " + std::to_string(comm->rank));
+    int rank = comm->rank;
+    for (int i = 0; i < excluded_count; i++)
+        rank -= excluded[i] < comm->rank ? 1 : 0;
+    char name[64];
+    std::snprintf(name, sizeof name, "shrink %p", static_cast<const void *>(comm->meeting.get()));
+    *made = join(name, comm->ranks - excluded_count, rank, comm->device, true);
+    (*made)->meeting->meet();
+    return 0;
+}
 int ncclCommFinalize(ncclComm_t comm) {
     note("nccl Finalize rank " + std::to_string(comm->rank));
     return 0;

@@ -117,6 +117,26 @@ int group_end() {
     return failed != kNcclSuccess ? failed : result;
 }
 
+int group_simulate_end(ncclSimInfo *info) {
+    if (real_nccl().GroupSimulateEnd == nullptr)
+        return kNcclInvalidUsage;
+    if (depth > 1) {
+        depth--;
+        return real_nccl().GroupSimulateEnd(info);
+    }
+    int failed = kNcclSuccess;
+    for (Part &part : group.parts) {
+        const int result = release_to_nccl(&part);
+        if (failed == kNcclSuccess)
+            failed = result;
+    }
+    group.parts.clear();
+    group.made.clear();
+    depth = 0;
+    const int result = real_nccl().GroupSimulateEnd(info);
+    return failed != kNcclSuccess ? failed : result;
+}
+
 int group_call(const NcclCall &call) {
     Communicator *communicator = Register::of_process().find(call.comm);
     if (communicator == nullptr)

@@ -19,6 +19,9 @@ bool group_is_open();
 int group_start();
 // What the outermost end yields: the first error of the executor's, or what NCCL says.
 int group_end();
+// NCCL says how long what is in the group would take, and runs none of it: all of it is NCCL's
+// then.
+int group_simulate_end(ncclSimInfo *info);
 
 // A call in an open group.
 int group_call(const NcclCall &call);

@@ -97,3 +97,7 @@ EXPORTED int ncclGroupStart() {
 EXPORTED int ncclGroupEnd() {
     return tuccl::group_end();
 }
+
+EXPORTED int ncclGroupSimulateEnd(ncclSimInfo *info) {
+    return tuccl::group_simulate_end(info);
+}

@@ -36,6 +36,17 @@ int end(ncclComm_t comm, int (*end_nccl)(ncclComm_t), bool abort) {
     return result;
 }
 
+// Ends what the executor runs on a communicator that goes on to exist; its further calls are
+// NCCL's.
+void give_up(ncclComm_t comm) {
+    Communicator *communicator = Register::of_process().find(comm);
+    if (communicator == nullptr)
+        return;
+    const InUse use(communicator, comm);
+    if (use)
+        communicator->give_up();
+}
+
 } // namespace
 
 } // namespace tuccl
@@ -86,6 +97,8 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
                             ncclConfig *config, int flags) {
     if (real_nccl().CommShrink == nullptr)
         return kNcclInvalidUsage;
+    if ((flags & tuccl::kNcclShrinkAbort) != 0)
+        tuccl::give_up(comm);
     return after_making(
         {made}, real_nccl().CommShrink(comm, excluded, excluded_count, made, config, flags));
 }
@@ -103,6 +116,14 @@ EXPORTED int ncclCommDestroy(ncclComm_t comm) {
 
 EXPORTED int ncclCommAbort(ncclComm_t comm) {
     return tuccl::end(comm, real_nccl().CommAbort, true);
+}
+
+EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {
+    if (real_nccl().CommRevoke == nullptr)
+        return kNcclInvalidUsage;
+    tuccl::cancel_set_up(comm);
+    tuccl::give_up(comm);
+    return real_nccl().CommRevoke(comm, flags);
 }
 
 EXPORTED int ncclCommGetAsyncError(ncclComm_t comm, int *error) {

@@ -9,6 +9,7 @@
 
 struct ncclComm;
 struct ncclConfig;
+struct ncclSimInfo;
 using ncclComm_t = ncclComm *;
 using ncclStream = void *; // A cudaStream_t.
 
@@ -26,6 +27,9 @@ enum NcclResult : int {
     kNcclInvalidUsage = 5,
     kNcclInProgress = 7,
 };
+
+// Of ncclCommShrink's flags: what runs on the parent is ended first.
+constexpr int kNcclShrinkAbort = 1;
 
 } // namespace tuccl
 

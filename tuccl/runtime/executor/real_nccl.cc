@@ -33,6 +33,7 @@ RealNccl find_all() {
     fill(&real.Recv, "ncclRecv");
     fill(&real.GroupStart, "ncclGroupStart");
     fill(&real.GroupEnd, "ncclGroupEnd");
+    fill(&real.GroupSimulateEnd, "ncclGroupSimulateEnd");
     fill(&real.CommInitRank, "ncclCommInitRank");
     fill(&real.CommInitRankConfig, "ncclCommInitRankConfig");
     fill(&real.CommInitRankScalable, "ncclCommInitRankScalable");
@@ -42,6 +43,7 @@ RealNccl find_all() {
     fill(&real.CommFinalize, "ncclCommFinalize");
     fill(&real.CommDestroy, "ncclCommDestroy");
     fill(&real.CommAbort, "ncclCommAbort");
+    fill(&real.CommRevoke, "ncclCommRevoke");
     fill(&real.CommGetAsyncError, "ncclCommGetAsyncError");
     fill(&real.CommCount, "ncclCommCount");
     fill(&real.CommUserRank, "ncclCommUserRank");

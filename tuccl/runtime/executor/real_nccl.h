@@ -23,6 +23,7 @@ struct RealNccl {
     int (*Recv)(void *, size_t, int, int, ncclComm_t, ncclStream);
     int (*GroupStart)();
     int (*GroupEnd)();
+    int (*GroupSimulateEnd)(ncclSimInfo *);
     int (*CommInitRank)(ncclComm_t *, int, ncclUniqueId, int);
     int (*CommInitRankConfig)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig *);
     int (*CommInitRankScalable)(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig *);
@@ -32,6 +33,7 @@ struct RealNccl {
     int (*CommFinalize)(ncclComm_t);
     int (*CommDestroy)(ncclComm_t);
     int (*CommAbort)(ncclComm_t);
+    int (*CommRevoke)(ncclComm_t, int);
     int (*CommGetAsyncError)(ncclComm_t, int *);
     int (*CommCount)(ncclComm_t, int *);
     int (*CommUserRank)(ncclComm_t, int *);
