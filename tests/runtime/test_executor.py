@@ -139,6 +139,7 @@ def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
         ("connect_fails", "rank 1: memory of another process's device cannot be reached"),
         ("different_tables", "ranks 0 and 2 have different tables"),
         ("wrong_rules", "line 1 is not: operation min_bytes max_bytes pattern"),
+        ("p2p_disabled", "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it"),
         ("too_many_ranks", "it serves 2 to 8 ranks"),
         ("damaged_bundle", "is no TuCCL bundle"),
     ],
@@ -147,9 +148,12 @@ def test_every_rank_says_once_why_it_is_off(
     session: Path, scenario: str, reason: str, tmp_path: Path
 ) -> None:
     warnings = [line for line in play(session, scenario, tmp_path).splitlines() if "WARN" in line]
-    assert len(warnings) == {"too_many_ranks": 9, "wrong_rules": 2, "damaged_bundle": 2}.get(
-        scenario, 3
-    )
+    assert len(warnings) == {
+        "p2p_disabled": 6,
+        "too_many_ranks": 9,
+        "wrong_rules": 2,
+        "damaged_bundle": 2,
+    }.get(scenario, 3)
     assert all(" NCCL WARN TuCCL: executor is off" in line for line in warnings)
     assert all(reason in line for line in warnings)
 

@@ -128,6 +128,16 @@ void exchange_fails() {
     });
 }
 
+void p2p_disabled() {
+    setenv("NCCL_P2P_DISABLE", "1", 1);
+    off_on_all(3);
+    setenv("NCCL_P2P_DISABLE", "0", 1);
+    setenv("NCCL_P2P_LEVEL", "loc", 1);
+    off_on_all(3);
+    setenv("NCCL_P2P_LEVEL", "NVL", 1);
+    with_communicator(3, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 3)); });
+}
+
 void too_many_ranks() {
     off_on_all(9);
 }
@@ -373,6 +383,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"create_fails", create_fails},
         {"connect_fails", connect_fails},
         {"exchange_fails", exchange_fails},
+        {"p2p_disabled", p2p_disabled},
         {"too_many_ranks", too_many_ranks},
         {"wrong_rules", wrong_rules},
         {"no_rules_and_no_bundle", no_rules_and_no_bundle},

@@ -12,6 +12,7 @@ extern "C" {
 
 #include <cstdlib>
 #include <cstring>
+#include <strings.h>
 #include <sys/mman.h>
 
 namespace tuccl {
@@ -22,6 +23,14 @@ namespace {
 const char *setting(const char *name) {
     const char *value = std::getenv(name);
     return value != nullptr && value[0] != '\0' ? value : nullptr;
+}
+
+// Who forbids NCCL peer-to-peer copies knows a reason: on some hosts they hang, or damage data.
+bool p2p_is_forbidden() {
+    const char *disable = setting("NCCL_P2P_DISABLE");
+    const char *level = setting("NCCL_P2P_LEVEL");
+    return (disable != nullptr && std::strtol(disable, nullptr, 0) == 1) ||
+           (level != nullptr && (strcasecmp(level, "LOC") == 0 || std::strcmp(level, "0") == 0));
 }
 
 void read_rules(const char *path, Plan *plan) {
@@ -85,6 +94,8 @@ Plan read_plan(uint32_t ranks) {
         read_rules(rules, &plan);
     else
         read_bundle(path, ranks, &plan);
+    if (plan.fault.empty() && p2p_is_forbidden())
+        plan.fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
     return plan;
 }
 
