@@ -8,9 +8,11 @@
 #include "nvlink.h"
 #include "program_staging.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <random>
+#include <strings.h>
 
 namespace {
 
@@ -23,7 +25,7 @@ struct Handle {
     uint64_t process; // Random: process numbers of two containers may be equal.
     void *address;
     int32_t device;
-    uint32_t has_nvlink;
+    tuccl::NvlinkEnds nvlink;
 };
 static_assert(sizeof(Handle) <= TUCCL_HANDLE_BYTES, "a handle must fit");
 
@@ -107,6 +109,27 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
     return nullptr;
 }
 
+tuccl::NvlinkEnds ends_of(int device) {
+    char bus_id[32];
+    if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device) != cudaSuccess)
+        return {};
+    return tuccl::nvlink_ends(bus_id);
+}
+
+// The same on every rank, since all read the same handles.
+bool nvlink_joins_all(const Handle *handles, uint32_t ranks) {
+    for (uint32_t one = 0; one < ranks; one++)
+        for (uint32_t other = 0; other < ranks; other++)
+            if (!tuccl::nvlink_joins(handles[one].nvlink, handles[other].nvlink))
+                return false;
+    return true;
+}
+
+bool may_use_pcie() {
+    const char *level = std::getenv("NCCL_P2P_LEVEL");
+    return level == nullptr || strcasecmp(level, "NVL") != 0;
+}
+
 // An error that was told must not be found again by somebody's cudaGetLastError.
 const char *told(const char *reason) {
     (void)cudaGetLastError();
@@ -145,7 +168,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     told_to_others.process = this_process();
     told_to_others.address = staging;
     told_to_others.device = made->device;
-    told_to_others.has_nvlink = tuccl::has_active_nvlink(made->device) ? 1 : 0;
+    told_to_others.nvlink = ends_of(made->device);
     std::memset(handle, 0, TUCCL_HANDLE_BYTES);
     std::memcpy(handle, &told_to_others, sizeof told_to_others);
     *comm = made;
@@ -155,14 +178,16 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
 const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
                                       const unsigned char (*handles)[TUCCL_HANDLE_BYTES]) {
     const OnDevice current(comm->device);
-    comm->nvlink = true;
+    Handle read[TUCCL_MAX_RANKS];
+    for (uint32_t rank = 0; rank < comm->peers.ranks; rank++)
+        std::memcpy(&read[rank], handles[rank], sizeof read[rank]);
+    comm->nvlink = nvlink_joins_all(read, comm->peers.ranks);
+    if (!comm->nvlink && !may_use_pcie())
+        return "NCCL_P2P_LEVEL is NVL, and NVLink does not join all of its devices";
     for (uint32_t rank = 0; rank < comm->peers.ranks; rank++) {
-        Handle handle;
-        std::memcpy(&handle, handles[rank], sizeof handle);
-        comm->nvlink = comm->nvlink && handle.has_nvlink != 0;
         if (rank == comm->peers.rank)
             continue;
-        if (const char *reason = open_peer(comm, rank, handle))
+        if (const char *reason = open_peer(comm, rank, read[rank]))
             return told(reason);
     }
     return nullptr;

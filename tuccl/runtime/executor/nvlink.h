@@ -1,11 +1,35 @@
-// Whether a device's NVLink is up, asked of NVML.
+// Where a device's NVLinks lead, asked of NVML: what ranks tell one another, so that all of them
+// know which devices NVLink joins.
 #ifndef TUCCL_EXECUTOR_NVLINK_H
 #define TUCCL_EXECUTOR_NVLINK_H
 
+#include <cstdint>
+
 namespace tuccl {
 
-// False too where NVML cannot be asked: LL128 is left out then, which is slower and never wrong.
-bool has_active_nvlink(int cuda_device);
+// Of devices that NVLink joins directly; larger fabrics have switches.
+constexpr uint32_t kMostNeighbours = 7;
+
+struct NvlinkEnds {
+    uint32_t own; // PCI domain and bus of the device; so are its neighbours.
+    uint32_t has_switch;
+    uint32_t neighbours[kMostNeighbours]; // Those behind the last are 0.
+};
+
+// Nothing but the own address where NVML cannot be asked: LL128 is left out then, which is slower
+// and never wrong.
+NvlinkEnds nvlink_ends(const char *bus_id);
+
+// That either has some NVLink is not enough: bridges join pairs of cards, and what goes from pair
+// to pair takes PCIe, which does not keep an LL128 line in one piece.
+inline bool nvlink_joins(const NvlinkEnds &one, const NvlinkEnds &other) {
+    if ((one.own != 0 && one.own == other.own) || (one.has_switch != 0 && other.has_switch != 0))
+        return true;
+    for (const uint32_t neighbour : one.neighbours)
+        if (neighbour != 0 && neighbour == other.own)
+            return true;
+    return false;
+}
 
 } // namespace tuccl
 
