@@ -202,13 +202,22 @@ def failure_line(known: Recorded, reason: str, seconds: float) -> bytes:
 
 def _subject(known: Recorded) -> dict[str, object]:
     config = [getattr(known.config, name) for name in _FIELDS]
+    config += known.config.settings
     return {"task": known.task, "config": config, "first": len(known.samples_us)}
 
 
 def _config(values: Sequence[Any]) -> Config:
-    algorithm, protocol, *numbers = values
+    algorithm, protocol, *numbers = values[: len(_FIELDS)]
     nchannels, nthreads, buffer_bytes, min_nchannels = map(int, numbers)
-    return Config(str(algorithm), str(protocol), nchannels, nthreads, buffer_bytes, min_nchannels)
+    return Config(
+        str(algorithm),
+        str(protocol),
+        nchannels,
+        nthreads,
+        buffer_bytes,
+        min_nchannels,
+        tuple((str(name), int(value)) for name, value in values[len(_FIELDS) :]),
+    )
 
 
 def _line(values: dict[str, Any]) -> bytes:

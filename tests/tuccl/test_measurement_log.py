@@ -320,3 +320,13 @@ def test_killed_at_any_byte_a_search_is_answered_as_if_it_had_never_stopped(
         path.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="killed at")])
         assert answers(path) == first_time
         assert path.read_bytes() == whole
+
+
+def test_further_variables_of_a_profile_are_kept(tmp_path: Path) -> None:
+    under = ProcessProfile(settings=(("NCCL_A", 0), ("NCCL_B", 2))).applied_to(RING)
+    with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
+        log.measure(TASK, under, 2)
+        log.measure(TASK, RING, 1)
+    again = read_log(tmp_path / "log", "id")
+    assert again.known(TASK.name, under).samples_us == (1.0, 2.0)
+    assert again.profiles == [under.profile, RING.profile]

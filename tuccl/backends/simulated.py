@@ -105,6 +105,8 @@ class SimulatedBackend:
     def _builtin_us(self, task: Task, config: Config) -> float:
         if max(config.nchannels, config.min_nchannels) > MOST_CHANNELS:
             raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
+        if config.settings:
+            raise ConfigurationFailedError(f"the model knows nothing of {config.settings[0][0]}")
         choice = choose(task.operation, task.size_bytes, config, self._machine)
         return builtin_time_us(
             task.operation, task.size_bytes, choice, self._machine, self._constants

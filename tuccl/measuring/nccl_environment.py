@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuccl.errors import MeasurementError
+from tuccl.search.presets import KNOBS
 
 PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
 OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
@@ -27,6 +28,7 @@ PER_PROCESS = (
     "NCCL_MAX_NCHANNELS",
     "NCCL_MIN_CTAS",
     "NCCL_MAX_CTAS",
+    *sorted({variable for knob in KNOBS for variable in knob.variables}),
 )
 """What the search tries out itself, or what bounds it."""
 

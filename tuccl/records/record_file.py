@@ -43,6 +43,8 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("failed", "string", True),
 )
 """Name, Arrow type (`list` is of float64) and whether it may be null."""
+_SETTINGS = ("settings", "string", True)
+"""Further variables of the process: a column only where a row has some."""
 _REMEDY = "restore it or record again"
 
 
@@ -75,7 +77,10 @@ def record_to_parquet_bytes(record: Record) -> bytes:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    schema = _schema().with_metadata(_metadata(record))
+    columns = _COLUMNS
+    if any(row.config.settings for row in record.rows):
+        columns = (*_COLUMNS, _SETTINGS)
+    schema = _schema(columns).with_metadata(_metadata(record))
     buffer = io.BytesIO()
     table = pa.Table.from_pylist([_values(row) for row in record.rows], schema=schema)
     pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
@@ -131,7 +136,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
     return record
 
 
-def _schema() -> pa.Schema:
+def _schema(columns: tuple[tuple[str, str, bool], ...]) -> pa.Schema:
     import pyarrow as pa  # noqa: PLC0415
 
     kinds = {
@@ -140,7 +145,7 @@ def _schema() -> pa.Schema:
         "float64": pa.float64(),
         "list": pa.list_(pa.field("element", pa.float64(), nullable=False)),
     }
-    return pa.schema([pa.field(name, kinds[kind], nullable=null) for name, kind, null in _COLUMNS])
+    return pa.schema([pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns])
 
 
 def _metadata(record: Record) -> dict[str, str]:
@@ -184,7 +189,9 @@ def _read_metadata(raw: dict[bytes, bytes], source: str) -> dict[str, Any]:
 
 
 def _check_columns(schema: pa.Schema, source: str) -> None:
-    for field in _schema():
+    for field in _schema((*_COLUMNS, _SETTINGS)):
+        if field.name == _SETTINGS[0] and field.name not in schema.names:
+            continue
         if field.name not in schema.names:
             raise RecordFileError(f"{source}: column {field.name} is missing; {_REMEDY}")
         found = schema.field(field.name).type
@@ -199,6 +206,7 @@ def _values(row: Row) -> dict[str, Any]:
         "operation": row.operation.value,
         "size_bytes": row.size_bytes,
         **asdict(row.config),
+        "settings": " ".join(f"{name}={value}" for name, value in row.config.settings) or None,
         "samples_us": list(row.samples_us),
         "seconds": row.seconds,
         "failed": row.failed or None,
@@ -207,8 +215,9 @@ def _values(row: Row) -> dict[str, Any]:
 
 def _row(values: dict[str, Any]) -> Row:
     for name, _, may_be_null in _COLUMNS:
-        if values[name] is None and not may_be_null:
+        if values.get(name) is None and not may_be_null:
             raise ValueError(f"column {name} is empty in a row")
+    pairs = (pair.rpartition("=") for pair in (values.get("settings") or "").split())
     config = Config(
         algorithm=values["algorithm"],
         protocol=values["protocol"],
@@ -216,6 +225,7 @@ def _row(values: dict[str, Any]) -> Row:
         nthreads=values["nthreads"],
         buffer_bytes=values["buffer_bytes"],
         min_nchannels=values["min_nchannels"],
+        settings=tuple(sorted((name, int(value)) for name, _, value in pairs)),
     )
     return Row(
         operation=Operation(values["operation"]),

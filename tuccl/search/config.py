@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.sizes import format_size
 
+Settings = tuple[tuple[str, int], ...]
+"""Variables of the environment with their values, sorted by name."""
 DEFAULT_ALGORITHM = "default"
 """`Config.algorithm` of NCCL's own choice."""
 SCHEDULE_PREFIX = "schedule:"
@@ -36,13 +38,15 @@ class Config:
     """0: the runtime's own size."""
     min_nchannels: int = 0
     """Channels that a communicator opens at least; 0: NCCL's own count."""
+    settings: Settings = ()
+    """Further variables that NCCL reads once per process (`tuccl.search.space.Knob`)."""
 
     @property
     def profile(self) -> ProcessProfile:
         """What a process must have been started with to run it; stock for schedules."""
         if self.is_schedule:
             return ProcessProfile()
-        return ProcessProfile(self.nthreads, self.buffer_bytes, self.min_nchannels)
+        return ProcessProfile(self.nthreads, self.buffer_bytes, self.min_nchannels, self.settings)
 
     @property
     def schedule(self) -> str:
@@ -88,6 +92,7 @@ class Config:
             parts.append(f"buf{format_size(self.buffer_bytes)}")
         if self.min_nchannels:
             parts.append(f"min{self.min_nchannels}")
+        parts += [f"{name}={value}" for name, value in self.settings]
         return " ".join(part for part in parts if part)
 
 
@@ -98,6 +103,8 @@ class ProcessProfile:
     nthreads: int = 0
     buffer_bytes: int = 0
     min_nchannels: int = 0
+    settings: Settings = ()
+    """Further variables."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -107,7 +114,8 @@ class ProcessProfile:
             "NCCL_MIN_NCHANNELS": self.min_nchannels,
             "NCCL_NTHREADS": self.nthreads,
         }
-        return {name: str(value) for name, value in values.items() if value}
+        set_here = [*((name, value) for name, value in values.items() if value), *self.settings]
+        return {name: str(value) for name, value in sorted(set_here)}
 
     @property
     def default(self) -> Config:
@@ -121,6 +129,7 @@ class ProcessProfile:
             nthreads=self.nthreads,
             buffer_bytes=self.buffer_bytes,
             min_nchannels=self.min_nchannels,
+            settings=self.settings,
         )
 
 

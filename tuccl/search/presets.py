@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.search.config import DEFAULT_ALGORITHM, SCHEDULE_PREFIX
-from tuccl.search.space import Family, Space
+from tuccl.search.space import Family, Knob, Space
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -26,6 +26,10 @@ _BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 0, 16 * MIB)}
 """0 is NCCL's own size, 4 MiB: it stands where 4 MiB would."""
 MIN_CHANNELS = (0, 32, 64)
 """NCCL_MIN_NCHANNELS: its own count, or as many as every size may use."""
+_BETWEEN_CHANNELS = (24, 28, 40, 48, 56)
+KNOBS: tuple[Knob, ...] = ()
+"""Further variables of the process, a line each: `Knob(((), (("NCCL_CGA_CLUSTER_SIZE", 2),)))`.
+The value `()` is NCCL's own; values stand in ascending effect."""
 
 _ALGORITHMS = {
     Operation.ALL_REDUCE: (NcclAlgorithm.RING, NcclAlgorithm.TREE),
@@ -80,7 +84,12 @@ def nccl_space(
     Empty where the tuner interface does not reach.
     """
     families = nccl_families(operation, shape, ll128=ll128, min_nchannels=min_nchannels)
-    return Space("nccl", (default_family(min_nchannels), *families) if families else ())
+    return Space(
+        "nccl",
+        (default_family(min_nchannels), *families) if families else (),
+        between_min_nchannels=_BETWEEN_CHANNELS if len(min_nchannels) > 1 else (),
+        knobs=KNOBS,
+    )
 
 
 def stock_space() -> Space:

@@ -18,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from tuccl.search.config import SCHEDULE_PREFIX, Config, ProcessProfile
+from tuccl.search.config import SCHEDULE_PREFIX, Config, ProcessProfile, Settings
 
 AXES = ("nchannels", "nthreads", "buffer_bytes", "min_nchannels")
 """The ordinal parameters, as fields of `Config` and of `Family`."""
@@ -48,6 +48,28 @@ _OWN_VALUE = {"nchannels": 1 << 20, "nthreads": 512, "buffer_bytes": 4 << 20, "m
 
 
 @dataclass(frozen=True, slots=True)
+class Knob:
+    """A choice between sets of variables that NCCL reads once per process.
+
+    Beside threads, buffer size and least channels, which are axes of every family. A space that
+    lists a knob lets the race of process profiles turn it; searches of single keys never do.
+    """
+
+    values: tuple[Settings, ...]
+    """In ascending effect; `()` is NCCL's own."""
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of what it sets."""
+        return frozenset(name for settings in self.values for name, _ in settings)
+
+    def turned(self, profile: ProcessProfile, value: Settings) -> ProcessProfile:
+        """The profile with another value."""
+        others = [pair for pair in profile.settings if pair[0] not in self.variables]
+        return replace(profile, settings=tuple(sorted([*others, *value])))
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """One algorithm under one protocol, with the values its parameters may take."""
 
@@ -57,6 +79,8 @@ class Family:
     nthreads: tuple[int, ...]
     buffer_bytes: tuple[int, ...]
     min_nchannels: tuple[int, ...] = (0,)
+    settings: Settings = ()
+    """Further variables of the process, the same for all its configurations."""
 
     @property
     def axes(self) -> tuple[tuple[int, ...], ...]:
@@ -85,7 +109,16 @@ class Family:
 
     def config(self, values: Iterable[int]) -> Config:
         """The configuration with these values along `AXES`."""
-        return Config(self.algorithm, self.protocol, *values)
+        nchannels, nthreads, buffer_bytes, min_nchannels = values
+        return Config(
+            self.algorithm,
+            self.protocol,
+            nchannels,
+            nthreads,
+            buffer_bytes,
+            min_nchannels,
+            self.settings,
+        )
 
     def under(self, profile: ProcessProfile) -> Family:
         """The family under one process profile: what can change from call to call is left."""
@@ -93,7 +126,8 @@ class Family:
             axis if self.scopes[name] is Scope.CALL else (getattr(profile, name),)
             for name, axis in zip(AXES, self.axes, strict=True)
         )
-        return Family(self.algorithm, self.protocol, *axes)
+        settings = () if self.algorithm.startswith(SCHEDULE_PREFIX) else profile.settings
+        return _family((self.algorithm, self.protocol, settings), axes)
 
 
 @dataclass(frozen=True)
@@ -106,6 +140,10 @@ class Space:
     """Points of the families' products that do not exist."""
     recorded: bool = False
     """Whether nothing can be tried beside these points, under another process profile either."""
+    between_min_nchannels: tuple[int, ...] = ()
+    """Values between those of the axis, which only the race of process profiles tries, at last."""
+    knobs: tuple[Knob, ...] = ()
+    """Further choices per process, which only the race of process profiles tries."""
 
     @cached_property
     def size(self) -> int:
@@ -136,15 +174,16 @@ class Space:
         return families, np.array([positions for _, positions in found]).reshape(-1, len(AXES))
 
     @cached_property
-    def _index_of(self) -> dict[tuple[str, str], int]:
+    def _index_of(self) -> dict[tuple[str, str, Settings], int]:
         return {
-            (family.algorithm, family.protocol): index for index, family in enumerate(self.families)
+            (family.algorithm, family.protocol, family.settings): index
+            for index, family in enumerate(self.families)
         }
 
     def __contains__(self, config: object) -> bool:
         if not isinstance(config, Config) or config in self.absent:
             return False
-        index = self._index_of.get((config.algorithm, config.protocol))
+        index = self._index_of.get(_family_of(config))
         return index is not None and all(
             value in axis
             for value, axis in zip(_values(config), self.families[index].axes, strict=True)
@@ -163,7 +202,7 @@ class Space:
         Raises:
             KeyError: for a configuration of no family.
         """
-        index = self._index_of[config.algorithm, config.protocol]
+        index = self._index_of[_family_of(config)]
         axes = self.families[index].axes
         return index, tuple(
             axis.index(value) for value, axis in zip(_values(config), axes, strict=True)
@@ -213,15 +252,25 @@ def space_of(name: str, configs: Iterable[Config]) -> Space:
     For records: a point that was not recorded cannot be proposed.
     """
     present = set(configs)
-    found: dict[tuple[str, str], list[tuple[int, ...]]] = {}
+    found: dict[tuple[str, str, Settings], list[tuple[int, ...]]] = {}
     for config in sorted(present):
-        found.setdefault((config.algorithm, config.protocol), []).append(_values(config))
+        found.setdefault(_family_of(config), []).append(_values(config))
     families = []
     for names, rows in found.items():
         columns = zip(AXES, zip(*rows, strict=True), strict=True)
-        families.append(Family(*names, *(ascending(axis, column) for axis, column in columns)))
+        families.append(_family(names, (ascending(axis, column) for axis, column in columns)))
     whole = Space(name, tuple(families), recorded=True)
     return replace(whole, absent=frozenset(config for config in whole if config not in present))
+
+
+def _family(names: tuple[str, str, Settings], axes: Iterable[tuple[int, ...]]) -> Family:
+    algorithm, protocol, settings = names
+    nchannels, nthreads, buffer_bytes, min_nchannels = axes
+    return Family(algorithm, protocol, nchannels, nthreads, buffer_bytes, min_nchannels, settings)
+
+
+def _family_of(config: Config) -> tuple[str, str, Settings]:
+    return config.algorithm, config.protocol, config.settings
 
 
 def _values(config: Config) -> tuple[int, ...]:

@@ -33,6 +33,9 @@ CONFIGS = st.builds(
     st.sampled_from(["ring", "tree", "pat", "schedule:0123456789abcdef"]),
     st.sampled_from([protocol.value for protocol in NcclProtocol]),
     COUNTS, COUNTS, COUNTS, COUNTS,
+    st.dictionaries(st.sampled_from(["NCCL_A", "NCCL_B_1"]), st.integers(-5, 2**40)).map(
+        lambda pairs: tuple(sorted(pairs.items()))
+    ),
 )  # fmt: skip
 ROWS = st.builds(
     Row,

@@ -7,7 +7,7 @@ from lookup_tables.table import Operation, Shape
 from tuccl.search.config import STOCK, Config, ProcessProfile
 from tuccl.search.opening import star
 from tuccl.search.presets import executor_families, nccl_families, nccl_space, paper_space
-from tuccl.search.space import Family, Scope, Space, space_of, with_profile
+from tuccl.search.space import Family, Knob, Scope, Space, space_of, with_profile
 from tuccl.search.unseen import Unseen
 
 SPACE = Space(
@@ -165,3 +165,28 @@ def test_the_star_reaches_out_along_each_axis_at_doubling_distances() -> None:
     along = [config.nchannels for config in found if config.buffer_bytes == 0]
     assert along == [4, 6, 3, 7, 1, 9, 13]
     assert [config for config in found if config.buffer_bytes] == [Config("ring", "LL", 5, 64, 1)]
+
+
+def test_a_knob_sets_its_own_variables_only() -> None:
+    knob = Knob(((), (("NCCL_B", 2), ("NCCL_C", 0))))
+    set_before = ProcessProfile(settings=(("NCCL_A", 1), ("NCCL_C", 7)))
+    turned = knob.turned(set_before, knob.values[1])
+    assert turned.environment == {"NCCL_A": "1", "NCCL_B": "2", "NCCL_C": "0"}
+    assert knob.turned(turned, ()).environment == {"NCCL_A": "1"}
+
+
+def test_under_a_profile_built_ins_carry_its_further_variables_and_schedules_do_not() -> None:
+    profile = ProcessProfile(256, 1 << 20, 32, (("NCCL_A", 1),))
+    space = with_profile(SPACE, profile)
+    for config in space:
+        assert config.settings == (() if config.is_schedule else profile.settings)
+        assert config in space
+        assert space.positions(config)
+    assert Config("ring", "LL", 4, 256, 1 << 20, 32) not in space
+
+
+def test_a_record_may_hold_several_values_of_further_variables() -> None:
+    configs = [Config("ring", "LL", 4, settings=one) for one in ((), (("NCCL_A", 1),))]
+    space = space_of("record", configs)
+    assert list(space) == configs
+    assert list(with_profile(space, configs[1].profile)) == configs[1:]
