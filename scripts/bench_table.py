@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.2, help="of the record's seconds")
     parser.add_argument("--strategy", default="mraco")
+    parser.add_argument("--floor", type=float, default=0.0, help="least gain of a key; 0: none")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     record = record_of(given.record)
@@ -65,7 +66,7 @@ def main() -> None:
     best_profile, best_gain = best_single_profile(truth)
     whole_s = grid_seconds(record)
     outcomes = [
-        tuned(record, truth, seed, given.share * whole_s, given.strategy, best_gain)
+        tuned(record, truth, seed, given.share * whole_s, given.strategy, best_gain, given.floor)
         for seed in range(given.seeds)
     ]
     if given.json:
@@ -140,9 +141,10 @@ def tuned(
     budget_s: float,
     strategy: str,
     best_gain: float,
+    floor: float = 0.0,
 ) -> Outcome:
     """A table tuned on the record."""
-    result = tune_record(shuffled(record, seed), seed, budget_s, strategy)
+    result = tune_record(shuffled(record, seed), seed, budget_s, strategy, floor)
     gains = []
     entries = 0
     for key in result.keys:
@@ -163,7 +165,9 @@ def tuned(
     )
 
 
-def tune_record(record: Record, seed: int, budget_s: float, strategy: str) -> TuningResult:
+def tune_record(
+    record: Record, seed: int, budget_s: float, strategy: str, floor: float = 0.0
+) -> TuningResult:
     """`tuccl tune` on the replay backend."""
     tasks = record.tasks
     settings = RunSettings(
@@ -173,6 +177,7 @@ def tune_record(record: Record, seed: int, budget_s: float, strategy: str) -> Tu
         seed=seed,
         strategy=strategy,
         budget_s=budget_s,
+        floor=floor or None,
     )
     backend = ReplayBackend(record, seed)
     spaces = SearchSpaces(

@@ -15,7 +15,7 @@ from math import isqrt
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.profile_race import Measure
+from tuccl.profile_visits import Measure
 from tuccl.search.config import Config, Task
 
 _HALVINGS = 2

@@ -21,6 +21,7 @@ from tuccl.cli_options import (
     BackendOption,
     BudgetOption,
     CyclesOption,
+    FloorOption,
     JsonOption,
     MaxSizeOption,
     MinSizeOption,
@@ -136,6 +137,7 @@ def init(
     model: ModelOption = None,
     record: RecordToOption = None,
     budget: BudgetOption = None,
+    floor: FloorOption = None,
     seed: SeedOption = 0,
     cycles: CyclesOption = 1,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -161,6 +163,7 @@ def init(
         "records": None if records is None else str(absolute(records)),
         "model": None if model is None else str(absolute(model)),
         "budget": budget,
+        "floor": floor,
         "seed": seed,
         "cycles": cycles,
     }

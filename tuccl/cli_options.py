@@ -77,6 +77,14 @@ BudgetOption = Annotated[
         show_default=False,
     ),
 ]
+FloorOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Least share of stock NCCL's speed that a process profile leaves every key, or none; "
+        "0.99 if not given.",
+        show_default=False,
+    ),
+]
 SeedOption = Annotated[int, typer.Option(help="Of search and simulated noise.")]
 CyclesOption = Annotated[
     int, typer.Option(help="Most passes of a search; it may stop by itself from the third on.")

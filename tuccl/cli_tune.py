@@ -11,6 +11,7 @@ from tuccl.cli_options import (
     BackendOption,
     BudgetOption,
     CyclesOption,
+    FloorOption,
     JsonOption,
     MaxSizeOption,
     MinSizeOption,
@@ -47,6 +48,7 @@ def tune(
         ),
     ] = "mraco",
     budget: BudgetOption = None,
+    floor: FloorOption = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only tell how large the search is and what it may cost."),
@@ -78,6 +80,7 @@ def tune(
             "model": None if model is None else str(absolute(model)),
             "strategy": strategy,
             "budget": budget,
+            "floor": floor,
             "seed": seed,
             "cycles": cycles,
             "schedules": False,

@@ -20,11 +20,13 @@ from rich.text import Text
 from lookup_tables.table import Entry, Table
 from tuccl.durations import format_seconds
 from tuccl.interrupts import raise_if_interrupted
-from tuccl.report import KeyReport, Report
+from tuccl.report import FloorReport, KeyReport, ProfileReport, Report
 from tuccl.sizes import format_size
 
 _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose seconds did not pass."""
+_RULED_OUT = 3
+"""Profiles that are named."""
 _WIDTH = 132
 """Columns that a table gets where standard output is not a terminal."""
 
@@ -135,7 +137,34 @@ def summary_lines(table: Table, report: Report) -> list[str]:
             "not beaten: nothing was faster beyond the noise, so the key has no entry and NCCL "
             "chooses" + (" (under the process profile)" if table.profile else "")
         )
-    return [*lines, f"process profile: {profile_text(table.profile)}", *_cost_lines(report)]
+    lines.append(f"process profile: {profile_text(table.profile)}")
+    return [*lines, *floor_lines(report.floor), *_cost_lines(report)]
+
+
+def floor_lines(floor: FloorReport | None) -> list[str]:
+    """What the profile leaves the key that gets least, and which others were ruled out by which."""
+    if floor is None:
+        return []
+    lines = []
+    if floor.chosen is not None:
+        leaves = "the process profile leaves every key at least"
+        if not floor.chosen.holds:
+            leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
+        lines.append(f"{leaves} {_bounds(floor.chosen)}")
+    lines += [
+        f"ruled out by --floor {floor.least:g}: {profile_text(other.profile)}, "
+        f"{other.speedup:.3f}x on average, leaves {_bounds(other)}"
+        for other in floor.ruled_out[:_RULED_OUT]
+    ]
+    more = len(floor.ruled_out) - _RULED_OUT
+    return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _bounds(profile: ProfileReport) -> str:
+    """`0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
+    seen = "one start" if profile.starts == 1 else f"{profile.starts} starts of each"
+    key = f"{profile.operation} {format_size(profile.size_bytes)}"
+    return f"{profile.ratio:.3f}x at {key} ({profile.low:.3f} to {profile.high:.3f}, {seen})"
 
 
 def profile_text(profile: Mapping[str, str]) -> str:

@@ -13,12 +13,11 @@ from lookup_tables.table import Operation
 from tuccl.backend_choice import REPLAY, SIMULATED, BackendRequest, builtins_of, open_backend
 from tuccl.backends.timing import timing_of
 from tuccl.durations import format_seconds
-from tuccl.profile_race import profile_axes
+from tuccl.profile_axes import profile_axes
 from tuccl.run_keys import keys_of
-from tuccl.search.config import STOCK, ProcessProfile, Task
+from tuccl.search.config import STOCK, Task
 from tuccl.search.hyperband import Bracket, hyperband_plan
 from tuccl.search.mraco import MracoOptions
-from tuccl.search.space import Space
 from tuccl.settings import MAX_REPEATS, RunSettings, describe_sizes
 
 
@@ -69,7 +68,7 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
             for operation in settings.operations
         },
         configurations_in_all=sum(space.size for space in spaces.values()),
-        process_profiles=len(_profiles(spaces)),
+        process_profiles=profile_axes(spaces.values()).size,
         brackets=brackets,
         samples_per_pass=samples,
         pass_s=sum(samples * launch_s[task] for task in tasks),
@@ -140,14 +139,3 @@ def _brackets(strategy: str) -> tuple[Bracket, ...]:
     if strategy not in {"mraco", "optuna-hyperband"}:
         return ()
     return hyperband_plan(MAX_REPEATS, MracoOptions().eta)
-
-
-def _profiles(spaces: Mapping[Task, Space]) -> set[ProcessProfile]:
-    """All values of the per-process variables together."""
-    axes = profile_axes(spaces.values())
-    return {
-        ProcessProfile(nthreads, buffer_bytes, min_nchannels)
-        for nthreads in axes.nthreads
-        for buffer_bytes in axes.buffer_bytes
-        for min_nchannels in axes.min_nchannels
-    }

@@ -274,7 +274,7 @@ def _tune(
         origin = Origin(begun.tuned_at, source.versions if source else backend.versions)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(tuning, candidates, settings.backend, settings.budget_s)
+    report = build_report(tuning, candidates, settings.backend, settings.budget_s, settings.floor)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

@@ -59,6 +59,35 @@ class KeyReport(_Model):
     why: str
 
 
+class ProfileReport(_Model):
+    """What the floor made of a process profile."""
+
+    profile: dict[str, str]
+    speedup: float
+    """Geometric mean over the raced keys of stock's time over the best under the profile."""
+    operation: str
+    size_bytes: int
+    """Of the key that gets least."""
+    ratio: float
+    """Stock's time of that key over its best under the profile."""
+    low: float
+    high: float
+    starts: int
+    """Pairs of starts of stock NCCL and the profile in turn; 1: only what the race saw."""
+    holds: bool
+
+
+class FloorReport(_Model):
+    """How the floor bore on the choice of the process profile."""
+
+    least: float
+    """`RunSettings.floor`."""
+    chosen: ProfileReport | None
+    """None: the profile is stock NCCL's."""
+    ruled_out: list[ProfileReport]
+    """Profiles that were faster on average, the fastest first."""
+
+
 class Report(_Model):
     """All of it."""
 
@@ -72,6 +101,8 @@ class Report(_Model):
     """Seconds of the machine that measuring took."""
     budget_s: float | None = None
     """What it was allowed."""
+    floor: FloorReport | None = None
+    """None: there was no floor."""
 
     def readable(self, text: str) -> str:
         """The text with schedules named instead of hashed."""

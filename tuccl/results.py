@@ -19,10 +19,14 @@ from probes.topology import Topology
 from synthesizer.msccl_xml import write_msccl_xml
 from tuccl.candidates import Candidate
 from tuccl.decision import Comparison, Decision
+from tuccl.profile_floor import Verdict
+from tuccl.profile_race import RaceResult
 from tuccl.report import (
     REPORT_VERSION,
     ComparisonReport,
+    FloorReport,
     KeyReport,
+    ProfileReport,
     Report,
     ScheduleReport,
 )
@@ -118,6 +122,7 @@ def build_report(
     candidates: Mapping[Operation, Sequence[Candidate]],
     backend: str,
     budget_s: float | None = None,
+    floor: float | None = None,
 ) -> Report:
     """What was decided for every key, and why."""
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
@@ -132,6 +137,33 @@ def build_report(
         keys=[_key_report(key) for key in tuning.keys],
         measuring_s=tuning.spent_s,
         budget_s=budget_s,
+        floor=None if floor is None else _floor_report(floor, tuning.race),
+    )
+
+
+def _floor_report(least: float, race: RaceResult) -> FloorReport:
+    ruled_out = [_profile_report(verdict, race) for verdict in race.ruled_out]
+    return FloorReport(
+        least=least,
+        chosen=None if race.verdict is None else _profile_report(race.verdict, race),
+        ruled_out=[report for report in ruled_out if report is not None],
+    )
+
+
+def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
+    worst = verdict.worst
+    if worst is None:
+        return None
+    return ProfileReport(
+        profile=verdict.profile.environment,
+        speedup=race.speedup(verdict.profile),
+        operation=worst.task.operation.value,
+        size_bytes=worst.task.size_bytes,
+        ratio=worst.ratio,
+        low=worst.low,
+        high=worst.high,
+        starts=verdict.starts,
+        holds=verdict.holds,
     )
 
 

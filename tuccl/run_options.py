@@ -24,7 +24,7 @@ from tuccl.records.errors import RecordMismatchError
 from tuccl.records.reading import read_records
 from tuccl.records.record import Record
 from tuccl.search.config import STOCK, Task
-from tuccl.settings import RunSettings, make_settings, parse_operations
+from tuccl.settings import DEFAULT_FLOOR, RunSettings, make_settings, parse_floor, parse_operations
 from tuccl.sizes import MAX_SIZE_BYTES, format_size, parse_size
 
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
@@ -54,6 +54,8 @@ class RunOptions(BaseModel):
     """File of the simulated backend's constants; None: the shipped ones."""
     strategy: str = "mraco"
     budget: str | None = None
+    floor: str | None = None
+    """None: `DEFAULT_FLOOR`."""
     seed: int = 0
     cycles: int = 1
     schedules: bool = True
@@ -143,6 +145,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         cycles=options.cycles,
         strategy=options.strategy,
         budget_s=None if options.budget is None else parse_seconds(options.budget, "--budget"),
+        floor=DEFAULT_FLOOR if options.floor is None else parse_floor(options.floor),
         schedules=options.schedules,
         fake_nodes=options.fake_nodes,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 
 from lookup_tables.table import Operation
@@ -29,6 +30,9 @@ TUNABLE_OPERATIONS = (
 MAX_CYCLES = 100
 MAX_REPEATS = 27
 """Samples of a configuration at full budget."""
+DEFAULT_FLOOR = 0.99
+"""A table is switched on for all jobs of a machine, those that send small messages only included,
+and must not take from any of them; whoever has none of these may ask for the last per cent."""
 _FORMATS = 4
 """Raised when a file of a run changes its form, so that a run never continues from older files."""
 
@@ -54,6 +58,8 @@ class RunSettings:
     """Of the searches of single keys: a name of `tuccl.search.strategies`."""
     budget_s: float | None = None
     """Seconds of the machine that measuring may take; None: as long as it finds something."""
+    floor: float | None = DEFAULT_FLOOR
+    """What a process profile has to leave every key of stock NCCL's speed; None: anything."""
     weights: tuple[tuple[Operation, float], ...] = ()
     """How much an operation counts when the process profile is chosen; 1 where nothing is said."""
 
@@ -100,6 +106,7 @@ def make_settings(
     cycles: int,
     strategy: str = "mraco",
     budget_s: float | None = None,
+    floor: float | None = DEFAULT_FLOOR,
     schedules: bool = True,
     fake_nodes: bool = False,
 ) -> RunSettings:
@@ -122,6 +129,7 @@ def make_settings(
         cycles=cycles,
         strategy=strategy,
         budget_s=budget_s,
+        floor=floor,
         schedules=schedules and kind.runs_schedules,
         fake_nodes=fake_nodes,
     )
@@ -137,6 +145,24 @@ def parse_operations(text: str) -> tuple[Operation, ...]:
     if not names:
         raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
     return tuple(sorted({parse_operation(name) for name in names}))
+
+
+def parse_floor(text: str) -> float | None:
+    """The floor from `0.99`; None from `none` or `0`.
+
+    Raises:
+        UsageError: it is no number from 0 to 1.
+    """
+    try:
+        floor = 0.0 if text.strip().lower() == "none" else float(text)
+    except ValueError:
+        floor = math.nan
+    if not 0.0 <= floor <= 1.0:
+        raise UsageError(
+            f"--floor {text!a:.40}: use a share of stock NCCL's speed that every key is to keep, "
+            "as 0.99, or none"
+        )
+    return floor or None
 
 
 def parse_operation(name: str) -> Operation:

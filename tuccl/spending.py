@@ -72,6 +72,18 @@ class Spending:
         restarts_s = self._restarts_s.get((task, config), 0.0)
         return replace(measured, seconds=max(0.0, measured.seconds - restarts_s))
 
+    def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        """So many samples that nobody was given before.
+
+        Raises:
+            ConfigurationFailedError: also where the backend cuts short what is far too slow.
+        """
+        before = self.asked(task, config)
+        samples = self.measure(task, config, before + count).samples_us
+        if len(samples) < before + count:
+            raise ConfigurationFailedError("too slow to be measured on")
+        return samples[before:]
+
     def asked(self, task: Task, config: Config) -> int:
         """How many samples were given out in this run."""
         return self._asked.get((task, config), 0)

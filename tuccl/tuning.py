@@ -26,6 +26,7 @@ from tuccl.breakpoints import located_ranges
 from tuccl.decision import PAIRS, Decision, decide
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measurement_log import MeasurementLog
+from tuccl.profile_floor import Floor
 from tuccl.profile_race import RaceResult, race
 from tuccl.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
@@ -206,6 +207,7 @@ class _Run:
             {task: stock_us[task] for task in tasks},
             self.spending.measure,
             weights={task: self._settings.weight(task.operation) for task in tasks},
+            floor=Floor(floor, self.spending.fresh) if (floor := self._settings.floor) else None,
             affords=affords,
             progress=say,
         )

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,9 +7,11 @@ from hypothesis import strategies as st
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError
-from tuccl.profile_race import profile_axes, race
+from tuccl.profile_axes import profile_axes
+from tuccl.profile_floor import Floor
+from tuccl.profile_race import race
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
-from tuccl.search.space import Family, Space, space_of
+from tuccl.search.space import Family, Knob, Space, space_of
 
 SHAPE = Shape(4, 1, 4)
 SMALL = Task(Operation.ALL_REDUCE, 1 << 14, SHAPE)
@@ -109,6 +112,118 @@ def test_a_profile_under_which_a_key_cannot_run_does_not_win() -> None:
 
     result = race(SPACES, STOCK_US, Refusing(on_all("nthreads", 256, 0.5)))
     assert result.winner == ProcessProfile()
+
+
+def test_channel_counts_between_are_tried_near_the_best_only() -> None:
+    space = replace(SPACE, between_min_nchannels=(4, 8, 12, 24))
+    machine = Machine(on_all("min_nchannels", 16, 0.8) | on_all("min_nchannels", 12, 0.7))
+    result = race(dict.fromkeys(TASKS, space), STOCK_US, machine)
+    assert result.winner == ProcessProfile(min_nchannels=12)
+    seen = {visit.profile.min_nchannels for visit in result.visits}
+    assert seen == {0, 16, 8, 12}, "8 halves the gap and gains nothing, 12 is nearer to the best"
+
+
+CLUSTERS = Knob(((), (("NCCL_CGA_CLUSTER_SIZE", 2),), (("NCCL_CGA_CLUSTER_SIZE", 8),)))
+
+
+def test_a_knob_is_turned_beside_the_variables() -> None:
+    class Clusters(Machine):
+        def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+            factor = 0.9 if dict(config.settings) == {"NCCL_CGA_CLUSTER_SIZE": 2} else 1.0
+            measured = super().__call__(task, config, repeats)
+            return Measured(tuple(factor * one for one in measured.samples_us), 0.0)
+
+    space = replace(SPACE, knobs=(CLUSTERS,))
+    result = race(dict.fromkeys(TASKS, space), STOCK_US, Clusters(on_all("min_nchannels", 16, 0.8)))
+    expected = {"NCCL_CGA_CLUSTER_SIZE": "2", "NCCL_MIN_NCHANNELS": "16"}
+    assert result.winner.environment == expected
+    assert all(call.profile == result.winner for call in result.calls[LARGE])
+    assert profile_axes([space]).size == 3 * profile_axes([SPACE]).size
+
+
+class Lossy(Machine):
+    """Small buffers with 16 channels gain most on average, and cost the small key 2 %."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                (LARGE, "min_nchannels", 16): 0.9,
+                (LARGE, "buffer_bytes", 1 << 20): 0.8,
+                (SMALL, "buffer_bytes", 1 << 20): 1.012,
+            }
+        )
+
+    def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+        measured = super().__call__(task, config, repeats)
+        both = config.buffer_bytes == 1 << 20 and config.min_nchannels == 16
+        factor = 1.01 if both and task is SMALL else 1.0
+        return Measured(tuple(factor * one for one in measured.samples_us), 0.0)
+
+    def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        return self(task, config, count).samples_us
+
+
+def raced(machine: Lossy, least: float) -> tuple[ProcessProfile, dict[ProcessProfile, int]]:
+    result = race(SPACES, STOCK_US, machine, floor=Floor(least, machine.fresh))
+    assert result.verdict is not None
+    assert result.verdict.profile == result.winner
+    assert result.verdict.holds
+    for verdict in result.ruled_out:
+        assert verdict.worst is not None
+        assert verdict.worst.task is SMALL
+        assert result.speedup(verdict.profile) > result.speedup(result.winner)
+    return result.winner, {verdict.profile: verdict.starts for verdict in result.ruled_out}
+
+
+def test_with_a_floor_the_best_that_takes_too_much_from_a_key_does_not_win() -> None:
+    best = ProcessProfile(buffer_bytes=1 << 20, min_nchannels=16)
+    assert race(SPACES, STOCK_US, Lossy()).winner == best
+    assert raced(Lossy(), 0.97) == (best, {})
+    winner, ruled_out = raced(Lossy(), 0.99)
+    assert winner == ProcessProfile(min_nchannels=16)
+    assert ruled_out[best] == 1, "one visit shows 2.2 %"
+
+
+def test_what_one_visit_cannot_tell_is_started_in_turn_with_stock() -> None:
+    machine = Lossy()
+    machine.effects[SMALL, "min_nchannels", 16] = 1.012
+    winner, ruled_out = raced(machine, 0.99)
+    assert winner == ProcessProfile()
+    assert ruled_out[ProcessProfile(min_nchannels=16)] == 3, "1.2 % needs starts of both"
+
+
+def test_a_ruled_out_profile_whose_starts_are_not_paid_for_is_judged_strictly() -> None:
+    machine = Lossy()
+    machine.effects[SMALL, "min_nchannels", 16] = 1.008
+    seen: list[ProcessProfile] = []
+    result = race(
+        SPACES,
+        STOCK_US,
+        machine,
+        floor=Floor(0.99, machine.fresh),
+        affords=lambda: len(seen) < 3,
+        progress=seen.append,
+    )
+    assert result.out_of_budget
+    assert result.winner == ProcessProfile()
+
+
+def test_where_every_profile_is_under_the_floor_the_safest_wins_and_says_so() -> None:
+    recorded = [
+        Config("default", "", 0, 0, buffer, least)
+        for buffer in (4 << 20, 1 << 20)
+        for least in (8, 16)
+    ]
+    machine = Machine(on_all("min_nchannels", 8, 1.03) | on_all("min_nchannels", 16, 1.05))
+    spaces = dict.fromkeys(
+        TASKS, space_of("record", [replace(one, algorithm="ring", protocol="LL", nchannels=1)
+                                   for one in recorded] + recorded)
+    )  # fmt: skip
+    floor = Floor(0.99, lambda task, config, count: machine(task, config, count).samples_us)
+    result = race(spaces, STOCK_US, machine, floor=floor)
+    assert result.winner.min_nchannels == 8
+    assert result.verdict is not None
+    assert not result.verdict.holds
 
 
 @given(

@@ -12,7 +12,7 @@ from tuccl.errors import UsageError, WorkspaceError
 from tuccl.records.errors import RecordMismatchError
 from tuccl.run_options import RunOptions, read_options, record_of_options, settings_of_options
 from tuccl.search.config import Task
-from tuccl.settings import RunSettings
+from tuccl.settings import DEFAULT_FLOOR, RunSettings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")
 
@@ -125,3 +125,17 @@ def test_a_budget_is_part_of_the_settings() -> None:
     given = RunOptions(topology="x", budget="20m")
     assert settings_of_options(given, None).budget_s == 1200.0
     assert RunSettings((Operation.ALL_REDUCE,), (1,)).budget_s is None
+
+
+@pytest.mark.parametrize(
+    ("text", "floor"),
+    [(None, DEFAULT_FLOOR), ("0.97", 0.97), ("1", 1.0), ("none", None), ("0", None)],
+)
+def test_a_floor_is_a_share_or_none(text: str | None, floor: float | None) -> None:
+    assert settings_of_options(RunOptions(topology="x", floor=text), None).floor == floor
+
+
+@pytest.mark.parametrize("text", ["99", "-0.1", "nan", "high", ""])
+def test_a_floor_that_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--floor .*: use a share of stock NCCL's speed"):
+        settings_of_options(RunOptions(topology="x", floor=text), None)

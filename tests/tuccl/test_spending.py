@@ -94,3 +94,17 @@ def test_a_run_that_continues_plans_with_the_same_price_of_a_restart(tmp_path: P
     assert first == [2.0, 2.5, 2.5, 2.25]
     with MeasurementLog(tmp_path / "log", LearnsItsPrice([9.0]), "id") as log:
         assert prices(log, 5) == [*first, 9.0]
+
+
+def test_fresh_samples_come_after_all_that_were_given_out(tmp_path: Path) -> None:
+    class Numbered(LearnsItsPrice):
+        def measure(self, _task: Task, _config: Config, first: int, repeats: int) -> Measured:
+            most = min(first + repeats, 6)  # Then it is cut short.
+            return Measured(tuple(float(n + 1) for n in range(first, most)), 1.0)
+
+    with MeasurementLog(tmp_path / "log", Numbered([1.0] * 9), "id") as log:
+        spending = Spending(log)
+        spending.measure(TASK, RING, 2)
+        assert spending.fresh(TASK, RING, 3) == (3.0, 4.0, 5.0)
+        with pytest.raises(ConfigurationFailedError, match="too slow"):
+            spending.fresh(TASK, RING, 3)

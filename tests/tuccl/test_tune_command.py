@@ -18,6 +18,7 @@ from tests.tuccl.records.tiny_grid import BEST, STOCK_US, tiny_grid
 from tuccl import cli
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record, write_record
+from tuccl.report import read_report
 from tuccl.search.config import STOCK
 from tuccl.workspace import Workspace
 
@@ -117,6 +118,20 @@ def test_the_table_says_what_was_not_beaten_what_the_profile_does_and_what_it_co
     assert code == 1
     assert f"the process profile {name}={value} holds for it all the same" in text
     assert json.loads(tuccl("explain", "all_reduce", "1G", "--json")[1])["profile"] == profile
+
+
+def test_the_table_says_what_the_profile_leaves_the_key_that_gets_least(
+    tuccl: Tuccl, h200: Path, tmp_path: Path
+) -> None:
+    common = ("tune", "--topology", h200, "--operations", "all_reduce", "--max-size", "1M")
+    assert "process profile leaves every key at least" in tuccl(*common)[1]
+    floor = read_report(Workspace(tmp_path / "tuccl-workspace").current()).floor
+    assert floor is not None
+    assert floor.least == 0.99
+    assert floor.chosen is not None
+    assert floor.chosen.holds
+    assert floor.chosen.profile == json.loads(tuccl("table", "--json")[1])["profile"]
+    assert "leaves every key" not in tuccl(*common, "--floor", "none")[1]
 
 
 def test_a_grid_as_csv_gives_the_same_table(tuccl: Tuccl, records: Path, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+from tuccl.display import floor_lines
+from tuccl.report import FloorReport, ProfileReport
+
+CHOSEN = ProfileReport(
+    profile={"NCCL_MIN_NCHANNELS": "64"},
+    speedup=1.066,
+    operation="all_gather",
+    size_bytes=4096,
+    ratio=0.9952,
+    low=0.9917,
+    high=0.9999,
+    starts=5,
+    holds=True,
+)
+OTHER = CHOSEN.model_copy(
+    update={
+        "profile": {"NCCL_BUFFSIZE": "1048576", "NCCL_MIN_NCHANNELS": "64"},
+        "speedup": 1.078,
+        "ratio": 0.974,
+        "low": 0.97,
+        "high": 0.978,
+        "starts": 1,
+        "holds": False,
+    }
+)
+
+
+def test_what_was_ruled_out_is_named_with_its_key_and_what_it_would_have_gained() -> None:
+    chosen, ruled_out = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, ruled_out=[OTHER]))
+    assert chosen == (
+        "the process profile leaves every key at least 0.995x at all_gather 4K "
+        "(0.992 to 1.000, 5 starts of each)"
+    )
+    assert ruled_out == (
+        "ruled out by --floor 0.99: NCCL_BUFFSIZE=1048576 NCCL_MIN_NCHANNELS=64, 1.078x on "
+        "average, leaves 0.974x at all_gather 4K (0.970 to 0.978, one start)"
+    )
+
+
+def test_where_nothing_keeps_to_the_floor_that_is_said() -> None:
+    lines = floor_lines(FloorReport(least=0.99, chosen=OTHER, ruled_out=[OTHER] * 5))
+    assert lines[0].startswith("no profile keeps to --floor 0.99; the safest leaves 0.974x")
+    assert lines[-1] == "and 2 more: see report.json"
+
+
+def test_without_a_floor_or_a_profile_there_is_nothing_to_say() -> None:
+    assert floor_lines(None) == []
+    assert floor_lines(FloorReport(least=0.99, chosen=None, ruled_out=[])) == []

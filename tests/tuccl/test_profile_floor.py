@@ -1,0 +1,131 @@
+import math
+
+import numpy as np
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.profile_floor import KeyRatio, Verdict, compare_in_turn, student_quantile, suspects
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+
+TASKS = [Task(Operation.ALL_GATHER, 1 << (10 + i), Shape(4, 1, 4)) for i in range(8)]
+PROFILE = ProcessProfile(buffer_bytes=1 << 20)
+RING = PROFILE.applied_to(Config("ring", "LL", 4))
+FLOOR = 0.99
+
+
+class Starts:
+    """Stock takes 10 us; a start shifts all calls alike and each by itself."""
+
+    def __init__(self, ratios: list[float], seed: int = 0, common: float = 0.0, own: float = 0.0):
+        self.ratios = dict(zip(TASKS, ratios, strict=True))
+        self.rng = np.random.default_rng(seed)
+        self.common, self.own = common, own
+        self.up: ProcessProfile | None = None
+        self.shift: dict[Task, float] = {}
+        self.starts: list[ProcessProfile] = []
+        self.failing: set[Config] = set()
+
+    def __call__(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        if config in self.failing:
+            raise ConfigurationFailedError("it hung")
+        if config.profile != self.up:
+            self.up = config.profile
+            self.starts.append(config.profile)
+            shared = self.rng.normal(0.0, self.common)
+            self.shift = {one: shared + self.rng.normal(0.0, self.own) for one in TASKS}
+        time_us = 10.0 if config == STOCK else 10.0 / self.ratios[task]
+        return (time_us * math.exp(self.shift[task]),) * count
+
+
+def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdict | None:
+    left = iter(range(affords))
+    calls = {task: [PROFILE.default] for task in TASKS}
+    return compare_in_turn(PROFILE, calls, floor, starts, lambda: next(left, None) is not None)
+
+
+def test_quantiles_are_those_of_the_tables() -> None:
+    # Abramowitz and Stegun, table 26.10.
+    known = {(0.95, 1): 6.314, (0.95, 2): 2.920, (0.99, 5): 3.365, (0.995, 16): 2.921}
+    for (probability, degrees), quantile in known.items():
+        assert student_quantile(probability, degrees) == pytest.approx(quantile, abs=5e-4)
+
+
+def test_stock_and_the_profile_are_started_in_turn_and_the_profile_stays_up() -> None:
+    starts = Starts([1.02] * 8, own=0.001)
+    verdict = verdict_on(starts)
+    assert verdict is not None
+    assert verdict.holds
+    assert verdict.starts == 3
+    assert starts.starts == [STOCK.profile, PROFILE] * 3
+
+
+def test_a_key_that_is_under_the_floor_rules_the_profile_out_and_is_named() -> None:
+    verdict = verdict_on(Starts([1.1, 1.0, 0.974, 1.0, 0.985, 1.0, 1.0, 1.2], own=0.002))
+    assert verdict is not None
+    assert not verdict.holds
+    assert verdict.worst is not None
+    assert verdict.worst.task == TASKS[2]
+    assert verdict.worst.low < 0.974 < verdict.worst.high < FLOOR
+
+
+@pytest.mark.parametrize(("common", "own"), [(0.0, 0.003), (0.002, 0.002)])
+def test_one_key_at_the_floor_passes_in_5_per_cent_and_none_in_97(
+    common: float, own: float
+) -> None:
+    """What is at the floor is the hardest: held is wrong in 5 %, proved under in 5 %."""
+    seeds = range(60)
+    at_floor = [verdict_on(Starts([FLOOR] + [1.0] * 7, seed, common, own)) for seed in seeds]
+    as_stock = [verdict_on(Starts([1.0] * 8, seed, common, own)) for seed in seeds]
+    assert sum(verdict is not None and verdict.holds for verdict in at_floor) <= 6
+    assert sum(verdict is not None and verdict.holds for verdict in as_stock) >= 59
+
+
+def test_where_noise_hides_what_the_floor_allows_only_proof_rules_out() -> None:
+    noisy = [verdict_on(Starts([1.0] * 8, seed, own=0.05)) for seed in range(20)]
+    assert sum(verdict is not None and verdict.holds for verdict in noisy) >= 19
+    lossy = verdict_on(Starts([0.5] + [1.0] * 7, own=0.05))
+    assert lossy is not None
+    assert not lossy.holds
+
+
+def test_a_floor_of_1_asks_for_proof_of_a_loss() -> None:
+    for ratio, holds in ((1.0, True), (0.99, False)):
+        verdict = verdict_on(Starts([ratio] * 8, own=0.001), floor=1.0)
+        assert verdict is not None
+        assert verdict.holds is holds
+
+
+def test_no_verdict_without_starts_enough() -> None:
+    assert verdict_on(Starts([1.0] * 8), affords=2) is None
+    assert verdict_on(Starts([1.0] * 8), affords=3) is not None
+
+
+def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
+    starts = Starts([0.9] * 8)
+    calls = {TASKS[0]: [PROFILE.default, RING]}
+
+    def ring_is_faster(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        samples = starts(task, config, count)
+        return tuple(0.8 * one for one in samples) if config == RING else samples
+
+    verdict = compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+    assert verdict is not None
+    assert verdict.worst == KeyRatio(TASKS[0], *[pytest.approx(0.9 / 0.8)] * 3)
+    starts.failing = {RING}
+    verdict = compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+    assert verdict is not None
+    assert verdict.worst is not None
+    assert verdict.worst.ratio == pytest.approx(0.9)
+    starts.failing = {RING, PROFILE.default}
+    verdict = compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+    assert verdict == Verdict(PROFILE, KeyRatio(TASKS[0], 0.0, 0.0, 0.0), holds=False, starts=3)
+    starts.failing = {STOCK}
+    with pytest.raises(MeasurementError, match="stock NCCL stopped running all_gather-1024: it h"):
+        compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+
+
+def test_suspects_are_the_lowest() -> None:
+    ratios = {task: 1.0 - 0.01 * number for number, task in enumerate(TASKS)}
+    other = Task(Operation.ALL_REDUCE, 64, Shape(4, 1, 4))
+    assert suspects({**ratios, other: 1.5}) == TASKS[::-1]

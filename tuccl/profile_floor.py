@@ -1,0 +1,208 @@
+"""Whether a process profile takes too much from some key: stock NCCL and the profile in turn.
+
+A profile holds for a whole process, so it may cost a small message a tenth of a microsecond that no
+entry of the table gives back. The race looks at a profile in one start of the workers, and from
+start to start the same call differs by a few tenths of a per cent, so what the race saw cannot tell
+a loss of 1 % from none. Only one group of workers can be up, so stock NCCL and the profile are
+started in turn, and a pair of starts gives one ratio for each key; the starts are what costs, so
+all keys that may be the worst are timed in each.
+
+A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
+logarithm over the pairs of starts. The variance is taken over all suspected keys together, because
+few starts say little about a single one, or the key's own where that is larger. Both claims hold
+with the confidence over all looks together (Bonferroni): that some key is under the floor, for
+which the upper bounds allow for the number of keys, and that none is, for which each key has to
+show it, so that the lower bounds need no such allowance (an intersection-union test).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+
+Fresh = Callable[[Task, Config, int], Sequence[float]]
+"""`fresh(task, config, count)`: so many further samples, in us."""
+CONFIDENCE = 0.95
+_LOOKS = (3, 5, 8)
+"""After so many pairs of starts it is asked whether they suffice; after the last they have to."""
+_SUSPECTS = 8
+_SAMPLES = 11
+"""Of each call in a start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What a profile has to leave every key."""
+
+    least: float
+    """Stock NCCL's time over the profile's; 0.99 allows a key to take 1 % longer."""
+    fresh: Fresh
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRatio:
+    """Stock NCCL's time of a key over that under a profile."""
+
+    task: Task
+    ratio: float
+    low: float
+    high: float
+    """Confidence bounds; all three are 0 where the key cannot run under the profile."""
+
+    def is_under(self, floor: float) -> bool:
+        """Whether the key has to count as one that gets less than the floor.
+
+        It has if that is proved, or if the opposite is not although the bounds are narrow enough to
+        tell a loss as large as the floor allows from none. On a machine too noisy for that, a key
+        that runs as under stock would be under the floor as often.
+        """
+        if self.high < floor:
+            return True
+        return self.low < floor and self.ratio - self.low <= 1.0 - floor
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a profile."""
+
+    profile: ProcessProfile
+    worst: KeyRatio | None
+    """Of the keys that are under the floor the lowest, else of all; None: the profile is stock."""
+    holds: bool
+    """Whether no key is under the floor."""
+    starts: int
+    """Pairs of starts that it was seen in; 1: stock's may be an older one, that of the race."""
+
+
+def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, starts: int) -> Verdict:
+    """The verdict on a profile by what its keys show."""
+    under = [key for key in keys if key.is_under(floor)]
+    worst = min(under or keys, key=lambda key: (key.ratio, key.task), default=None)
+    return Verdict(profile, worst, not under, starts)
+
+
+def compare_in_turn(
+    profile: ProcessProfile,
+    calls: Mapping[Task, Sequence[Config]],
+    floor: float,
+    fresh: Fresh,
+    affords: Callable[[], bool],
+) -> Verdict | None:
+    """Start stock NCCL and a profile in turn until it is clear whether the floor holds.
+
+    Args:
+        profile: Not the stock one.
+        calls: What may run for each key that may be the worst: of these the best counts.
+        floor: Least ratio of a key.
+        fresh: Gives samples; changes the profile of the workers as needed.
+        affords: Whether another pair of starts is paid for.
+
+    Returns:
+        The verdict; None where the budget ended before there were pairs enough for one.
+    """
+    ratios: dict[tuple[Task, Config], list[float]] = {}
+    verdict = None
+    for starts in range(1, _LOOKS[-1] + 1):
+        if not affords():
+            break
+        _one_pair(calls, ratios, fresh)
+        if starts in _LOOKS:
+            keys = key_ratios(list(calls), ratios, starts)
+            verdict = judged(profile, keys, floor, starts)
+            clear = all(key.low >= floor for key in keys)
+            if clear or any(key.high < floor for key in keys):
+                break
+    return verdict
+
+
+def suspects(ratios: Mapping[Task, float]) -> list[Task]:
+    """The keys that may be the worst, by what one look showed."""
+    return sorted(ratios, key=lambda task: (ratios[task], task))[:_SUSPECTS]
+
+
+def key_ratios(
+    tasks: Sequence[Task], ratios: Mapping[tuple[Task, Config], Sequence[float]], starts: int
+) -> list[KeyRatio]:
+    """Bounds of each key, by its best call.
+
+    Args:
+        tasks: All keys that are judged together.
+        ratios: By key and call the logarithms of stock's time over the call's, one per pair of
+            starts; a call with fewer failed in between.
+        starts: Pairs of starts, two at least.
+    """
+    best: dict[Task, Sequence[float]] = {}
+    for (task, _), logs in ratios.items():
+        if len(logs) == starts and (task not in best or fmean(logs) > fmean(best[task])):
+            best[task] = logs
+    own = {task: variance(logs) for task, logs in best.items()}
+    pooled = fmean(own.values()) if own else 0.0
+    error = (1.0 - CONFIDENCE) / len(_LOOKS)
+    degrees = max(1, len(own) * (starts - 1))
+    below = student_quantile(1.0 - error, degrees)
+    above = student_quantile(1.0 - error / len(tasks), degrees)
+    found = []
+    for task in tasks:
+        if task not in best:
+            found.append(KeyRatio(task, 0.0, 0.0, 0.0))
+            continue
+        middle = fmean(best[task])
+        noise = math.sqrt(max(own[task], pooled) / starts)
+        bounds = (middle, middle - below * noise, middle + above * noise)
+        found.append(KeyRatio(task, *map(math.exp, bounds)))
+    return found
+
+
+def student_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's distribution, of a probability of a half or more.
+
+    By bisection on the sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
+    and 26.7.4.
+    """
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2.0
+        if 0.5 + _student_within(middle, degrees) / 2.0 < probability:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _student_within(distance: float, degrees: int) -> float:
+    """Probability that Student's variable is at most so far from 0."""
+    angle = math.atan(distance / math.sqrt(degrees))
+    cosine = math.cos(angle)
+    odd = degrees % 2
+    term = total = (cosine if odd else 1.0) if degrees > 1 else 0.0
+    for k in range(3 if odd else 2, degrees - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    inside = math.sin(angle) * total
+    return 2.0 / math.pi * (angle + inside) if odd else inside
+
+
+def _one_pair(
+    calls: Mapping[Task, Sequence[Config]],
+    ratios: dict[tuple[Task, Config], list[float]],
+    fresh: Fresh,
+) -> None:
+    """A start of stock NCCL with all keys, then one of the profile, which stays up."""
+    stock_us = {}
+    for task in calls:
+        try:
+            stock_us[task] = median(fresh(task, STOCK, _SAMPLES))
+        except ConfigurationFailedError as error:
+            raise MeasurementError(f"stock NCCL stopped running {task.name}: {error}") from error
+    for task, configs in calls.items():
+        for config in configs:
+            try:
+                time_us = median(fresh(task, config, _SAMPLES))
+            except ConfigurationFailedError:
+                continue
+            ratios.setdefault((task, config), []).append(math.log(stock_us[task] / time_us))
