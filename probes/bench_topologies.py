@@ -20,6 +20,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from probes.errors import TopologyFileError
+from probes.first_fault import first_fault
 from probes.topology import (
     NETWORK_NODE,
     Device,
@@ -100,10 +101,8 @@ def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, Bench
     try:
         entries = _FileModel.model_validate_json(content).root
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise TopologyFileError(
-            f"{source}: {where}: {first['msg']}; give a file of benchmark topologies"
+            f"{source}: {first_fault(error)}; give a file of benchmark topologies"
         ) from error
     return {name: _bench_topology(name, entry, source) for name, entry in entries.items()}
 

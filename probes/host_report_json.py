@@ -20,6 +20,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.errors import HostReportError, InvalidTopologyError, TopologyFileError
+from probes.first_fault import first_fault
 from probes.host_report import HostIdentity, HostReport
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import GpuFigures, P2pFigures, PairFigures
@@ -142,9 +143,9 @@ def report_from_json(text: str, source: str) -> HostReport:
         topology = topology_from_json(json.dumps(content["topology"]), source)
         check_structure(topology)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise HostReportError(f"{source}: host report: {where}: {first['msg']}") from error
+        raise HostReportError(
+            f"{source}: host report: {first_fault(error, 'the report')}"
+        ) from error
     except TopologyFileError as error:
         raise HostReportError(str(error)) from error
     except InvalidTopologyError as error:

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from probes.errors import TopologyFileError
+from probes.first_fault import first_fault
 from probes.topology import Device, DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
 from probes.validation import MAX_NAME, MODEL_RULE, is_model
 
@@ -144,7 +145,7 @@ def topology_from_json(text: str, source: str) -> Topology:
     try:
         model = _TopologyModel.model_validate_json(text)
     except ValidationError as error:
-        raise TopologyFileError(f"{source}: {_first_error(error)}") from error
+        raise TopologyFileError(f"{source}: {first_fault(error, 'the topology')}") from error
     return Topology(
         name=model.name,
         devices=tuple(Device(**device.model_dump()) for device in model.devices),
@@ -153,14 +154,3 @@ def topology_from_json(text: str, source: str) -> Topology:
         hosts=model.hosts,
         limits=tuple(PairLimit(**limit.model_dump()) for limit in model.limits),
     )
-
-
-def _first_error(error: ValidationError) -> str:
-    """The first of pydantic's errors as `devices[3].kind: ...`, and how many more there are."""
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    path = ""
-    for part in errors[0]["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    message = " ".join(errors[0]["msg"].split()).removeprefix("Value error, ")
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{path.lstrip('.')}: {message}{more}"

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from probes.first_fault import first_fault
 from sketches.chunking import Chunking
 from sketches.errors import SketchError
 from sketches.guidance import SizeRange
@@ -130,9 +131,8 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
     try:
         record = _SketchRecord.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise SketchError(f"{where}: {place}: {first['msg']}; correct the file") from None
+        fault = first_fault(error, "the whole file")
+        raise SketchError(f"{where}: {fault}; correct the file") from None
     sketch = Sketch(
         name=record.name,
         why=record.why,

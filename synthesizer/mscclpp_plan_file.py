@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from probes.first_fault import first_fault
 from synthesizer.algorithm import Buffer
 from synthesizer.errors import AlgorithmFileError
 
@@ -221,11 +222,8 @@ def read_mscclpp_plan(text: str, source: str = "plan") -> Plan:
     try:
         plan = Plan.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise AlgorithmFileError(
-            f"{source}: not an MSCCL++ execution plan: {place}: {first['msg']}{more}"
+            f"{source}: not an MSCCL++ execution plan: {first_fault(error)}"
         ) from None
     broken = next(_broken_references(plan), None)
     if broken is not None:

@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
+from probes.first_fault import first_fault
 from tuccl.atomic_file import cannot_write, remove_partial_files, write_atomically
 from tuccl.errors import WorkspaceBusyError, WorkspaceError
 
@@ -233,10 +234,8 @@ def parse_workspace_file(model: type[ModelT], text: str, path: Path) -> ModelT:
     try:
         return TypeAdapter(model).validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
         raise WorkspaceError(
-            f"{path} is damaged ({place}: {first['msg']}); move it away and tune again"
+            f"{path} is damaged ({first_fault(error)}); move it away and tune again"
         ) from error
 
 

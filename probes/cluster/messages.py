@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from probes.cluster.errors import MessageError
+from probes.first_fault import first_fault
 from probes.host import HostProbeOptions
 from probes.network.endpoint import Figure, PairTask, ServerAnswer
 
@@ -162,6 +163,5 @@ def _from_line(line: bytes, adapter: TypeAdapter[_Body], sender: str) -> tuple[i
     try:
         return number, adapter.validate_python(body)
     except ValidationError as error:
-        what = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, what["loc"]))
-        raise MessageError(f"{sender} sent a damaged message: {where}: {what['msg']}") from error
+        what = first_fault(error, "all of it")
+        raise MessageError(f"{sender} sent a damaged message: {what}") from error

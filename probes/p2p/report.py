@@ -24,6 +24,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from probes.first_fault import first_fault
 from probes.p2p.errors import P2pFailedError, P2pReportError
 from probes.printable import printable
 
@@ -268,10 +269,8 @@ def read_p2p_report(text: str) -> P2pReport:
     try:
         model = _ReportModel.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "report"
         raise P2pReportError(
-            f"tuccl-p2p: {where}: {' '.join(first['msg'].split())}; the report is not used"
+            f"tuccl-p2p: {first_fault(error, 'report')}; the report is not used"
         ) from error
     return _domain(model)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from probes.first_fault import first_fault
 from tuccl.backends.model_constants import ModelConstants, ProtocolCosts
 from tuccl.calibration.errors import ModelFileError
 
@@ -117,10 +118,8 @@ def read_model_file(path: Path) -> ModelFile:
     try:
         return ModelFile.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ModelFileError(
-            f"{path}: {where}: {first['msg']}; write it again with `tuccl calibrate`"
+            f"{path}: {first_fault(error)}; write it again with `tuccl calibrate`"
         ) from error
 
 
