@@ -141,7 +141,26 @@ def test_types_and_reductions(kind: int, reduction: int, make_node: MakeNode) ->
         for algorithm in expert_algorithms(collective, sketch)[:5]:
             call = Call(Operation(collective), 37, type=kind, reduction=reduction)
             program = compile_program(write_msccl_xml(algorithm))
-            check(node, program, call, kind, in_place=False)
+            if (TYPES[kind], REDUCTIONS[reduction]) == ("float16", "avg"):
+                assert node.plan(program, call) is None
+            else:
+                check(node, program, call, kind, in_place=False)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("reduction", "want"), [("max", [2, 3, 4, -1]), ("min", [1, 3, 4, -2])])
+def test_maxima_and_minima_pass_over_nan(
+    kind: str, reduction: str, want: list[int], make_node: MakeNode
+) -> None:
+    """As NCCL's, which calls fmax and fmin; of two NaN one stays."""
+    inputs = [
+        np.array([1, np.nan, 4, -1, np.nan], kind),
+        np.array([2, 3, np.nan, -2, np.nan], kind),
+    ]
+    codes = {"type": TYPES.index(kind), "reduction": REDUCTIONS.index(reduction)}
+    call = Call(Operation.ALL_REDUCE, 5, **codes)
+    for result in make_node(2).run(compile_program(exchange()), call, inputs):
+        np.testing.assert_array_equal(result, [*want, np.nan])
 
 
 def test_bfloat16(make_node: MakeNode) -> None:
@@ -240,6 +259,13 @@ def test_old_lines_never_look_new(make_node: MakeNode) -> None:
 )
 def test_calls_that_cannot_run_so(call: Call, make_node: MakeNode) -> None:
     assert make_node(2).plan(compile_program(exchange()), call) is None
+
+
+def test_a_program_that_is_not_for_calls_in_place_is_for_none(make_node: MakeNode) -> None:
+    text = exchange()
+    assert 'inplace="1"' in text
+    program = compile_program(text.replace('inplace="1"', 'inplace="0"'))
+    assert make_node(2).plan(program, Call(Operation.ALL_REDUCE, 10)) is None
 
 
 def test_a_program_has_one_root(make_node: MakeNode) -> None:

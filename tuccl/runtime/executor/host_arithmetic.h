@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <math.h>
 
 #define __device__
 #define __forceinline__ inline

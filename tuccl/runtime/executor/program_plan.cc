@@ -34,8 +34,13 @@ bool fits(const tuccl_program_header &header, const tuccl_call &call) {
     if (call.operation != header.operation || call.type >= TUCCL_TYPES ||
         (rooted && call.root != header.root))
         return false;
+    // Any call may be in place, and ranks decide alike without looking; an alltoall never is.
+    if ((header.flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 && call.operation != TUCCL_ALLTOALL)
+        return false;
+    // NCCL divides before it adds: what overflows 16 bits on the way here has an average there.
     if (adds && (call.reduction >= TUCCL_REDUCTIONS ||
-                 (call.reduction == TUCCL_AVG && (header.flags & TUCCL_PROGRAM_AVERAGES) == 0)))
+                 (call.reduction == TUCCL_AVG &&
+                  (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
         return false;
     return call.nthreads >= 32 && call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 &&
            call.nchannels >= 1 && header.most_threadblocks >= 1 &&

@@ -75,17 +75,38 @@ template <> struct Bits<__nv_bfloat16> {
     }
 };
 
+// What is added and multiplied: whole numbers without a sign, whose overflow is defined.
+template <typename Wide, bool kIsWhole = std::is_integral<Wide>::value> struct Ring {
+    using Type = Wide;
+};
+template <typename Wide> struct Ring<Wide, true> {
+    using Type = std::make_unsigned_t<Wide>;
+};
+
+// The larger and the smaller one; of a NaN and a number the number, as NCCL has it.
+template <typename Wide> __device__ __forceinline__ Wide larger(Wide one, Wide other) {
+    if constexpr (std::is_floating_point<Wide>::value)
+        return fmax(one, other);
+    return one > other ? one : other;
+}
+template <typename Wide> __device__ __forceinline__ Wide smaller(Wide one, Wide other) {
+    if constexpr (std::is_floating_point<Wide>::value)
+        return fmin(one, other);
+    return one < other ? one : other;
+}
+
 template <typename Wide>
 __device__ __forceinline__ Wide combine(Wide one, Wide other, uint32_t reduction) {
+    using Number = typename Ring<Wide>::Type;
     switch (reduction) {
     case TUCCL_PROD:
-        return one * other;
-    case TUCCL_MAX: // A NaN stays, whichever side it is on.
-        return one > other || one != one ? one : other;
+        return static_cast<Wide>(static_cast<Number>(one) * static_cast<Number>(other));
+    case TUCCL_MAX:
+        return larger(one, other);
     case TUCCL_MIN:
-        return one < other || one != one ? one : other;
+        return smaller(one, other);
     default:
-        return one + other;
+        return static_cast<Wide>(static_cast<Number>(one) + static_cast<Number>(other));
     }
 }
 
