@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from lookup_tables.table import Operation
+from probes.first_fault import first_fault
 from probes.topology import Topology
 from tuccl.backend_choice import REPLAY, SIMULATED, backend_kind
 from tuccl.backends.model_constants import ModelConstants
@@ -83,9 +84,8 @@ def read_options(values: Mapping[str, JsonValue]) -> RunOptions:
     try:
         return RunOptions.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
         raise WorkspaceError(
-            f"the recorded options are damaged ({first['loc']}: {first['msg']}); "
+            f"the recorded options are damaged ({first_fault(error, 'all of them')}); "
             "run `tuccl init` again"
         ) from error
 
