@@ -21,7 +21,6 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from statistics import median
-from types import TracebackType
 from typing import Self
 
 from probes.network.addresses import gid_index, link_local_gid_index
@@ -123,12 +122,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
