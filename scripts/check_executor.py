@@ -1,124 +1,61 @@
-"""Holds the executor against NCCL: random calls, both in the same processes on the same data.
+"""Holds the executor against NCCL: both in the same processes, on the same data.
 
-Types, operations, counts (0, 1, odd, prime), offsets, in and out of place, streams, graphs, 2 to
-all GPUs, and what the executor is to run them with are drawn at random. Whole numbers, moved bytes
-and maxima have to be the same bit for bit; sums of floats may be rounded otherwise.
+    check_executor.py --executor libtuccl-executor.so [--calls 20000] [--seed 1]
+    check_executor.py --executor libtuccl-executor.so --part load --minutes 10
+    check_executor.py --executor libtuccl-executor.so --part huge lifecycle
 
-    check_executor.py --executor libtuccl-executor.so [--calls 20000] [--minutes 10] [--seed 1]
+calls: random types, operations, counts (0, 1, odd, prime), offsets, in and out of place, streams,
+graphs, 2 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
+the same bit for bit; sums of floats may be rounded otherwise. A call that failed is printed with
+its number and seed: --first NUMBER --calls 1 runs it alone.
+load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
+the device, with communicators made anew and what memory and descriptors grow by.
+huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
 
-Jobs of new processes follow one another until both the calls and the minutes are done. A call that
-failed is printed with its number and seed: --first NUMBER --calls 1 runs it alone. Exit code 0 when
-all are right, 1 when one is not, 2 when something could not run or hung.
+Exit code 0 when all is right, 1 when something is not, 2 when something could not run or hung.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from measuring_job import TAKEN_OUT, JobError, wait_for_all  # noqa: E402
-from random_calls import OPERATIONS, REDUCTIONS, TYPES, Wanted  # noqa: E402
-from runtime_sweep import executor_variables  # noqa: E402
+from executor_job import run_job  # noqa: E402
+from lifecycle_rank import CASES, IN_ONE_PROCESS  # noqa: E402
+from measuring_job import JobError  # noqa: E402
+from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.executor_library import NOTHING  # noqa: E402
 from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
-from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
-from tuccl.sizes import parse_size  # noqa: E402
 
 
-def run_job(
-    arguments: argparse.Namespace, wanted: Wanted, folder: Path, first: int, calls: int
-) -> list[dict[str, Any]]:
-    """What each rank of one job found.
-
-    Raises:
-        JobError: A rank died or hung; says which and how its output ends.
-    """
-    folder.mkdir()
-    nccl = find_nccl(arguments.nccl).path.resolve()
-    job = {
-        "folder": str(folder),
-        "nccl": str(nccl),
-        "ranks": wanted.ranks,
-        "wanted": asdict(wanted),
-        "seed": arguments.seed,
-        "first": first,
-        "calls": calls,
-    }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    rules = folder / "rules.txt"
-    rules.write_text(NOTHING, encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
-    environment |= executor_variables(arguments.executor, rules)
-    environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, str(ROOT / "scripts" / "executor_rank.py"), str(folder / "job.json")]
-    processes = []
-    for rank in range(wanted.ranks):
-        with (folder / f"out{rank}").open("wb") as out:
-            processes.append(
-                subprocess.Popen(
-                    [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
-                )
-            )
-    wait_for_all(processes, time.monotonic() + arguments.limit)
-    return collect(folder, wanted.ranks)
+def failures_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of all ranks."""
+    return [failure for result in results for failure in result["failures"]]
 
 
-def collect(folder: Path, ranks: int) -> list[dict[str, Any]]:
-    """The ranks' results; what one found wrong counts for more than that others hang then.
-
-    Raises:
-        JobError: One has none, and none found anything wrong.
-    """
-    results, missing = [], []
-    for rank in range(ranks):
-        path = folder / f"result{rank}.json"
-        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        if result is None or "error" in result:
-            output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-            why = "died or hung" if result is None else result["error"]
-            missing.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
-        else:
-            results.append(result)
-    if missing and not any(result["failures"] for result in results):
-        raise JobError("\n".join(missing))
-    return results
-
-
-def check(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Jobs until calls and minutes are done, or something is wrong."""
-    wanted = Wanted(
-        tuple(arguments.operations),
-        tuple(arguments.types),
-        tuple(arguments.reductions),
-        arguments.gpus or count_gpus(2),
-        parse_size(arguments.largest),
-    )
+def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Jobs until all calls are done, or something is wrong."""
     begin = time.monotonic()
     taken: Counter[str] = Counter()
     done = left = jobs = 0
     failures: list[str] = []
-    while not failures and (
-        done < arguments.calls or time.monotonic() - begin < 60 * arguments.minutes
-    ):
-        calls = min(arguments.calls_per_job, max(1, arguments.calls - done))
-        if done >= arguments.calls:
-            calls = arguments.calls_per_job
-        results = run_job(arguments, wanted, folder / f"job{jobs}", arguments.first + done, calls)
-        failures = [failure for result in results for failure in result["failures"]]
+    while not failures and done < arguments.calls:
+        calls = min(arguments.calls_per_job, arguments.calls - done)
+        words = {"part": "calls", "first": arguments.first + done, "calls": calls}
+        results = run_job(arguments, folder / f"job{jobs}", words, processes=arguments.gpus)
+        failures = failures_of(results)
         # Rank 0 is part of every call.
         taken.update(results[0]["taken"])
         left += results[0]["left"]
@@ -126,24 +63,88 @@ def check(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         jobs += 1
         seconds = time.monotonic() - begin
         print(f"{done} calls in {seconds:.0f} s, {taken.total()} by the executor", flush=True)
+    if not taken and not failures:
+        raise JobError("the executor ran none of them: nothing was checked")
     return {
         "calls": done,
         "by_executor": dict(sorted(taken.items())),
         "left_to_nccl": left,
         "failures": failures,
         "jobs": jobs,
-        "ranks": wanted.ranks,
-        "seed": arguments.seed,
-        "seconds": time.monotonic() - begin,
     }
+
+
+def check_load(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One job for all the minutes."""
+    words = {
+        "part": "load",
+        "seconds": 60 * arguments.minutes,
+        "seconds_between": min(20.0, 15 * arguments.minutes),
+    }
+    results = run_job(arguments, folder / "load", words, processes=arguments.gpus)
+    first = results[0]
+    if not any("by executor" in what for what in first["taken"]):
+        raise JobError("the executor ran none of them: nothing was checked")
+    return {
+        "rounds": first["rounds"],
+        "calls": first["calls"],
+        "put": first["taken"],
+        "statistics": [result["statistics"] for result in results],
+        "growth": [result["growth"] for result in results],
+        "failures": failures_of(results),
+    }
+
+
+def check_huge(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One job for all messages."""
+    words = {"part": "huge", "count": arguments.huge_count}
+    results = run_job(arguments, folder / "huge", words, processes=arguments.gpus)
+    first = results[0]
+    return {
+        "count": arguments.huge_count,
+        "calls": first["calls"],
+        "put": first["taken"],
+        "seconds_of": first["seconds_of"],
+        "failures": failures_of(results),
+    }
+
+
+def check_lifecycle(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """A job for each case; one that hangs does not keep the others from running."""
+    found: dict[str, Any] = {"cases": {}, "failures": [], "errors": []}
+    for case in arguments.cases:
+        begin = time.monotonic()
+        processes = 1 if case in IN_ONE_PROCESS else arguments.gpus
+        words = {"part": "lifecycle", "case": case}
+        try:
+            results = run_job(arguments, folder / case, words, processes=processes)
+            failures = failures_of(results)
+            outcome = f"{len(failures)} wrong, {results[0]['calls']} calls by the executor"
+            found["failures"] += failures
+        except JobError as error:
+            outcome = f"did not end: {error}"
+            found["errors"].append(f"{case}: {error}")
+        seconds = time.monotonic() - begin
+        found["cases"][case] = {"outcome": outcome, "seconds": seconds}
+        print(f"{case}: {outcome}, {seconds:.1f} s", flush=True)
+    return found
+
+
+CHECKS = {
+    "calls": check_calls,
+    "load": check_load,
+    "huge": check_huge,
+    "lifecycle": check_lifecycle,
+}
 
 
 def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
+    parser.add_argument("--part", nargs="+", choices=CHECKS, default=["calls"])
     parser.add_argument("--calls", type=int, default=20000)
-    parser.add_argument("--minutes", type=float, default=0, help="go on as long as this at least")
+    parser.add_argument("--minutes", type=float, default=10, help="of load")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument("--calls-per-job", type=int, default=5000)
@@ -151,33 +152,67 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("--reductions", nargs="+", choices=REDUCTIONS, default=REDUCTIONS)
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
+    parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
-    parser.add_argument("--limit", type=float, default=300, help="seconds until a job is killed")
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds until a job is killed, beside its load"
+    )
+    parser.add_argument("--heartbeat", type=float, default=10, help="seconds between signs of life")
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
 
 
-def main() -> int:
-    """Exit code as the docstring of this file has it."""
-    arguments = parse_arguments()
-    try:
-        with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
-            found = check(arguments, Path(folder))
-    except (JobError, TucclError) as error:
-        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
-        return 2
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    for what, calls in found["by_executor"].items():
-        print(f"{what:<36}{calls:>8}")
+def tell(part: str, found: Mapping[str, Any]) -> None:
+    """A part for people."""
+    for what, calls in (found.get("by_executor") or found.get("put") or {}).items():
+        print(f"{what:<44}{calls:>9}")
+    for rank, statistics in enumerate(found.get("statistics", ())):
+        if statistics:
+            print(f"rank {rank} held first {statistics[0]}, last {statistics[-1]}")
     for failure in found["failures"]:
         print(f"WRONG: {failure}")
-    print(f"{found['left_to_nccl']} calls left to NCCL, {len(found['failures'])} wrong")
-    if not found["by_executor"]:
-        print("the executor ran none of them: nothing was checked", file=sys.stderr)
-        return 2
-    return 1 if found["failures"] else 0
+    for error in found.get("errors", ()):
+        print(f"ERROR: {error}")
+    what = ", ".join(f"{found[name]} {name}" for name in ("rounds", "calls") if name in found)
+    ended = "not done" if found.get("errors") else "done"
+    print(f"{part}: {what or ended}, {len(found['failures'])} wrong", flush=True)
+
+
+def check(arguments: argparse.Namespace, part: str, folder: Path, report: dict[str, Any]) -> int:
+    """A part, into the report; its exit code."""
+    begin = time.monotonic()
+    try:
+        found = CHECKS[part](arguments, folder)
+    except JobError as error:
+        found = {"failures": [], "errors": [str(error)]}
+    report[part] = found | {"seconds": time.monotonic() - begin}
+    tell(part, found)
+    return 2 if found.get("errors") else 1 if found["failures"] else 0
+
+
+def main() -> int:
+    """Exit code as the docstring of this file has it; the file is written in any case."""
+    arguments = parse_arguments()
+    # So that ranks are killed when this is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+    report: dict[str, Any] = {"seed": arguments.seed}
+    code = 2
+    try:
+        arguments.gpus = arguments.gpus or count_gpus(2)
+        report["ranks"] = arguments.gpus
+        with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
+            code = max([check(arguments, part, Path(folder), report) for part in arguments.part])
+    except (TucclError, OSError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+    finally:
+        words = ("all right", "something is wrong", "something did not run or did not end")
+        report["verdict"] = words[code]
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+        print(f"VERDICT: {report['verdict']}", flush=True)
+    return code
 
 
 if __name__ == "__main__":

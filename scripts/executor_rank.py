@@ -1,4 +1,4 @@
-"""One rank of scripts/check_executor.py: random calls through the executor and through NCCL itself.
+"""One rank of scripts/check_executor.py: here random calls, through the executor and NCCL itself.
 
     executor_rank.py JOB.json RANK
 
@@ -10,14 +10,24 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Sequence
-from ctypes import byref, c_int, c_void_p, memmove, sizeof
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from device_calls import Array, Buffer, Cuda, DeviceError, Nccl, UniqueId
+from device_calls import Array, Buffer, Cuda, DeviceError, Nccl
+from executor_session import (
+    UNTOUCHED,
+    Session,
+    buffer_bytes,
+    end_with_parent,
+    receive_at,
+    send_at,
+)
+from huge_rank import run_huge
+from lifecycle_rank import run_lifecycle
+from load_rank import run_load
 from random_calls import (
     REDUCTIONS,
     TYPES,
@@ -30,12 +40,8 @@ from random_calls import (
 )
 
 from tuccl.errors import TucclError
-from tuccl.measuring.executor_library import ExecutorLibrary
 
-ID_WAIT_S = 60.0
 STREAMS, BATCH = 3, 4
-GUARD_BYTES = 512
-UNTOUCHED = 0xA5
 MOST_FAILURES = 5
 
 
@@ -93,64 +99,27 @@ def as_numbers(data: Array, call: RandomCall) -> Array:
     return data.copy().view(storage(call.type))
 
 
-def buffer_bytes(call: RandomCall) -> int:
-    """Of a buffer that holds the larger of both, its offset and what must stay as it is."""
-    elements = max(call.send_count, call.receive_count) + call.send_offset + call.receive_offset
-    return elements * call.element_bytes + GUARD_BYTES
-
-
-def send_at(call: RandomCall, rank: int) -> int:
-    """Byte where the send buffer begins; within the receive buffer in place."""
-    if not call.in_place:
-        return call.send_offset * call.element_bytes
-    inside = rank * call.count if call.operation == "all_gather" else 0
-    return (call.receive_offset + inside) * call.element_bytes
-
-
-def receive_at(call: RandomCall, rank: int) -> int:
-    """Byte where the receive buffer begins."""
-    inside = rank * call.count if call.operation == "reduce_scatter" and call.in_place else 0
-    return (call.receive_offset + inside) * call.element_bytes
-
-
 class Checker:
     """Communicators of every size on one rank, and what was found so far."""
 
-    def __init__(self, job: dict[str, Any], rank: int) -> None:
-        self._folder = Path(job["folder"])
+    def __init__(self, session: Session) -> None:
+        rank, cuda = session.rank, session.cuda
+        self._session = session
         self._rank = rank
-        self._cuda = Cuda(rank)
-        self._real = Nccl(job["nccl"], as_seen=False)
-        self._seen = Nccl(job["nccl"], as_seen=True)
-        self._executor = ExecutorLibrary()
-        self._streams = [self._cuda.stream() for _ in range(STREAMS)]
-        self._slots = [Slot(self._cuda) for _ in range(BATCH)]
+        self._cuda = cuda
+        self._real = session.real
+        self._seen = session.seen
+        self._executor = session.executor
+        self._streams = [cuda.stream() for _ in range(STREAMS)]
+        self._slots = [Slot(cuda) for _ in range(BATCH)]
         self._communicators = {
-            ranks: self._join(ranks) for ranks in range(2, job["ranks"] + 1) if rank < ranks
+            ranks: session.join(ranks, str(ranks))
+            for ranks in range(2, session.ranks + 1)
+            if rank < ranks
         }
         self.failures: list[str] = []
         self.taken: dict[str, int] = {}
         self.left = 0
-
-    def _join(self, ranks: int) -> c_void_p:
-        path = self._folder / f"id{ranks}"
-        identifier = UniqueId()
-        if self._rank == 0:
-            self._real.call("ncclGetUniqueId", byref(identifier))
-            part = path.with_suffix(".part")
-            part.write_bytes(bytes(identifier))
-            part.replace(path)
-        deadline = time.monotonic() + ID_WAIT_S
-        while not path.exists():
-            if time.monotonic() > deadline:
-                raise DeviceError(f"rank 0 did not write {path} within {ID_WAIT_S:.0f} s")
-            time.sleep(0.01)
-        memmove(byref(identifier), path.read_bytes(), sizeof(identifier))
-        communicator = c_void_p()
-        self._seen.call(
-            "ncclCommInitRank", byref(communicator), c_int(ranks), identifier, c_int(self._rank)
-        )
-        return communicator
 
     def check(self, calls: Sequence[RandomCall]) -> None:
         """Run a batch; ranks that are in none of a call's communicators skip it."""
@@ -198,19 +167,20 @@ class Checker:
     def close(self) -> None:
         """Leave all communicators."""
         for communicator in self._communicators.values():
-            self._seen.call("ncclCommDestroy", communicator)
+            self._session.leave(communicator)
 
 
-def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
+def run_calls(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     """All calls of the job; ends early after some failures, and the others are killed."""
     wanted = Wanted(**job["wanted"])
-    checker = Checker(job, rank)
+    checker = Checker(session)
     numbers = range(job["first"], job["first"] + job["calls"])
     done = 0
     for begin in range(0, len(numbers), BATCH):
         calls = [draw(wanted, job["seed"], number) for number in numbers[begin : begin + BATCH]]
         checker.check(calls)
         done += len(calls)
+        session.say(f"{done} calls of this job")
         if len(checker.failures) >= MOST_FAILURES:
             break
     if done == len(numbers):
@@ -223,12 +193,21 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     }
 
 
+PARTS: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
+    "calls": run_calls,
+    "load": run_load,
+    "huge": run_huge,
+    "lifecycle": run_lifecycle,
+}
+
+
 def main() -> int:
     """Exit code 0, or 1 with the error in the result file."""
+    end_with_parent()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
     try:
-        result = run_job(job, rank)
+        result = PARTS[job["part"]](Session(job, rank), job)
     except (DeviceError, TucclError, OSError) as error:
         result = {"error": f"{type(error).__name__}: {error}"}
     path = Path(job["folder"]) / f"result{rank}.json"

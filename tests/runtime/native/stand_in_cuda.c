@@ -138,6 +138,60 @@ int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
     return SUCCESS;
 }
 
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+static void copy(void *argument) {
+    const struct copy *words = argument;
+    memcpy(words->to, words->from, words->bytes);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, struct stream *stream) {
+    struct copy words = {(void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes};
+    return stand_in_enqueue(stream, copy, &words, sizeof words);
+}
+
+/* The one kernel that there is: adds the number of bytes in which two places differ to a counter.
+ */
+struct differ {
+    const unsigned char *one, *other;
+    uint64_t bytes, *found;
+};
+
+static void differ(void *argument) {
+    const struct differ *words = argument;
+    for (uint64_t i = 0; i < words->bytes; i++)
+        *words->found += words->one[i] != words->other[i];
+}
+
+int cuModuleLoadData(void **module, const void *image) {
+    static int loaded;
+    *module = &loaded;
+    return strstr(image, ".entry differ(") != NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    *function = module;
+    return strcmp(name, "differ") == 0 ? SUCCESS : INVALID_VALUE;
+}
+
+int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                   struct stream *stream, void **parameters, void **extra) {
+    (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared_bytes, (void)extra;
+    if (function == NULL || grid_x == 0 || block_x == 0)
+        return INVALID_VALUE;
+    struct differ words;
+    memcpy(&words.one, parameters[0], 8);
+    memcpy(&words.other, parameters[1], 8);
+    memcpy(&words.bytes, parameters[2], 8);
+    memcpy(&words.found, parameters[3], 8);
+    return stand_in_enqueue(stream, differ, &words, sizeof words);
+}
+
 int cuMemsetD8Async(uint64_t pointer, unsigned char byte, size_t bytes, struct stream *stream) {
     if (bytes == 0 || stream->capture != NULL)
         return INVALID_VALUE;
@@ -157,7 +211,16 @@ int cuStreamDestroy_v2(struct stream *stream) {
 }
 
 int cuStreamSynchronize(struct stream *stream) {
-    return stream->capture == NULL ? SUCCESS : INVALID_VALUE;
+    return stream == NULL || stream->capture == NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuCtxSynchronize(void) {
+    return SUCCESS;
+}
+
+int cuStreamWaitEvent(struct stream *stream, const struct event *event, unsigned flags) {
+    (void)flags;
+    return stream != NULL && event != NULL ? SUCCESS : INVALID_VALUE;
 }
 
 int cuEventCreate(struct event **event, unsigned flags) {

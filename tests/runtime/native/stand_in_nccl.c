@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,7 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 8, SLOT_BYTES = 1 << 18, ALLTOALL = 5, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4 };
+enum {
+    MOST_RANKS = 8,
+    MOST_HELD = 64,
+    SLOT_BYTES = 1 << 18,
+    ALLTOALL = 5,
+    SYSTEM_ERROR = 2,
+    INVALID_ARGUMENT = 4
+};
 
 struct meeting {
     atomic_int arrived, generation;
@@ -32,6 +40,7 @@ struct communicator {
     char name[64];
     const struct tuccl_tuner_v5 *tuner;
     void *context;
+    bool shares; /* Its meeting, with others of this process. */
 };
 
 struct id {
@@ -143,10 +152,56 @@ int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int ra
     return NCCL_SUCCESS;
 }
 
+/* A place for ranks to meet within this process. */
+static struct meeting *make_meeting(void) {
+    return mmap(NULL, sizeof(struct meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+}
+
+int ncclCommInitAll(struct communicator **made, int ranks, const int *devices) {
+    (void)devices;
+    for (int rank = 0; rank < ranks; rank++) {
+        made[rank] = calloc(1, sizeof *made[rank]);
+        made[rank]->meeting = rank == 0 ? make_meeting() : made[0]->meeting;
+        made[rank]->ranks = ranks;
+        made[rank]->rank = rank;
+        made[rank]->shares = true;
+    }
+    return NCCL_SUCCESS;
+}
+
+/* Ranks of a colour in the parent's order; a key other than the rank is not followed. */
+int ncclCommSplit(struct communicator *parent, int colour, int key, struct communicator **made,
+                  const void *config) {
+    (void)key, (void)config;
+    struct meeting *meeting = parent->meeting;
+    int first = parent->ranks, ranks = 0, before = 0;
+    memcpy(meeting->slot[parent->rank], &colour, sizeof colour);
+    meet(parent);
+    for (int rank = 0; rank < parent->ranks; rank++) {
+        int other;
+        memcpy(&other, meeting->slot[rank], sizeof other);
+        first = other == colour && rank < first ? rank : first;
+        ranks += other == colour;
+        before += other == colour && rank < parent->rank;
+    }
+    meet(parent);
+    struct id id;
+    if (first == parent->rank) {
+        ncclGetUniqueId(&id);
+        memcpy(meeting->slot[first], &id, sizeof id);
+    }
+    meet(parent);
+    memcpy(&id, meeting->slot[first], sizeof id);
+    meet(parent);
+    return ncclCommInitRank(made, ranks, id, before);
+}
+
 int ncclCommDestroy(struct communicator *communicator) {
     if (communicator->tuner != NULL)
         communicator->tuner->finalize(communicator->context);
-    munmap(communicator->meeting, sizeof(struct meeting));
+    if (!communicator->shares)
+        munmap(communicator->meeting, sizeof(struct meeting));
     free(communicator);
     return NCCL_SUCCESS;
 }
@@ -302,16 +357,71 @@ static void choose(struct work *work) {
             }
 }
 
-static int enqueue(struct communicator *communicator, int operation, const void *send,
-                   void *receive, size_t count, int type, void *stream) {
-    struct work work = {communicator, operation, type, send, receive, count, 0, 0};
+/* What a thread's group holds back: at its end every call has a thread, as ranks of one process
+ * wait for one another. Calls of one communicator go one after the other. */
+static _Thread_local struct {
+    int depth, count;
+    struct held {
+        struct work work;
+        void *stream;
+        pthread_t thread;
+        struct held *before;
+    } held[MOST_HELD];
+} group;
+
+static int put_now(const struct work *work, void *stream) {
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     int (*put)(void *, void (*)(void *), const void *, size_t);
     if (cuda == NULL)
         return SYSTEM_ERROR;
     *(void **)&put = dlsym(cuda, "stand_in_enqueue");
+    return put(stream, run, work, sizeof *work) == 0 ? NCCL_SUCCESS : SYSTEM_ERROR;
+}
+
+static void *put_held(void *argument) {
+    struct held *held = argument;
+    if (held->before != NULL)
+        pthread_join(held->before->thread, NULL);
+    (void)put_now(&held->work, held->stream);
+    return NULL;
+}
+
+int ncclGroupStart(void) {
+    group.depth++;
+    return NCCL_SUCCESS;
+}
+
+int ncclGroupEnd(void) {
+    if (--group.depth > 0)
+        return NCCL_SUCCESS;
+    for (int i = 0; i < group.count; i++) {
+        struct held *held = &group.held[i];
+        for (int j = 0; j < i; j++)
+            if (group.held[j].work.communicator == held->work.communicator)
+                held->before = &group.held[j];
+        pthread_create(&held->thread, NULL, put_held, held);
+    }
+    for (int i = 0; i < group.count; i++) {
+        bool joined = false;
+        for (int j = i + 1; j < group.count; j++)
+            joined |= group.held[j].before == &group.held[i];
+        if (!joined)
+            pthread_join(group.held[i].thread, NULL);
+    }
+    group.count = 0;
+    return NCCL_SUCCESS;
+}
+
+static int enqueue(struct communicator *communicator, int operation, const void *send,
+                   void *receive, size_t count, int type, void *stream) {
+    struct work work = {communicator, operation, type, send, receive, count, 0, 0};
     choose(&work);
-    return put(stream, run, &work, sizeof work) == 0 ? NCCL_SUCCESS : SYSTEM_ERROR;
+    if (group.depth == 0)
+        return put_now(&work, stream);
+    if (group.count == MOST_HELD)
+        return SYSTEM_ERROR;
+    group.held[group.count++] = (struct held){.work = work, .stream = stream};
+    return NCCL_SUCCESS;
 }
 
 int ncclAllReduce(const void *send, void *receive, size_t count, int type, int reduction,

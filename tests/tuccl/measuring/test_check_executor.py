@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 
 sys.path.append(str(ROOT / "scripts"))
 
+from load_rank import growth
 from random_calls import (
     OPERATIONS,
     TYPES,
@@ -64,6 +67,8 @@ def test_all_is_right_over_several_jobs(
     words += ["--calls", "60", "--calls-per-job", "40", "--json", str(report)]
     assert run(check_executor, stand_ins, monkeypatch, *words) == 0
     found = json.loads(report.read_text())
+    assert found["verdict"] == "all right"
+    found = found["calls"]
     assert (found["calls"], found["jobs"], found["failures"]) == (60, 2, [])
     assert "all_gather direct LL" in found["by_executor"]
     assert sum(found["by_executor"].values()) + found["left_to_nccl"] == 60
@@ -125,3 +130,123 @@ def test_floats_may_round_and_nothing_else_may_differ() -> None:
     found = np.array([1, 2, 4], np.int8)
     wanted_ints = np.array([1, 2, 3], np.int8)
     assert first_difference(ints, found, wanted_ints).startswith("element 2 is 4 (0x04) instead")
+
+
+ALL_FOUR = ("--operations", "all_reduce", "all_gather", "reduce_scatter", "alltoall")
+
+
+def test_load_runs_its_time_and_tells_what_is_held(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = tmp_path / "report.json"
+    words = [*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", "0.03"]
+    words += ["--heartbeat", "0.5", "--json", str(report)]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
+    out = capsys.readouterr().out
+    found = json.loads(report.read_text())
+    assert found["verdict"] == "all right"
+    assert f"{found['load']['rounds']} rounds" in out
+    assert " s: " in out
+    assert "VERDICT: all right" in out
+    own = [name for name in found["load"]["put"] if "by executor" in name]
+    assert {name.split(" by executor ")[1] for name in own} == {"one by one", "in graphs"}
+    assert all(entry["host_bytes"] > 0 for entry in found["load"]["statistics"][0])
+
+
+def test_load_finds_a_wrong_byte_on_the_device(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
+    words = [*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", "1"]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 1
+    out = capsys.readouterr().out
+    assert "bytes differed" in out
+    assert "VERDICT: something is wrong" in out
+
+
+def test_what_grows_from_the_second_time_on_is_told() -> None:
+    held = [
+        {"seconds": 1.0, "device_bytes": 1e6, "host_bytes": 1e8, "descriptors": 20},
+        {"seconds": 2.0, "device_bytes": 9e6, "host_bytes": 2e8, "descriptors": 40},
+        {"seconds": 3.0, "device_bytes": 9e6, "host_bytes": 3e8, "descriptors": 41},
+    ]
+    assert growth(held) == {"device_bytes": 0, "host_bytes": 1e8, "descriptors": 1}
+    assert growth(held[:2]) == {}
+
+
+def test_huge_messages_go_by_every_pattern_and_by_none(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = tmp_path / "report.json"
+    words = ["--part", "huge", "--huge-count", "70001", "--json", str(report)]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
+    found = json.loads(report.read_text())["huge"]
+    assert found["put"]["all_reduce by executor"] == 8
+    assert found["put"]["all_reduce by NCCL"] == 2
+    assert {"broadcast by NCCL", "reduce by NCCL", "alltoall by NCCL"} < set(found["put"])
+    monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 1
+    failures = json.loads(report.read_text())["huge"]["failures"]
+    assert "all_gather of 70001 int8" in failures[0]
+
+
+def test_communicators_begin_and_end_case_by_case(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = tmp_path / "report.json"
+    words = ["--part", "lifecycle", "--json", str(report), "--cases"]
+    words += ["init_all", "split", "destroyed_streams"]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
+    cases = json.loads(report.read_text())["lifecycle"]["cases"]
+    assert list(cases) == ["init_all", "split", "destroyed_streams"]
+    assert all(case["outcome"].startswith("0 wrong") for case in cases.values())
+
+
+def test_a_case_that_hangs_ends_and_the_next_one_runs(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = tmp_path / "report.json"
+    # Streams of the stand-in run what they get at once, so a rank that waits for one that never
+    # comes cannot abort.
+    words = ["--part", "lifecycle", "--json", str(report), "--limit", "2.5", "--cases"]
+    words += ["abort", "init_all"]
+    assert run(check_executor, stand_ins, monkeypatch, *words) == 2
+    found = json.loads(report.read_text())
+    assert found["lifecycle"]["cases"]["abort"]["outcome"].startswith("did not end")
+    assert found["lifecycle"]["cases"]["init_all"]["outcome"].startswith("0 wrong")
+    assert found["verdict"] == "something did not run or did not end"
+
+
+def test_the_verdict_is_written_when_the_check_is_ended(
+    stand_ins: StandIns, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, str(ROOT / "scripts" / "check_executor.py"), "--part", "load"]
+    command += ["--executor", str(stand_ins.executor), "--nccl", str(stand_ins.nccl), *ALL_FOUR]
+    command += ["--gpus", "2", "--reductions", "sum", "--types", "int32", "--largest", "4K"]
+    command += ["--heartbeat", "0.2", "--json", str(report)]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(stand_ins.folder), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert "rounds" in process.stdout.readline()
+    process.terminate()
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "VERDICT: something did not run or did not end" in out
+    assert json.loads(report.read_text())["verdict"].startswith("something did not run")

@@ -1,0 +1,123 @@
+"""Starts ranks of scripts/check_executor.py, watches them and collects what they found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from measuring_job import TAKEN_OUT, JobError, wait_for_all
+from random_calls import Wanted
+from runtime_sweep import executor_variables
+
+from tuccl.measuring.executor_library import NOTHING, PRELOAD_VARIABLE
+from tuccl.measuring.nccl_library import find_nccl
+from tuccl.sizes import parse_size
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_job(
+    arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any], *, processes: int
+) -> list[dict[str, Any]]:
+    """What each rank of one job found.
+
+    Raises:
+        JobError: A rank died or hung; says which and how its output ends.
+    """
+    folder.mkdir()
+    ranks: int = arguments.gpus
+    job = {
+        "folder": str(folder),
+        "nccl": str(find_nccl(arguments.nccl).path.resolve()),
+        "ranks": ranks,
+        "wanted": asdict(wanted_of(arguments)),
+        "seed": arguments.seed,
+        **words,
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    rules = folder / "rules.txt"
+    rules.write_text(NOTHING, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
+    environment |= executor_variables(arguments.executor, rules)
+    # Tools that watch a process, compute-sanitizer among them, come to it the same way.
+    preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
+    environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, str(ROOT / "scripts" / "executor_rank.py"), str(folder / "job.json")]
+    started = []
+    for rank in range(processes):
+        with (folder / f"out{rank}").open("wb") as out:
+            started.append(
+                subprocess.Popen(
+                    [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
+                )
+            )
+    limit: float = arguments.limit + job.get("seconds", 0)
+    with heartbeat(folder, arguments.heartbeat):
+        wait_for_all(started, time.monotonic() + limit)
+    return collect(folder, processes)
+
+
+@contextmanager
+def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
+    """Print what rank 0 says about its progress, now and then."""
+    begin = time.monotonic()
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(every_s):
+            with suppress(OSError):
+                text = (folder / "progress0").read_text(encoding="utf-8")
+                print(f"  {time.monotonic() - begin:.0f} s: {text}", flush=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def collect(folder: Path, ranks: int) -> list[dict[str, Any]]:
+    """The ranks' results; what one found wrong counts for more than that others hang then.
+
+    Raises:
+        JobError: One has none, and none found anything wrong.
+    """
+    results, missing = [], []
+    for rank in range(ranks):
+        path = folder / f"result{rank}.json"
+        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if result is None or "error" in result:
+            output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
+            progress = folder / f"progress{rank}"
+            last = progress.read_text(encoding="utf-8") if progress.exists() else "nothing"
+            why = f"died or hung after {last}" if result is None else result["error"]
+            missing.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
+        else:
+            results.append(result)
+    if missing and not any(result["failures"] for result in results):
+        raise JobError("\n".join(missing))
+    return results
+
+
+def wanted_of(arguments: argparse.Namespace) -> Wanted:
+    """What calls are drawn from."""
+    return Wanted(
+        tuple(arguments.operations),
+        tuple(arguments.types),
+        tuple(arguments.reductions),
+        arguments.gpus,
+        parse_size(arguments.largest),
+    )
