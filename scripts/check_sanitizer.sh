@@ -90,7 +90,7 @@ show() {
 
 # check TOOL NAME WORDS: of `check_NAME`; no tool: plain.
 check() {
-    local tool=$1 name=$2 run=$1-$2 begin=$SECONDS under=() verdict cases
+    local tool=$1 name=$2 run=$1-$2 begin=$SECONDS under=() verdict cases wrong
     shift 2
     share
     if [ "$tool" != plain ]; then
@@ -103,8 +103,9 @@ check() {
     cases=$(sed -nE 's/^([0-9]+) cases on.*/\1/p' "$logs/$run.0.out")
     verdict=clean
     read_logs "$run"
-    if [ "$found" -gt 0 ] || grep -q WRONG "$logs/$run".*.out; then
-        verdict="FOUND $found" && worse 1
+    wrong=$(cat "$logs/$run".*.out | grep -c WRONG)
+    if [ "$found" -gt 0 ] || [ "$wrong" -gt 0 ]; then
+        verdict="FOUND $found, $wrong WRONG" && worse 1
     elif [[ " ${ended[*]} " =~ [^0\ ] ]]; then
         verdict="DID NOT END (codes ${ended[*]})" && worse 2
     elif [ "$tool" != plain ] && [ "$summaries" -ne "$ranks" ]; then
@@ -121,6 +122,8 @@ faulty() {
     share
     start "$run" "$seconds" --tool "$1" -- "$built/check_patterns" --faulty
     read_logs "$run"
+    # Who was ended has no summary.
+    [ "$found" -gt 0 ] || found=$(cat "$logs/$run".*.log | grep -cE '(Invalid|Uninitialized) __global__')
     if [ "$found" -gt 0 ]; then
         printf '%-10s faulty    seen: %s errors, as there must be, %s s\n' "$1" "$found" \
             $((SECONDS - begin))

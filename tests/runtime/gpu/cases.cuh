@@ -158,16 +158,19 @@ inline Buffers buffers_of(const Case &one, uint32_t rank, bool exact) {
     return buffers;
 }
 
-inline void fill(const Case &one, uint32_t rank, const Buffers &buffers) {
+// On the stream of the call: a copy from pageable memory returns before it has arrived, and another
+// stream does not wait for it.
+inline void fill(const Case &one, uint32_t rank, const Buffers &buffers, cudaStream_t stream) {
     const size_t width = tuccl::type_bytes(one.call.type);
     const Sizes elements = elements_of(one);
     std::vector<char> host(elements.receive * width + 2 * buffers.guard, static_cast<char>(kGuard));
-    CHECK(cudaMemcpy(buffers.receive - buffers.guard, host.data(), host.size(),
-                     cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpyAsync(buffers.receive - buffers.guard, host.data(), host.size(),
+                          cudaMemcpyHostToDevice, stream));
     host.resize(elements.send * width);
     for (size_t element = 0; element < elements.send; element++)
         write(host.data(), element, one.call.type, value_at(rank, element, one.call, one.ranks));
-    CHECK(cudaMemcpy(buffers.send, host.data(), host.size(), cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpyAsync(buffers.send, host.data(), host.size(), cudaMemcpyHostToDevice, stream));
+    CHECK(cudaStreamSynchronize(stream));
 }
 
 inline size_t wrong_bytes_of(const Case &one, uint32_t rank, const Buffers &buffers) {
@@ -199,7 +202,7 @@ inline size_t wrong_bytes(const Case &one, std::vector<Device> &devices, const O
     };
     each([&](uint32_t rank) {
         buffers[rank] = buffers_of(one, rank, options.exact);
-        fill(one, rank, buffers[rank]);
+        fill(one, rank, buffers[rank], devices[rank].stream);
     });
     each([&](uint32_t rank) {
         tuccl_call call = one.call;

@@ -76,6 +76,7 @@ void set_epoch(std::vector<Device> &devices, uint64_t epoch, const Options &opti
         CHECK(cudaDeviceSynchronize());
         CHECK(cudaMemcpy(devices[rank].comm->peers.counters, &epoch, sizeof epoch,
                          cudaMemcpyHostToDevice));
+        CHECK(cudaDeviceSynchronize());
     }
     gpu::meet(options, "after" + std::to_string(epoch), ranks);
 }
@@ -138,7 +139,13 @@ int run_faulty(const Options &options) {
         CHECK(static_cast<cudaError_t>(
             tuccl_device_launch(devices[rank].comm, &call, devices[rank].stream)));
     }
-    gpu::release(devices, options);
+    // A tool may end one rank's kernel, and then another one waits for it.
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    for (const Device &device : devices)
+        if (device.comm != nullptr) {
+            tuccl_device_abort(device.comm);
+            (void)cudaStreamSynchronize(device.stream);
+        }
     return 0;
 }
 
