@@ -18,23 +18,26 @@ Assumed: ranks alone store, copy and reduce. No switch multicasts or reduces (NV
 NIC makes no copies. Any subset of the rules gives a valid bound, so stopping early is safe.
 
 Latency: the dearest of the cheapest ways between ranks that must talk, by the sum of alphas.
+
+Both together: bytes that arrive in time T have left their last port an alpha before, so with the
+least alpha of all edges T >= alpha + size / bandwidth bound. Across single ranks and nodes, hops
+before and after a cut count as well (`synthesizer.cut_times`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-import highspy
 import networkx as nx
-import numpy as np
 
 from sketches.sketch import Sketch
 from synthesizer.collectives import Collective
+from synthesizer.cut_times import CutTime, cut_times
 from synthesizer.edge_orbits import EdgeOrbits, edge_orbits
-from synthesizer.errors import SolverError
+from synthesizer.flow_program import FlowProgram
 
 MOST_SEPARATED_RANKS = 64
 """Above it only the initial sets of ranks count; the bound stays valid."""
@@ -58,7 +61,7 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
     if collective in _ROOTED and sketch.ranks > MOST_SEPARATED_RANKS:
         return _rooted_bound_of_many(collective, sketch, root)
     orbits = edge_orbits(sketch, symmetric=collective not in _ROOTED)
-    program = _FlowProgram(orbits)
+    program = FlowProgram(orbits)
     program.require(_volume(collective, sketch), dict(enumerate(orbits.sizes)))
     if collective is Collective.ALL_REDUCE:
         program.require(2 * (len(set(sketch.node_of_rank)) - 1), _between_nodes(orbits))
@@ -99,48 +102,40 @@ def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> f
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """What no schedule undercuts, for every size: the largest of some straight lines."""
+
+    lines: tuple[CutTime, ...]
+
+    def of_us(self, size_bytes: float) -> float:
+        """The bound for one size."""
+        return max(line.of_us(size_bytes) for line in self.lines)
+
+
+def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBound:
+    """Latency, bandwidth, and both at cuts; ask once for many sizes.
+
+    Raises:
+        SolverError: HiGHS fails on a linear program.
+    """
+    if collective is Collective.CUSTOM:
+        return TimeBound((CutTime(0.0, 0.0),))
+    alpha_us = min((edge.alpha_us for edge in sketch.edges), default=0.0)
+    lines = [
+        CutTime(latency_bound_us(collective, sketch, root), 0.0),
+        CutTime(alpha_us, 1e-3 / algbw_bound_gb_per_s(collective, sketch, root)),
+    ]
+    if sketch.ranks <= MOST_SEPARATED_RANKS:
+        leaders = edge_orbits(sketch, symmetric=collective not in _ROOTED).rank_leaders
+        sets = _ranks_and_nodes(sketch, {*leaders, root})
+        lines += cut_times(collective, sketch, sets, root)
+    return TimeBound(tuple(lines))
+
+
 def time_bound_us(collective: Collective, sketch: Sketch, size_bytes: int, root: int = 0) -> float:
-    """The larger of the latency bound and of the time at the bandwidth bound."""
-    bandwidth = algbw_bound_gb_per_s(collective, sketch, root)
-    return max(latency_bound_us(collective, sketch, root), size_bytes * 1e-3 / bandwidth)
-
-
-class _FlowProgram:
-    """Maximises a rate over flows on edge orbits; rows are added as they turn out to matter."""
-
-    def __init__(self, orbits: EdgeOrbits) -> None:
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._solver.silent()
-        self._solver.setOptionValue("threads", 1)
-        for capacity in orbits.capacity_gb_per_s:
-            self._solver.addVar(0.0, capacity)
-        self._rate = len(orbits.capacity_gb_per_s)
-        self._solver.addVar(0.0, highspy.kHighsInf)
-        self._solver.changeColCost(self._rate, -1.0)
-        for users, bandwidth in orbits.port_rows:
-            self._add_row(-highspy.kHighsInf, bandwidth, users)
-
-    def require(self, demand: float, carriers: dict[int, int]) -> None:
-        """Flow on `carriers` must be at least `demand` times the rate."""
-        if demand > 0:
-            self._add_row(0.0, highspy.kHighsInf, {**carriers, self._rate: -demand})
-
-    def solve(self) -> tuple[float, list[float]]:
-        """The largest rate, and the flow of every orbit's edges."""
-        self._solver.run()
-        status = self._solver.getModelStatus()
-        if status != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(
-                f"bandwidth bound: HiGHS ended with "
-                f"{self._solver.modelStatusToString(status)} instead of an optimum"
-            )
-        values = list(self._solver.getSolution().col_value)
-        return values[self._rate], values[: self._rate]
-
-    def _add_row(self, least: float, most: float, coefficients: Mapping[int, float]) -> None:
-        columns = np.array(list(coefficients), dtype=np.int32)
-        values = np.array(list(coefficients.values()), dtype=np.float64)
-        self._solver.addRow(least, most, len(columns), columns, values)
+    """`time_bound` for one size."""
+    return time_bound(collective, sketch, root).of_us(size_bytes)
 
 
 def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:
@@ -187,18 +182,30 @@ def _initial_sets(
     collective: Collective, sketch: Sketch, ranks: set[int]
 ) -> Iterator[frozenset[int]]:
     """The given ranks, their nodes, for alltoall runs of ranks; and the complements of all."""
-    everyone = frozenset(range(sketch.ranks))
-    sets = [frozenset({rank}) for rank in sorted(ranks)]
-    sets += [
-        frozenset(rank for rank in everyone if sketch.node_of_rank[rank] == node)
-        for node in sorted({sketch.node_of_rank[rank] for rank in ranks})
-    ]
+    yield from _ranks_and_nodes(sketch, ranks)
     if collective is Collective.ALLTOALL and sketch.ranks <= MOST_SEPARATED_RANKS:
-        sets += [
-            frozenset(range(first, last))
-            for first in range(sketch.ranks)
-            for last in range(first + 2, sketch.ranks + 1)
-        ]
+        yield from _with_complements(
+            sketch,
+            (
+                frozenset(range(first, last))
+                for first in range(sketch.ranks)
+                for last in range(first + 2, sketch.ranks + 1)
+            ),
+        )
+
+
+def _ranks_and_nodes(sketch: Sketch, ranks: set[int]) -> Iterator[frozenset[int]]:
+    nodes = sorted({sketch.node_of_rank[rank] for rank in ranks})
+    members = [frozenset({rank}) for rank in sorted(ranks)]
+    members += [
+        frozenset(rank for rank in range(sketch.ranks) if sketch.node_of_rank[rank] == node)
+        for node in nodes
+    ]
+    yield from _with_complements(sketch, members)
+
+
+def _with_complements(sketch: Sketch, sets: Iterable[frozenset[int]]) -> Iterator[frozenset[int]]:
+    everyone = frozenset(range(sketch.ranks))
     for members in sets:
         if members != everyone:
             yield members
@@ -215,7 +222,7 @@ def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> 
         if not nodes.isdisjoint((sketch.node_of_rank[edge.src], sketch.node_of_rank[edge.dst]))
     )
     orbits = edge_orbits(replace(sketch, edges=near), symmetric=False)
-    program = _FlowProgram(orbits)
+    program = FlowProgram(orbits)
     for members in _initial_sets(collective, sketch, {root, other}):
         demand = _demand(collective, members, sketch.ranks, root)
         program.require(demand, orbits.crossing(members))

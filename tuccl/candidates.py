@@ -17,7 +17,7 @@ from typing import Any
 
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
-from synthesizer.bounds import time_bound_us
+from synthesizer.bounds import time_bound
 from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
@@ -190,15 +190,15 @@ def _promising(
     """The few that are near the fastest for a size, each with those sizes."""
     compiled = [compile_schedule(c.algorithm, c.sketch) for c in candidates]
     promises: list[list[Promise]] = [[] for _ in candidates]
+    bound = time_bound(collective, machine)
     for size_bytes in sizes_bytes:
-        bound_us = time_bound_us(collective, machine, size_bytes)
         worths = [worth(misfits(c.sketch, c.algorithm, size_bytes)) for c in candidates]
         slowdowns = _slowdowns(compiled, worths, size_bytes)
         order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
         for i in order[:_MOST_PER_SIZE]:
             if slowdowns[i] <= _NEAR:
                 simulated_us = compiled[i].time_us(size_bytes, _WIRES_ALONE)
-                promises[i].append(Promise(size_bytes, simulated_us, bound_us))
+                promises[i].append(Promise(size_bytes, simulated_us, bound.of_us(size_bytes)))
     return tuple(
         replace(candidate, promises=tuple(found))
         for candidate, found in zip(candidates, promises, strict=True)

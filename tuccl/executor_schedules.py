@@ -30,7 +30,7 @@ from lookup_tables.table import (
 )
 from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
-from synthesizer.bounds import time_bound_us
+from synthesizer.bounds import TimeBound, time_bound
 from synthesizer.collectives import Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.msccl_xml import write_msccl_xml
@@ -80,22 +80,25 @@ def with_kernels(
             if pattern:
                 made = Candidate(algorithm, sketch, f"expert on {sketch.name}")
                 by_pattern.setdefault(pattern, made)
+    if not by_pattern:
+        return tuple(interpreted)
+    bound = time_bound(collective, machine)
     kernels = [
-        replace(candidate, promises=_all_promises(collective, candidate, machine, sizes_bytes))
+        replace(candidate, promises=_all_promises(candidate, bound, sizes_bytes))
         for _, candidate in sorted(by_pattern.items())
     ]
     return (*kernels, *interpreted)
 
 
 def _all_promises(
-    collective: Collective, candidate: Candidate, machine: Sketch, sizes_bytes: Sequence[int]
+    candidate: Candidate, bound: TimeBound, sizes_bytes: Sequence[int]
 ) -> tuple[Promise, ...]:
     compiled = compile_schedule(candidate.algorithm, candidate.sketch)
     return tuple(
         Promise(
             size_bytes,
             compiled.time_us(size_bytes, _WIRES_ALONE),
-            time_bound_us(collective, machine, size_bytes),
+            bound.of_us(size_bytes),
         )
         for size_bytes in sizes_bytes
     )

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from sketches.candidates import whole_machine
 from sketches.sketch import Port, Sketch
 from sketches.symmetry import find_symmetries
-from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound_us
+from synthesizer.bounds import (
+    algbw_bound_gb_per_s,
+    latency_bound_us,
+    time_bound,
+    time_bound_us,
+)
 from synthesizer.collectives import Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.simulator import ExecutionModel, compile_schedule
@@ -72,8 +77,9 @@ def test_a_narrow_way_to_one_rank_bounds_what_it_must_get() -> None:
     assert algbw_bound_gb_per_s(Collective.BROADCAST, line) == pytest.approx(10)
     assert algbw_bound_gb_per_s(Collective.REDUCE, line, root=1) == pytest.approx(10)
     assert latency_bound_us(Collective.BROADCAST, line, root=1) == pytest.approx(0.7)
-    assert time_bound_us(Collective.BROADCAST, line, 10**9) == pytest.approx(1e5)
-    assert time_bound_us(Collective.BROADCAST, line, 8) == pytest.approx(1.4)
+    # All bytes over the narrow link, between an alpha before and one after.
+    assert time_bound_us(Collective.BROADCAST, line, 10**9) == pytest.approx(1e5 + 1.4, abs=1e-3)
+    assert time_bound_us(Collective.BROADCAST, line, 8) == pytest.approx(1.4 + 8e-3 / 10)
 
 
 def test_of_two_ports_one_behind_the_other_the_narrow_one_counts() -> None:
@@ -114,6 +120,10 @@ def test_symmetries_change_no_bound(collective: Collective) -> None:
             algbw_bound_gb_per_s(collective, sketch)
         )
         assert latency_bound_us(collective, symmetric) == latency_bound_us(collective, sketch)
+        for size in (1 << 10, 1 << 16, 1 << 30):
+            assert time_bound_us(collective, symmetric, size) == pytest.approx(
+                time_bound_us(collective, sketch, size)
+            )
 
 
 @pytest.mark.parametrize("collective", KNOWN)
@@ -152,14 +162,13 @@ SKETCHES: dict[str, Sketch] = {
 @pytest.mark.parametrize("name", SKETCHES)
 def test_no_expert_schedule_beats_the_bound(name: str, collective: Collective) -> None:
     sketch = SKETCHES[name]
-    bandwidth = algbw_bound_gb_per_s(collective, sketch)
-    latency = latency_bound_us(collective, sketch)
+    bound = time_bound(collective, sketch)
     for algorithm in expert_algorithms(collective, sketch):
         compiled = compile_schedule(algorithm, sketch)
         for model in MODELS:
             for size in (1 << 10, 1 << 20, 1 << 30):
-                bound = max(latency, size * 1e-3 / bandwidth)
-                assert compiled.time_us(size, model) >= bound * (1 - 1e-6), algorithm.name
+                least_us = bound.of_us(size) * (1 - 1e-6)
+                assert compiled.time_us(size, model) >= least_us, algorithm.name
 
 
 @given(
