@@ -19,11 +19,11 @@ next best.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tuccl.profile_axes import ProfileAxes, profile_axes
-from tuccl.profile_floor import Floor, Verdict, compare_in_turn, judged, suspects
+from tuccl.profile_floor import Floor, KeyRatio, Verdict, compare_in_turn, judged, suspects
 from tuccl.profile_visits import Measure, Visit, Visitor
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Space
@@ -158,7 +158,24 @@ class _Climb:
         if visit.profile in self.compared:
             return self.compared[visit.profile]
         worst = min(visit.keys, key=lambda key: (key.high, key.task))
-        return Verdict(visit.profile, worst, worst.high >= self.floor.least, starts=1)
+        if worst.high < self.floor.least:
+            return Verdict(visit.profile, worst, holds=False, starts=1)
+        alike = min(self._after_others(visit), key=lambda key: (key.ratio, key.task), default=worst)
+        return Verdict(visit.profile, alike, alike.ratio >= self.floor.least or alike is worst, 1)
+
+    def _after_others(self, visit: Visit) -> Iterator[KeyRatio]:
+        """Keys that ruled other profiles out in many starts, as one start shows them here.
+
+        Without it each profile with the same cost would have to be started as often.
+        """
+        for other in self.compared.values():
+            if other.holds or other.worst is None or not other.worst.ratio:
+                continue
+            task = other.worst.task
+            shown = {key.task: key for key in self.visited[other.profile].keys}[task]
+            here = {key.task: key for key in visit.keys}[task]
+            learnt = other.worst.ratio / shown.ratio
+            yield KeyRatio(task, *(learnt * one for one in (here.ratio, here.low, here.high)))
 
     def _between(self, incumbent: Visit) -> Visit:
         """Halve the gaps between the incumbent's channel count and its neighbours'."""

@@ -43,7 +43,9 @@ Progress = Callable[[str, int, int], None]
 
 _FINALISTS = 2
 _WARM = 6
-_STOCK_REPEATS = 3
+_STOCK_REPEATS = 9
+"""At the beginning: every profile is held against them."""
+_STOCK_REPEATS_AGAIN = 3
 _SEARCH_SAMPLES = 60
 """Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
 
@@ -165,7 +167,7 @@ class _Run:
                 raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
             stock_us[task] = median(measured.samples_us)
             sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
-        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS)
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS_AGAIN)
         self._kept_s += self.spending.restart_s
         self._search_s = sample_s * _SEARCH_SAMPLES
         self._progress("stock NCCL", len(self.tasks), len(self.tasks))
@@ -176,7 +178,7 @@ class _Run:
         stock_us = {}
         for done, task in enumerate(self.tasks):
             self._progress("stock NCCL again", done, len(self.tasks))
-            repeats = max(2 * _STOCK_REPEATS, self.spending.asked(task, STOCK))
+            repeats = self.spending.asked(task, STOCK) + _STOCK_REPEATS_AGAIN
             stock_us[task] = median(self.spending.measure(task, STOCK, repeats).samples_us)
         self._progress("stock NCCL again", len(self.tasks), len(self.tasks))
         return stock_us
