@@ -1,4 +1,4 @@
-"""Groups of real worker processes."""
+"""Groups of real worker processes, and what stands in for CUDA and NCCL."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Shape
+from tests.tuccl.measuring.nccl_stand_ins import StandIns, build_stand_ins
 from tuccl.backends.workers_backend import WorkersBackend, WorkersOptions, open_workers_backend
 from tuccl.measuring.places import LocalPlaces
 
 ROOT = Path(__file__).resolve().parents[3]
 FAULTY = "tests.tuccl.measuring.faulty_engine:FaultyEngine"
 OpenBackend = Callable[..., tuple[WorkersBackend, LocalPlaces]]
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture

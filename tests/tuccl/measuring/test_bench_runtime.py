@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
+from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
 from tuccl.measuring.executor_library import Rule
 
 sys.path.append(str(ROOT / "scripts"))
@@ -22,11 +22,6 @@ from runtime_sweep import best_rules, sweep, with_ranges, write_rules
 from runtime_targets import GRAPH, PLAIN, Row, judge, totals
 
 K, M = 1 << 10, 1 << 20
-
-
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
-    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from probes.read import read_topology
 from probes.shipped import shipped_machines
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
-from tests.tuccl.measuring.nccl_stand_ins import StandIns, build_stand_ins
+from tests.tuccl.measuring.nccl_stand_ins import StandIns
 from tuccl import backend_choice
 from tuccl.backend_choice import BackendRequest, builtins_of, open_backend
 from tuccl.backends.protocol import Backend
@@ -85,16 +85,13 @@ def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...
 
 
 @pytest.fixture
-def stand_ins(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> StandIns:
-    found = build_stand_ins(tmp_path_factory.getbasetemp())
-    monkeypatch.syspath_prepend(str(found.libraries))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(found.folder))
+def stand_ins(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
     monkeypatch.setenv("STAND_IN_GPUS", "4")
-    named = {LIBRARY_VARIABLE: str(found.nccl)}
+    named = {LIBRARY_VARIABLE: str(stand_ins.nccl)}
     monkeypatch.setattr(backend_choice, "nccl_worker_variables", lambda _: named)
-    return found
+    return stand_ins
 
 
 @pytest.fixture

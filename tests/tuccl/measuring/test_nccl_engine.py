@@ -18,7 +18,6 @@ from tests.tuccl.measuring.nccl_stand_ins import (
     JobError,
     JobResult,
     StandIns,
-    build_stand_ins,
     run_job,
 )
 from tuccl.errors import ConfigurationFailedError
@@ -27,11 +26,6 @@ from tuccl.search.config import STOCK, Config, Task
 Run = Callable[..., JobResult]
 OPERATIONS = [operation.value for operation in Operation]
 FORCED = {"algorithm": "ring", "protocol": "LL128", "nchannels": 4}
-
-
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
-    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture

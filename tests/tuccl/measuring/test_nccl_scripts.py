@@ -24,14 +24,9 @@ from lookup_tables.table import (
     Table,
 )
 from tests.runtime.conftest import ROOT
-from tests.tuccl.measuring.nccl_stand_ins import StandIns, build_stand_ins
+from tests.tuccl.measuring.nccl_stand_ins import StandIns
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import bundle_name, environment_file
-
-
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
-    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
