@@ -274,6 +274,32 @@ void aborted() {
     CHECK(notes.count("destroy") == 2);
 }
 
+// Kernels of ranks of one process write to one another's memory: it lasts until the last is gone.
+void leave_one_after_another() {
+    with_communicator(3, [](Rank &rank) {
+        for (int turn = 0; turn < 3; turn++) {
+            if (rank.rank == turn)
+                CHECK((turn == 1 ? ncclCommAbort : ncclCommDestroy)(rank.comm) == 0);
+            meet_threads();
+            if (rank.rank == 0) {
+                const Notes notes;
+                CHECK(notes.count("quiesce") == (turn == 2 ? 3 : 0));
+                CHECK(notes.count("destroy") == (turn == 2 ? 3 : 0));
+            }
+            meet_threads();
+        }
+        rank.comm = nullptr;
+    });
+}
+
+// A rank that has not ended its last call may still write: the memory stays.
+void quiesce_fails() {
+    setenv("STAND_IN_FAILS", "quiesce:1", 1);
+    with_communicator(2, [](Rank &rank) { CHECK(is_served(rank, rank.comm, 2)); });
+    const Notes notes;
+    CHECK(notes.count("quiesce") == 2 && notes.count("destroy") == 0);
+}
+
 // Calls go on in one thread while another aborts: they end, with whatever result.
 void abort_beside_calls() {
     for (int round = 0; round < 20; round++)
@@ -395,6 +421,8 @@ std::vector<Scenario> communicator_scenarios() {
         {"abort_while_setting_up", abort_while_setting_up},
         {"abort_while_greeting", abort_while_greeting},
         {"aborted", aborted},
+        {"leave_one_after_another", leave_one_after_another},
+        {"quiesce_fails", quiesce_fails},
         {"abort_beside_calls", abort_beside_calls},
         {"watchdog", watchdog},
         {"shrunk_with_abort", shrunk_with_abort},

@@ -1,5 +1,5 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
-// STAND_IN_FAILS=STEP:RANK makes a step of set-up (create, connect, exchange) fail on a rank.
+// STAND_IN_FAILS=STEP:RANK makes a step (create, connect, exchange, quiesce) fail on a rank.
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
@@ -65,13 +65,21 @@ const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *, const vo
     return nullptr;
 }
 
+int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
+    stand_in::note("quiesce " + std::to_string(comm->rank));
+    while (comm->running.load() != 0)
+        std::this_thread::yield();
+    return fails("quiesce", comm->rank) ? 0 : 1;
+}
+
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
     stand_in::note("destroy " + std::to_string(comm->rank));
-    // As freeing device memory does: nothing of this communicator runs any more.
-    while (comm->running.load() != 0)
-        std::this_thread::yield();
+    if (comm->running.load() != 0) {
+        std::fprintf(stderr, "memory is freed that a kernel uses\n");
+        std::abort();
+    }
     delete comm->told;
     delete comm;
 }

@@ -3,10 +3,12 @@
 #define TUCCL_EXECUTOR_COMMUNICATOR_H
 
 #include "decision.h"
+#include "local_ranks.h"
 #include "nccl_call.h"
 #include "stream_order.h"
 
 #include <atomic>
+#include <memory>
 
 namespace tuccl {
 
@@ -14,6 +16,7 @@ namespace tuccl {
 struct Serving {
     tuccl_device_comm *device = nullptr;
     uint32_t ranks = 0;
+    std::shared_ptr<LocalRanks> local;
     Decision decision;
     StreamOrder order;
 };

@@ -5,14 +5,18 @@
 // IPC needs neither a release of NCCL nor its device headers.
 #include "device_comm.h"
 
+#include "device_exchange.h"
 #include "nvlink.h"
 #include "program_staging.h"
 
+#include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <random>
 #include <strings.h>
+#include <thread>
 
 namespace {
 
@@ -54,6 +58,23 @@ class OnDevice {
   private:
     int before_ = 0;
     bool restore_ = false;
+};
+
+// The same, for calls that a capture in another thread would forbid, or be broken by.
+class Freeing {
+  public:
+    explicit Freeing(int device) : entered_(tuccl_device_enter(device, &before_) == 0) {
+    }
+    ~Freeing() {
+        if (entered_)
+            tuccl_device_leave(&before_);
+    }
+    Freeing(const Freeing &) = delete;
+    Freeing &operator=(const Freeing &) = delete;
+
+  private:
+    tuccl_device_scope before_ = {};
+    bool entered_;
 };
 
 const char *allocate(tuccl_device_comm *comm) {
@@ -107,6 +128,46 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
     }
     comm->peers.staging[rank] = static_cast<char *>(handle.address);
     return nullptr;
+}
+
+// The beginning of ProgramState, up to what the others tell.
+struct Ends {
+    uint64_t launches;
+    tuccl::ProgramState::Word finished[TUCCL_MAX_RANKS];
+};
+
+bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
+    const char *state = comm.peers.staging[comm.peers.rank] + tuccl::kPatternBytes;
+    return cudaMemcpyAsync(&ends->launches, state + offsetof(tuccl::ProgramState, epoch),
+                           sizeof ends->launches, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+           cudaMemcpyAsync(ends->finished, state + offsetof(tuccl::ProgramState, finished),
+                           sizeof ends->finished, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess;
+}
+
+// Whether every rank has ended as many launches of programs as this one: it tells last of all.
+bool others_have_ended(const tuccl_device_comm &comm) {
+    constexpr auto kLongest = std::chrono::seconds(5);
+    cudaStream_t stream = nullptr;
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        return false;
+    const auto start = std::chrono::steady_clock::now();
+    bool ended = false;
+    do {
+        Ends ends = {};
+        // What cannot be read any more, at the process's end or after a fault, nobody writes.
+        ended = *comm.abort_word != 0 || !read_ends(comm, stream, &ends);
+        if (!ended) {
+            ended = true;
+            for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
+                ended &= rank == comm.peers.rank || ends.finished[rank].value >= ends.launches;
+        }
+        if (!ended)
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+    } while (!ended && std::chrono::steady_clock::now() - start < kLongest);
+    (void)cudaStreamDestroy(stream);
+    (void)cudaGetLastError();
+    return ended;
 }
 
 tuccl::NvlinkEnds ends_of(int device) {
@@ -199,10 +260,20 @@ const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, cons
     return tuccl::load_programs(comm, programs, bytes);
 }
 
+int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
+    const Freeing scope(comm->device);
+    // Freeing waits for what runs on the device, and is allowed while another thread captures.
+    (void)cudaFree(comm->peers.counters);
+    comm->peers.counters = nullptr;
+    // A pattern's kernel has received everything that was sent to it when it ends. A program's may
+    // end before others have told it that they have ended too.
+    return comm->programs.here == nullptr || others_have_ended(*comm) ? 1 : 0;
+}
+
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
-    const OnDevice current(comm->device);
+    const Freeing scope(comm->device);
     for (void *address : comm->opened)
         if (address != nullptr)
             (void)cudaIpcCloseMemHandle(address);

@@ -68,7 +68,7 @@ Communicator *Register::take(ncclComm_t nccl) {
 void Register::dispose(Communicator *communicator) {
     while (communicator->users_.load() != 0)
         std::this_thread::yield();
-    tuccl_device_comm_destroy(communicator->serving_.device);
+    communicator->serving_.local->leave(communicator->serving_.device);
     communicator->serving_ = {};
     const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(communicator);

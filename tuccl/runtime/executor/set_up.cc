@@ -101,10 +101,15 @@ struct Waiting {
     Arrival *ready;
 };
 
+struct Agreed {
+    Verdict verdict;
+    uint64_t number; // Of this communicator, the same on all ranks.
+};
+
 // Two rounds: handles and everything that can be known beforehand, then whether they could be
 // opened. NULL with the verdict, or why this rank could not even take part.
 const char *agree(Exchange *exchange, const Place &place, const Plan &plan, const Waiting &waiting,
-                  DeviceComm *made, Verdict *verdict) {
+                  DeviceComm *made, Agreed *agreed) {
     const auto ranks = static_cast<uint32_t>(place.ranks);
     Greeting mine = greet(plan);
     if (plan.wanted && plan.fault.empty() && plan.decision.rule_count() > 0)
@@ -115,27 +120,28 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
-    *verdict = judge(greetings);
+    *agreed = {judge(greetings), greetings.front().number};
     // Equal sums are equal tables, so that all ranks stop here alike.
-    if (!verdict->serve || plan.decision.rule_count() == 0)
+    if (!agreed->verdict.serve || plan.decision.rule_count() == 0)
         return nullptr;
     if (const char *fault = connect(made->device, plan, greetings))
         set_fault(&mine, fault);
     wait_for_this_process(greetings, mine, waiting.cancelled);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
-    *verdict = judge(greetings);
+    agreed->verdict = judge(greetings);
     return nullptr;
 }
 
 const char *serve(ncclComm_t comm, const Place &place, const Waiting &waiting) {
     Plan plan = read_plan(static_cast<uint32_t>(place.ranks));
-    Verdict verdict = {};
+    Agreed agreed = {};
+    const Verdict &verdict = agreed.verdict;
     DeviceComm made;
     Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.cancelled);
     if (const char *fault = exchange.open())
         return fault;
-    if (const char *fault = agree(&exchange, place, plan, waiting, &made, &verdict)) {
+    if (const char *fault = agree(&exchange, place, plan, waiting, &made, &agreed)) {
         made.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
     }
@@ -150,6 +156,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Waiting &waiting) {
     Serving serving;
     serving.device = made.device;
     serving.ranks = static_cast<uint32_t>(place.ranks);
+    serving.local = LocalRanks::join(agreed.number);
     serving.decision = std::move(plan.decision);
     made.device = nullptr;
     Register::of_process().add(comm, std::move(serving));

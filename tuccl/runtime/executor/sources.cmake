@@ -11,6 +11,7 @@ set(executor_host_sources
   ${executor_folder}/host_identity.cc
   ${executor_folder}/interpose_collectives.cc
   ${executor_folder}/interpose_communicators.cc
+  ${executor_folder}/local_ranks.cc
   ${executor_folder}/log.cc
   ${executor_folder}/made.cc
   ${executor_folder}/nccl_call.cc

@@ -1,0 +1,54 @@
+#include "local_ranks.h"
+
+#include "log.h"
+
+#include <unordered_map>
+
+namespace tuccl {
+
+namespace {
+
+struct Joined {
+    std::mutex mutex;
+    std::unordered_map<uint64_t, std::weak_ptr<LocalRanks>> by_number;
+};
+
+Joined &joined() {
+    static Joined *const only = new Joined;
+    return *only;
+}
+
+} // namespace
+
+std::shared_ptr<LocalRanks> LocalRanks::join(uint64_t number) {
+    Joined &all = joined();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    for (auto entry = all.by_number.begin(); entry != all.by_number.end();)
+        entry = entry->second.expired() ? all.by_number.erase(entry) : std::next(entry);
+    std::shared_ptr<LocalRanks> ranks = all.by_number[number].lock();
+    if (ranks == nullptr) {
+        ranks = std::make_shared<LocalRanks>();
+        all.by_number[number] = ranks;
+    }
+    return ranks;
+}
+
+LocalRanks::~LocalRanks() {
+    bool quiet = true;
+    for (tuccl_device_comm *device : left_)
+        quiet = tuccl_device_comm_quiesce(device) != 0 && quiet;
+    if (!quiet) {
+        log_warning("executor leaves a communicator's staging memory allocated: a rank of another "
+                    "process has not ended its last call");
+        return;
+    }
+    for (tuccl_device_comm *device : left_)
+        tuccl_device_comm_destroy(device);
+}
+
+void LocalRanks::leave(tuccl_device_comm *device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_.push_back(device);
+}
+
+} // namespace tuccl
