@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from tuccl import __version__, cli_calibrate, cli_probe, cli_synthesize, cli_topology, cli_tune
 from tuccl.cli_options import (
+    DEFAULT_WORKSPACE,
     BackendOption,
     BudgetOption,
     CyclesOption,
@@ -35,6 +36,8 @@ from tuccl.cli_options import (
     RecordToOption,
     SeedOption,
     StepOption,
+    WorkspaceOption,
+    machine_name,
 )
 from tuccl.errors import ExitCode, TucclError
 from tuccl.interrupts import interrupts_kept
@@ -46,11 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Tune GPU collective communication for this cluster and ship the result to NCCL.",
 )
-
-WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", help="Directory that holds the runs.", readable=False)
-]
-DEFAULT_WORKSPACE = Path("tuccl-workspace")
 
 
 def _complain(text: str) -> None:
@@ -117,6 +115,7 @@ def init(
         str | None,
         typer.Option(
             metavar="MACHINE",
+            parser=machine_name,
             help="A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
             "hosts, are probed.",
         ),
@@ -145,11 +144,9 @@ def init(
 ) -> None:
     """Do everything: sketches, schedules, search, table and bundle. Run again, it continues."""
     from tuccl import commands
-    from tuccl.atomic_file import absolute
-    from tuccl.machine_argument import absolute_machine_argument
 
     options: dict[str, JsonValue] = {
-        "topology": None if topology is None else absolute_machine_argument(topology),
+        "topology": topology,
         "nodes": nodes,
         "fake_nodes": fake_nodes,
         "network_gbps": network_gbps,
@@ -160,8 +157,8 @@ def init(
         "max_size": max_size,
         "step": step,
         "backend": backend,
-        "records": None if records is None else str(absolute(records)),
-        "model": None if model is None else str(absolute(model)),
+        "records": records,
+        "model": model,
         "budget": budget,
         "floor": floor,
         "seed": seed,
@@ -209,6 +206,7 @@ def retune(
         str | None,
         typer.Option(
             metavar="MACHINE",
+            parser=machine_name,
             help="The machine now; else the run's own file is read again, or the hosts probed.",
         ),
     ] = None,
@@ -217,10 +215,8 @@ def retune(
 ) -> None:
     """Look at the machine again; if it changed, say how, keep the old table and tune again."""
     from tuccl import commands
-    from tuccl.machine_argument import absolute_machine_argument
 
-    now = None if topology is None else absolute_machine_argument(topology)
-    raise typer.Exit(commands.retune(now, workspace, as_json))
+    raise typer.Exit(commands.retune(topology, workspace, as_json))
 
 
 @app.command()

@@ -7,6 +7,24 @@ from typing import Annotated
 
 import typer
 
+
+def machine_name(text: str) -> str:
+    """A machine as it was given, by the same name from any directory."""
+    from tuccl.machine_argument import absolute_machine_argument
+
+    return absolute_machine_argument(text)
+
+
+def _file_name(text: str) -> str:
+    from tuccl.atomic_file import absolute
+
+    return str(absolute(Path(text)))
+
+
+DEFAULT_WORKSPACE = Path("tuccl-workspace")
+WorkspaceOption = Annotated[
+    Path, typer.Option("--workspace", help="Directory that holds the runs.", readable=False)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 NodesOption = Annotated[int, typer.Option(help="Machines like it, joined by a network.")]
 NetworkGbpsOption = Annotated[
@@ -43,21 +61,21 @@ BackendOption = Annotated[
     ),
 ]
 RecordsOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--records",
         metavar="FILE",
         help="What --backend replay replays: Parquet that --record wrote, or a grid as CSV.",
-        readable=False,
+        parser=_file_name,
     ),
 ]
 ModelOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--model",
         metavar="FILE.json",
         help="Constants of --backend simulated, as `tuccl calibrate` writes them.",
-        readable=False,
+        parser=_file_name,
     ),
 ]
 RecordToOption = Annotated[

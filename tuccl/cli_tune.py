@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tuccl.cli_options import (
+    DEFAULT_WORKSPACE,
     BackendOption,
     BudgetOption,
     CyclesOption,
@@ -21,6 +21,8 @@ from tuccl.cli_options import (
     RecordToOption,
     SeedOption,
     StepOption,
+    WorkspaceOption,
+    machine_name,
 )
 
 
@@ -29,6 +31,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="MACHINE",
+            parser=machine_name,
             help="As for init; if not given, the record's, or this host is probed.",
         ),
     ] = None,
@@ -58,26 +61,22 @@ def tune(
     ] = False,
     seed: SeedOption = 0,
     cycles: CyclesOption = 1,
-    workspace: Annotated[
-        Path, typer.Option("--workspace", help="Directory that holds the runs.", readable=False)
-    ] = Path("tuccl-workspace"),
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Search NCCL's own settings alone, without schedules. Run again, it continues."""
     from tuccl import commands
-    from tuccl.atomic_file import absolute
-    from tuccl.machine_argument import absolute_machine_argument
 
     command = commands.TuneCommand(
         options={
-            "topology": None if topology is None else absolute_machine_argument(topology),
+            "topology": topology,
             "operations": operations,
             "min_size": min_size,
             "max_size": max_size,
             "step": step,
             "backend": backend,
-            "records": None if records is None else str(absolute(records)),
-            "model": None if model is None else str(absolute(model)),
+            "records": records,
+            "model": model,
             "strategy": strategy,
             "budget": budget,
             "floor": floor,
