@@ -6,6 +6,10 @@ generate_figures.py). There only some GPUs reach the network, each by a link of 
 and 8 > 1, DGX-2 every odd GPU > the even one below it in the other chassis. The sketches here have
 exactly these links. GPU/NIC sharing of real machines is in bench_synthesis.py.
 
+With two chassis TE-CCL's NDv2 takes GPU 0 for a switch (set_switch_indicies), so its alltoall is
+one of 15 GPUs: 56 blocks cross each network link where 16 GPUs need 64. `ndv2_15gpus` is that
+problem, with blocks of size / 16 as there.
+
 A size is a rank's buffer, as in nccl-tests, and decimal: TE-CCL's epochs of 80 us at 64 MB on NDv2
 are a chunk of size / 16 over 50 GB/s, for all_gather and alltoall alike.
 
@@ -13,9 +17,11 @@ are a chunk of size / 16 over 50 GB/s, for all_gather and alltoall alike.
 
 `ratio` is ours / the better of both, with the best of all schedules made; `default` the same for
 the one that synthesis makes for this very size unasked: the tree counts in TREES were picked by
-looking at these machines. `of bound` is our share of what no schedule exceeds. Times are those of
-the wires, as the peers'; `8 slots` is the best time with NCCL's 8 FIFO slots per connection. All of
-it takes about six minutes of one core.
+looking at these machines. `bound` is what no schedule on these links exceeds, proved in
+`synthesizer.bounds`; then come our share of it and that of the better peer. A cell is `ahead`,
+`ruled out by bound` where the peer's figure exceeds the bound even if it was rounded up, or
+`short`. Times are those of the wires, as the peers'; `8 slots` is the best time with NCCL's 8 FIFO
+slots per connection. All of it takes about six minutes of one core.
 """
 
 from __future__ import annotations
@@ -23,8 +29,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import permutations
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from itertools import permutations, product
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +43,7 @@ from bench_synthesis import PUBLISHED_GB_PER_S, SIZES, WIRES, prove  # noqa: E40
 from sketches.sketch import Edge, EdgeKind, Port, Sketch  # noqa: E402
 from sketches.symmetry import find_symmetries  # noqa: E402
 from synthesizer.algorithm import Algorithm  # noqa: E402
-from synthesizer.bounds import time_bound_us  # noqa: E402
+from synthesizer.bounds import time_bound  # noqa: E402
 from synthesizer.collectives import Collective  # noqa: E402
 from synthesizer.experts import expert_algorithms  # noqa: E402
 from synthesizer.simulator import ExecutionModel, compile_schedule  # noqa: E402
@@ -52,6 +60,18 @@ WIRES_ALONE = ExecutionModel(fifo_slots=1 << 20)
 """As the peers' models: a connection takes any number of messages before the first arrives."""
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An operation on a machine, and what is published for it."""
+
+    sketch: Sketch
+    collective: Collective
+    published: dict[str, dict[str, float]]
+    """By peer and size."""
+    share: Fraction = Fraction(1)
+    """Of the size that figures are stated for: what one of these ranks has."""
+
+
 def ndv2() -> Sketch:
     """Two chassis of eight V100 in a hybrid cube mesh, one link each way between them."""
     edges = []
@@ -61,7 +81,33 @@ def ndv2() -> Sketch:
                 for src, dst in ((first + a, first + b), (first + b, first + a)):
                     edges.append(Edge(src, dst, EdgeKind.NVLINK, 0.7, gb_per_s))
     edges += [Edge(a, b, EdgeKind.NETWORK, 1.3, NIC_GB_PER_S) for a, b in ((0, 9), (8, 1))]
-    return _sketch("ndv2_2x8", 8, edges, [])
+    return _sketch("ndv2_2x8", (0,) * 8 + (1,) * 8, edges, [])
+
+
+def ndv2_15gpus() -> Sketch:
+    """NDv2 where GPU 0 passes on what others send, and neither sends nor takes anything itself.
+
+    Rank r is GPU r + 1. A message through the switch passes the link into it and the one out of it,
+    with the alphas of both, which leaves direct links between the same GPUs the better way.
+    """
+    whole = ndv2()
+    edges = {(e.src, e.dst): e for e in whole.edges if 0 not in (e.src, e.dst)}
+    into = [edge for edge in whole.edges if edge.dst == 0]
+    out = [edge for edge in whole.edges if edge.src == 0]
+    for first, then in product(into, out):
+        if first.src != then.dst:
+            through = Edge(
+                first.src,
+                then.dst,
+                then.kind,
+                first.alpha_us + then.alpha_us,
+                min(first.bandwidth_gb_per_s, then.bandwidth_gb_per_s),
+                (f"{first.src}>0", f"0>{then.dst}"),
+            )
+            edges.setdefault((first.src, then.dst), through)
+    ports = [Port(f"{edge.src}>{edge.dst}", edge.bandwidth_gb_per_s) for edge in (*into, *out)]
+    renamed = [replace(edge, src=edge.src - 1, dst=edge.dst - 1) for edge in edges.values()]
+    return _sketch("ndv2_15gpus", whole.node_of_rank[1:], renamed, ports)
 
 
 def dgx2() -> Sketch:
@@ -74,73 +120,108 @@ def dgx2() -> Sketch:
             edges.append(Edge(a, b, EdgeKind.NVLINK, 0.7, 125.0, (f"out:{a}", f"in:{b}")))
         elif a % 2 and b == (a - 1 + 16) % 32:
             edges.append(Edge(a, b, EdgeKind.NETWORK, 2.6, NIC_GB_PER_S))
-    return _sketch("dgx2_2x16", 16, edges, ports)
+    return _sketch("dgx2_2x16", (0,) * 16 + (1,) * 16, edges, ports)
 
 
-def _sketch(name: str, gpus: int, edges: list[Edge], ports: list[Port]) -> Sketch:
+def _sketch(name: str, nodes: tuple[int, ...], edges: list[Edge], ports: list[Port]) -> Sketch:
     sketch = Sketch(
         name=name,
         why="the links that TE-CCL's repository states",
-        node_of_rank=tuple(rank // gpus for rank in range(2 * gpus)),
+        node_of_rank=nodes,
         edges=tuple(sorted(edges, key=lambda edge: (edge.src, edge.dst))),
         ports=tuple(sorted(ports, key=lambda port: port.name)),
     )
     return replace(sketch, symmetries=find_symmetries(sketch))
 
 
-def candidates(collective: Collective, sketch: Sketch) -> Iterator[tuple[str, Algorithm]]:
+def problems() -> Iterator[Problem]:
+    """What both peers publish, and TE-CCL's alltoall of 15 GPUs."""
+    for sketch in (ndv2(), dgx2()):
+        for collective in (Collective.ALL_GATHER, Collective.ALLTOALL):
+            published = PUBLISHED_GB_PER_S[sketch.name, collective.value]
+            yield Problem(sketch, collective, published)
+            if sketch.name == "ndv2_2x8" and collective is Collective.ALLTOALL:
+                te_ccl = {"TE-CCL": published["TE-CCL"]}
+                yield Problem(ndv2_15gpus(), collective, te_ccl, Fraction(15, 16))
+
+
+def candidates(problem: Problem) -> Iterator[tuple[str, Algorithm]]:
     """Schedules synthesized for every size, and the experts that these links allow.
 
     A schedule made for one size can be the best at another: synthesis reckons with 8 FIFO slots.
     """
     for size, size_bytes in SIZES.items():
-        for trees in TREES[collective]:
+        for trees in TREES[problem.collective]:
             options = SynthesisOptions(trees_per_rank=trees)
             name = f"for {size}, {trees} trees" if trees else f"for {size}"
-            yield name, synthesize(collective, sketch, size_bytes, options).algorithm
-    for algorithm in expert_algorithms(collective, sketch):
+            own_bytes = int(size_bytes * problem.share)
+            made = synthesize(problem.collective, problem.sketch, own_bytes, options)
+            yield name, made.algorithm
+    for algorithm in expert_algorithms(problem.collective, problem.sketch):
         yield algorithm.name, algorithm
 
 
-def rows(sketch: Sketch, collective: Collective, sizes: Sequence[str]) -> Iterator[str]:
+def verdict(ours: float, peer: float, bound: float) -> str:
+    """Whether the peer's figure is reached, and if not, whether it can be; all in GB/s."""
+    if ours >= peer:
+        return "ahead"
+    last_digit = Decimal(1).scaleb(int(Decimal(str(peer)).as_tuple().exponent))
+    return "ruled out by bound" if peer - float(last_digit) / 2 > bound else "short"
+
+
+def rows(problem: Problem, sizes: Sequence[str]) -> Iterator[str]:
     """A cell per size, proved, beside what is published for it."""
     compiled = [
-        (name, algorithm, compile_schedule(algorithm, sketch))
-        for name, algorithm in candidates(collective, sketch)
+        (name, algorithm, compile_schedule(algorithm, problem.sketch))
+        for name, algorithm in candidates(problem)
     ]
-    published = PUBLISHED_GB_PER_S[sketch.name, collective.value]
+    bound = time_bound(problem.collective, problem.sketch)
     for size in sizes:
-        size_bytes = SIZES[size]
+        own_bytes = float(SIZES[size] * problem.share)
         name, algorithm, fastest = min(
-            compiled, key=lambda made: made[2].time_us(size_bytes, WIRES_ALONE)
+            compiled, key=lambda made: made[2].time_us(own_bytes, WIRES_ALONE)
         )
-        time_us = fastest.time_us(size_bytes, WIRES_ALONE)
-        fifo_us = min(schedule.time_us(size_bytes, WIRES) for *_, schedule in compiled)
-        te_ccl, taccl = published["TE-CCL"][size], published["TACCL"][size]
-        ours = size_bytes * 1e-3 / time_us
         made_for_it = next(schedule for made, _, schedule in compiled if made == f"for {size}")
-        default = size_bytes * 1e-3 / made_for_it.time_us(size_bytes, WIRES_ALONE)
+        time_us = fastest.time_us(own_bytes, WIRES_ALONE)
+        fifo_us = min(schedule.time_us(own_bytes, WIRES) for *_, schedule in compiled)
+        ours, default, most = (
+            SIZES[size] * 1e-3 / us
+            for us in (
+                time_us,
+                made_for_it.time_us(own_bytes, WIRES_ALONE),
+                bound.of_us(own_bytes),
+            )
+        )
+        figures = [problem.published.get(peer, {}).get(size) for peer in ("TE-CCL", "TACCL")]
+        peer = max(figure for figure in figures if figure is not None)
+        shown = " | ".join("-" if figure is None else f"{figure:g}" for figure in figures)
         yield (
-            f"| {sketch.name} | {collective} | {size} | {time_us:.2f} | {ours:.4g} | {te_ccl:g} "
-            f"| {taccl:g} | {ours / max(te_ccl, taccl):.3f} "
-            f"| {default / max(te_ccl, taccl):.3f} "
-            f"| {time_bound_us(collective, sketch, size_bytes) / time_us:.1%} | {fifo_us:.2f} "
+            f"| {problem.sketch.name} | {problem.collective} | {size} | {ours:.4g} | {shown} "
+            f"| {ours / peer:.3f} | {default / peer:.3f} | {most:.5g} | {ours / most:.1%} "
+            f"| {peer / most:.2%} | {verdict(ours, peer, most)} | {time_us:.2f} | {fifo_us:.2f} "
             f"| {name}, {prove(algorithm)} |"
         )
 
 
 def main() -> None:
     """Prints the rows of an operation as soon as they are known."""
+    every = list(problems())
+    machines = list(dict.fromkeys(problem.sketch.name for problem in every))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--machine", action="append", choices=machines)
     parser.add_argument("--op", action="append", choices=("all_gather", "alltoall"))
     parser.add_argument("--size", action="append", choices=SIZES)
     given = parser.parse_args()
-    print("| machine | operation | size | us | GB/s | TE-CCL | TACCL | ratio | default |", end="")
-    print(" of bound | us, 8 slots | |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|")
-    for sketch in (ndv2(), dgx2()):
-        for collective in given.op or ("all_gather", "alltoall"):
-            for row in rows(sketch, Collective(collective), given.size or list(SIZES)):
-                print(row, flush=True)
+    print("| machine | operation | size | GB/s | TE-CCL | TACCL | ratio | default ", end="")
+    print("| bound GB/s | ours of it | peer of it | | us | us, 8 slots | |")
+    print("|---|---|---|" + "---:|" * 8 + "---|---:|---:|---|")
+    for problem in every:
+        if problem.sketch.name not in (given.machine or machines):
+            continue
+        if given.op and problem.collective not in given.op:
+            continue
+        for row in rows(problem, given.size or list(SIZES)):
+            print(row, flush=True)
 
 
 if __name__ == "__main__":
