@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the executor's device side and runs compiled programs on the GPUs of this host: every byte
-# compared, then times. Needs nvcc. Without FOLDER the expert schedules are compiled first, which
-# takes this project's Python packages; scripts/write_programs.py does that elsewhere.
+# compared. Needs nvcc. Without FOLDER the expert schedules are compiled first, which takes this
+# project's Python packages; scripts/write_programs.py does that elsewhere.
 #
-#   scripts/check_programs.sh [FOLDER [cases [seed]] [--no-times] [--ranks=N]]
+#   scripts/check_programs.sh [FOLDER [cases [seed]] [--ranks=N]]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)

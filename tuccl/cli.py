@@ -37,7 +37,7 @@ from tuccl.cli_options import (
     SeedOption,
     StepOption,
     WorkspaceOption,
-    machine_name,
+    machine_option,
 )
 from tuccl.errors import ExitCode, TucclError
 from tuccl.interrupts import interrupts_kept
@@ -113,11 +113,9 @@ def _root(
 def init(
     topology: Annotated[
         str | None,
-        typer.Option(
-            metavar="MACHINE",
-            parser=machine_name,
-            help="A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
-            "hosts, are probed.",
+        machine_option(
+            "A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
+            "hosts, are probed."
         ),
     ] = None,
     nodes: NodesOption = 1,
@@ -204,10 +202,8 @@ def ship(
 def retune(
     topology: Annotated[
         str | None,
-        typer.Option(
-            metavar="MACHINE",
-            parser=machine_name,
-            help="The machine now; else the run's own file is read again, or the hosts probed.",
+        machine_option(
+            "The machine now; else the run's own file is read again, or the hosts probed."
         ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,

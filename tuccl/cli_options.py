@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
 
-def machine_name(text: str) -> str:
-    """A machine as it was given, by the same name from any directory."""
+def machine_option(help_text: str) -> OptionInfo:
+    """An option that names a machine; it gets the name that serves from any directory."""
+    option: OptionInfo = typer.Option(metavar="MACHINE", parser=_machine_name, help=help_text)
+    return option
+
+
+def _machine_name(text: str) -> str:
     from tuccl.machine_argument import absolute_machine_argument
 
     return absolute_machine_argument(text)

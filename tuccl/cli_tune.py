@@ -22,18 +22,14 @@ from tuccl.cli_options import (
     SeedOption,
     StepOption,
     WorkspaceOption,
-    machine_name,
+    machine_option,
 )
 
 
 def tune(
     topology: Annotated[
         str | None,
-        typer.Option(
-            metavar="MACHINE",
-            parser=machine_name,
-            help="As for init; if not given, the record's, or this host is probed.",
-        ),
+        machine_option("As for init; if not given, the record's, or this host is probed."),
     ] = None,
     operations: OperationsOption = None,
     min_size: MinSizeOption = None,

@@ -29,23 +29,19 @@ struct Room {
     Room &operator=(const Room &) = delete;
 };
 
-// Microseconds of one of `calls` calls in a graph, on the slowest rank; median of five.
-inline float time_us(std::vector<Device> &devices, const Room &room, const tuccl_call &call,
-                     int calls) {
+// Microseconds of one of `calls` calls in a graph, on the slowest rank; median of five. `put` puts
+// one on the stream of a rank whose device is the current one.
+template <typename Put> float time_us(const std::vector<Device> &devices, int calls, Put put) {
     const size_t ranks = devices.size();
     std::vector<cudaGraphExec_t> graphs(ranks);
     std::vector<cudaEvent_t> before(ranks);
     std::vector<cudaEvent_t> after(ranks);
-    for (size_t rank = 0; rank < ranks; rank++) {
+    for (uint32_t rank = 0; rank < ranks; rank++) {
         use_device_of(rank);
-        tuccl_call own = call;
-        own.send = room.send[rank];
-        own.receive = room.receive[rank];
         cudaGraph_t graph;
         CHECK(cudaStreamBeginCapture(devices[rank].stream, cudaStreamCaptureModeThreadLocal));
         for (int i = 0; i < calls; i++)
-            CHECK(static_cast<cudaError_t>(
-                tuccl_device_launch(devices[rank].comm, &own, devices[rank].stream)));
+            put(rank);
         CHECK(cudaStreamEndCapture(devices[rank].stream, &graph));
         CHECK(cudaGraphInstantiate(&graphs[rank], graph, 0));
         CHECK(cudaGraphDestroy(graph));
@@ -54,18 +50,18 @@ inline float time_us(std::vector<Device> &devices, const Room &room, const tuccl
     }
     std::vector<float> times;
     for (int repeat = 0; repeat < 5; repeat++) {
-        for (size_t rank = 0; rank < ranks; rank++) {
+        for (uint32_t rank = 0; rank < ranks; rank++) {
             use_device_of(rank);
             CHECK(cudaGraphLaunch(graphs[rank], devices[rank].stream));
         }
-        for (size_t rank = 0; rank < ranks; rank++) {
+        for (uint32_t rank = 0; rank < ranks; rank++) {
             use_device_of(rank);
             CHECK(cudaEventRecord(before[rank], devices[rank].stream));
             CHECK(cudaGraphLaunch(graphs[rank], devices[rank].stream));
             CHECK(cudaEventRecord(after[rank], devices[rank].stream));
         }
         float slowest = 0;
-        for (size_t rank = 0; rank < ranks; rank++) {
+        for (uint32_t rank = 0; rank < ranks; rank++) {
             use_device_of(rank);
             CHECK(cudaStreamSynchronize(devices[rank].stream));
             float milliseconds = 0;
@@ -81,6 +77,16 @@ inline float time_us(std::vector<Device> &devices, const Room &room, const tuccl
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
+}
+
+inline float time_us(const std::vector<Device> &devices, const Room &room, tuccl_call call,
+                     int calls) {
+    return time_us(devices, calls, [&](uint32_t rank) {
+        call.send = room.send[rank];
+        call.receive = room.receive[rank];
+        CHECK(static_cast<cudaError_t>(
+            tuccl_device_launch(devices[rank].comm, &call, devices[rank].stream)));
+    });
 }
 
 } // namespace gpu
