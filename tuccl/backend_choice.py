@@ -39,6 +39,7 @@ _OPENING = 4
 """Configurations that a search is given by the model; more of them seldom hold a better one."""
 SIMULATED = "simulated"
 REPLAY = "replay"
+NCCL = "nccl"
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _preloaded() -> str:
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
-    "nccl": BackendKind(_nccl, has_workers=True),
+    NCCL: BackendKind(_nccl, has_workers=True),
     "executor": BackendKind(
         _executor("executor"),
         runs_schedules=True,

@@ -61,8 +61,8 @@ StepOption = Annotated[
 BackendOption = Annotated[
     str | None,
     typer.Option(
-        help="What measures: simulated, replay, ...; if not given, replay where there are "
-        "--records, else simulated.",
+        help="What measures: nccl, simulated, replay, ...; if not given, replay where there are "
+        "--records, nccl on this host's GPUs where no MACHINE is given, else simulated.",
         show_default=False,
     ),
 ]

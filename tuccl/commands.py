@@ -16,6 +16,7 @@ from probes.cluster.crew import Crew
 from probes.topology import Topology
 from tuccl import display, shipping
 from tuccl.backends.figures import communicator_shape
+from tuccl.default_backend import with_backend
 from tuccl.dry_run import make_plan, plan_lines
 from tuccl.errors import ExitCode, UsageError
 from tuccl.explanation import Explanation
@@ -50,6 +51,7 @@ def init(
     options: dict[str, JsonValue], root: Path, as_json: bool, record_to: Path | None = None
 ) -> int:
     """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
+    options = with_backend(options)
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
         return _run(prepare(options, probed), root, as_json, record_to, places)
@@ -61,16 +63,17 @@ def tune(command: TuneCommand) -> int:
     """`tuccl tune`: the tuning stage alone."""
     if command.dry_run:
         return _plan(command)
+    options = with_backend(command.options)
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
-        prepared = prepare(command.options, probed)
+        prepared = prepare(options, probed)
         if command.resume:
             identity = prepared.settings.identity(prepared.topology)
             workspace = Workspace(command.workspace)
             require_begun(workspace, identity, prepared.options, prepared.topology)
         return _run(prepared, command.workspace, command.as_json, command.record_to, places)
 
-    return with_ranks(command.options, lambda crew: probed_machine(command.workspace, crew), lead)
+    return with_ranks(options, lambda crew: probed_machine(command.workspace, crew), lead)
 
 
 def _plan(command: TuneCommand) -> int:

@@ -49,7 +49,10 @@ class RunOptions(BaseModel):
     max_size: str | None = None
     step: int | None = None
     backend: str | None = None
-    """None: `replay` where there is a record, else `simulated`."""
+    """None: `replay` where there is a record, else `simulated`.
+
+    What the host decides (`tuccl.default_backend`) is written here before a run begins.
+    """
     records: str | None = None
     model: str | None = None
     """File of the simulated backend's constants; None: the shipped ones."""
