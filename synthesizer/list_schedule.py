@@ -2,13 +2,14 @@
 
 A hop is ready when its chunk has arrived, and starts when all its resources are free; of those
 that could start at the same time the one with the longest way still before it goes first (critical
-path, MSCCLang section 4.6), or the one that has waited longest. A resource is free again after the
-chunk's time on it; alpha occupies nothing.
+path, MSCCLang section 4.6), or the one that has waited longest, or that one with the connections of
+a rank in turn. A resource is free again after the chunk's time on it; alpha occupies nothing.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,9 @@ class Precedence(StrEnum):
 
     LONGEST_WAY = "longest_way"
     LONGEST_WAIT = "longest_wait"
+    IN_TURN = "in_turn"
+    """The longest wait, but of chunks that arrived together one per connection first. Threadblocks,
+    one for each connection, do the same: only one message of each reaches the port at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,9 @@ def list_schedule(
     return Timetable(tuple(run.done), max((timed.end_us for timed in run.done), default=0.0))
 
 
-_Waiting = tuple[float, float, int, int, int, Hop]
-"""A transfer that could go: since when (if that counts), minus the way before it, piece, how far up
-its receiver is, tree, hop.
+_Waiting = tuple[float, int, float, int, int, int, Hop]
+"""A transfer that could go: since when and behind how many of its connection (if these count),
+minus the way before it, piece, how far up its receiver is, tree, hop.
 
 Among equals every rank serves its next neighbour first, so that not all send to the same one."""
 
@@ -91,7 +95,10 @@ class _Run:
         self._costs = costs
         self._remaining = [_remaining_us(tree, costs) for tree in trees]
         self._onward = [_onward(tree) for tree in trees]
-        self._wait_counts = precedence is Precedence.LONGEST_WAIT
+        self._wait_counts = precedence is not Precedence.LONGEST_WAY
+        self._turns_count = precedence is Precedence.IN_TURN
+        self._queued: Counter[Hop] = Counter()
+        """Transfers of each connection that could go."""
         self._ready: dict[float, list[_Waiting]] = {}
         self._freed: dict[float, list[int]] = {}
         self._free = [0.0] * len(costs.names)
@@ -106,7 +113,9 @@ class _Run:
                 heapq.heappush(self.times, now)
             away = (hop[1] - hop[0]) % self._ranks
             since = now if self._wait_counts else 0.0
-            self._ready[now].append((since, -self._remaining[t][hop], piece, away, t, hop))
+            turn = self._queued[hop] if self._turns_count else 0
+            self._queued[hop] += 1
+            self._ready[now].append((since, turn, -self._remaining[t][hop], piece, away, t, hop))
 
     def advance(self) -> None:
         """Starts all that can start at the next point in time, the most urgent first.
@@ -129,7 +138,7 @@ class _Run:
 
     def _try(self, waiting: _Waiting, now: float) -> None:
         """Starts a transfer, or parks it at the resource that is taken longest."""
-        _, _, piece, _, t, hop = waiting
+        _, _, _, piece, _, t, hop = waiting
         used = self._costs.of_edge[hop]
         last = max(used, key=self._free.__getitem__)
         if self._free[last] > now:
@@ -141,6 +150,7 @@ class _Run:
                 self._freed[free] = []
                 heapq.heappush(self.times, free)
             self._freed[free].append(resource)
+        self._queued[hop] -= 1
         end = now + self._costs.latency_us[hop]
         self.done.append(TimedHop(t, piece, hop, now, end))
         self.offer(t, piece, hop[1], end)

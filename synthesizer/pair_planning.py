@@ -10,17 +10,11 @@ import time
 from dataclasses import dataclass
 
 from synthesizer.path_routing import PairRouting, route_pairs
-from synthesizer.planning import (
-    LEAST_PIECE_BYTES,
-    Plan,
-    PlanRequest,
-    Rehearsed,
-    good_enough,
-    loads_count,
-    rehearse,
-)
+from synthesizer.plan_request import PlanRequest, good_enough, loads_count
+from synthesizer.planning import Plan
 from synthesizer.resources import resources
 from synthesizer.solver import SolveStatus
+from synthesizer.timetabling import LEAST_PIECE_BYTES, Rehearsed, rehearse
 
 
 @dataclass(frozen=True)

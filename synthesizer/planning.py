@@ -3,44 +3,26 @@
 The size decides between latency and bandwidth. Every number of trees is tried with two kinds of
 routes, those that arrive soonest and those that load the machine most evenly, each cut into as many
 pieces as pay. Where the best of these is not at the bound already, the integer program looks for
-better ones.
+better ones. What is chosen is timed once more with connections in turn.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sketches.sketch import Sketch
 from synthesizer.composition import TimedTrees
 from synthesizer.greedy import FIFO_SLOTS, soonest_trees
-from synthesizer.list_schedule import Precedence, list_schedule
-from synthesizer.orbits import Orbit
 from synthesizer.packing import packed_trees
-from synthesizer.rehearsal import rehearsed_us
-from synthesizer.resources import Hop, Resources, resources, reversed_sketch
+from synthesizer.plan_request import LATENCY_BOUND, PlanRequest, good_enough, loads_count
+from synthesizer.resources import Hop, Resources, resources
 from synthesizer.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.routing import Routing, route_trees
 from synthesizer.solver import SolveStatus
-
-PIECES = (1, 2, 4, 8, 16, 32)
-"""Pieces of a chunk that are tried."""
-
-MAX_TRANSFERS = 16_000
-"""Of the largest timetable: more take minutes to lower and prove."""
-
-LEAST_PIECE_BYTES = 512
-"""What a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
-
-_CLOSE_ENOUGH = 1.01
-"""Loads and timetables this near to the bound are not worth more trees, nor the solver."""
+from synthesizer.timetabling import LEAST_PIECE_BYTES, Rehearsed, in_turn, rehearse
 
 _SETTLED = 1.004
-"""Nor are timetables this near to it worth more soonest trees; packing alone may leave 0.2 %."""
-
-_LATENCY_BOUND = 0.5
-"""Nor are loads that take less than this part of the time."""
+"""Timetables this near to the bound are not worth more trees; packing alone may leave 0.2 %."""
 
 _SAME = 1 + 1e-9
 
@@ -55,33 +37,6 @@ _MOST_VAIN = 2
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """What a plan is for."""
-
-    sketch: Sketch
-    """Reversed where the plan will be run backwards."""
-    backwards: bool
-    orbits: tuple[Orbit, ...]
-    """Sources."""
-    block_bytes: float
-    """What each source has to spread."""
-    time_limit_s: float
-    gap: float
-    trees: tuple[int, ...]
-    """Trees per source that may be tried, fewest first."""
-    load_bound_us: float
-    """No routes load the busiest resource less."""
-    latency_bound_us: float
-    """No routes arrive sooner."""
-    pieces: int = 0
-    """Pieces per tree; 0: chosen by size."""
-    counts: tuple[int, ...] = ()
-    """Trees x pieces that may be chosen; empty: any."""
-    max_transfers: int = MAX_TRANSFERS
-    """Transfers of the largest timetable that is tried."""
-
-
-@dataclass(frozen=True)
 class Plan:
     """Timed trees and what is known about how good they are."""
 
@@ -92,14 +47,6 @@ class Plan:
     seconds: dict[str, float]
     end_us: float
     """By rehearsal."""
-
-
-@dataclass(frozen=True)
-class Rehearsed:
-    """Trees with a timetable, and the time that it takes."""
-
-    timed: TimedTrees
-    end_us: float
 
 
 @dataclass(frozen=True)
@@ -159,7 +106,7 @@ def _best_start(request: PlanRequest) -> _Start:
     if best is None:
         msg = "a plan needs a number of trees to try"
         raise ValueError(msg)
-    return best
+    return replace(best, rehearsed=in_turn(request, best.rehearsed))
 
 
 def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
@@ -191,7 +138,7 @@ def _slots(
     end_us = best.rehearsed.end_us
     if loads_count(request, least_load_us, end_us):
         return ()
-    if request.load_bound_us < _LATENCY_BOUND * end_us:
+    if request.load_bound_us < LATENCY_BOUND * end_us:
         return (1,)
     return (FIFO_SLOTS,) if trees.bit_count() == 1 else ()
 
@@ -216,7 +163,7 @@ def _solved(request: PlanRequest, start: _Start) -> Plan:
     routing = route_trees(request.sketch, costs, start.trees, request.time_limit_s, request.gap)
     routed = time.perf_counter()
     same = replace(request, pieces=best.timed.pieces)
-    solved = rehearse(same, best.timed.per_source, routing.trees)
+    solved = in_turn(request, rehearse(same, best.timed.per_source, routing.trees))
     fallback = _fallback(routing)
     if solved.end_us <= best.end_us:
         best = solved
@@ -247,63 +194,3 @@ def _costs(request: PlanRequest, timed: TimedTrees) -> Resources:
     whole = resources(request.sketch, chunk_bytes)
     piece = resources(request.sketch, chunk_bytes / timed.pieces)
     return replace(whole, latency_us=piece.latency_us)
-
-
-def loads_count(request: PlanRequest, load_us: float, end_us: float) -> bool:
-    """Whether the busiest resource can be relieved, and whether that would tell."""
-    return load_us > max(request.load_bound_us * _CLOSE_ENOUGH, _LATENCY_BOUND * end_us)
-
-
-def good_enough(request: PlanRequest, end_us: float) -> bool:
-    """Whether nothing can take much less time."""
-    return end_us <= max(request.load_bound_us, request.latency_bound_us) * _CLOSE_ENOUGH
-
-
-def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> Rehearsed:
-    """The best timetable with the piece count asked for, or with the one that pays most."""
-    chunk_bytes = request.block_bytes / per_source
-    counts = (request.pieces,) if request.pieces else _piece_counts(request, per_source)
-    hops = sum(len(tree.hops) for tree in trees)
-    sketch = reversed_sketch(request.sketch) if request.backwards else request.sketch
-
-    def at(pieces: int) -> Rehearsed:
-        costs = resources(request.sketch, chunk_bytes / pieces)
-        found = []
-        for precedence in Precedence:
-            timetable = list_schedule(trees, pieces, costs, precedence)
-            timed = TimedTrees(trees, per_source, pieces, timetable)
-            end_us = rehearsed_us(timed, chunk_bytes / pieces, sketch, backwards=request.backwards)
-            found.append(Rehearsed(timed, end_us))
-        return min(found, key=lambda rehearsed: rehearsed.end_us)
-
-    best = at(counts[0])
-    vain = 0
-    for pieces in counts[1:]:
-        if good_enough(request, best.end_us):
-            break
-        if chunk_bytes < pieces * LEAST_PIECE_BYTES or hops * pieces > request.max_transfers:
-            break
-        finer = at(pieces)
-        if finer_pays(best.end_us, finer.end_us):
-            best, vain = finer, 0
-        elif vain:
-            break
-        else:
-            vain = 1
-    return best
-
-
-def _piece_counts(request: PlanRequest, per_source: int) -> Sequence[int]:
-    if not request.counts:
-        return PIECES
-    return [pieces for pieces in PIECES if per_source * pieces in request.counts] or PIECES[:1]
-
-
-def finer_pays(coarse_us: float, fine_us: float) -> bool:
-    """Whether more pieces are worth their steps.
-
-    They must save 2 %; where the schedule runs long enough that the handover of a step is nothing
-    beside it, 10 us and 0.2 % do.
-    """
-    least_us = min(0.02 * coarse_us, max(0.002 * coarse_us, 10.0))
-    return coarse_us - fine_us >= least_us

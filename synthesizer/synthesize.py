@@ -28,7 +28,8 @@ from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.lowering import lower
 from synthesizer.orbits import rank_orbits, single
 from synthesizer.pair_planning import plan_pairs
-from synthesizer.planning import MAX_TRANSFERS, Plan, PlanRequest, make_plan
+from synthesizer.plan_request import MAX_TRANSFERS, PlanRequest
+from synthesizer.planning import Plan, make_plan
 from synthesizer.program import Program
 from synthesizer.resources import require_connected, reversed_sketch
 from synthesizer.verifier import verify
