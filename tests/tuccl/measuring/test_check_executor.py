@@ -13,7 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
+from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
 
 sys.path.append(str(ROOT / "scripts"))
 
@@ -29,11 +29,6 @@ from random_calls import (
     to_float,
     tolerance,
 )
-
-
-@pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
-    return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
