@@ -30,7 +30,7 @@ from probes.bench_topologies import BenchTopology, read_bench_topologies  # noqa
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
 from synthesizer.algorithm import Algorithm  # noqa: E402
-from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us  # noqa: E402
+from synthesizer.bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
 from synthesizer.collectives import Collective  # noqa: E402
 from synthesizer.emulator import expected_outputs, run  # noqa: E402
 from synthesizer.errors import InfeasibleError, ProgramError  # noqa: E402
@@ -102,7 +102,7 @@ class Row:
     algbw_gb_per_s: float
     bound_gb_per_s: float
     ratio: float
-    """Of the larger of the bandwidth and the latency bound."""
+    """Of what no schedule undercuts: bandwidth, latency, and both at cuts."""
     bandwidth_ratio: float
     winner: str
     chunks: int
@@ -167,7 +167,7 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
     bound = algbw_bound_gb_per_s(collective, machine.whole)
     if collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}:
         bound = min(bound, machine.bench.all_gather_bound_gb_per_s)
-    latency_us = latency_bound_us(collective, machine.whole)
+    least = time_bound(collective, machine.whole)
     for size in given.size or SIZES:
         size_bytes = SIZES[size]
         started = time.process_time()
@@ -186,7 +186,7 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
             time_us=time_us,
             algbw_gb_per_s=algbw,
             bound_gb_per_s=bound,
-            ratio=max(latency_us, size_bytes * 1e-3 / bound) / time_us,
+            ratio=max(least.of_us(size_bytes), size_bytes * 1e-3 / bound) / time_us,
             bandwidth_ratio=algbw / bound,
             winner=label,
             chunks=algorithm.chunks_per_loop,
