@@ -78,6 +78,8 @@ class BackendKind:
     """Whether schedules are run, rather than modelled."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are searched."""
+    measures_nccl: bool = False
+    """Whether its figures are those of one version of NCCL, which this host's is now."""
     has_workers: bool = False
     """Whether it measures on worker processes, which the ranks of an MPI job can host."""
 
@@ -191,16 +193,21 @@ def _preloaded() -> str:
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
-    NCCL: BackendKind(_nccl, has_workers=True),
+    NCCL: BackendKind(_nccl, measures_nccl=True, has_workers=True),
     "executor": BackendKind(
         _executor("executor"),
         runs_schedules=True,
         has_executor=True,
         tunes_nccl=False,
+        measures_nccl=True,
         has_workers=True,
     ),
     "nccl,executor": BackendKind(
-        _executor("nccl,executor"), runs_schedules=True, has_executor=True, has_workers=True
+        _executor("nccl,executor"),
+        runs_schedules=True,
+        has_executor=True,
+        measures_nccl=True,
+        has_workers=True,
     ),
     "sockets": BackendKind(_workers("sockets"), has_workers=True),
 }

@@ -26,7 +26,7 @@ from tuccl.pipeline import InitResult, read_machine, read_table
 from tuccl.probed_machine import keep, probe_again, probed_machine
 from tuccl.report import KeyReport, Report, read_report
 from tuccl.resuming import require_begun
-from tuccl.retuning import compare
+from tuccl.retuning import changes_since
 from tuccl.running import Prepared, prepare, run, with_ranks
 from tuccl.settings import parse_operation
 from tuccl.sizes import format_size, parse_size
@@ -163,7 +163,7 @@ def _retune(
     as_json: bool,
     places: Places | None,
 ) -> int:
-    change = compare(read_machine(old.run), prepared.topology)
+    change = changes_since(old.run, prepared.topology, prepared.settings)
     result = old
     if change.changes:
         for machine in probed:
@@ -173,11 +173,12 @@ def _retune(
         result = run(prepared, Workspace(root), None, places)
         display.say(f"the old table is kept in {old.run.root}")
     else:
-        display.say(f"the machine is as it was (topology {change.now}): the table stands")
+        display.say(f"the machine is as it was ({change.same}): the table stands")
     if as_json:
         kept = str(old.run.root) if change.changes else None
         document = {"tuned": not result.already_done, "kept": kept}
-        _print_json({**asdict(change), **document, **_result_as_dict(result)})
+        looked = {"changes": change.changes, "before": change.before, "now": change.now}
+        _print_json({**looked, **document, **_result_as_dict(result)})
     elif change.changes:
         display.print_table(result.table, result.report)
     return ExitCode.OK

@@ -63,7 +63,7 @@ def _difference(
     here = topology.fingerprint()
     if there != here:
         return f"the machine (topology {there} there, {here} here)"
-    return "the machine's figures, the record, or the release of TuCCL"
+    return "the machine's figures, the record, the version of NCCL, or the release of TuCCL"
 
 
 def _label(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -20,6 +20,7 @@ from tuccl.backends.figures import communicator_shape
 from tuccl.errors import ExitCode, UsageError
 from tuccl.measurement_log import read_log
 from tuccl.measuring.mpi_places import run_measuring_ranks
+from tuccl.measuring.nccl_library import version_here
 from tuccl.measuring.places import Places
 from tuccl.pipeline import InitResult, initialize
 from tuccl.probing import ProbeCommand, exit_code_of, with_crew
@@ -110,6 +111,8 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
     if given.records is None:
         record_of_options(given, None)
         settings = settings_of_options(given, None)
+        if backend_kind(settings.backend).measures_nccl:
+            settings = replace(settings, nccl=version_here())
         machine = None if given.topology is not None else probed()
         return Prepared(options, machine_of_options(given, machine), settings, None)
     machine = None if given.topology is None else machine_of_options(given)

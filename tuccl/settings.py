@@ -67,6 +67,8 @@ class RunSettings:
     """Whether schedules are made and searched beside NCCL's built-ins."""
     fake_nodes: bool = False
     """Whether the devices of one host were made to appear as several nodes."""
+    nccl: str = ""
+    """Version of the NCCL that is measured; empty: none is, or none can be found."""
     record: str = ""
     """`Record.digest` of what is replayed; empty: nothing is."""
 

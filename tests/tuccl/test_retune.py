@@ -1,12 +1,18 @@
 """`tuccl retune`: tunes again only when the machine changed, and keeps the old table."""
 
 import json
+import os
 import random
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.tuccl.conftest import SMALL_RUN, Run
+from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
+from tuccl.retuning import nccl_change
 from tuccl.workspace import Workspace
 
 
@@ -88,3 +94,53 @@ def test_killed_in_the_middle_the_old_table_stays_and_the_same_command_continues
     assert workspace.current().root != old.root
     assert old.bundle.read_bytes() == old_bundle
     assert mine.read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    return build_stand_ins(tmp_path_factory.getbasetemp())
+
+
+def test_another_nccl_is_named_and_everything_measured_again(
+    stand_ins: StandIns, tmp_path: Path
+) -> None:
+    """On stand-ins of CUDA and NCCL."""
+
+    def run(version: str, *words: str) -> tuple[dict[str, object], str]:
+        done = subprocess.run(
+            [sys.executable, "-c", "from tuccl.cli import main; main()", *words, "--json"],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                **stand_ins.variables,
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{stand_ins.libraries}",
+                "STAND_IN_GPUS": "4",
+                "STAND_IN_NCCL_VERSION": version,
+            },
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), done.stderr
+
+    tune = ("tune", "--topology", "shipped:h200-4gpu", "--backend", "nccl", "--floor", "none")
+    one_key = ("--operations", "all_gather", "--min-size", "4K", "--max-size", "4K")
+    run("22809", *tune, *one_key, "--budget", "1s")
+    old = Workspace(tmp_path / "tuccl-workspace").current().root
+    document, said = run("22809", "retune")
+    assert document["tuned"] is False
+    assert ", NCCL 2.28.9): the table stands" in said
+    document, said = run("22903", "retune")
+    assert document["changes"] == list(nccl_change("2.28.9", "2.29.3"))
+    assert "changed: NCCL is 2.29.3, the table was measured with 2.28.9: every key is" in said
+    assert document["tuned"] is True
+    assert document["kept"] == str(old.relative_to(tmp_path))
+    document, said = run("100", "retune")
+    assert document["changes"] == []
+    assert "no NCCL found here to hold against 2.29.3): the table stands" in said
+
+
+def test_the_same_nccl_or_one_that_is_not_known_changes_nothing() -> None:
+    assert nccl_change("", "2.28.9") == nccl_change("2.28.9", "2.28.9") == ()

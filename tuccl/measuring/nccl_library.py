@@ -80,6 +80,17 @@ def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.envi
     return _usable(next(iter(found.values())))
 
 
+def version_here(environment: Mapping[str, str] = os.environ) -> str:
+    """Version of the NCCL that the job will use; empty where `find_nccl` finds none to take.
+
+    For what has to be known before anything is measured: whoever measures is told why not.
+    """
+    try:
+        return find_nccl(None, environment).version_text
+    except NcclLibraryError:
+        return ""
+
+
 def read_version(path: Path) -> int:
     """Version of an NCCL, asked of the library itself.
 
