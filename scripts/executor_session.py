@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import signal
-import time
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p, memmove, sizeof
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from device_calls import Array, Buffer, Cuda, DeviceError, Nccl, UniqueId
+from device_calls import Array, Buffer, Cuda, Nccl, UniqueId
 from random_calls import REDUCTIONS, TYPES, RandomCall, data_of
+from rank_zero_file import from_rank_zero
 
 from tuccl.measuring.executor_library import ExecutorLibrary
 
-ID_WAIT_S = 60.0
 GUARD_BYTES = 512
 UNTOUCHED = 0xA5
 _PARENT_DEATH_SIGNAL = 1
@@ -37,26 +36,22 @@ class Session:
         self.real = Nccl(job["nccl"], as_seen=False)
         self.seen = Nccl(job["nccl"], as_seen=True)
         self.executor = ExecutorLibrary()
+        # Communicators take memory for what may be chosen where something was chosen before.
+        self.executor.choose(None)
 
     def join(self, ranks: int, name: str) -> c_void_p:
         """A communicator of the first ranks; each name once.
 
         Raises:
-            DeviceError: NCCL failed, or rank 0 did not come.
+            DeviceError: NCCL failed.
+            TimeoutError: Rank 0 did not come.
         """
-        path = self.folder / f"id-{name}"
         identifier = UniqueId()
         if self.rank == 0:
             self.real.call("ncclGetUniqueId", byref(identifier))
-            part = path.with_suffix(".part")
-            part.write_bytes(bytes(identifier))
-            part.replace(path)
-        deadline = time.monotonic() + ID_WAIT_S
-        while not path.exists():
-            if time.monotonic() > deadline:
-                raise DeviceError(f"rank 0 did not write {path} within {ID_WAIT_S:.0f} s")
-            time.sleep(0.01)
-        memmove(byref(identifier), path.read_bytes(), sizeof(identifier))
+        own = bytes(identifier) if self.rank == 0 else None
+        told = from_rank_zero(self.folder / f"id-{name}", own)
+        memmove(byref(identifier), told, sizeof(identifier))
         communicator = c_void_p()
         self.seen.call(
             "ncclCommInitRank", byref(communicator), c_int(ranks), identifier, c_int(self.rank)

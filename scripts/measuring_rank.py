@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rank_zero_file import from_rank_zero
+
 from lookup_tables.table import Operation
 from tuccl.errors import TucclError
 from tuccl.measuring.engine import Call
@@ -22,22 +24,6 @@ from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.measuring.executor_engine import ExecutorEngine
 from tuccl.measuring.executor_library import is_preloaded
 from tuccl.measuring.nccl_engine import NcclEngine
-
-ID_WAIT_S = 60.0
-
-
-def group_id(engine: NcclEngine, rank: int, path: Path) -> bytes:
-    """The id that rank 0 makes, for all ranks through a file."""
-    if rank == 0:
-        part = path.with_suffix(".part")
-        part.write_bytes(engine.make_group_id())
-        part.replace(path)
-    deadline = time.monotonic() + ID_WAIT_S
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise EngineError(f"rank 0 did not write {path} within {ID_WAIT_S:.0f} s")
-        time.sleep(0.005)
-    return path.read_bytes()
 
 
 def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +65,8 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     engine_type = ExecutorEngine if is_preloaded() else NcclEngine
     engine = engine_type(controlled=job["controlled"])
     try:
-        identifier = group_id(engine, rank, Path(job["folder"]) / "group-id")
+        own = engine.make_group_id() if rank == 0 else None
+        identifier = from_rank_zero(Path(job["folder"]) / "group-id", own)
         versions = engine.open(rank, job["ranks"], rank, identifier)
         opened = time.monotonic()
         results: list[dict[str, Any]] = []

@@ -9,15 +9,15 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-import time
 from ctypes import byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
+from rank_zero_file import from_rank_zero
+
 FLOAT32, SUM = 7, 0
 ONE = 0x3F800000
 """1.0 as bits of a float."""
-ID_WAIT_S = 60.0
 
 
 class UniqueId(ctypes.Structure):
@@ -102,15 +102,8 @@ class Nccl:
         identifier = UniqueId()
         if rank == 0:
             self._call("ncclGetUniqueId", byref(identifier))
-            written = id_file.with_suffix(".part")
-            written.write_bytes(bytes(identifier))
-            written.replace(id_file)
-        deadline = time.monotonic() + ID_WAIT_S
-        while not id_file.exists():
-            if time.monotonic() > deadline:
-                raise RankError(f"rank 0 did not write {id_file} within {ID_WAIT_S:.0f} s")
-            time.sleep(0.01)
-        ctypes.memmove(byref(identifier), id_file.read_bytes(), ctypes.sizeof(identifier))
+        told = from_rank_zero(id_file, bytes(identifier) if rank == 0 else None)
+        ctypes.memmove(byref(identifier), told, ctypes.sizeof(identifier))
         self._call(
             "ncclCommInitRank", byref(self._communicator), c_int(ranks), identifier, c_int(rank)
         )
