@@ -65,6 +65,8 @@ class ExecutorLibrary:
         self._choose.restype = ctypes.c_char_p
         self._calls.argtypes = ()
         self._calls.restype = ctypes.c_uint64
+        # Communicators that start from now on get staging memory for whatever may be chosen.
+        self.choose(None)
 
     def choose(self, rule: Rule | None) -> None:
         """Run the next calls by this rule, and all others by NCCL; None: by the own table.

@@ -1,4 +1,6 @@
 // How communicators come to be served or not, and how they end.
+#include "agreement.h"
+#include "choose.h"
 #include "scenarios.h"
 #include "session.h"
 
@@ -187,6 +189,30 @@ void different_tables() {
         CHECK(!is_served(rank, rank.comm, 3));
         CHECK(ncclCommDestroy(rank.comm) == 0);
     });
+}
+
+// Who will choose rules call by call gets memory for any; else the table's rules count. All ranks
+// or none.
+void memory_by_need() {
+    const auto created = [] {
+        (void)stand_in::take_notes();
+        ncclComm_t comms[2];
+        CHECK(ncclCommInitAll(comms, 2, nullptr) == 0);
+        const Notes notes;
+        for (ncclComm_t comm : comms)
+            CHECK(ncclCommDestroy(comm) == 0);
+        return notes;
+    };
+    set_rules("all_reduce 1 1024 one_phase ll 1 32 0\n");
+    CHECK(created().count("staging 2048 0") == 2);
+    CHECK(tuccl_executor_choose(nullptr) == nullptr);
+    CHECK(created().count("staging 2097152 33554432") == 2);
+    std::vector<tuccl::Greeting> greetings(2);
+    for (tuccl::Greeting &greeting : greetings)
+        greeting = {tuccl::kGreetingMagic, tuccl::kExecutorVersion, 7, 1, 0, 0, 0, {}, 5, 0, {}};
+    CHECK(tuccl::judge(greetings).serve);
+    greetings[1].staging++;
+    CHECK(!tuccl::judge(greetings).serve);
 }
 
 void not_blocking() {
@@ -416,6 +442,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"damaged_bundle", damaged_bundle},
         {"from_bundle", from_bundle},
         {"different_tables", different_tables},
+        {"memory_by_need", memory_by_need},
         {"not_blocking", not_blocking},
         {"not_blocking_in_one_thread", not_blocking_in_one_thread},
         {"abort_while_setting_up", abort_while_setting_up},

@@ -38,7 +38,10 @@ thread_local int current_device = 0;
 } // namespace
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+                                     const struct tuccl_staging *staging,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
+    stand_in::note("staging " + std::to_string(staging->ll_part) + " " +
+                   std::to_string(staging->program_scratch_bytes));
     if (fails("create", rank))
         return "there is no device memory for its staging area";
     auto *made = new tuccl_device_comm{};

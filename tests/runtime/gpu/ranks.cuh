@@ -5,6 +5,7 @@
 #define TUCCL_TESTS_GPU_RANKS_CUH
 
 #include "../../../tuccl/runtime/executor/device_comm.h"
+#include "../../../tuccl/runtime/executor/staging_need.h"
 
 #include <algorithm>
 #include <chrono>
@@ -181,6 +182,7 @@ struct Device {
 
 inline std::vector<Device> devices_of(uint32_t ranks, const Options &options) {
     std::vector<Device> devices(ranks);
+    const tuccl_staging staging = tuccl::most_staging(ranks);
     unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES];
     const auto name = [&](uint32_t rank) {
         return "handle" + std::to_string(ranks) + "." + std::to_string(rank);
@@ -191,7 +193,7 @@ inline std::vector<Device> devices_of(uint32_t ranks, const Options &options) {
         use_device_of(rank);
         CHECK(cudaStreamCreateWithFlags(&devices[rank].stream, cudaStreamNonBlocking));
         if (const char *reason =
-                tuccl_device_comm_create(&devices[rank].comm, rank, ranks, handles[rank]))
+                tuccl_device_comm_create(&devices[rank].comm, rank, ranks, &staging, handles[rank]))
             give_up(std::string("create: ") + reason);
         if (options.rank == rank)
             put(options, name(rank), {reinterpret_cast<char *>(handles[rank]), TUCCL_HANDLE_BYTES});

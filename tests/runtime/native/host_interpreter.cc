@@ -59,6 +59,16 @@ void run_thread(const ProgramLaunch &launch, const HostMachine &machine, uint32_
 
 } // namespace
 
+// As much as anything may ask for.
+constexpr tuccl_staging kStaging = {0,
+                                    0,
+                                    0,
+                                    0,
+                                    tuccl::kMostProgramLlBytes,
+                                    0,
+                                    tuccl::kMostProgramSimpleBytes,
+                                    tuccl::kMostProgramScratchBytes};
+
 // A node.
 struct host_node {
     uint32_t ranks;
@@ -71,7 +81,7 @@ extern "C" {
 void host_node_destroy(host_node *node) {
     for (char *area : node->area)
         if (area != nullptr)
-            munmap(area, tuccl::kProgramAreaBytes);
+            munmap(area, tuccl::program_area_bytes(kStaging));
     delete node;
 }
 
@@ -80,7 +90,7 @@ host_node *host_node_create(uint32_t ranks, uint64_t base) {
     auto *node = new host_node{ranks, 0, {}};
     for (uint32_t rank = 0; rank < ranks; rank++) {
         // Pages that nobody touches take no memory.
-        void *area = mmap(nullptr, tuccl::kProgramAreaBytes, PROT_READ | PROT_WRITE,
+        void *area = mmap(nullptr, tuccl::program_area_bytes(kStaging), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (area == MAP_FAILED)
             std::abort();
@@ -129,7 +139,8 @@ const char *host_node_run(host_node *node, const void *data, size_t bytes, const
     ProgramLaunch plan;
     if (!tuccl_program_check(data, bytes, &program, why, sizeof why))
         return why;
-    if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, &plan))
+    if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, &plan) ||
+        !tuccl::place_launch(kStaging, call->protocol, &plan))
         return "cannot be run so";
     std::vector<std::thread> devices;
     for (uint32_t rank = first; rank < end; rank++)

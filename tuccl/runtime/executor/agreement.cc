@@ -41,6 +41,11 @@ Verdict judge(const std::vector<Greeting> &greetings) {
         if (greetings[rank].sum != first.sum || greetings[rank].wanted != first.wanted)
             return refuse(describe_tables(rank, first, greetings[rank]));
     for (size_t rank = 1; rank < greetings.size(); rank++)
+        if (greetings[rank].staging != first.staging)
+            return refuse("ranks 0 and " + std::to_string(rank) +
+                          " lay out their memory differently: tuccl_executor_choose was called on "
+                          "one of them alone before");
+    for (size_t rank = 1; rank < greetings.size(); rank++)
         if (greetings[rank].host != first.host)
             return refuse("ranks 0 and " + std::to_string(rank) +
                           " are on different nodes; the executor serves one node");

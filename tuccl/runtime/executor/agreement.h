@@ -12,7 +12,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 1;        // Of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 2;        // Of greetings, staging layout and decisions.
 
 // Size, magic and version stay where they are in every release: ranks of different releases must
 // be able to find out that they differ.
@@ -25,7 +25,9 @@ struct Greeting {
     uint64_t process; // Equal for ranks of one process.
     uint64_t number;  // Of this set-up; rank 0's counts.
     unsigned char handle[TUCCL_HANDLE_BYTES];
-    char fault[88]; // Why this rank cannot; empty when it can.
+    uint32_t staging; // Sum of how its staging memory is laid out.
+    uint32_t zero;
+    char fault[80]; // Why this rank cannot; empty when it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 

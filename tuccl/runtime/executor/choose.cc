@@ -11,12 +11,17 @@ namespace {
 
 Decision chosen;
 std::atomic<const Decision *> in_force{nullptr};
+std::atomic<bool> has_chosen{false};
 std::atomic<uint64_t> calls{0};
 
 } // namespace
 
 const Decision *chosen_decision() {
     return in_force.load(std::memory_order_acquire);
+}
+
+bool process_chooses() {
+    return has_chosen.load();
 }
 
 void count_call() {
@@ -29,6 +34,7 @@ void count_call() {
 
 EXPORTED const char *tuccl_executor_choose(const char *rules) {
     static std::string wrong;
+    tuccl::has_chosen.store(true);
     tuccl::in_force.store(nullptr, std::memory_order_release);
     if (rules == nullptr)
         return nullptr;

@@ -40,6 +40,13 @@ class Decision {
 
     size_t rule_count() const;
 
+    // Calls visit(operation, rule) for each.
+    template <typename Visit> void for_each(Visit visit) const {
+        for (uint32_t operation = 0; operation < kOperations; operation++)
+            for (const Rule &rule : of_operation_[operation].rules)
+                visit(operation, rule);
+    }
+
   private:
     struct Ranges {
         std::vector<uint64_t> min_bytes; // Apart: a search touches fewer cache lines.

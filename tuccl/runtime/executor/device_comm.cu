@@ -7,7 +7,7 @@
 
 #include "device_exchange.h"
 #include "nvlink.h"
-#include "program_staging.h"
+#include "program_plan.h"
 
 #include <chrono>
 #include <cstddef>
@@ -20,8 +20,8 @@
 
 namespace {
 
-// Patterns first, then programs.
-constexpr size_t kStagingBytes = tuccl::kPatternBytes + tuccl::kProgramAreaBytes;
+// IPC shares whole blocks of this size: what else lay in one could be read by the other ranks.
+constexpr size_t kBlockBytes = size_t{2} << 20;
 
 // What a rank tells the others.
 struct Handle {
@@ -77,11 +77,27 @@ class Freeing {
     bool entered_;
 };
 
+// Patterns first, then programs.
+void lay_out(const tuccl_staging &staging, tuccl_device_comm *comm) {
+    tuccl::Peers &peers = comm->peers;
+    peers.ll_part = staging.ll_part;
+    peers.ll_area = staging.ll_part * peers.ranks;
+    peers.ll_phases = staging.ll_phases;
+    peers.ll128_first = 2 * staging.ll_phases * peers.ll_area;
+    peers.ll128_part = staging.ll128_part;
+    peers.ll128_area = staging.ll128_part * peers.ranks;
+    peers.ll128_phases = staging.ll128_phases;
+    comm->staging = staging;
+    comm->program_first = peers.ll128_first + size_t{2} * staging.ll128_phases * peers.ll128_area;
+}
+
 const char *allocate(tuccl_device_comm *comm) {
     void *staging = nullptr;
     void *counters = nullptr;
     void *abort_word = nullptr;
-    if (cudaMalloc(&staging, kStagingBytes) != cudaSuccess)
+    const size_t wanted = comm->program_first + tuccl::program_area_bytes(comm->staging);
+    const size_t staging_bytes = (wanted + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    if (cudaMalloc(&staging, staging_bytes) != cudaSuccess)
         return "there is no device memory for its staging area";
     comm->peers.staging[comm->peers.rank] = static_cast<char *>(staging);
     if (cudaMalloc(&counters, tuccl::kCounterBytes) != cudaSuccess)
@@ -103,7 +119,7 @@ const char *allocate(tuccl_device_comm *comm) {
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return "no stream could be made";
     const bool cleared =
-        cudaMemsetAsync(staging, 0, kStagingBytes, stream) == cudaSuccess &&
+        cudaMemsetAsync(staging, 0, staging_bytes, stream) == cudaSuccess &&
         cudaMemsetAsync(counters, 0, tuccl::kCounterBytes, stream) == cudaSuccess &&
         cudaStreamSynchronize(stream) == cudaSuccess;
     (void)cudaStreamDestroy(stream);
@@ -137,7 +153,7 @@ struct Ends {
 };
 
 bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
-    const char *state = comm.peers.staging[comm.peers.rank] + tuccl::kPatternBytes;
+    const char *state = comm.peers.staging[comm.peers.rank] + comm.program_first;
     return cudaMemcpyAsync(&ends->launches, state + offsetof(tuccl::ProgramState, epoch),
                            sizeof ends->launches, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
            cudaMemcpyAsync(ends->finished, state + offsetof(tuccl::ProgramState, finished),
@@ -200,6 +216,7 @@ const char *told(const char *reason) {
 } // namespace
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+                                     const struct tuccl_staging *staging_wanted,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
     *comm = nullptr;
     if (ranks < 2 || ranks > TUCCL_MAX_RANKS || rank >= ranks)
@@ -209,8 +226,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
         return "there is no memory";
     made->peers.rank = rank;
     made->peers.ranks = ranks;
-    made->peers.ll_part = tuccl::part_of(tuccl::kLlAreaBytes, ranks);
-    made->peers.ll128_part = tuccl::part_of(tuccl::kLl128AreaBytes, ranks);
+    lay_out(*staging_wanted, made);
     if (cudaGetDevice(&made->device) != cudaSuccess) {
         delete made;
         return told("there is no current device");

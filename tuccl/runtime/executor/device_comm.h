@@ -10,6 +10,8 @@
 
 struct tuccl_device_comm {
     tuccl::Peers peers;
+    tuccl_staging staging;
+    size_t program_first; // Of the programs' area in the staging memory.
     int device;
     bool nvlink; // Between all: what LL128 needs.
     uint32_t *abort_word;

@@ -91,11 +91,27 @@ struct tuccl_call {
 /* One communicator on one device, opaque to the host side. */
 struct tuccl_device_comm;
 
+/* The staging memory of a rank, as what it may be asked to run needs it; 0 for what it is not. The
+ * same on every rank. */
+struct tuccl_staging {
+    /* Of patterns: lines of one source in one half and phase. */
+    uint32_t ll_part;
+    uint32_t ll_phases;
+    uint32_t ll128_part;
+    uint32_t ll128_phases;
+    /* Of programs: one half of each protocol's lines, and scratch chunks. */
+    uint64_t program_ll_bytes;
+    uint64_t program_ll128_bytes;
+    uint64_t program_simple_bytes;
+    uint64_t program_scratch_bytes;
+};
+
 /* Two calls make a communicator, with an exchange of all handles between them:
  *   tuccl_device_comm_create   takes staging memory on the current device, writes its handle;
  *   tuccl_device_comm_connect  opens the staging of the others from their handles, in rank order.
  * Both return NULL on success, else half a sentence that says why not (a static text). */
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
+                                     const struct tuccl_staging *staging,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]);
 const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
                                       const unsigned char (*handles)[TUCCL_HANDLE_BYTES]);
@@ -112,8 +128,8 @@ int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm);
 
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm);
 
-/* Whether tuccl_device_launch can run such a call: types, operations, sizes, ranks. Depends only on
- * what is equal on every rank (never on pointers), so that ranks agree. */
+/* Whether tuccl_device_launch can run such a call: types, operations, staging, ranks. Depends only
+ * on what is equal on every rank (never on pointers), so that ranks agree. */
 int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call);
 
 /* Puts the call on a stream (a cudaStream_t). 0, or a cudaError_t. */

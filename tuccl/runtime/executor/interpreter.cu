@@ -93,7 +93,8 @@ bool plan_call(const tuccl_device_comm &comm, const tuccl_call &call, tuccl_prog
                ProgramLaunch *launch) {
     return comm.programs.here != nullptr && (call.protocol != TUCCL_LL128 || comm.nvlink) &&
            tuccl_programs_at(comm.programs.here, call.program, program) &&
-           program->header->ranks == comm.peers.ranks && plan_program(*program, call, launch);
+           program->header->ranks == comm.peers.ranks && plan_program(*program, call, launch) &&
+           place_launch(comm.staging, call.protocol, launch);
 }
 
 const char *copy_programs(Programs *programs, const void *section, size_t bytes) {
@@ -151,7 +152,7 @@ int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
                  static_cast<const char *>(comm.programs.here),
              &launch);
     for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
-        launch.area[rank] = comm.peers.staging[rank] + kPatternBytes;
+        launch.area[rank] = comm.peers.staging[rank] + comm.program_first;
     launch.abort = comm.peers.abort;
     void *arguments[] = {&launch};
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel_of(call)),

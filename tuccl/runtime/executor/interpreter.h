@@ -153,7 +153,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
     __device__ __forceinline__ char *slot(uint32_t rank, uint32_t connection,
                                           uint64_t count) const {
         const uint64_t place = lane_of_connection(connection) * kSlots + (count - 1) % kSlots;
-        return launch_.area[rank] + Wire::kFirst + epoch_ % 2 * Wire::kHalfBytes +
+        return launch_.area[rank] + launch_.lines_first + epoch_ % 2 * launch_.half_bytes +
                place * launch_.slot_bytes;
     }
     __device__ __forceinline__ uint64_t *flag_word(uint32_t rank, uint32_t connection,
@@ -166,7 +166,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         if (buffer == TUCCL_BUFFER_SCRATCH) {
             const uint64_t window = tile_ % kScratchWindows * launch_.instances + instance_;
             const uint64_t place = window * launch_.scratch_chunks + chunk;
-            return {launch_.area[launch_.rank] + kProgramScratchFirst + place * launch_.tile_bytes,
+            return {launch_.area[launch_.rank] + launch_.scratch_first + place * launch_.tile_bytes,
                     bytes_};
         }
         char *user =
@@ -221,8 +221,8 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         if (base - state_->renewed[half] < uint64_t{1} << 30)
             return;
         state_->renewed[half] = base;
-        char *lines = launch_.area[launch_.rank] + LlWire::kFirst + half * LlWire::kHalfBytes;
-        for (size_t i = 0; i < LlWire::kHalfBytes; i += 16)
+        char *lines = launch_.area[launch_.rank] + kProgramLlFirst + half * launch_.ll_half_bytes;
+        for (size_t i = 0; i < launch_.ll_half_bytes; i += 16)
             store_line(lines + i, 0, static_cast<uint32_t>(base) + 0x80000000U);
     }
 

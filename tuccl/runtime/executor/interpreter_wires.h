@@ -4,7 +4,6 @@
 #define TUCCL_EXECUTOR_INTERPRETER_WIRES_H
 
 #include "interpreter_memory.h"
-#include "program_staging.h"
 
 #ifdef __CUDACC__
 #include "ll128.cuh"
@@ -20,8 +19,6 @@ struct UnitPlace {
 
 // Lines that carry their own flags: nothing else is waited for.
 struct LlWire {
-    static constexpr size_t kFirst = kProgramLlFirst;
-    static constexpr size_t kHalfBytes = kProgramLlBytes;
     static constexpr bool kFlagsInLines = true;
     static constexpr uint32_t kBatch = 4;
 
@@ -49,8 +46,6 @@ struct LlWire {
 
 // Plain data; one flag for a message, told when all of it is written.
 struct SimpleWire {
-    static constexpr size_t kFirst = kProgramSimpleFirst;
-    static constexpr size_t kHalfBytes = kProgramSimpleBytes;
     static constexpr bool kFlagsInLines = false;
     static constexpr uint32_t kBatch = 4;
 
@@ -81,8 +76,6 @@ struct SimpleWire {
 // A warp's pieces (ll128.cuh). Needs what a warp stores together to arrive together, so there is
 // none for host threads.
 struct Ll128Wire {
-    static constexpr size_t kFirst = kProgramLl128First;
-    static constexpr size_t kHalfBytes = kProgramLl128Bytes;
     static constexpr bool kFlagsInLines = true;
     static constexpr uint32_t kBatch = 4;
 

@@ -92,8 +92,8 @@ template <typename Port> Kernel kernel_of(const tuccl_call &call, uint32_t ranks
 }
 
 // Data of one source that its part of the staging area holds; slices end at 16 bytes.
-template <typename Port> size_t capacity(uint32_t ranks) {
-    return part_of(Port::kAreaBytes, ranks) / Port::kLineBytes * Port::kUnitBytes / 16 * 16;
+template <typename Port> size_t capacity(const Peers &peers) {
+    return Port::part_of(peers) / Port::kLineBytes * Port::kUnitBytes / 16 * 16;
 }
 
 } // namespace
@@ -107,18 +107,11 @@ bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
     if (call.type >= TUCCL_TYPES || call.reduction >= TUCCL_REDUCTIONS || call.nchannels == 0 ||
         call.nthreads < 32 || call.nthreads > 1024 || call.nthreads % 32 != 0)
         return false;
-    if (call.protocol != TUCCL_LL && !(call.protocol == TUCCL_LL128 && comm.nvlink))
+    if (!has_pattern_kernel(call.operation, call.pattern, call.protocol) ||
+        (call.protocol == TUCCL_LL128 && !comm.nvlink))
         return false;
-    switch (call.operation) {
-    case TUCCL_ALL_REDUCE:
-        return call.pattern == TUCCL_PATTERN_ONE_PHASE || call.pattern == TUCCL_PATTERN_TWO_PHASE;
-    case TUCCL_ALL_GATHER:
-    case TUCCL_REDUCE_SCATTER:
-    case TUCCL_ALLTOALL:
-        return call.pattern == TUCCL_PATTERN_DIRECT;
-    default:
-        return false;
-    }
+    const uint32_t phases = call.pattern == TUCCL_PATTERN_TWO_PHASE ? 2 : 1;
+    return phases <= (call.protocol == TUCCL_LL ? comm.peers.ll_phases : comm.peers.ll128_phases);
 }
 
 // Every kernel that a communicator of so many ranks may launch. CUDA loads a kernel when it is
@@ -165,7 +158,8 @@ int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
         low_latency ? kernel_of<LlPort>(call, ranks) : kernel_of<Ll128Port>(call, ranks);
     const size_t bytes = call.count * type_bytes(call.type);
     const bool sharded = call.pattern == TUCCL_PATTERN_TWO_PHASE;
-    const size_t part = low_latency ? capacity<LlPort>(ranks) : capacity<Ll128Port>(ranks);
+    const size_t part =
+        low_latency ? capacity<LlPort>(comm.peers) : capacity<Ll128Port>(comm.peers);
     const size_t slice = sharded ? part * ranks : part;
     for (size_t first = 0; first < bytes; first += slice) {
         Peers peers = comm.peers;

@@ -79,15 +79,16 @@ struct LlPort {
     static constexpr uint32_t kUnitBytes = kLlDataBytes;
     static constexpr uint32_t kLineBytes = kLlLineBytes;
     static constexpr uint32_t kWords = 1;
-    static constexpr size_t kAreaFirst = kLlAreaFirst;
-    static constexpr size_t kAreaBytes = kLlAreaBytes;
 
     uint32_t flag;
 
     __device__ __forceinline__ explicit LlPort(uint32_t epoch) : flag(epoch) {
     }
-    __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
+    __host__ __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
         return peers.ll_part;
+    }
+    __device__ __forceinline__ static uint32_t area_of(const Peers &peers, uint32_t number) {
+        return number * peers.ll_area;
     }
     __device__ __forceinline__ static size_t first_unit() {
         return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
@@ -120,8 +121,6 @@ struct Ll128Port {
     static constexpr uint32_t kUnitBytes = kPieceBytes;
     static constexpr uint32_t kLineBytes = kPieceLineBytes;
     static constexpr uint32_t kWords = 2;
-    static constexpr size_t kAreaFirst = kLl128AreaFirst;
-    static constexpr size_t kAreaBytes = kLl128AreaBytes;
 
     uint64_t flag;
     Lane lane;
@@ -130,8 +129,11 @@ struct Ll128Port {
     __device__ __forceinline__ explicit Ll128Port(uint64_t epoch)
         : flag(epoch), lane(lane_of(threadIdx.x % 32)), slot(16 * (threadIdx.x % 32)) {
     }
-    __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
+    __host__ __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
         return peers.ll128_part;
+    }
+    __device__ __forceinline__ static uint32_t area_of(const Peers &peers, uint32_t number) {
+        return peers.ll128_first + number * peers.ll128_area;
     }
     __device__ __forceinline__ static size_t first_unit() {
         return (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x) / 32;
@@ -184,10 +186,12 @@ __device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) 
         return;
     if (blockIdx.x == 0) {
         const uint32_t flag = (next & 0x80000000U) != 0 ? 0x40000000U : 0xC0000000U;
-        uint4 *half = reinterpret_cast<uint4 *>(peers.staging[peers.rank] + kLlAreaFirst +
-                                                next % 2 * kPhases * kLlAreaBytes);
-        for (size_t i = threadIdx.x; i < kPhases * kLlAreaBytes / sizeof(uint4); i += blockDim.x)
-            half[i] = make_uint4(flag, flag, flag, flag);
+        for (uint32_t phase = 0; phase < peers.ll_phases; phase++) {
+            uint4 *area = reinterpret_cast<uint4 *>(peers.staging[peers.rank] +
+                                                    LlPort::area_of(peers, 2 * phase + next % 2));
+            for (uint32_t i = threadIdx.x; i < peers.ll_area / sizeof(uint4); i += blockDim.x)
+                area[i] = make_uint4(flag, flag, flag, flag);
+        }
         __threadfence_system();
     }
     __syncthreads();
@@ -197,9 +201,8 @@ __device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) 
 template <typename Port>
 __device__ __forceinline__ char *lines_of(const Peers &peers, uint32_t to, uint32_t from,
                                           uint32_t phase, uint64_t epoch) {
-    const size_t half = (epoch % 2) * kPhases + phase;
-    return peers.staging[to] + Port::kAreaFirst + half * Port::kAreaBytes +
-           static_cast<size_t>(from) * Port::part_of(peers);
+    const uint32_t half = static_cast<uint32_t>(epoch) % 2;
+    return peers.staging[to] + Port::area_of(peers, 2 * phase + half) + from * Port::part_of(peers);
 }
 
 __device__ __forceinline__ bool is_aligned(const void *one, const void *other, size_t stride) {

@@ -1,7 +1,9 @@
 #include "plan.h"
 
 #include "bundle_rules.h"
+#include "choose.h"
 #include "rules_file.h"
+#include "staging_need.h"
 
 extern "C" {
 #include "bundle.h"
@@ -94,6 +96,11 @@ Plan read_plan(uint32_t ranks) {
         read_rules(rules, &plan);
     else
         read_bundle(path, ranks, &plan);
+    plan.staging =
+        process_chooses()
+            ? most_staging(ranks)
+            : staging_need(plan.decision, plan.programs.empty() ? nullptr : plan.programs.data(),
+                           ranks);
     if (plan.fault.empty() && p2p_is_forbidden())
         plan.fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
     return plan;

@@ -15,6 +15,7 @@ struct Plan {
     std::string source;  // For the log.
     std::string fault;   // Why this rank cannot serve; empty when it can.
     Decision decision;
+    tuccl_staging staging = {};          // What it takes to run the decision's calls.
     std::vector<unsigned char> programs; // For tuccl_device_comm_load_programs.
 };
 

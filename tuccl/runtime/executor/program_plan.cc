@@ -47,14 +47,14 @@ bool fits(const tuccl_program_header &header, const tuccl_call &call) {
            call.nchannels * header.most_threadblocks <= kMostProgramBlocks;
 }
 
-uint64_t half_bytes(uint32_t protocol) {
+uint64_t most_half_bytes(uint32_t protocol) {
     switch (protocol) {
     case TUCCL_LL:
-        return kProgramLlBytes;
+        return kMostProgramLlBytes;
     case TUCCL_LL128:
-        return kProgramLl128Bytes;
+        return kMostProgramLl128Bytes;
     default:
-        return kProgramSimpleBytes;
+        return kMostProgramSimpleBytes;
     }
 }
 
@@ -70,6 +70,47 @@ uint64_t most_tile_bytes(uint32_t protocol, uint64_t slot_bytes, uint64_t messag
     }
 }
 
+// How connections and chunks are cut, whatever a call's size.
+struct Cut {
+    uint64_t slot_bytes;
+    uint64_t most_tile_bytes; // 0: not so.
+};
+
+Cut cut_of(const tuccl_program_header &header, const tuccl_call &call) {
+    const uint64_t connections =
+        std::max<uint64_t>(1, uint64_t{header.most_connections} * call.nchannels);
+    const uint64_t connection_bytes =
+        std::min<uint64_t>(call.buffer_bytes, most_half_bytes(call.protocol) / connections);
+    Cut cut = {round_down(connection_bytes / kSlots, kSlotGrain), 0};
+    cut.most_tile_bytes = most_tile_bytes(call.protocol, cut.slot_bytes,
+                                          std::max<uint64_t>(1, header.largest_message));
+    if (header.most_scratch_chunks > 0)
+        cut.most_tile_bytes = std::min(cut.most_tile_bytes,
+                                       round_down(kMostProgramScratchBytes / kScratchWindows /
+                                                      call.nchannels / header.most_scratch_chunks,
+                                                  kGrain));
+    return cut;
+}
+
+uint64_t lines_bytes(uint64_t connections, uint64_t instances, uint64_t slot_bytes) {
+    return connections * instances * kSlots * slot_bytes;
+}
+
+uint64_t scratch_bytes(uint64_t chunks, uint64_t instances, uint64_t tile_bytes) {
+    return kScratchWindows * chunks * instances * tile_bytes;
+}
+
+uint64_t *half_of(tuccl_staging *staging, uint32_t protocol) {
+    switch (protocol) {
+    case TUCCL_LL:
+        return &staging->program_ll_bytes;
+    case TUCCL_LL128:
+        return &staging->program_ll128_bytes;
+    default:
+        return &staging->program_simple_bytes;
+    }
+}
+
 } // namespace
 
 bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramLaunch *launch) {
@@ -77,25 +118,15 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramL
     *launch = ProgramLaunch{};
     if (!fits(header, call) || call.protocol > TUCCL_SIMPLE)
         return false;
-    const uint64_t connections =
-        std::max<uint64_t>(1, uint64_t{header.most_connections} * call.nchannels);
-    const uint64_t connection_bytes =
-        std::min<uint64_t>(call.buffer_bytes, half_bytes(call.protocol) / connections);
-    const uint64_t slot_bytes = round_down(connection_bytes / kSlots, kSlotGrain);
-    uint64_t tile =
-        most_tile_bytes(call.protocol, slot_bytes, std::max<uint64_t>(1, header.largest_message));
-    if (header.most_scratch_chunks > 0)
-        tile = std::min(tile, round_down(kProgramScratchBytes / kScratchWindows / call.nchannels /
-                                             header.most_scratch_chunks,
-                                         kGrain));
-    if (tile == 0)
+    const Cut cut = cut_of(header, call);
+    if (cut.most_tile_bytes == 0)
         return false;
     const uint64_t part_chunks = tuccl_program_part_chunks(&header);
     launch->part_bytes = call.count * element_bytes(call.type);
     launch->chunk_bytes = round_up((launch->part_bytes + part_chunks - 1) / part_chunks, kGrain);
     launch->instance_bytes =
         round_up((launch->chunk_bytes + call.nchannels - 1) / call.nchannels, kGrain);
-    tile = std::min(tile, std::max(launch->instance_bytes, kGrain));
+    const uint64_t tile = std::min(cut.most_tile_bytes, std::max(launch->instance_bytes, kGrain));
     const uint64_t tiles = (launch->instance_bytes + tile - 1) / tile;
     launch->advance = tiles * header.longest_threadblock + 1;
     launch->ranks = header.ranks;
@@ -103,7 +134,7 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramL
     launch->instances = call.nchannels;
     launch->tiles = static_cast<uint32_t>(tiles);
     launch->tile_bytes = static_cast<uint32_t>(tile);
-    launch->slot_bytes = static_cast<uint32_t>(slot_bytes);
+    launch->slot_bytes = static_cast<uint32_t>(cut.slot_bytes);
     launch->connections = header.most_connections;
     launch->scratch_chunks = header.most_scratch_chunks;
     launch->longest = header.longest_threadblock;
@@ -112,6 +143,44 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramL
     launch->send = static_cast<const char *>(call.send);
     launch->receive = static_cast<char *>(call.receive);
     return tiles <= kMostNumbers && launch->advance <= kMostNumbers;
+}
+
+bool add_program_need(const tuccl_program &program, const tuccl_call &call, tuccl_staging *need) {
+    const tuccl_program_header &header = *program.header;
+    if (!fits(header, call) || call.protocol > TUCCL_SIMPLE)
+        return false;
+    const Cut cut = cut_of(header, call);
+    if (cut.most_tile_bytes == 0)
+        return false;
+    uint64_t *half = half_of(need, call.protocol);
+    *half = std::max(*half, lines_bytes(header.most_connections, call.nchannels, cut.slot_bytes));
+    need->program_scratch_bytes =
+        std::max(need->program_scratch_bytes,
+                 scratch_bytes(header.most_scratch_chunks, call.nchannels, cut.most_tile_bytes));
+    return true;
+}
+
+size_t program_area_bytes(const tuccl_staging &staging) {
+    return kProgramLlFirst +
+           2 * (staging.program_ll_bytes + staging.program_ll128_bytes +
+                staging.program_simple_bytes) +
+           staging.program_scratch_bytes;
+}
+
+bool place_launch(const tuccl_staging &staging, uint32_t protocol, ProgramLaunch *launch) {
+    tuccl_staging areas = staging;
+    launch->half_bytes = *half_of(&areas, protocol);
+    launch->ll_half_bytes = areas.program_ll_bytes;
+    launch->lines_first = kProgramLlFirst;
+    if (protocol != TUCCL_LL)
+        launch->lines_first += 2 * areas.program_ll_bytes;
+    if (protocol == TUCCL_SIMPLE)
+        launch->lines_first += 2 * areas.program_ll128_bytes;
+    launch->scratch_first = program_area_bytes(staging) - staging.program_scratch_bytes;
+    return lines_bytes(launch->connections, launch->instances, launch->slot_bytes) <=
+               launch->half_bytes &&
+           scratch_bytes(launch->scratch_chunks, launch->instances, launch->tile_bytes) <=
+               staging.program_scratch_bytes;
 }
 
 void set_rank(const tuccl_program &program, uint32_t rank, ptrdiff_t moved, ProgramLaunch *launch) {

@@ -27,11 +27,11 @@ constexpr uint32_t kSlots = TUCCL_PROGRAM_SLOTS;
 // Loops that may be at work at once on a rank's scratch chunks.
 constexpr uint32_t kScratchWindows = 2;
 
-// One half of each; protocols do not share, since user data would look like flags.
-constexpr size_t kProgramLlBytes = size_t{8} << 20;
-constexpr size_t kProgramLl128Bytes = size_t{16} << 20;
-constexpr size_t kProgramSimpleBytes = size_t{32} << 20;
-constexpr size_t kProgramScratchBytes = size_t{32} << 20;
+// The most of one half of each; protocols do not share, since user data would look like flags.
+constexpr size_t kMostProgramLlBytes = size_t{8} << 20;
+constexpr size_t kMostProgramLl128Bytes = size_t{16} << 20;
+constexpr size_t kMostProgramSimpleBytes = size_t{32} << 20;
+constexpr size_t kMostProgramScratchBytes = size_t{32} << 20;
 
 // Words that one thread polls while others write elsewhere lie this far apart.
 constexpr size_t kWordStride = 64;
@@ -52,11 +52,9 @@ struct ProgramState {
 };
 
 constexpr size_t kProgramStateBytes = (sizeof(ProgramState) + 4095) / 4096 * 4096;
+// Behind the state both halves of LL's lines, then of LL128's, then of Simple's slots, then
+// scratch.
 constexpr size_t kProgramLlFirst = kProgramStateBytes;
-constexpr size_t kProgramLl128First = kProgramLlFirst + 2 * kProgramLlBytes;
-constexpr size_t kProgramSimpleFirst = kProgramLl128First + 2 * kProgramLl128Bytes;
-constexpr size_t kProgramScratchFirst = kProgramSimpleFirst + 2 * kProgramSimpleBytes;
-constexpr size_t kProgramAreaBytes = kProgramScratchFirst + kProgramScratchBytes;
 
 // One launch on one rank. All but the pointers and what is marked is the same on every rank.
 struct ProgramLaunch {
@@ -74,6 +72,10 @@ struct ProgramLaunch {
     uint64_t chunk_bytes;    // From chunk to chunk of a part; the last may be shorter, or empty.
     uint64_t instance_bytes; // Of each chunk, for one instance.
     uint64_t advance;        // Numbers of the sequence that the launch takes.
+    uint64_t lines_first;    // In an area: the protocol's lines,
+    uint64_t half_bytes;     // a half of them,
+    uint64_t ll_half_bytes;  // a half of LL's, whatever the protocol,
+    uint64_t scratch_first;  // and scratch chunks.
     uint32_t part_chunks;
     uint32_t instances;
     uint32_t tiles; // Loops over an instance's bytes.

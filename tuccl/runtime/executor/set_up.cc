@@ -7,7 +7,12 @@
 #include "real_nccl.h"
 #include "register.h"
 #include "rendezvous.h"
+#include "staging_need.h"
 #include "watchdog.h"
+
+extern "C" {
+#include "crc32.h"
+}
 
 #include <algorithm>
 #include <cstring>
@@ -46,6 +51,8 @@ Greeting greet(const Plan &plan) {
     greeting.version = kExecutorVersion;
     greeting.sum = plan.sum;
     greeting.wanted = plan.wanted ? 1 : 0;
+    greeting.staging =
+        tuccl_crc32(0, reinterpret_cast<const unsigned char *>(&plan.staging), sizeof plan.staging);
     greeting.host = host_identity();
     static const uint64_t process = random_number();
     greeting.process = process;
@@ -68,9 +75,12 @@ const char *connect(tuccl_device_comm *device, const Plan &plan,
 
 void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
     const size_t rules = plan.decision.rule_count();
+    const auto ranks = static_cast<uint32_t>(place.ranks);
     if (verdict.serve)
-        log_info("executor serves rank %d of %d: %s (CRC %08x), %zu ranges", place.rank,
-                 place.ranks, plan.source.c_str(), plan.sum, rules);
+        log_info(
+            "executor serves rank %d of %d: %s (CRC %08x), %zu ranges, %.1f MiB of device memory",
+            place.rank, place.ranks, plan.source.c_str(), plan.sum, rules,
+            static_cast<double>(staging_bytes(plan.staging, ranks)) / (1 << 20));
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
@@ -113,8 +123,9 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
     const auto ranks = static_cast<uint32_t>(place.ranks);
     Greeting mine = greet(plan);
     if (plan.wanted && plan.fault.empty() && plan.decision.rule_count() > 0)
-        if (const char *fault = tuccl_device_comm_create(
-                &made->device, static_cast<uint32_t>(place.rank), ranks, mine.handle))
+        if (const char *fault =
+                tuccl_device_comm_create(&made->device, static_cast<uint32_t>(place.rank), ranks,
+                                         &plan.staging, mine.handle))
             set_fault(&mine, fault);
     waiting.ready->wait_for_others();
     std::vector<Greeting> greetings;

@@ -16,11 +16,13 @@ set(executor_host_sources
   ${executor_folder}/made.cc
   ${executor_folder}/nccl_call.cc
   ${executor_folder}/plan.cc
+  ${executor_folder}/program_plan.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc
   ${executor_folder}/rendezvous.cc
   ${executor_folder}/rules_file.cc
   ${executor_folder}/set_up.cc
+  ${executor_folder}/staging_need.cc
   ${executor_folder}/stream_order.cc
   ${executor_folder}/watchdog.cc)
 set(executor_table_sources

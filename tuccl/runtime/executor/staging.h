@@ -16,18 +16,27 @@
 
 namespace tuccl {
 
-// Shared by all sources of one half and phase; each source has an equal part.
-constexpr size_t kLlAreaBytes = size_t{4} << 20;
-constexpr size_t kLl128AreaBytes = size_t{18} << 20;
+// An area holds the lines of all sources in one half and phase; each has an equal part of it. The
+// most that one takes: messages beyond are cut into several launches.
+constexpr size_t kMostLlAreaBytes = size_t{4} << 20;
+constexpr size_t kMostLl128AreaBytes = size_t{18} << 20;
 constexpr uint32_t kPhases = 2;
-constexpr size_t kPatternBytes = 2 * kPhases * (kLlAreaBytes + kLl128AreaBytes);
 
-constexpr size_t kLlAreaFirst = 0;
-constexpr size_t kLl128AreaFirst = 2 * kPhases * kLlAreaBytes;
+// Parts are whole lines of LL128.
+constexpr uint32_t kPartGrain = 512;
+constexpr uint32_t most_part(size_t area_bytes, uint32_t ranks) {
+    return static_cast<uint32_t>(area_bytes / ranks / kPartGrain * kPartGrain);
+}
 
-// Bytes of one source in a half and phase of an area: whole lines of LL128.
-constexpr uint32_t part_of(size_t area_bytes, uint32_t ranks) {
-    return static_cast<uint32_t>(area_bytes / ranks / 512 * 512);
+// Which calls have a kernel of their own; all others are for the interpreter.
+constexpr bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t protocol) {
+    if (protocol != TUCCL_LL && protocol != TUCCL_LL128)
+        return false;
+    if (operation == TUCCL_ALL_REDUCE)
+        return pattern == TUCCL_PATTERN_ONE_PHASE || pattern == TUCCL_PATTERN_TWO_PHASE;
+    return pattern == TUCCL_PATTERN_DIRECT &&
+           (operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
+            operation == TUCCL_ALLTOALL);
 }
 
 // Words of 8 bytes in device memory: the epoch, and far from it how many blocks are done.
@@ -41,8 +50,15 @@ struct Peers {
     const volatile uint32_t *abort; // In host memory.
     uint32_t rank;
     uint32_t ranks;
-    uint32_t ll_part; // Bytes of a source in one half and phase of an area: a division saved.
+    // Bytes of a source in an area, and of an area; first LL's, both halves of the first phase and
+    // then of the second, then LL128's.
+    uint32_t ll_part;
+    uint32_t ll_area;
+    uint32_t ll_phases;
+    uint32_t ll128_first;
     uint32_t ll128_part;
+    uint32_t ll128_area;
+    uint32_t ll128_phases;
 };
 
 } // namespace tuccl

@@ -1,0 +1,99 @@
+#include "staging_need.h"
+
+#include "program_plan.h"
+#include "staging.h"
+
+#include <algorithm>
+
+namespace tuccl {
+
+namespace {
+
+// Data and wire bytes of LL's lines and LL128's pieces.
+struct Unit {
+    uint64_t data_bytes;
+    uint64_t line_bytes;
+};
+constexpr Unit kLlUnit = {8, 16};
+constexpr Unit kLl128Unit = {480, 512};
+
+uint64_t divided(uint64_t value, uint64_t by) {
+    return value / by + (value % by != 0 ? 1 : 0);
+}
+
+// What one rank sends another in one phase of the largest call.
+uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
+    if (rule.pattern == TUCCL_PATTERN_ONE_PHASE)
+        return rule.max_bytes;
+    // Shards and blocks; shards are whole 16 bytes.
+    return operation == TUCCL_ALL_REDUCE ? divided(rule.max_bytes, 16 * uint64_t{ranks}) * 16
+                                         : divided(rule.max_bytes, ranks);
+}
+
+// Calls that need more than the most are cut into several launches.
+uint32_t part_bytes(uint64_t message, Unit unit, uint32_t most) {
+    const uint64_t units =
+        std::min<uint64_t>(divided(message, unit.data_bytes), most / unit.line_bytes);
+    const uint64_t lines = units * unit.line_bytes;
+    return static_cast<uint32_t>(divided(lines, kPartGrain) * kPartGrain);
+}
+
+void add_pattern_need(uint32_t operation, const Rule &rule, uint32_t ranks, tuccl_staging *need) {
+    const bool low_latency = rule.protocol == TUCCL_LL;
+    const uint32_t most = most_part(low_latency ? kMostLlAreaBytes : kMostLl128AreaBytes, ranks);
+    const uint32_t part =
+        part_bytes(message_bytes(operation, rule, ranks), low_latency ? kLlUnit : kLl128Unit, most);
+    const uint32_t phases = rule.pattern == TUCCL_PATTERN_TWO_PHASE ? kPhases : 1;
+    uint32_t *wanted_part = low_latency ? &need->ll_part : &need->ll128_part;
+    uint32_t *wanted_phases = low_latency ? &need->ll_phases : &need->ll128_phases;
+    *wanted_part = std::max(*wanted_part, part);
+    *wanted_phases = std::max(*wanted_phases, phases);
+}
+
+void add_interpreter_need(uint32_t operation, const Rule &rule, const void *programs,
+                          tuccl_staging *need) {
+    tuccl_program program;
+    if (programs == nullptr || !tuccl_programs_at(programs, rule.program, &program))
+        return;
+    tuccl_call call = {};
+    call.operation = static_cast<uint8_t>(operation);
+    call.type = TUCCL_UINT8;
+    call.root = program.header->root;
+    call.protocol = rule.protocol;
+    call.nchannels = rule.nchannels;
+    call.nthreads = rule.nthreads;
+    call.buffer_bytes = rule.buffer_bytes;
+    (void)add_program_need(program, call, need); // What it cannot be is NCCL's.
+}
+
+} // namespace
+
+tuccl_staging staging_need(const Decision &decision, const void *programs, uint32_t ranks) {
+    tuccl_staging need = {};
+    decision.for_each([&](uint32_t operation, const Rule &rule) {
+        if (has_pattern_kernel(operation, rule.pattern, rule.protocol))
+            add_pattern_need(operation, rule, ranks, &need);
+        else
+            add_interpreter_need(operation, rule, programs, &need);
+    });
+    return need;
+}
+
+tuccl_staging most_staging(uint32_t ranks) {
+    return {most_part(kMostLlAreaBytes, ranks),
+            kPhases,
+            most_part(kMostLl128AreaBytes, ranks),
+            kPhases,
+            kMostProgramLlBytes,
+            kMostProgramLl128Bytes,
+            kMostProgramSimpleBytes,
+            kMostProgramScratchBytes};
+}
+
+uint64_t staging_bytes(const tuccl_staging &staging, uint32_t ranks) {
+    const uint64_t parts = uint64_t{staging.ll_phases} * staging.ll_part +
+                           uint64_t{staging.ll128_phases} * staging.ll128_part;
+    return 2 * ranks * parts + program_area_bytes(staging);
+}
+
+} // namespace tuccl
