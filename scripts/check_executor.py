@@ -8,6 +8,7 @@ calls: random types, operations, counts (0, 1, odd, prime), offsets, in and out 
 graphs, 2 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
 the same bit for bit; sums of floats may be rounded otherwise. A call that failed is printed with
 its number and seed: --first NUMBER --calls 1 runs it alone.
+With --programs schedules are interpreted instead of patterns run.
 load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
 the device, with communicators made anew and what memory and descriptors grow by.
 huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from executor_job import run_job  # noqa: E402
-from lifecycle_rank import CASES, IN_ONE_PROCESS  # noqa: E402
+from lifecycle_rank import CASES, FORBIDDEN, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
@@ -151,9 +152,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=OPERATIONS)
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("--reductions", nargs="+", choices=REDUCTIONS, default=REDUCTIONS)
+    parser.add_argument(
+        "--programs", type=Path, help="folder of write_programs.py, to be interpreted by all GPUs"
+    )
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
     parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    usual = [case for case in CASES if case not in FORBIDDEN]
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=usual)
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument(

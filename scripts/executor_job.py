@@ -19,7 +19,7 @@ from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 from runtime_sweep import executor_variables
 
-from tuccl.measuring.executor_library import NOTHING, PRELOAD_VARIABLE
+from tuccl.measuring.executor_library import NOTHING, PRELOAD_VARIABLE, RULES_VARIABLE
 from tuccl.measuring.nccl_library import find_nccl
 from tuccl.sizes import parse_size
 
@@ -49,6 +49,9 @@ def run_job(
     rules.write_text(NOTHING, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
     environment |= executor_variables(arguments.executor, rules)
+    if arguments.programs is not None:
+        bundle = arguments.programs / str(ranks) / "bundle.tuccl"
+        environment |= {"TUCCL_BUNDLE": str(bundle.resolve()), RULES_VARIABLE: ""}
     # Tools that watch a process, compute-sanitizer among them, come to it the same way.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
@@ -114,10 +117,15 @@ def collect(folder: Path, ranks: int) -> list[dict[str, Any]]:
 
 def wanted_of(arguments: argparse.Namespace) -> Wanted:
     """What calls are drawn from."""
+    runners: dict[str, list[str]] = {}
+    if arguments.programs is not None:
+        path = arguments.programs / str(arguments.gpus) / "runners.json"
+        runners = json.loads(path.read_text(encoding="utf-8"))
     return Wanted(
         tuple(arguments.operations),
         tuple(arguments.types),
         tuple(arguments.reductions),
         arguments.gpus,
         parse_size(arguments.largest),
+        runners,
     )

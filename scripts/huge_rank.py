@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ PATTERNS = {
     "reduce": (),
 }
 BLOCKS, THREADS = 32, 512
+PROGRAM_BUFFER = 4 << 20
 
 
 def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
@@ -58,20 +59,24 @@ def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
             )
 
 
-def rules_of(call: RandomCall) -> Iterator[Rule]:
-    """All that the executor has for it, then none."""
-    for pattern in PATTERNS[call.operation]:
+def rules_of(call: RandomCall, runners: Mapping[str, Sequence[str]]) -> Iterator[Rule]:
+    """All that the executor has for it, then none; where there are programs, those."""
+    for pattern in () if runners else PATTERNS[call.operation]:
         for protocol in ("LL", "LL128"):
             yield Rule(call.operation, 1, 1 << 62, pattern, protocol, BLOCKS, THREADS)
+    for runner in runners.get(call.operation, ()):
+        for protocol in ("LL128", "Simple"):
+            yield Rule(call.operation, 1, 1 << 62, runner, protocol, 1, THREADS, PROGRAM_BUFFER)
     yield LEFT
 
 
 class Huge:
     """One rank, and what was found so far."""
 
-    def __init__(self, session: Session, calls: int) -> None:
+    def __init__(self, session: Session, calls: int, runners: Mapping[str, Sequence[str]]) -> None:
         session.cuda.load_compare()
         self.session = session
+        self.runners = runners
         self.stream = session.cuda.stream()
         self.communicator = session.join(session.ranks, "all")
         self.counters = Counters(session.cuda, calls)
@@ -93,7 +98,7 @@ class Huge:
         prepared.keep(stream)
         session.cuda.wait(stream)
         seen = 0
-        for rule in rules_of(call):
+        for rule in rules_of(call, self.runners):
             self._run(prepared, rule)
             wrong = self.counters.read()[index] - seen
             seen += wrong
@@ -120,7 +125,7 @@ class Huge:
 def run_huge(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     """All of them."""
     calls = list(huge_calls(session.ranks, job["count"]))
-    huge = Huge(session, len(calls))
+    huge = Huge(session, len(calls), job["wanted"]["runners"])
     for index, call in enumerate(calls):
         huge.check(index, call)
     session.leave(huge.communicator)

@@ -7,8 +7,8 @@ can be drawn again.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 """In the order of ncclRedOp_t."""
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce")
+ROOTED = ("broadcast", "reduce")
 BY_RANK = ("all_gather", "reduce_scatter", "alltoall")
 """Whose one buffer has a part for each rank."""
 PRIMES = (3, 7, 31, 127, 509, 2039, 8191, 32749, 131071, 524287)
@@ -43,6 +44,8 @@ class Wanted:
     ranks: int = 2
     """Most of a communicator."""
     largest_bytes: int = 4 * M
+    runners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Programs to interpret, by operation; calls are those of all ranks then, from root 0."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,11 @@ class RandomCall:
 def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
     """The call with this number."""
     random = np.random.default_rng((seed, number))
-    operation = str(random.choice(list(wanted.operations)))
+    runners = wanted.runners
+    operations = [name for name in wanted.operations if not runners or name in runners]
+    operation = str(random.choice(operations))
     data_type = str(random.choice(list(wanted.types)))
-    ranks = int(random.integers(2, wanted.ranks + 1))
+    ranks = int(random.integers(wanted.ranks if runners else 2, wanted.ranks + 1))
     parts = ranks if operation in BY_RANK else 1
     most = wanted.largest_bytes // storage(data_type).itemsize // parts
     count = _count(random, most)
@@ -120,10 +125,12 @@ def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
         receive_offset=_offset(random),
         in_place=in_place,
         in_graph=bool(random.random() < 0.2),
-        root=int(random.integers(ranks)) if operation in {"broadcast", "reduce"} else 0,
+        root=int(random.integers(1 if runners else ranks)) if operation in ROOTED else 0,
         stream=int(random.integers(3)),
         whole=bool(random.random() < 0.5),
-        rule=_rule(random, operation, max(size_bytes, 1)),
+        rule=_program_rule(random, operation, max(size_bytes, 1), runners[operation])
+        if runners
+        else _rule(random, operation, max(size_bytes, 1)),
     )
 
 
@@ -156,6 +163,21 @@ def _rule(random: np.random.Generator, operation: str, size_bytes: int) -> Rule:
         str(random.choice(["LL", "LL128"])),
         int(random.choice([1, 2, 3, 8, 16, 32, 64])),
         int(random.choice([32, 96, 256, 512, 1024])),
+    )
+
+
+def _program_rule(
+    random: np.random.Generator, operation: str, size_bytes: int, runners: Sequence[str]
+) -> Rule:
+    return Rule(
+        operation,
+        size_bytes,
+        size_bytes,
+        str(random.choice(list(runners))),
+        str(random.choice(["LL", "LL128", "Simple"])),
+        int(random.choice([1, 1, 2, 4, 8])),
+        int(random.choice([32, 96, 256, 512])),
+        1 << int(random.integers(15, 23)),
     )
 
 

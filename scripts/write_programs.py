@@ -1,19 +1,26 @@
 """Compiles expert schedules for one node into FOLDER/<ranks>/<name>.program.
 
 write_programs.py FOLDER [RANKS ...]
+
+Beside them bundle.tuccl, which holds all of them for the executor, and runners.json: what a rule
+calls those that are interpreted, by operation.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import permutations
 from pathlib import Path
 
 from lookup_tables.program import compile_program
+from lookup_tables.table import Shape
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
+from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.msccl_xml import write_msccl_xml
+from tuccl.executor_schedules import executor_programs
 
 
 def switched(ranks: int) -> Sketch:
@@ -33,19 +40,34 @@ def switched(ranks: int) -> Sketch:
     )
 
 
+def write_bundle(folder: Path, ranks: int, algorithms: list[Algorithm]) -> None:
+    """All of one number of ranks; a schedule that a kernel runs is interpreted too."""
+    schedules = {algorithm.content_hash(): algorithm for algorithm in algorithms}
+    programs = executor_programs(schedules, Shape(ranks, 1, ranks))
+    (folder / "bundle.tuccl").write_bytes(programs.bundle)
+    runners: dict[str, list[str]] = {}
+    for content_hash, runner in programs.runners.items():
+        operation = schedules[content_hash].collective.value
+        runners.setdefault(operation, []).append(":".join(runner.split(":")[:2]))
+    (folder / "runners.json").write_text(json.dumps(runners, indent=1), encoding="utf-8")
+
+
 def main(folder: Path, counts: list[int]) -> None:
     """Write the programs of each number of ranks."""
     written = 0
     for ranks in counts:
         target = folder / str(ranks)
         target.mkdir(parents=True, exist_ok=True)
+        algorithms: list[Algorithm] = []
         for collective in Collective:
             if collective is Collective.CUSTOM:
                 continue
             for algorithm in expert_algorithms(collective, switched(ranks)):
                 data = compile_program(write_msccl_xml(algorithm))
                 (target / f"{algorithm.name}.program").write_bytes(data)
+                algorithms.append(algorithm)
                 written += 1
+        write_bundle(target, ranks, algorithms)
     print(f"{written} programs in {folder}")
 
 

@@ -56,7 +56,8 @@ inline Group load_group(const std::filesystem::path &folder, uint32_t ranks,
     if (std::filesystem::is_directory(folder / std::to_string(ranks)))
         for (const auto &entry :
              std::filesystem::directory_iterator(folder / std::to_string(ranks)))
-            paths.push_back(entry.path());
+            if (entry.path().extension() == ".program")
+                paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
     std::vector<std::vector<char>> programs;
     for (const std::filesystem::path &path : paths) {

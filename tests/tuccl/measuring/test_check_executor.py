@@ -245,3 +245,35 @@ def test_the_verdict_is_written_when_the_check_is_ended(
     assert process.returncode == 2
     assert "VERDICT: something did not run or did not end" in out
     assert json.loads(report.read_text())["verdict"].startswith("something did not run")
+
+
+def test_programs_take_the_place_of_patterns(
+    check_executor: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "2"
+    folder.mkdir()
+    (folder / "bundle.tuccl").write_bytes(b"")
+    runners = {"all_reduce": ["program:4", "program:7"], "all_gather": ["program:1"]}
+    (folder / "runners.json").write_text(json.dumps(runners))
+    report = tmp_path / "report.json"
+    words = [*ALL_FOUR, "--programs", str(tmp_path), "--json", str(report)]
+    assert run(check_executor, stand_ins, monkeypatch, *words, "--calls", "24") == 0
+    found = json.loads(report.read_text())["calls"]["by_executor"]
+    assert {name.split()[1] for name in found} <= {"program:1", "program:4", "program:7"}
+    huge = [*words, "--part", "huge", "--huge-count", "1001"]
+    assert run(check_executor, stand_ins, monkeypatch, *huge) == 0
+    put = json.loads(report.read_text())["huge"]["put"]
+    # By two programs with LL128, which the stand-in takes, in and out of place.
+    assert put["all_reduce by executor"] == 4
+
+
+def test_programs_are_called_by_all_ranks_from_root_0() -> None:
+    wanted = Wanted(ranks=3, runners={"broadcast": ["program:2"], "alltoall": ["program:0"]})
+    calls = [draw(wanted, 1, number) for number in range(60)]
+    assert {call.operation for call in calls} == {"broadcast", "alltoall"}
+    assert {(call.ranks, call.root) for call in calls} == {(3, 0)}
+    assert {call.rule.protocol for call in calls} == {"LL", "LL128", "Simple"}
+    assert all(call.rule.runner.startswith("program:") for call in calls)
