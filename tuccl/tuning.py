@@ -10,7 +10,8 @@
    data is checked, and where neighbouring sizes end with different winners the border between them
    is located.
 5. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
-   beginning, and gains count from both.
+   beginning, and gains count from both. Where the two differ much, entries are timed in several
+   starts of the workers (`tuccl.start_check`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.settings import MAX_REPEATS, RunSettings
 from tuccl.spending import Spending
+from tuccl.start_check import MUCH, confirmed_over_starts, difference
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`."""
@@ -123,7 +125,9 @@ def tune(
         for task in run.tasks
     }
     ranges = run.locate(decisions, profile)
-    stock_us = run.time_stock_again()
+    run.time_stock_again()
+    decisions = run.confirm_over_starts(decisions, raced)
+    stock_us = run.stock_us()
     keys = (
         KeyResult(task, found[task], decisions[task], stock_us[task], ranges[task])
         for task in run.tasks
@@ -173,15 +177,32 @@ class _Run:
         self._progress("stock NCCL", len(self.tasks), len(self.tasks))
         return stock_us
 
-    def time_stock_again(self) -> dict[Task, float]:
-        """Stock NCCL's time of every key, by all its samples."""
-        stock_us = {}
+    def time_stock_again(self) -> None:
+        """Time stock NCCL on every key once more."""
         for done, task in enumerate(self.tasks):
             self._progress("stock NCCL again", done, len(self.tasks))
             repeats = self.spending.asked(task, STOCK) + _STOCK_REPEATS_AGAIN
-            stock_us[task] = median(self.spending.measure(task, STOCK, repeats).samples_us)
+            self.spending.measure(task, STOCK, repeats)
         self._progress("stock NCCL again", len(self.tasks), len(self.tasks))
-        return stock_us
+
+    def stock_us(self) -> dict[Task, float]:
+        """Stock NCCL's time of every key, by all its samples."""
+        return {task: median(self._stock_samples_us(task)) for task in self.tasks}
+
+    def confirm_over_starts(
+        self, decisions: Mapping[Task, Decision], raced: RaceResult
+    ) -> dict[Task, Decision]:
+        """The decisions, held against further starts where starts of stock NCCL differ much."""
+        samples_us = {task: self._stock_samples_us(task) for task in self.tasks}
+        if difference(samples_us, _STOCK_REPEATS, _STOCK_REPEATS_AGAIN) < MUCH:
+            return dict(decisions)
+        return confirmed_over_starts(
+            decisions,
+            raced.winner.default,
+            [STOCK, *(visit.profile.default for visit in raced.visits)],
+            self.spending,
+            lambda starts: self._progress("starts", starts, starts + 1),
+        )
 
     def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
         """The profile of the table."""
@@ -285,6 +306,9 @@ class _Run:
         ranges = located_ranges(winners, self.spending.measure)
         self._progress("borders", 1, 1)
         return ranges
+
+    def _stock_samples_us(self, task: Task) -> tuple[float, ...]:
+        return self.spending.measure(task, STOCK, self.spending.asked(task, STOCK)).samples_us
 
     @staticmethod
     def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:

@@ -197,7 +197,7 @@ def test_resume_never_begins_anything_and_says_what_differs(
     assert tuccl("init", "--records", records, "--resume")[0] == 2  # init has no --resume
     write_record(records, replace(tiny_grid(), rows=tiny_grid().rows[:-1]))
     code, _, err = tuccl(*command, "--resume")
-    assert (code, "the machine's figures, the record, or the release" in err) == (2, True)
+    assert (code, "the record, the version of NCCL, or the release" in err) == (2, True)
     code, _, err = tuccl("tune", "--topology", "shipped:a100-8gpu-8nic", "--resume")
     assert (code, "--records" in err) == (2, True)
     assert len(Workspace(tmp_path / "tuccl-workspace").runs()) == 1

@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,3 +173,38 @@ def test_stock_is_timed_once_more_whatever_the_floor_took_of_it(tmp_path: Path) 
     machine = SmallBuffers()
     tuned(tmp_path, machine)
     assert machine.order[-len(SIZES) :] == [STOCK] * len(SIZES)
+
+
+class UnlikeStarts(Machine):
+    """A start makes each call up to a fifth slower or faster; LL 4 is twice as fast at 1 KB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up: ProcessProfile | None = None
+        self.starts = 0
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        starts = config.profile != self.up
+        self.up = config.profile
+        self.starts += starts
+        rng = random.Random(f"{self.starts} {task.name} {config.describe()}")
+        time_us = 20.0 * rng.uniform(0.8, 1.2)
+        if (config.protocol, config.nchannels, task.size_bytes) == ("LL", 4, SIZES[0]):
+            time_us *= 0.4
+        samples = tuple(time_us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
+        return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
+
+
+def test_where_starts_differ_only_what_outlasts_them_enters(tmp_path: Path) -> None:
+    machine = UnlikeStarts()
+    result = tuned(tmp_path, machine)
+    assert winners(result) == [("LL", 4), None, None]
+    by_luck = [one for key in result.keys[1:] for one in key.decision.rejected if one.samples > 15]
+    assert by_luck, "in one start they had won"
+    kept = result.keys[0].decision.builtin
+    assert kept is not None
+    assert 1.0 < kept.lower_bound < kept.ratio
+    assert tuned(tmp_path, UnlikeStarts()) == result
+    few = tmp_path / "few"
+    few.mkdir()
+    assert tuned(few, UnlikeStarts(), replace(SETTINGS, budget_s=12.0)).spent_s < 30.0
