@@ -37,6 +37,8 @@ from tuccl.search.space import Space
 
 _OPENING = 4
 """Configurations that a search is given by the model; more of them seldom hold a better one."""
+_RDMA_DEVICES = ("mlx", "bnxt_re", "irdma", "roce", "ib", "efa", "hfi", "qedr")
+"""How drivers and udev call them in /sys/class/infiniband."""
 SIMULATED = "simulated"
 REPLAY = "replay"
 NCCL = "nccl"
@@ -112,7 +114,18 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
     if not request.tunes_nccl:
         return stock_space()
     in_order = machine_figures(request.topology).fabric is Fabric.NVLINK
-    return nccl_space(task.operation, request.shape, ll128=in_order)
+    return nccl_space(task.operation, request.shape, ll128=in_order, tcp=_may_use_tcp(request))
+
+
+def _may_use_tcp(request: BackendRequest) -> bool:
+    """Whether ranks of several nodes reach each other by NICs that are known to be no RDMA devices.
+
+    NCCL takes InfiniBand and RoCE where it finds such a device.
+    """
+    if request.shape.nodes == 1 or request.fake_nodes:
+        return request.fake_nodes
+    names = [nic.os_name for nic in request.topology.nics]
+    return all(names) and not any(name.startswith(_RDMA_DEVICES) for name in names)
 
 
 def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:

@@ -9,9 +9,11 @@ from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.backend_choice import BackendRequest, backend_kind, builtins_of, open_backend
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import UsageError, WorkspaceError
+from tuccl.machine import MachineOptions, load_machine
 from tuccl.records.errors import RecordMismatchError
 from tuccl.run_options import RunOptions, read_options, record_of_options, settings_of_options
 from tuccl.search.config import Task
+from tuccl.search.presets import SOCKET_THREADS, nccl_space
 from tuccl.settings import DEFAULT_FLOOR, RunSettings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")
@@ -112,6 +114,23 @@ def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
     shape = communicator_shape(topology)
     whole = builtins_of(BackendRequest(topology, shape), Task(task.operation, 4096, shape))
     assert {family.protocol for family in whole.families} >= {"LL", "LL128", "Simple"}
+
+
+@pytest.mark.parametrize(
+    ("os_name", "fake_nodes", "tried"),
+    [("eth0", False, True), ("mlx5_0", False, False), ("", False, False), ("mlx5_0", True, True)],
+)
+def test_what_only_sockets_read_is_tried_where_ranks_talk_over_tcp(
+    os_name: str, fake_nodes: bool, tried: bool
+) -> None:
+    two = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
+    named = [replace(one, os_name=os_name) if one in two.nics else one for one in two.devices]
+    topology = replace(two, devices=tuple(named))
+    shape = communicator_shape(topology)
+    request = BackendRequest(topology, shape, fake_nodes=fake_nodes)
+    space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
+    assert (SOCKET_THREADS in space.knobs) is tried
+    assert SOCKET_THREADS not in nccl_space(Operation.ALL_REDUCE).knobs
 
 
 def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:
