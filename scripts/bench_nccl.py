@@ -6,7 +6,7 @@ stock's time by the variant's in the same round. Stock runs a second time in eac
 again"): how far its speedup is from 1 is the noise of the key. The table is used as a job uses it:
 plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
 
-    bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--json FILE]
+    bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--entries-only] [--json FILE]
 
 Exit code 0 when everything ran, 2 when something could not.
 """
@@ -177,12 +177,19 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "use_graph": not arguments.plain,
             "host_clock": arguments.host_clock,
         },
+        pinned=arguments.pin,
     )
     sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
     keys = [(operation, size) for operation in arguments.operations for size in sizes]
-    variants = [stock(keys)]
-    if arguments.table is not None:
-        variants.append(table(site, arguments.table, keys))
+    shipped = [] if arguments.table is None else [table(site, arguments.table, keys)]
+    if arguments.entries_only:
+        keys = [key for key in keys if any(key in variant.entries for variant in shipped)]
+        shipped = [variant.restricted_to(keys) for variant in shipped]
+        if not keys:
+            raise JobError(
+                "--entries-only: the table has no entry for these keys, or none is given"
+            )
+    variants = [stock(keys), *shipped]
     if not arguments.no_static:
         variants.append(best_static(site, keys, arguments.static))
     if arguments.exhaustive:
@@ -194,6 +201,7 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "nccl": site.nccl,
         "ranks": site.ranks,
         "nodes": site.nodes,
+        "pinned": site.pinned,
         "rounds": arguments.rounds,
         "call": dict(site.call),
         "preparing_seconds": prepared - begin,
@@ -210,6 +218,12 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--from", dest="smallest", default="1K", help="smallest size")
     parser.add_argument("--to", dest="largest", default="1G", help="largest size, in steps of 2")
+    parser.add_argument(
+        "--entries-only",
+        action="store_true",
+        help="only keys that the table has an entry for; where its process profile is NCCL's own, "
+        "it changes nothing for the others",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--launches", type=int, default=5, help="of each key in each round")
     parser.add_argument(
@@ -221,6 +235,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--in-place", action="store_true")
     parser.add_argument("--plain", action="store_true", help="calls one by one, no graphs")
     parser.add_argument("--host-clock", action="store_true", help="time as nccl-tests does")
+    parser.add_argument(
+        "--pin", action="store_true", help="each rank on its share of the cores (for TCP)"
+    )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")

@@ -81,9 +81,13 @@ def run_job(
     libraries: Path,
     controlled: bool,
     nodes: int = 1,
+    pinned: bool = False,
     limit_s: float = 120,
 ) -> JobResult:
     """Starts one process per GPU and waits for all of them.
+
+    With `pinned` each process and its threads stay on an equal share of the processor's cores, as
+    launchers of jobs arrange it; otherwise they run where the system puts them.
 
     Raises:
         JobError: A rank died, hung or could not join; says which and how its output ends.
@@ -94,6 +98,7 @@ def run_job(
         "folder": str(folder),
         "steps": list(steps),
         "controlled": controlled,
+        "pinned": pinned,
     }
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")

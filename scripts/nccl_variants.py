@@ -66,6 +66,8 @@ class Site:
     limit_s: float
     call: Mapping[str, Any]
     """Members of every step: data type, in place or not, graph or not, which clock."""
+    pinned: bool = False
+    """Each rank on a share of the cores of its own."""
     _numbers: Iterator[int] = field(default_factory=count)
 
     def run(
@@ -80,6 +82,7 @@ class Site:
             libraries=self.libraries,
             controlled=controlled,
             nodes=self.nodes,
+            pinned=self.pinned,
             limit_s=self.limit_s,
         )
 
@@ -102,6 +105,18 @@ class Variant:
     parts: tuple[Part, ...]
     entries: frozenset[Key] = frozenset()
     """Keys that a table has an entry for."""
+
+    def restricted_to(self, keys: Sequence[Key]) -> Variant:
+        """The same for some of the keys."""
+        parts = (
+            replace(part, forced={key: part.forced[key] for key in keys if key in part.forced})
+            for part in self.parts
+        )
+        return replace(
+            self,
+            parts=tuple(part for part in parts if part.forced),
+            entries=self.entries & frozenset(keys),
+        )
 
     def run(self, site: Site, launches: int) -> dict[Key, float]:
         """Median time of each key in us, from new processes."""

@@ -119,6 +119,25 @@ def test_bench_times_what_a_job_would_see(
     ]
 
 
+def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
+    scripts: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
+    report = tmp_path / "report.json"
+    words = ("--to", "4K", "--no-static", "--entries-only", "--pin", "--json", report)
+    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--table", shipped) == 0
+    summary: dict[str, Any] = json.loads(report.read_text())
+    assert [row["size_bytes"] for row in summary["keys"]] == [1024]
+    assert summary["pinned"] is True
+    assert summary["entries"]["worst_without"] is None
+    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
+    assert "no entry for these keys" in capsys.readouterr().err
+
+
 def test_a_table_that_nccl_does_not_use_is_no_result(
     scripts: ModuleType,
     stand_ins: StandIns,
