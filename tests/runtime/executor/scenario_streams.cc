@@ -91,6 +91,27 @@ void destroyed_stream() {
     });
 }
 
+// Nor while a call on it runs: the next call comes behind it.
+void destroyed_busy_stream() {
+    with_communicator(2, [](Rank &rank) {
+        for (const size_t count : {kServed, kNotServed}) {
+            stand_in::Stream busy;
+            Gate open_later;
+            AllReduce first(rank, count);
+            AllReduce second(rank);
+            open_later.hold(&busy);
+            CHECK(first.start(rank.comm, &busy) == 0);
+            busy.forget();
+            CHECK(second.start(rank.comm, &rank.stream) == 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            CHECK(second.receive[0] == -1);
+            open_later.open.store(true);
+            rank.stream.wait();
+            CHECK(first.is_right() && second.is_right());
+        }
+    });
+}
+
 // Captured calls run at every launch, ordered within their capture only.
 void capture() {
     with_communicator(2, [](Rank &rank) {
@@ -175,6 +196,7 @@ std::vector<Scenario> stream_scenarios() {
         {"one_stream_needs_no_order", one_stream_needs_no_order},
         {"group_on_two_streams", group_on_two_streams},
         {"destroyed_stream", destroyed_stream},
+        {"destroyed_busy_stream", destroyed_busy_stream},
         {"capture", capture},
         {"eager_after_capture", eager_after_capture},
         {"capture_on_the_last_stream", capture_on_the_last_stream},

@@ -18,6 +18,7 @@ struct tuccl_device_comm {
     uint32_t rank;
     uint32_t ranks;
     std::atomic<int> running;
+    stand_in::Event remembered;
 };
 
 struct tuccl_exchange {
@@ -113,8 +114,9 @@ void tuccl_device_abort(struct tuccl_device_comm *comm) {
 
 int tuccl_device_order(struct tuccl_device_comm *, void *before, void *after) {
     const int error = stand_in::order(static_cast<Stream *>(before), static_cast<Stream *>(after));
-    if (error == 905) {
-        std::fprintf(stderr, "captured and eager work were mixed\n");
+    if (error != 0) {
+        std::fprintf(stderr, error == 905 ? "captured and eager work were mixed\n"
+                                          : "a stream was used that is gone\n");
         std::abort();
     }
     return error;
@@ -130,8 +132,17 @@ void tuccl_device_leave(const struct tuccl_device_scope *before) {
     current_device = before->device;
 }
 
-uint64_t tuccl_device_capture(void *stream) {
-    return stand_in::capture_of(static_cast<Stream *>(stream));
+int tuccl_device_remember(struct tuccl_device_comm *comm, void *before) {
+    return stand_in::record(static_cast<Stream *>(before), &comm->remembered);
+}
+
+int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after) {
+    return stand_in::wait(static_cast<Stream *>(after), comm->remembered);
+}
+
+struct tuccl_stream_state tuccl_device_stream(void *stream) {
+    return {static_cast<Stream *>(stream)->number,
+            stand_in::capture_of(static_cast<Stream *>(stream))};
 }
 
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {

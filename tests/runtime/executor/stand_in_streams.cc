@@ -16,7 +16,16 @@ std::set<Stream *> live;
 
 } // namespace
 
-Stream::Stream() : thread_([this] { run(); }) {
+namespace {
+
+uint64_t next_number() {
+    static std::atomic<uint64_t> numbers{0};
+    return ++numbers;
+}
+
+} // namespace
+
+Stream::Stream() : number(next_number()), thread_([this] { run(); }) {
     const std::lock_guard<std::mutex> lock(global_mutex);
     live.insert(this);
 }
@@ -32,6 +41,11 @@ Stream::~Stream() {
     }
     changed_.notify_all();
     thread_.join();
+}
+
+void Stream::forget() {
+    const std::lock_guard<std::mutex> lock(global_mutex);
+    live.erase(this);
 }
 
 void Stream::run() {
@@ -109,15 +123,31 @@ int order(Stream *before, Stream *after) {
     }
     if (after->capture() != nullptr)
         return 905;
-    const auto reached = std::make_shared<std::promise<void>>();
-    before->put([reached] { reached->set_value(); });
-    after->put([reached] { reached->get_future().wait(); });
+    Event event;
+    (void)record(before, &event);
+    after->put([event] { event.reached->get_future().wait(); });
+    return 0;
+}
+
+int record(Stream *stream, Event *event) {
+    event->reached = std::make_shared<std::promise<void>>();
+    stream->put([reached = event->reached] { reached->set_value(); });
+    return 0;
+}
+
+int wait(Stream *stream, const Event &event) {
+    note("order");
+    stream->put([future = event.reached->get_future().share()] { future.wait(); });
     return 0;
 }
 
 uint64_t capture_of(Stream *stream) {
     const std::lock_guard<std::mutex> lock(global_mutex);
-    const auto capture = live.count(stream) != 0 ? stream->capture() : nullptr;
+    if (live.count(stream) == 0) {
+        std::fprintf(stderr, "a stream was used that is gone\n");
+        std::abort();
+    }
+    const auto capture = stream->capture();
     return capture != nullptr ? capture->id : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +27,10 @@ class Stream {
   public:
     Stream();
     ~Stream(); // Waits for what is on it.
+
+    // As a destroyed stream: nobody knows it any more, what is on it goes on.
+    void forget();
+    const uint64_t number;
 
     void put(Work work);
     void wait();
@@ -49,11 +54,18 @@ class Stream {
     std::thread thread_;
 };
 
+// The end of what was on a stream.
+struct Event {
+    std::shared_ptr<std::promise<void>> reached;
+};
+int record(Stream *stream, Event *event);
+int wait(Stream *stream, const Event &event);
+
 // Orders as cudaEventRecord and cudaStreamWaitEvent do: a cudaError_t, of which mixing captured and
 // eager work is one (905), and a stream that is gone another (400).
 int order(Stream *before, Stream *after);
 
-// The capture that a stream is in, 0 when in none or gone.
+// The capture that a stream is in, 0 when in none. Stops the process where the stream is gone.
 uint64_t capture_of(Stream *stream);
 
 // What happened, in the order in which it was asked for.

@@ -43,16 +43,21 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
 }
 
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {
-    if (serving_.order.next(serving_.device, stream) != 0 ||
-        tuccl_device_launch(serving_.device, &call, stream) != 0)
+    if (serving_.order.before(serving_.device, stream) != 0 ||
+        tuccl_device_launch(serving_.device, &call, stream) != 0 ||
+        serving_.order.after(serving_.device) != 0)
         return kNcclUnhandledCudaError;
     count_call();
     return kNcclSuccess;
 }
 
 int Communicator::order_next(ncclStream stream) {
-    return serving_.order.next(serving_.device, stream) == 0 ? kNcclSuccess
-                                                             : kNcclUnhandledCudaError;
+    return serving_.order.before(serving_.device, stream) == 0 ? kNcclSuccess
+                                                               : kNcclUnhandledCudaError;
+}
+
+int Communicator::order_done() {
+    return serving_.order.after(serving_.device) == 0 ? kNcclSuccess : kNcclUnhandledCudaError;
 }
 
 bool Communicator::give_up() {

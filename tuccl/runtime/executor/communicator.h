@@ -32,8 +32,9 @@ class Communicator {
 
     // ncclResult_t of putting it on the stream.
     int launch(const tuccl_call &call, ncclStream stream);
-    // The same order for what NCCL is about to put there.
+    // The same order for what NCCL is about to put there, and when it has put it there.
     int order_next(ncclStream stream);
+    int order_done();
 
     // Ends what runs, and serves no more; false if it did so before.
     bool give_up();

@@ -112,7 +112,8 @@ const char *allocate(tuccl_device_comm *comm) {
     if (cudaHostGetDevicePointer(&seen, abort_word, 0) != cudaSuccess)
         return "its abort flag is not visible to the device";
     comm->peers.abort = static_cast<const volatile uint32_t *>(seen);
-    if (cudaEventCreateWithFlags(&comm->ordering, cudaEventDisableTiming) != cudaSuccess)
+    if (cudaEventCreateWithFlags(&comm->ordering, cudaEventDisableTiming) != cudaSuccess ||
+        cudaEventCreateWithFlags(&comm->remembered, cudaEventDisableTiming) != cudaSuccess)
         return "no event could be made";
     // On a stream of its own: the legacy stream would wait for all others.
     cudaStream_t stream = nullptr;
@@ -297,8 +298,9 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     (void)cudaFree(comm->peers.counters);
     if (comm->abort_word != nullptr)
         (void)cudaFreeHost(comm->abort_word);
-    if (comm->ordering != nullptr)
-        (void)cudaEventDestroy(comm->ordering);
+    for (cudaEvent_t event : {comm->ordering, comm->remembered})
+        if (event != nullptr)
+            (void)cudaEventDestroy(event);
     tuccl::free_programs(comm);
     delete comm;
 }
@@ -325,4 +327,14 @@ int tuccl_device_order(struct tuccl_device_comm *comm, void *before, void *after
     if (error != cudaSuccess)
         return error;
     return cudaStreamWaitEvent(static_cast<cudaStream_t>(after), comm->ordering, 0);
+}
+
+int tuccl_device_remember(struct tuccl_device_comm *comm, void *before) {
+    const OnDevice current(comm->device);
+    return cudaEventRecord(comm->remembered, static_cast<cudaStream_t>(before));
+}
+
+int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after) {
+    const OnDevice current(comm->device);
+    return cudaStreamWaitEvent(static_cast<cudaStream_t>(after), comm->remembered, 0);
 }

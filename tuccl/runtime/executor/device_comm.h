@@ -17,6 +17,7 @@ struct tuccl_device_comm {
     uint32_t *abort_word;
     std::array<void *, TUCCL_MAX_RANKS> opened; // Through IPC, to be closed.
     cudaEvent_t ordering;
+    cudaEvent_t remembered; // Of its own: what is recorded in a capture is no event outside it.
     tuccl::Programs programs;
 };
 

@@ -27,14 +27,15 @@ void tuccl_device_leave(const struct tuccl_device_scope *before) {
     (void)cudaSetDevice(before->device);
 }
 
-uint64_t tuccl_device_capture(void *stream) {
+struct tuccl_stream_state tuccl_device_stream(void *stream) {
+    const auto asked = static_cast<cudaStream_t>(stream);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long id = 0;
-    if (cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &id) != cudaSuccess) {
+    unsigned long long number = 0;
+    unsigned long long capture = 0;
+    if (cudaStreamGetId(asked, &number) != cudaSuccess ||
+        cudaStreamGetCaptureInfo(asked, &status, &capture) != cudaSuccess)
         (void)cudaGetLastError();
-        return 0;
-    }
-    return status == cudaStreamCaptureStatusActive ? id : 0;
+    return {number, status == cudaStreamCaptureStatusActive ? capture : 0};
 }
 
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {

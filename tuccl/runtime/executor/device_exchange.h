@@ -22,8 +22,13 @@ struct tuccl_device_scope {
 int tuccl_device_enter(int device, struct tuccl_device_scope *before);
 void tuccl_device_leave(const struct tuccl_device_scope *before);
 
-/* The capture that a stream is in, 0 when in none. Equal numbers mean the same capture. */
-uint64_t tuccl_device_capture(void *stream);
+/* A stream's own number, since addresses come back, and that of the capture that it is in, 0 when
+ * in none. Equal numbers mean the same one. */
+struct tuccl_stream_state {
+    uint64_t number;
+    uint64_t capture;
+};
+struct tuccl_stream_state tuccl_device_stream(void *stream);
 
 /* Device memory for `bytes` of every rank, and a stream that waits for no other. */
 struct tuccl_exchange;

@@ -142,6 +142,11 @@ void tuccl_device_abort(struct tuccl_device_comm *comm);
 /* Orders what is put on `after` from now on behind what is on `before` now. 0, or a cudaError_t. */
 int tuccl_device_order(struct tuccl_device_comm *comm, void *before, void *after);
 
+/* The same in two steps, so that `before` need not be there any more at the second. Not in
+ * captures. */
+int tuccl_device_remember(struct tuccl_device_comm *comm, void *before);
+int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after);
+
 #ifdef __cplusplus
 }
 #endif

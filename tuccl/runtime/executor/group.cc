@@ -41,6 +41,17 @@ Part &part_of(ncclComm_t nccl) {
     return group.parts.back();
 }
 
+// When NCCL has put its calls there.
+void end_part(const Part &part) {
+    Communicator *communicator =
+        part.nccl_streams.empty() ? nullptr : Register::of_process().find(part.nccl);
+    if (communicator == nullptr)
+        return;
+    const InUse use(communicator, part.nccl);
+    if (use)
+        (void)communicator->order_done();
+}
+
 int give_to_nccl(Part *part, const NcclCall &call) {
     auto &streams = part->nccl_streams;
     if (std::find(streams.begin(), streams.end(), call.stream) == streams.end())
@@ -107,9 +118,13 @@ int group_end() {
         if (failed == kNcclSuccess)
             failed = result;
     }
-    group.parts.clear();
+    std::vector<Part> parts;
+    parts.swap(group.parts);
     depth = 0;
     int result = real_nccl().GroupEnd();
+    if (result == kNcclSuccess)
+        for (const Part &part : parts)
+            end_part(part);
     std::vector<ncclComm_t *> made;
     made.swap(group.made);
     // Also after a failure: the other ranks of what was made wait for this one.

@@ -16,16 +16,17 @@ int submit(const NcclCall &call) {
     Communicator *communicator = Register::of_process().find(call.comm);
     if (communicator == nullptr)
         return pass_on(call);
-    {
-        const InUse use(communicator, call.comm);
-        tuccl_call decided;
-        if (use && communicator->decide(call, &decided))
-            return communicator->launch(decided, call.stream);
-        if (use)
-            if (const int failed = communicator->order_next(call.stream))
-                return failed;
-    }
-    return pass_on(call);
+    const InUse use(communicator, call.comm);
+    if (!use)
+        return pass_on(call);
+    tuccl_call decided;
+    if (communicator->decide(call, &decided))
+        return communicator->launch(decided, call.stream);
+    if (const int failed = communicator->order_next(call.stream))
+        return failed;
+    const int result = pass_on(call);
+    // A communicator that does not block puts the call there later.
+    return result == kNcclSuccess ? communicator->order_done() : result;
 }
 
 } // namespace

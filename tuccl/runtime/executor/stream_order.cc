@@ -4,42 +4,37 @@
 
 namespace tuccl {
 
-namespace {
-
-// A stream that was destroyed since its last call: who destroys it has waited for it, or does not
-// care.
-bool stream_is_gone(int error) {
-    constexpr int kInvalidResourceHandle = 400;
-    constexpr int kContextIsDestroyed = 709;
-    return error == kInvalidResourceHandle || error == kContextIsDestroyed;
-}
-
-int order(tuccl_device_comm *device, ncclStream before, ncclStream after) {
-    if (before == after)
-        return 0;
-    const int error = tuccl_device_order(device, before, after);
-    return stream_is_gone(error) ? 0 : error;
-}
-
-} // namespace
-
 int StreamOrder::switch_to(tuccl_device_comm *device, ncclStream stream) {
-    const uint64_t capture = tuccl_device_capture(stream);
+    const tuccl_stream_state state = tuccl_device_stream(stream);
+    return state.capture != 0 ? switch_captured(device, stream, state.capture)
+                              : switch_eager(device, stream, state.number);
+}
+
+int StreamOrder::switch_captured(tuccl_device_comm *device, ncclStream stream, uint64_t capture) {
+    const bool follows = capture == capture_ && captured_ != stream;
+    const ncclStream before = captured_;
+    last_ = Last::kCaptured;
+    captured_ = stream;
+    capture_ = capture;
+    return follows ? tuccl_device_order(device, before, stream) : 0;
+}
+
+int StreamOrder::switch_eager(tuccl_device_comm *device, ncclStream stream, uint64_t number) {
     int error = 0;
-    if (capture != 0) {
-        if (capture == capture_)
-            error = order(device, captured_, stream);
-        else if (has_eager_ && eager_ != stream && tuccl_device_capture(eager_) == capture)
-            error = order(device, eager_, stream);
-        captured_ = stream;
-        capture_ = capture;
-    } else {
-        if (has_eager_ && eager_ != stream && tuccl_device_capture(eager_) == 0)
-            error = order(device, eager_, stream);
-        eager_ = stream;
-        has_eager_ = true;
-    }
-    last_was_captured_ = capture != 0;
+    if (has_eager_ && (stream != eager_ || number != eager_number_))
+        error = is_remembered_ ? tuccl_device_order_remembered(device, stream)
+                               : tuccl_device_order(device, eager_, stream);
+    last_ = Last::kEager;
+    has_eager_ = true;
+    is_remembered_ = false;
+    eager_ = stream;
+    eager_number_ = number;
+    return error;
+}
+
+int StreamOrder::remember(tuccl_device_comm *device) {
+    const int error = tuccl_device_remember(device, eager_);
+    is_remembered_ = error == 0;
     return error;
 }
 
