@@ -21,7 +21,7 @@ looking at these machines. `bound` is what no schedule on these links exceeds, p
 `synthesizer.bounds`; then come our share of it and that of the better peer. A cell is `ahead`,
 `ruled out by bound` where the peer's figure exceeds the bound even if it was rounded up, or
 `short`. Times are those of the wires, as the peers'; `8 slots` is the best time with NCCL's 8 FIFO
-slots per connection. All of it takes about six minutes of one core.
+slots per connection. All of it takes three to six minutes of one core.
 """
 
 from __future__ import annotations
