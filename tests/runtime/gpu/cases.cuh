@@ -20,6 +20,7 @@ struct Case {
     size_t receive_offset;
     bool in_place;
     uint32_t times; // Launches after one another; in place sums would be added up again.
+    bool pauses;    // Between them.
 };
 
 // Small whole numbers, so that every type holds every result exactly.
@@ -204,14 +205,20 @@ inline size_t wrong_bytes(const Case &one, std::vector<Device> &devices, const O
         buffers[rank] = buffers_of(one, rank, options.exact);
         fill(one, rank, buffers[rank], devices[rank].stream);
     });
-    each([&](uint32_t rank) {
-        tuccl_call call = one.call;
-        call.send = buffers[rank].send;
-        call.receive = buffers[rank].receive;
-        for (uint32_t i = 0; i < std::max(1U, one.times); i++)
+    for (uint32_t time = 0; time < std::max(1U, one.times); time++) {
+        // What a call went without, a handle of another rank's buffer, the next one has.
+        if (time > 0 && one.pauses) {
+            each([&](uint32_t rank) { CHECK(cudaStreamSynchronize(devices[rank].stream)); });
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        each([&](uint32_t rank) {
+            tuccl_call call = one.call;
+            call.send = buffers[rank].send;
+            call.receive = buffers[rank].receive;
             CHECK(static_cast<cudaError_t>(
                 tuccl_device_launch(devices[rank].comm, &call, devices[rank].stream)));
-    });
+        });
+    }
     each([&](uint32_t rank) { CHECK(cudaStreamSynchronize(devices[rank].stream)); });
     size_t wrong = 0;
     each([&](uint32_t rank) {
