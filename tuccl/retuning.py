@@ -6,18 +6,16 @@ run is complete, and stays in the workspace after that.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from probes.changes import describe_changes
 from probes.topology import Topology
 from tuccl.backend_choice import backend_kind
 from tuccl.measurement_log import read_log
+from tuccl.measuring.nccl_library import version_in
 from tuccl.pipeline import read_machine
 from tuccl.settings import RunSettings
 from tuccl.workspace import Run
-
-_NCCL = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,7 @@ def nccl_of(run: Run) -> str:
     """
     record = run.record()
     source = None if record is None else read_log(run.measurements, record.identity).source
-    found = None if source is None else _NCCL.search(source.versions)
-    return "" if found is None else found[1]
+    return "" if source is None else version_in(source.versions)
 
 
 def nccl_change(before: str, now: str) -> tuple[str, ...]:

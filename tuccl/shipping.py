@@ -22,6 +22,7 @@ from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from tuccl.atomic_file import absolute, write_atomically
 from tuccl.errors import UsageError
+from tuccl.measuring.nccl_library import version_in
 from tuccl.pipeline import read_table
 from tuccl.report import read_report
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, PluginMissingError, executor_path, plugin_path
@@ -112,6 +113,7 @@ def environment_file(
             and offered in a comment then.
     """
     place = shlex.quote(str(directory))
+    nccl = next(filter(None, (version_in(entry.versions) for entry in table.entries)), "")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = (
         "The process profile, which NCCL reads once per process: the table was measured with it."
@@ -136,6 +138,8 @@ def environment_file(
         "# ranks that decide differently would hang in the first collective.",
         f'export TUCCL_BUNDLE="$tuccl_files/{bundle_name(crc)}"',
         f"export TUCCL_BUNDLE_CRC={crc:08x}",
+        "# The NCCL that it was measured with: where a job runs another, the plugin says so.",
+        f"export TUCCL_NCCL={nccl}",
         *(_preloading("# " if note else "") if has_executor else []),
         "unset tuccl_files",
         "",

@@ -64,6 +64,7 @@ def bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "TUCCL_BUNDLE_CRC",
         "TUCCL_CONTROL",
         "TUCCL_EXPLAIN",
+        "TUCCL_NCCL",
         "NCCL_ALGO",
         "NCCL_PROTO",
     ):

@@ -315,3 +315,30 @@ def test_communicators_start_from_several_threads(plugin: Plugin, bundle: Path) 
     with ThreadPoolExecutor(8) as threads:
         assert not any(threads.map(start, range(200)))
     assert len(plugin.warnings()) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_nccl_than_the_tables_is_told_once_and_the_table_applies(
+    version: int, plugin: Plugin, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_NCCL", "2.28.9")
+    monkeypatch.setenv("STAND_IN_NCCL_VERSION", "22903")
+    assert is_active(plugin, version=version)
+    assert is_active(plugin, version=version)
+    (told,) = [text for level, text in plugin.messages if level == 2]
+    assert told == (
+        "TuCCL: the table was measured with NCCL 2.28.9, this is NCCL 2.29.3, whose times and "
+        "choices differ: run tuccl retune with it and ship the table again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("of_table", "here"), [("2.28.9", "22809"), ("", "22903"), ("2.28.9", ""), ("2.28.9", "-1")]
+)
+def test_the_same_nccl_or_one_that_is_not_known_is_not_told(
+    of_table: str, here: str, plugin: Plugin, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_NCCL", of_table)
+    monkeypatch.setenv("STAND_IN_NCCL_VERSION", here)
+    assert is_active(plugin)
+    assert all(level != 2 for level, _ in plugin.messages)

@@ -133,6 +133,13 @@ def test_a_damaged_bundle_is_not_shipped(run_tuccl: Run, h200: Path, tmp_path: P
     assert bundle.read_bytes() == whole
 
 
+def table_of(versions: str) -> Table:
+    key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
+    builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
+    entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", versions)
+    return replace(TABLE, entries=(entry,))
+
+
 @pytest.mark.parametrize(
     ("backend", "versions", "said"),
     [
@@ -144,11 +151,18 @@ def test_a_damaged_bundle_is_not_shipped(run_tuccl: Run, h200: Path, tmp_path: P
     ],
 )
 def test_what_was_not_measured_with_nccl_says_so(backend: str, versions: str, said: str) -> None:
-    key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
-    builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
-    entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", versions)
-    table = replace(TABLE, entries=(entry,) if versions else ())
+    table = table_of(versions) if versions else TABLE
     note = caveat(table, backend)
     assert said in note
     assert bool(said) == bool(note)
     assert note in environment_file(table, Path("/shipped"), 0, note)
+
+
+def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Path) -> None:
+    path = tmp_path / "tuccl.env"
+    measured = table_of("tuccl 0.1.0 nccl, NCCL 2.28.9, CUDA 13.0")
+    path.write_text(environment_file(measured, tmp_path, 0))
+    assert sourced(path, "TUCCL_NCCL") == ["2.28.9"]
+    modelled = table_of("tuccl 0.1.0 simulated, after NCCL 2.28")
+    path.write_text(environment_file(modelled, tmp_path, 0))
+    assert sourced(path, "TUCCL_NCCL", TUCCL_NCCL="2.27.5") == [""]

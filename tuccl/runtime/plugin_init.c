@@ -1,5 +1,6 @@
 #include "plugin_init.h"
 #include "control.h"
+#include "job_nccl.h"
 #include "machine.h"
 
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ enum cause {
     CAUSE_OTHER_VERSION = TUCCL_BUNDLE_OTHER_VERSION,
     CAUSE_OTHER_MACHINE,
     CAUSE_NO_MEMORY,
+    CAUSE_OTHER_NCCL,
     CAUSES,
 };
 
@@ -157,6 +159,17 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
     return select_shape(context, startup, bundle, ranks, nodes, ranks_per_node);
 }
 
+/* The table stays in force: it is right under any version, but was not measured with this one. */
+static void compare_nccl(tuccl_nccl_logger logger) {
+    const char *wanted = setting("TUCCL_NCCL");
+    char found[16];
+    if (wanted != NULL && tuccl_other_nccl(logger, wanted, found) && first_time(CAUSE_OTHER_NCCL))
+        WARN(logger,
+             "TuCCL: the table was measured with NCCL %s, this is NCCL %s, whose times and choices "
+             "differ: run tuccl retune with it and ship the table again",
+             wanted, found);
+}
+
 /* A measurement without its control block would be one of another configuration: no start. */
 static int follow_control(struct tuccl_selection **context, const char *path, int abi, size_t nodes,
                           tuccl_nccl_logger logger) {
@@ -197,5 +210,7 @@ int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, s
         return refuse_bundle(&startup, (enum cause)fault, why);
     result = use_bundle(context, &startup, &bundle, ranks, nodes, ranks_per_node);
     tuccl_bundle_free(&bundle);
+    if (*context != NULL)
+        compare_nccl(logger);
     return result;
 }
