@@ -38,7 +38,8 @@ _TOLERATED_LOSS = 0.01
 _LOSS_WEIGHT = 5.0
 """A key's loss against stock beyond the tolerated one counts that many times."""
 _START_ERROR = 0.004
-"""What a call may differ by from one start of the workers to another; seen on four H200."""
+"""What a call may differ by from one start of the workers to another, as seen on four H200; at
+least by the spread of its samples, which over TCP is as large as what starts differ by."""
 _LOOK_ERRORS = 3.0
 """Standard errors of a key's ratio that one visit has to be under a floor by."""
 
@@ -173,7 +174,8 @@ class Visitor:
             ratio = self.stock_us[task] / best[task][1]
             # Stock's samples have an error of the same size.
             error = math.sqrt(2.0) * max(errors[task], typical)
-            within = math.exp(_LOOK_ERRORS * error + _START_ERROR)
+            spread = error * math.sqrt(_CLOSE_LOOK / 2.0)
+            within = math.exp(_LOOK_ERRORS * error + max(_START_ERROR, spread))
             keys.append(KeyRatio(task, ratio, ratio / within, ratio * within))
         return tuple(keys)
 
