@@ -248,7 +248,7 @@ def test_the_winner_never_gains_less_than_the_start_and_each_profile_is_visited_
 
 
 def test_one_start_of_a_noisy_machine_rules_nothing_out() -> None:
-    """The large key gains much; that a start went 15 % wrong for the small one is only luck."""
+    """The large key gains much; that a start went 35 % wrong for the small one is only luck."""
 
     class Noisy(Lossy):
         up = ProcessProfile()
@@ -257,7 +257,7 @@ def test_one_start_of_a_noisy_machine_rules_nothing_out() -> None:
         def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
             self.starts += config.profile != self.up
             self.up = config.profile
-            luck = 1.15 if task is SMALL and self.starts == 1 else 1.0
+            luck = 1.35 if task is SMALL and self.starts == 1 else 1.0
             time_us = luck * super().__call__(task, config, 1).samples_us[0]
             spread = (0.9, 1.1, 1.0, 0.95, 1.05)
             return Measured(tuple(time_us * spread[n % 5] for n in range(repeats)), 0.0)
@@ -269,4 +269,5 @@ def test_one_start_of_a_noisy_machine_rules_nothing_out() -> None:
     assert result.winner.min_nchannels == 16
     assert result.visits[1].profile not in {verdict.profile for verdict in result.ruled_out}
     key = next(key for key in result.visits[1].keys if key.task is SMALL)
-    assert key.ratio < 0.9 < 0.97 < key.high
+    assert key.ratio < 0.75
+    assert key.high > 0.97
