@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from executor_job import run_job  # noqa: E402
-from lifecycle_rank import CASES, FORBIDDEN, IN_ONE_PROCESS  # noqa: E402
+from lifecycle_rank import CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
@@ -157,8 +157,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
     parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
-    usual = [case for case in CASES if case not in FORBIDDEN]
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=usual)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument(

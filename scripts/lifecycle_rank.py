@@ -193,8 +193,6 @@ CASES: dict[str, Callable[[Session], list[str]]] = {
     "busy_streams": busy_streams,
 }
 IN_ONE_PROCESS = ("init_all",)
-FORBIDDEN = ("busy_streams",)
-"""What a job must not do with the executor, though it may with NCCL: run only when named."""
 
 
 def run_lifecycle(session: Session, job: dict[str, Any]) -> dict[str, Any]:
