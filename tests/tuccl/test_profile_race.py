@@ -263,7 +263,7 @@ def test_one_start_of_a_noisy_machine_rules_nothing_out() -> None:
             return Measured(tuple(time_us * spread[n % 5] for n in range(repeats)), 0.0)
 
     machine = Noisy()
-    machine.effects = {(LARGE, "min_nchannels", 16): 0.3}
+    machine.effects = {(LARGE, "min_nchannels", 16): 0.1}
     result = race(SPACES, STOCK_US, machine, floor=Floor(0.97, machine.fresh))
     assert result.visits[1].profile == ProcessProfile(min_nchannels=16)
     assert result.winner.min_nchannels == 16
