@@ -142,6 +142,7 @@ def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
         ("connect_fails", "rank 1: memory of another process's device cannot be reached"),
         ("different_tables", "ranks 0 and 2 have different tables"),
         ("wrong_rules", "line 1 is not: operation min_bytes max_bytes pattern"),
+        ("not_on_all_ranks", " of its ranks are seen to run the executor"),
         ("p2p_disabled", "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it"),
         ("too_many_ranks", "it serves 2 to 8 ranks"),
         ("damaged_bundle", "is no TuCCL bundle"),
@@ -152,6 +153,7 @@ def test_every_rank_says_once_why_it_is_off(
 ) -> None:
     warnings = [line for line in play(session, scenario, tmp_path).splitlines() if "WARN" in line]
     assert len(warnings) == {
+        "not_on_all_ranks": 4,
         "p2p_disabled": 6,
         "too_many_ranks": 9,
         "wrong_rules": 2,

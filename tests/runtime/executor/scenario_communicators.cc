@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fstream>
 #include <sched.h>
@@ -128,6 +129,41 @@ void exchange_fails() {
         if (rank.comm != nullptr)
             CHECK(ncclCommDestroy(rank.comm) == 0);
     });
+}
+
+// Rank 2 calls NCCL itself, as in a process without the executor: it would not answer a greeting.
+void not_on_all_ranks() {
+    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    CHECK(nccl != nullptr);
+    const auto init =
+        reinterpret_cast<decltype(&ncclCommInitRank)>(dlsym(nccl, "ncclCommInitRank"));
+    const auto split = reinterpret_cast<decltype(&ncclCommSplit)>(dlsym(nccl, "ncclCommSplit"));
+    const auto reduce = reinterpret_cast<decltype(&ncclAllReduce)>(dlsym(nccl, "ncclAllReduce"));
+    const auto destroy =
+        reinterpret_cast<decltype(&ncclCommDestroy)>(dlsym(nccl, "ncclCommDestroy"));
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(4, [&](Rank &rank) {
+        const bool bare = rank.rank == 2;
+        CHECK((bare ? init : ncclCommInitRank)(&rank.comm, 4, id, rank.rank) == 0);
+        int data = 1;
+        CHECK((bare ? reduce : ncclAllReduce)(&data, &data, 1, kInt32, kSum, rank.comm,
+                                              &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(data == 4);
+        // Of two halves one has the executor on both of its ranks.
+        ncclComm_t half = nullptr;
+        CHECK((bare ? split : ncclCommSplit)(rank.comm, rank.rank / 2, 0, &half, nullptr) == 0);
+        CHECK((bare ? reduce : ncclAllReduce)(&data, &data, 1, kInt32, kSum, half, &rank.stream) ==
+              0);
+        rank.stream.wait();
+        CHECK(data == 8);
+        for (ncclComm_t comm : {half, rank.comm})
+            CHECK((bare ? destroy : ncclCommDestroy)(comm) == 0);
+    });
+    CHECK(dlclose(nccl) == 0);
+    const Notes notes;
+    CHECK(notes.count("executor 4") == 2 && notes.count("nccl AllReduce") == 6);
 }
 
 void p2p_disabled() {
@@ -435,6 +471,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"create_fails", create_fails},
         {"connect_fails", connect_fails},
         {"exchange_fails", exchange_fails},
+        {"not_on_all_ranks", not_on_all_ranks},
         {"p2p_disabled", p2p_disabled},
         {"too_many_ranks", too_many_ranks},
         {"wrong_rules", wrong_rules},

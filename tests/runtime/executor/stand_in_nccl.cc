@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <unistd.h>
 
 using stand_in::Meeting;
 using stand_in::note;
@@ -92,7 +93,8 @@ extern "C" {
 
 int ncclGetUniqueId(ncclUniqueId *id) {
     static std::atomic<int> made{0};
-    std::snprintf(id->internal, sizeof id->internal, "stand-in %d", made++);
+    *id = {};
+    std::snprintf(id->internal, sizeof id->internal, "stand-in %d %d", getpid(), made++);
     return 0;
 }
 

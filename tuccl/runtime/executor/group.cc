@@ -1,6 +1,5 @@
 #include "group.h"
 
-#include "made.h"
 #include "real_nccl.h"
 #include "register.h"
 
@@ -26,7 +25,7 @@ struct Part {
 
 struct Group {
     std::vector<Part> parts;
-    std::vector<ncclComm_t *> made;
+    std::vector<Made> made;
 };
 
 thread_local int depth = 0;
@@ -125,7 +124,7 @@ int group_end() {
     if (result == kNcclSuccess)
         for (const Part &part : parts)
             end_part(part);
-    std::vector<ncclComm_t *> made;
+    std::vector<Made> made;
     made.swap(group.made);
     // Also after a failure: the other ranks of what was made wait for this one.
     result = set_up_made(made, result);
@@ -174,7 +173,7 @@ int group_call(const NcclCall &call) {
     return result != kNcclSuccess ? result : give_to_nccl(&part, call);
 }
 
-void group_makes(ncclComm_t *made) {
+void group_makes(const Made &made) {
     group.made.push_back(made);
 }
 

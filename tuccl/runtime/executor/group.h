@@ -10,6 +10,7 @@
 #ifndef TUCCL_EXECUTOR_GROUP_H
 #define TUCCL_EXECUTOR_GROUP_H
 
+#include "made.h"
 #include "nccl_call.h"
 
 namespace tuccl {
@@ -25,8 +26,8 @@ int group_simulate_end(ncclSimInfo *info);
 
 // A call in an open group.
 int group_call(const NcclCall &call);
-// A communicator that NCCL makes when the group ends, at `*made`.
-void group_makes(ncclComm_t *made);
+// A communicator that NCCL makes when the group ends.
+void group_makes(const Made &made);
 
 } // namespace tuccl
 

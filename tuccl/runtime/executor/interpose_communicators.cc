@@ -11,13 +11,13 @@ namespace tuccl {
 namespace {
 
 // What follows after NCCL was asked to make communicators.
-int after_making(const std::vector<ncclComm_t *> &made, int result) {
+int after_making(const std::vector<Made> &made, int result) {
     if (result != kNcclSuccess && result != kNcclInProgress)
         return result;
     if (!group_is_open())
         return set_up_made(made, result);
-    for (ncclComm_t *comm : made)
-        group_makes(comm);
+    for (const Made &one : made)
+        group_makes(one);
     return result;
 }
 
@@ -27,6 +27,7 @@ int end(ncclComm_t comm, int (*end_nccl)(ncclComm_t), bool abort) {
     if (end_nccl == nullptr)
         return kNcclInvalidUsage;
     cancel_set_up(comm);
+    forget_origin(comm);
     Communicator *communicator = Register::of_process().take(comm);
     if (communicator != nullptr && abort)
         communicator->give_up();
@@ -53,26 +54,33 @@ void give_up(ncclComm_t comm) {
 
 using tuccl::after_making;
 using tuccl::kNcclInvalidUsage;
+using tuccl::Origin;
+using tuccl::origin_by_id;
+using tuccl::origin_from;
 using tuccl::real_nccl;
 
 EXPORTED int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
     if (real_nccl().CommInitRank == nullptr)
         return kNcclInvalidUsage;
-    return after_making({comm}, real_nccl().CommInitRank(comm, ranks, id, rank));
+    const Origin origin = origin_by_id(id);
+    return after_making({{comm, origin}}, real_nccl().CommInitRank(comm, ranks, id, rank));
 }
 
 EXPORTED int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig *config) {
     if (real_nccl().CommInitRankConfig == nullptr)
         return kNcclInvalidUsage;
-    return after_making({comm}, real_nccl().CommInitRankConfig(comm, ranks, id, rank, config));
+    const Origin origin = origin_by_id(id);
+    return after_making({{comm, origin}},
+                        real_nccl().CommInitRankConfig(comm, ranks, id, rank, config));
 }
 
 EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int id_count,
                                       ncclUniqueId *ids, ncclConfig *config) {
     if (real_nccl().CommInitRankScalable == nullptr)
         return kNcclInvalidUsage;
-    return after_making({comm},
+    const Origin origin = id_count > 0 ? origin_by_id(ids[0]) : Origin{false, nullptr};
+    return after_making({{comm, origin}},
                         real_nccl().CommInitRankScalable(comm, ranks, rank, id_count, ids, config));
 }
 
@@ -80,9 +88,9 @@ EXPORTED int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
     if (real_nccl().CommInitAll == nullptr)
         return kNcclInvalidUsage;
     const int result = real_nccl().CommInitAll(comms, count, devices);
-    std::vector<ncclComm_t *> made;
+    std::vector<tuccl::Made> made;
     for (int i = 0; result == tuccl::kNcclSuccess && i < count; i++)
-        made.push_back(&comms[i]);
+        made.push_back({&comms[i], {}});
     return after_making(made, result);
 }
 
@@ -90,7 +98,8 @@ EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
                            ncclConfig *config) {
     if (real_nccl().CommSplit == nullptr)
         return kNcclInvalidUsage;
-    return after_making({made}, real_nccl().CommSplit(comm, color, key, made, config));
+    const Origin origin = origin_from(comm, color);
+    return after_making({{made, origin}}, real_nccl().CommSplit(comm, color, key, made, config));
 }
 
 EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made,
@@ -99,8 +108,9 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
         return kNcclInvalidUsage;
     if ((flags & tuccl::kNcclShrinkAbort) != 0)
         tuccl::give_up(comm);
-    return after_making(
-        {made}, real_nccl().CommShrink(comm, excluded, excluded_count, made, config, flags));
+    const Origin origin = origin_from(comm, 0);
+    return after_making({{made, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
+                                                                 made, config, flags));
 }
 
 EXPORTED int ncclCommFinalize(ncclComm_t comm) {

@@ -36,22 +36,23 @@ Backgrounds &backgrounds() {
 }
 
 // Until NCCL itself is ready; the caller uses the communicator for nothing but asking.
-void run(ncclComm_t comm, Background *background) {
+void run(ncclComm_t comm, Origin origin, Background *background) {
     int error = kNcclInProgress;
     while (!background->cancelled.load() &&
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
         std::this_thread::sleep_for(kPause);
     if (error == kNcclSuccess && !background->cancelled.load())
-        background->result = set_up(comm, &background->cancelled, nullptr);
+        background->result = set_up(comm, origin, &background->cancelled, nullptr);
     background->ended.store(true);
 }
 
-void start(ncclComm_t comm) {
+void start(const Made &made) {
+    const ncclComm_t comm = *made.comm;
     Backgrounds &all = backgrounds();
     const std::lock_guard<std::mutex> lock(all.mutex);
     auto &background = all.by_comm[comm];
     background = std::make_unique<Background>();
-    background->thread = std::thread(run, comm, background.get());
+    background->thread = std::thread(run, comm, made.origin, background.get());
     all.count.store(all.by_comm.size());
 }
 
@@ -68,13 +69,14 @@ std::unique_ptr<Background> take(ncclComm_t comm) {
 }
 
 // Each in a thread of its own, because each waits for its ranks, which may be among the others.
-int set_up_together(const std::vector<ncclComm_t *> &made) {
+int set_up_together(const std::vector<Made> &made) {
     std::vector<int> results(made.size(), kNcclSuccess);
     Latch ready(made.size());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < made.size(); i++)
-        threads.emplace_back([&, i] { results[i] = set_up(*made[i], nullptr, &ready); });
-    results[0] = set_up(*made[0], nullptr, &ready);
+        threads.emplace_back(
+            [&, i] { results[i] = set_up(*made[i].comm, made[i].origin, nullptr, &ready); });
+    results[0] = set_up(*made[0].comm, made[0].origin, nullptr, &ready);
     for (std::thread &thread : threads)
         thread.join();
     int failed = kNcclSuccess;
@@ -82,26 +84,31 @@ int set_up_together(const std::vector<ncclComm_t *> &made) {
         if (results[i] == kNcclSuccess)
             continue;
         failed = results[i];
-        (void)real_nccl().CommAbort(*made[i]);
-        *made[i] = nullptr;
+        forget_origin(*made[i].comm);
+        (void)real_nccl().CommAbort(*made[i].comm);
+        *made[i].comm = nullptr;
     }
     return failed;
 }
 
 } // namespace
 
-int set_up_made(const std::vector<ncclComm_t *> &made, int result) {
-    std::vector<ncclComm_t *> present;
-    for (ncclComm_t *comm : made)
-        if (*comm != nullptr)
-            present.push_back(comm);
+int set_up_made(const std::vector<Made> &made, int result) {
+    if (result != kNcclSuccess && result != kNcclInProgress)
+        return result;
+    std::vector<Made> present;
+    for (const Made &one : made)
+        if (*one.comm != nullptr) {
+            present.push_back(one);
+            remember_origin(*one.comm, one.origin);
+        }
     if (present.empty())
         return result;
     if (result == kNcclSuccess)
         return set_up_together(present);
     if (result == kNcclInProgress && real_nccl().CommGetAsyncError != nullptr)
-        for (ncclComm_t *comm : present)
-            start(*comm);
+        for (const Made &one : present)
+            start(one);
     return result;
 }
 

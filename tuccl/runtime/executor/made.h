@@ -2,16 +2,22 @@
 #ifndef TUCCL_EXECUTOR_MADE_H
 #define TUCCL_EXECUTOR_MADE_H
 
-#include "nccl_abi.h"
+#include "roll_call.h"
 
 #include <vector>
 
 namespace tuccl {
 
+// A communicator that NCCL was asked to make.
+struct Made {
+    ncclComm_t *comm;
+    Origin origin;
+};
+
 // Sets up what NCCL has just made in one call or group, given what it said: success, or that it is
 // still at it. Then set-up goes on in the background, and async_error tells when it has ended.
 // Returns what the caller is to be told. NULL communicators (of a split) are left out.
-int set_up_made(const std::vector<ncclComm_t *> &made, int result);
+int set_up_made(const std::vector<Made> &made, int result);
 
 // ncclCommGetAsyncError: until set-up has ended, a communicator is in progress.
 int async_error(ncclComm_t comm, int *error);

@@ -73,6 +73,26 @@ const char *connect(tuccl_device_comm *device, const Plan &plan,
     return fault;
 }
 
+void warn_off(const Place &place, const std::string &reason) {
+    log_warning("executor is off for this communicator (rank %d of %d), NCCL serves it: %s",
+                place.rank, place.ranks, reason.c_str());
+}
+
+// What keeps this rank from asking the others; the same on all who ask.
+std::string obstacle_of(const Place &place, const Origin &origin) {
+    if (place.ranks > TUCCL_MAX_RANKS)
+        return "it serves 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks";
+    if (!origin.is_known)
+        return "it was made from one by a function that the executor does not know";
+    const auto ranks = static_cast<uint32_t>(place.ranks);
+    const uint32_t present = origin.roll != nullptr ? origin.roll->present() : ranks;
+    if (present != ranks)
+        return std::to_string(present) +
+               " of its ranks are seen to run the executor: the others are "
+               "on another node, do not preload it, or share no /dev/shm with this one";
+    return {};
+}
+
 void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
     const size_t rules = plan.decision.rule_count();
     const auto ranks = static_cast<uint32_t>(place.ranks);
@@ -84,8 +104,7 @@ void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
-        log_warning("executor is off for this communicator (rank %d of %d), NCCL serves it: %s",
-                    place.rank, place.ranks, verdict.reason.c_str());
+        warn_off(place, verdict.reason);
 }
 
 // After what may disturb kernels on other devices of this process.
@@ -106,9 +125,19 @@ struct DeviceComm {
     }
 };
 
+// However set-up ends, nobody waits for this rank any more.
+struct Arriving {
+    RollCall *roll;
+    ~Arriving() {
+        if (roll != nullptr)
+            roll->arrive();
+    }
+};
+
 struct Waiting {
     const std::atomic<bool> *cancelled;
     Arrival *ready;
+    RollCall *roll; // NULL where `ready` is for all ranks of this process.
 };
 
 struct Agreed {
@@ -128,6 +157,8 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
                                          &plan.staging, mine.handle))
             set_fault(&mine, fault);
     waiting.ready->wait_for_others();
+    if (waiting.roll != nullptr)
+        waiting.roll->wait_for_those_here(waiting.cancelled);
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -177,22 +208,23 @@ const char *serve(ncclComm_t comm, const Place &place, const Waiting &waiting) {
 
 } // namespace
 
-int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled, Latch *made_ready) {
+int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cancelled,
+           Latch *made_ready) {
     Arrival ready(made_ready);
+    const Arriving arriving{origin.roll.get()};
     Place place = {};
     if (!find_place(comm, &place) || place.ranks < 2)
         return kNcclSuccess;
-    if (place.ranks > TUCCL_MAX_RANKS) {
+    const std::string obstacle = obstacle_of(place, origin);
+    if (!obstacle.empty()) {
         if (read_plan(static_cast<uint32_t>(place.ranks)).wanted)
-            log_warning("executor is off for this communicator (rank %d of %d), NCCL serves it: "
-                        "it serves 2 to %d ranks",
-                        place.rank, place.ranks, TUCCL_MAX_RANKS);
+            warn_off(place, obstacle);
         return kNcclSuccess;
     }
     tuccl_device_scope before;
     const char *fault = "its device cannot be made the current one";
     if (tuccl_device_enter(place.device, &before) == 0) {
-        fault = serve(comm, place, {cancelled, &ready});
+        fault = serve(comm, place, {cancelled, &ready, origin.roll.get()});
         tuccl_device_leave(&before);
     }
     if (fault == nullptr)

@@ -3,7 +3,7 @@
 #ifndef TUCCL_EXECUTOR_SET_UP_H
 #define TUCCL_EXECUTOR_SET_UP_H
 
-#include "nccl_abi.h"
+#include "roll_call.h"
 
 #include <atomic>
 
@@ -15,7 +15,8 @@ class Latch;
 // down when what may disturb kernels on other devices of this process is over. Both may be NULL.
 // Fails (ncclResult_t) only where this rank could not even tell the others that it cannot serve:
 // going on alone would hang them.
-int set_up(ncclComm_t comm, const std::atomic<bool> *cancelled, Latch *made_ready);
+int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cancelled,
+           Latch *made_ready);
 
 } // namespace tuccl
 

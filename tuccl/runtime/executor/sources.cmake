@@ -20,6 +20,7 @@ set(executor_host_sources
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc
   ${executor_folder}/rendezvous.cc
+  ${executor_folder}/roll_call.cc
   ${executor_folder}/rules_file.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/staging_need.cc
