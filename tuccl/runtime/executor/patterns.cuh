@@ -141,11 +141,18 @@ struct Ll128Port {
     __device__ __forceinline__ static size_t unit_step() {
         return gridDim.x * static_cast<size_t>(blockDim.x) / 32;
     }
+    // Lanes go different ways here, and must be together again for what comes next: a line is sent
+    // in one piece by the lanes that store together, and its flag vouches for what is loaded with
+    // it.
     __device__ __forceinline__ Part load(const char *unit, size_t left, bool aligned) const {
-        return load_part(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
+        const Part part =
+            load_part(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
+        __syncwarp();
+        return part;
     }
     __device__ __forceinline__ void store(char *unit, Part part, size_t left, bool aligned) const {
         store_part(unit + lane.offset, part, lane.bytes, left_of(left, lane.offset), aligned);
+        __syncwarp();
     }
     __device__ __forceinline__ void send(char *lines, Part part) const {
         store_ll128(lines + slot, make_ulonglong2(part.low, lane.has_flag ? flag : part.high));
