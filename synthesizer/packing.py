@@ -69,20 +69,14 @@ def packed_trees(
     """
     wanted = _MOVES_PER_RANK * len(families) * ranks
     moves = moves or min(max(wanted, _FEWEST_MOVES), _MOST_MOVES)
-    packing = _Packing(costs, families, ranks, target_us)
+    packing = Packing(costs, families, ranks, target_us)
     for f in range(len(families)):
         packing.grow(f)
-    parents = packing.improved(moves)
-    return {
-        family: tree_from_hops(
-            family.orbit.representative,
-            ((a, b) for b, a in enumerate(parent) if b != family.orbit.representative),
-        )
-        for family, parent in zip(families, parents, strict=True)
-    }
+    packing.improve(moves)
+    return packing.trees()
 
 
-class _Packing:
+class Packing:
     """Trees as lists of parents, and the load of every class of resources."""
 
     def __init__(
@@ -128,8 +122,17 @@ class _Packing:
             frontier |= {(b, c) for c in self._onward[b]}
             frontier = {hop for hop in frontier if hop[1] not in arrival}
 
-    def improved(self, moves: int) -> list[list[int]]:
-        """The best trees met while single ranks are hung up elsewhere."""
+    def trees(self) -> dict[Family, RouteTree]:
+        """The trees as they are."""
+        return {
+            family: tree_from_hops(source, ((a, b) for b, a in enumerate(parent) if b != source))
+            for family, source, parent in zip(
+                self._families, self.sources, self.parents, strict=True
+            )
+        }
+
+    def improve(self, moves: int) -> None:
+        """Keeps the best trees met while single ranks are hung up elsewhere."""
         best_us, best = max(self.load), self._snapshot()
         rng = np.random.default_rng(_SEED)
         draws = zip(
@@ -154,7 +157,6 @@ class _Packing:
                 best_us, best = max(self.load), self._snapshot()
         self.parents, self.load = best
         self._flatten(best_us)
-        return self.parents
 
     def _snapshot(self) -> tuple[list[list[int]], list[float]]:
         return [parent.copy() for parent in self.parents], self.load.copy()

@@ -9,6 +9,7 @@ better ones. What is chosen is timed once more with connections in turn.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from synthesizer.composition import TimedTrees
@@ -18,6 +19,7 @@ from synthesizer.plan_request import LATENCY_BOUND, PlanRequest, good_enough, lo
 from synthesizer.resources import Hop, Resources, resources
 from synthesizer.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.routing import Routing, route_trees
+from synthesizer.shallow_packing import shallow_trees
 from synthesizer.solver import SolveStatus
 from synthesizer.timetabling import LEAST_PIECE_BYTES, Rehearsed, in_turn, rehearse
 
@@ -85,10 +87,13 @@ def _best_start(request: PlanRequest) -> _Start:
             break
         families = tuple(Family(orbit, i) for orbit in request.orbits for i in range(trees))
         whole = resources(request.sketch, request.block_bytes / trees)
-        packed = packed_trees(whole, families, request.sketch.ranks, request.load_bound_us)
-        packed_us = _load_us(whole, packed)
-        routes = {_hops(packed): packed} if packed_us < least_load_us * _FEWER_LOADS else {}
-        least_load_us = min(least_load_us, packed_us)
+        routes: dict[frozenset[tuple[Family, Hop]], dict[Family, RouteTree]] = {}
+        loads = [least_load_us]
+        for laid in _even_trees(request, whole, families):
+            loads.append(_load_us(whole, laid))
+            if loads[-1] < least_load_us * _FEWER_LOADS:
+                routes.setdefault(_hops(laid), laid)
+        least_load_us = min(loads)
         for slots in _slots(request, trees, least_load_us, best):
             soonest = soonest_trees(whole, families, request.sketch.ranks, slots)
             routes.setdefault(_hops(soonest), soonest)
@@ -107,6 +112,17 @@ def _best_start(request: PlanRequest) -> _Start:
         msg = "a plan needs a number of trees to try"
         raise ValueError(msg)
     return replace(best, rehearsed=in_turn(request, best.rehearsed))
+
+
+def _even_trees(
+    request: PlanRequest, whole: Resources, families: Sequence[Family]
+) -> tuple[dict[Family, RouteTree], ...]:
+    """Trees that load the machine evenly: whatever their ways, and with short ones."""
+    sketch, target_us = request.sketch, request.load_bound_us
+    return (
+        packed_trees(whole, families, sketch.ranks, target_us),
+        shallow_trees(whole, families, sketch.node_of_rank, target_us),
+    )
 
 
 def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
