@@ -9,7 +9,7 @@ better ones. What is chosen is timed once more with connections in turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from synthesizer.composition import TimedTrees
@@ -116,13 +116,16 @@ def _best_start(request: PlanRequest) -> _Start:
 
 def _even_trees(
     request: PlanRequest, whole: Resources, families: Sequence[Family]
-) -> tuple[dict[Family, RouteTree], ...]:
-    """Trees that load the machine evenly: whatever their ways, and with short ones."""
+) -> Iterator[dict[Family, RouteTree]]:
+    """Trees that load the machine evenly: whatever their ways, and forwards with short ones.
+
+    Backwards the rehearsal foretells less, see `timetabling.in_turn`: short ways foretold 1 % and
+    lost 9 % on 2x8 H100 less one NIC.
+    """
     sketch, target_us = request.sketch, request.load_bound_us
-    return (
-        packed_trees(whole, families, sketch.ranks, target_us),
-        shallow_trees(whole, families, sketch.node_of_rank, target_us),
-    )
+    yield packed_trees(whole, families, sketch.ranks, target_us)
+    if not request.backwards:
+        yield shallow_trees(whole, families, sketch.node_of_rank, target_us)
 
 
 def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:

@@ -63,6 +63,8 @@ def test_in_turn_no_port_is_idle_for_a_piece() -> None:
     assert in_turn(asked, before).end_us == pytest.approx(31 * 16 + 0.7)
     # A piece is 4 us.
     assert before.end_us >= 31 * 16 + 0.7 + 4
+    # Backwards the lowered schedule may take longer than foretold: what was chosen stays.
+    assert in_turn(replace(asked, backwards=True), before) == before
 
 
 def test_what_ends_sooner_in_another_order_stays() -> None:
