@@ -19,7 +19,8 @@
 extern "C" int ncclAllReduce(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
 
 // The device side: launches nothing.
-const char *tuccl_device_comm_create(tuccl_device_comm **, uint32_t, uint32_t, unsigned char *) {
+const char *tuccl_device_comm_create(tuccl_device_comm **, uint32_t, uint32_t,
+                                     const tuccl_staging *, unsigned char *) {
     return nullptr;
 }
 const char *tuccl_device_comm_connect(tuccl_device_comm *,
@@ -28,6 +29,9 @@ const char *tuccl_device_comm_connect(tuccl_device_comm *,
 }
 const char *tuccl_device_comm_load_programs(tuccl_device_comm *, const void *, size_t) {
     return nullptr;
+}
+int tuccl_device_comm_quiesce(tuccl_device_comm *) {
+    return 1;
 }
 void tuccl_device_comm_destroy(tuccl_device_comm *) {
 }
@@ -42,13 +46,19 @@ void tuccl_device_abort(tuccl_device_comm *) {
 int tuccl_device_order(tuccl_device_comm *, void *, void *) {
     return 0;
 }
+int tuccl_device_remember(tuccl_device_comm *, void *) {
+    return 0;
+}
+int tuccl_device_order_remembered(tuccl_device_comm *, void *) {
+    return 0;
+}
 int tuccl_device_enter(int, tuccl_device_scope *) {
     return 0;
 }
 void tuccl_device_leave(const tuccl_device_scope *) {
 }
-uint64_t tuccl_device_capture(void *) {
-    return 0;
+tuccl_stream_state tuccl_device_stream(void *) {
+    return {1, 0};
 }
 const char *tuccl_exchange_create(tuccl_exchange **, size_t, uint32_t) {
     return nullptr;
