@@ -28,7 +28,7 @@ from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 Fresh = Callable[[Task, Config, int], Sequence[float]]
 """`fresh(task, config, count)`: so many further samples, in us."""
 CONFIDENCE = 0.95
-_LOOKS = (3, 5, 8)
+_LOOKS = (3, 5)
 """After so many pairs of starts it is asked whether they suffice; after the last they have to."""
 _SUSPECTS = 8
 _SAMPLES = 11
@@ -54,16 +54,18 @@ class KeyRatio:
     high: float
     """Confidence bounds; all three are 0 where the key cannot run under the profile."""
 
-    def is_under(self, floor: float) -> bool:
+    def is_under(self, floor: float, *, expected: bool) -> bool:
         """Whether the key has to count as one that gets less than the floor.
 
-        It has if that is proved, or if the opposite is not although the bounds are narrow enough to
-        tell a loss as large as the floor allows from none. On a machine too noisy for that, a key
-        that runs as under stock would be under the floor as often.
+        It has if that is proved. Of what is not proved either way, while the bounds are narrow
+        enough to tell a loss as large as the floor allows from none: if it is expected to be
+        under, or, where expectation is not to suffice, might be. On a machine too noisy for that,
+        a key that runs as under stock would be under the floor as often.
         """
         if self.high < floor:
             return True
-        return self.low < floor and self.ratio - self.low <= 1.0 - floor
+        doubtful = self.ratio if expected else self.low
+        return doubtful < floor and self.ratio - self.low <= 1.0 - floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,9 @@ class Verdict:
 
 
 def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, starts: int) -> Verdict:
-    """The verdict on a profile by what its keys show."""
-    under = [key for key in keys if key.is_under(floor)]
+    """The verdict on a profile by what its keys show; by what is likely after the last look."""
+    expected = starts >= _LOOKS[-1]
+    under = [key for key in keys if key.is_under(floor, expected=expected)]
     worst = min(under or keys, key=lambda key: (key.ratio, key.task), default=None)
     return Verdict(profile, worst, not under, starts)
 
