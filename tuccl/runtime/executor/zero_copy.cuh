@@ -36,43 +36,61 @@ __device__ __forceinline__ bool await(const ZeroCopyLaunch &launch, const uint64
     return true;
 }
 
+// Where the same bytes go: a rank's receive buffer, and at first the own one.
+struct Targets {
+    char *at[2];
+    uint32_t count;
+};
+
+template <typename Unit, int kUnroll>
+__device__ __forceinline__ void store_units(char *to, const Unit (&data)[kUnroll], size_t unit,
+                                            size_t step) {
+#pragma unroll
+    for (int i = 0; i < kUnroll; i++)
+        reinterpret_cast<Unit *>(to)[unit + i * step] = data[i];
+}
+
 // By the threads `first`, `first + step` and so on.
 template <typename Unit, int kUnroll>
-__device__ __forceinline__ void copy_units(char *to, const char *from, size_t units, size_t first,
-                                           size_t step) {
-    const auto *source = reinterpret_cast<const Unit *>(from);
-    auto *target = reinterpret_cast<Unit *>(to);
+__device__ __forceinline__ void copy_units(const Targets &to, const char *from, size_t offset,
+                                           size_t units, size_t first, size_t step) {
+    const auto *source = reinterpret_cast<const Unit *>(from + offset);
     size_t unit = first;
     for (; unit + (kUnroll - 1) * step < units; unit += kUnroll * step) {
         Unit data[kUnroll];
 #pragma unroll
         for (int i = 0; i < kUnroll; i++)
             data[i] = source[unit + i * step];
-#pragma unroll
-        for (int i = 0; i < kUnroll; i++)
-            target[unit + i * step] = data[i];
+        store_units<Unit, kUnroll>(to.at[0] + offset, data, unit, step);
+        if (to.count == 2)
+            store_units<Unit, kUnroll>(to.at[1] + offset, data, unit, step);
     }
-    for (; unit < units; unit += step)
-        target[unit] = source[unit];
+    for (; unit < units; unit += step) {
+        reinterpret_cast<Unit *>(to.at[0] + offset)[unit] = source[unit];
+        if (to.count == 2)
+            reinterpret_cast<Unit *>(to.at[1] + offset)[unit] = source[unit];
+    }
 }
 
-// Both addresses lie alike, once `head` bytes are done.
+// All addresses lie alike, once `head` bytes are done.
 template <typename Unit>
-__device__ __forceinline__ void copy_aligned(char *to, const char *from, size_t bytes, size_t first,
-                                             size_t step) {
+__device__ __forceinline__ void copy_aligned(const Targets &to, const char *from, size_t bytes,
+                                             size_t first, size_t step) {
     size_t head = -reinterpret_cast<uintptr_t>(from) % sizeof(Unit);
     head = head < bytes ? head : bytes;
     const size_t units = (bytes - head) / sizeof(Unit);
     const size_t tail = head + units * sizeof(Unit);
-    copy_units<char, 1>(to, from, head, first, step);
-    copy_units<Unit, 4>(to + head, from + head, units, first, step);
-    copy_units<char, 1>(to + tail, from + tail, bytes - tail, first, step);
+    copy_units<char, 1>(to, from, 0, head, first, step);
+    copy_units<Unit, 4>(to, from, head, units, first, step);
+    copy_units<char, 1>(to, from, tail, bytes - tail, first, step);
 }
 
 // Any addresses, with the widest accesses that they allow.
-__device__ __forceinline__ void copy_bytes(char *to, const char *from, size_t bytes, size_t first,
-                                           size_t step) {
-    const uintptr_t apart = reinterpret_cast<uintptr_t>(to) ^ reinterpret_cast<uintptr_t>(from);
+__device__ __forceinline__ void copy_bytes(const Targets &to, const char *from, size_t bytes,
+                                           size_t first, size_t step) {
+    uintptr_t apart = reinterpret_cast<uintptr_t>(to.at[0]) ^ reinterpret_cast<uintptr_t>(from);
+    if (to.count == 2)
+        apart |= reinterpret_cast<uintptr_t>(to.at[1]) ^ reinterpret_cast<uintptr_t>(from);
     if (apart % sizeof(uint4) == 0)
         copy_aligned<uint4>(to, from, bytes, first, step);
     else if (apart % sizeof(uint64_t) == 0)
@@ -82,7 +100,16 @@ __device__ __forceinline__ void copy_bytes(char *to, const char *from, size_t by
     else if (apart % sizeof(uint16_t) == 0)
         copy_aligned<uint16_t>(to, from, bytes, first, step);
     else
-        copy_units<char, 4>(to, from, bytes, first, step);
+        copy_units<char, 4>(to, from, 0, bytes, first, step);
+}
+
+// By one block, and by all of a call.
+__device__ __forceinline__ void copy_tile(char *to, const char *from, size_t bytes) {
+    copy_bytes({{to, nullptr}, 1}, from, bytes, threadIdx.x, blockDim.x);
+}
+__device__ __forceinline__ void copy_part(const Targets &to, const char *from, size_t bytes) {
+    copy_bytes(to, from, bytes, blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
+               gridDim.x * static_cast<size_t>(blockDim.x));
 }
 
 __device__ __forceinline__ void ask_host(Wanted *wanted, const Place &place) {
@@ -202,9 +229,8 @@ __device__ __forceinline__ bool exchange_slots(const ZeroCopyLaunch &launch, uin
         if (!__syncthreads_and(goes_on))
             return false;
         if (turn.sends) {
-            copy_bytes(there->slots[launch.rank][block][slot],
-                       launch.send + turn.to * launch.send_stride + offset, bytes, threadIdx.x,
-                       blockDim.x);
+            copy_tile(there->slots[launch.rank][block][slot],
+                      launch.send + turn.to * launch.send_stride + offset, bytes);
             __syncthreads();
             if (threadIdx.x == 0)
                 store_release(&there->full[launch.rank][block], sent + 1);
@@ -214,8 +240,8 @@ __device__ __forceinline__ bool exchange_slots(const ZeroCopyLaunch &launch, uin
         if (!__syncthreads_and(goes_on))
             return false;
         if (turn.receives) {
-            copy_bytes(launch.receive + turn.from * launch.part + offset,
-                       own->slots[turn.from][block][slot], bytes, threadIdx.x, blockDim.x);
+            copy_tile(launch.receive + turn.from * launch.part + offset,
+                      own->slots[turn.from][block][slot], bytes);
             __syncthreads();
             if (threadIdx.x == 0)
                 store_release(&launch.area[turn.from]->free[launch.rank][block], sent + 1);
@@ -224,17 +250,29 @@ __device__ __forceinline__ bool exchange_slots(const ZeroCopyLaunch &launch, uin
     return true;
 }
 
+// What a rank has for itself goes along with what it sends first, if that is the same.
+__device__ __forceinline__ void push_part(const ZeroCopyLaunch &launch, uint32_t k, uint32_t to,
+                                          uint64_t buffer) {
+    const char *sent = launch.send + to * launch.send_stride;
+    const char *own_sent = launch.send + launch.rank * launch.send_stride;
+    char *own = launch.receive + launch.rank * launch.part;
+    const bool has_own = k == 1 && own != own_sent;
+    Targets targets = {{reinterpret_cast<char *>(buffer) + launch.rank * launch.part, own}, 1};
+    if (buffer != 0 && has_own && launch.send_stride == 0)
+        targets.count = 2;
+    else if (has_own)
+        copy_part({{own, nullptr}, 1}, own_sent, launch.part);
+    if (buffer != 0)
+        copy_part(targets, sent, launch.part);
+}
+
 // One turn: to the k-th rank after this one, from the k-th before it. False after an abort.
 __device__ __forceinline__ bool take_turn(const ZeroCopyLaunch &launch, uint64_t number, uint32_t k,
                                           ZeroCopyBlock &block) {
     const uint32_t to = (launch.rank + k) % launch.ranks;
     const uint32_t from = (launch.rank + launch.ranks - k) % launch.ranks;
     const bool sends = block.to[to] == 0;
-    if (!sends)
-        copy_bytes(reinterpret_cast<char *>(block.to[to]) + launch.rank * launch.part,
-                   launch.send + to * launch.send_stride, launch.part,
-                   blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
-                   gridDim.x * static_cast<size_t>(blockDim.x));
+    push_part(launch, k, to, block.to[to]);
     bool goes_on = true;
     if (threadIdx.x == 0) {
         const uint64_t *route = &launch.area[launch.rank]->mail[from].route;
@@ -245,15 +283,6 @@ __device__ __forceinline__ bool take_turn(const ZeroCopyLaunch &launch, uint64_t
         return false;
     const bool receives = block.receives[k];
     return (!sends && !receives) || exchange_slots(launch, number, {to, from, sends, receives});
-}
-
-__device__ __forceinline__ void copy_own(const ZeroCopyLaunch &launch) {
-    char *own_part = launch.receive + launch.rank * launch.part;
-    const char *sent = launch.send + launch.rank * launch.send_stride;
-    if (own_part != sent)
-        copy_bytes(own_part, sent, launch.part,
-                   blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
-                   gridDim.x * static_cast<size_t>(blockDim.x));
 }
 
 // The last block to come here tells the others, and waits until all have ended: what they wrote is
@@ -282,7 +311,6 @@ __device__ __forceinline__ void run_zero_copy(const ZeroCopyLaunch &launch, Zero
     bool goes_on = find_routes(launch, number, block);
     for (uint32_t k = 1; k < launch.ranks && goes_on; k++)
         goes_on = take_turn(launch, number, k, block);
-    copy_own(launch);
     end_call(launch, number, block);
 }
 
