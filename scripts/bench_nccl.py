@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -47,17 +48,19 @@ from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
 
 def run_rounds(
-    site: Site, variants: Sequence[Variant], rounds: int, launches: int
+    site: Site, variants: Sequence[Variant], rounds: int, launches: int, seconds: float
 ) -> dict[str, list[dict[Key, float]]]:
-    """Times of each variant by round."""
+    """Times of each variant by round; no round but the first begins that would not end in time."""
     times: dict[str, list[dict[Key, float]]] = {variant.name: [] for variant in variants}
+    first = time.monotonic()
     for number in range(rounds):
         begin = time.monotonic()
+        if number and (begin - first) * (number + 1) / number > seconds:
+            break
         shift = number % len(variants)
         for variant in (*variants[shift:], *variants[:shift]):
             times[variant.name].append(variant.run(site, launches))
-        seconds = time.monotonic() - begin
-        print(f"round {number + 1} of {rounds}: {seconds:.1f} s", flush=True)
+        print(f"round {number + 1} of {rounds}: {time.monotonic() - begin:.1f} s", flush=True)
     return times
 
 
@@ -196,13 +199,13 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         variants.append(exhaustive(site, keys))
     variants.append(control(keys))
     prepared = time.monotonic()
-    times = run_rounds(site, variants, arguments.rounds, arguments.launches)
+    times = run_rounds(site, variants, arguments.rounds, arguments.launches, arguments.seconds)
     return summarize(keys, variants, times) | {
         "nccl": site.nccl,
         "ranks": site.ranks,
         "nodes": site.nodes,
         "pinned": site.pinned,
-        "rounds": arguments.rounds,
+        "rounds": len(times["stock"]),
         "call": dict(site.call),
         "preparing_seconds": prepared - begin,
         "rounds_seconds": time.monotonic() - prepared,
@@ -225,6 +228,9 @@ def parse_arguments() -> argparse.Namespace:
         "it changes nothing for the others",
     )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="for the rounds; fewer when it is spent"
+    )
     parser.add_argument("--launches", type=int, default=5, help="of each key in each round")
     parser.add_argument(
         "--static", action="append", default=[], help="'NAME=VALUE ...', instead of the usual ones"

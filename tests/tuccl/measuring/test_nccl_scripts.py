@@ -128,11 +128,22 @@ def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
 ) -> None:
     shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
-    words = ("--to", "4K", "--no-static", "--entries-only", "--pin", "--json", report)
+    words = (
+        "--to",
+        "4K",
+        "--no-static",
+        "--entries-only",
+        "--pin",
+        "--seconds",
+        0,
+        "--json",
+        report,
+    )
     assert run_bench(scripts, stand_ins, monkeypatch, *words, "--table", shipped) == 0
     summary: dict[str, Any] = json.loads(report.read_text())
     assert [row["size_bytes"] for row in summary["keys"]] == [1024]
     assert summary["pinned"] is True
+    assert summary["rounds"] == len(summary["keys"][0]["table"]["rounds_us"]) == 1
     assert summary["entries"]["worst_without"] is None
     assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
     assert "no entry for these keys" in capsys.readouterr().err
