@@ -35,27 +35,42 @@ def run_job(
         JobError: A rank died or hung; says which and how its output ends.
     """
     folder.mkdir()
-    ranks: int = arguments.gpus
     job = {
         "folder": str(folder),
         "nccl": str(find_nccl(arguments.nccl).path.resolve()),
-        "ranks": ranks,
+        "ranks": arguments.gpus,
         "wanted": asdict(wanted_of(arguments)),
         "seed": arguments.seed,
         **words,
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    started = start(processes, folder, environment_of(arguments, folder))
+    limit: float = arguments.limit + job.get("seconds", 0)
+    with heartbeat(folder, arguments.heartbeat):
+        wait_for_all(started, time.monotonic() + limit)
+    return collect(folder, processes)
+
+
+def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """A job's, with the executor preloaded."""
     rules = folder / "rules.txt"
     rules.write_text(NOTHING, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
     environment |= executor_variables(arguments.executor, rules)
     if arguments.programs is not None:
-        bundle = arguments.programs / str(ranks) / "bundle.tuccl"
+        bundle = arguments.programs / str(arguments.gpus) / "bundle.tuccl"
         environment |= {"TUCCL_BUNDLE": str(bundle.resolve()), RULES_VARIABLE: ""}
     # Tools that watch a process, compute-sanitizer among them, come to it the same way.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
     environment["PYTHONPATH"] = str(ROOT)
+    return environment
+
+
+def start(
+    processes: int, folder: Path, environment: Mapping[str, str]
+) -> list[subprocess.Popen[bytes]]:
+    """One for each rank, or one for all."""
     command = [sys.executable, str(ROOT / "scripts" / "executor_rank.py"), str(folder / "job.json")]
     started = []
     for rank in range(processes):
@@ -65,10 +80,7 @@ def run_job(
                     [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
                 )
             )
-    limit: float = arguments.limit + job.get("seconds", 0)
-    with heartbeat(folder, arguments.heartbeat):
-        wait_for_all(started, time.monotonic() + limit)
-    return collect(folder, processes)
+    return started
 
 
 @contextmanager
