@@ -333,7 +333,35 @@ void aborted() {
     });
     const Notes notes;
     CHECK(notes.count("abort") == 2 && notes.count("nccl Abort") == 2);
-    CHECK(notes.count("destroy") == 2);
+}
+
+// One thread aborts two communicators whose calls hang. Freeing the first one's memory would wait
+// for the second's kernel; it is freed when another communicator starts.
+void abort_one_after_another() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    with_communicator(2, [&](Rank &rank) {
+        ncclComm_t second = nullptr;
+        CHECK(ncclCommInitRank(&second, 2, id, rank.rank) == 0);
+        stand_in::Stream other;
+        AllReduce on_first(rank);
+        AllReduce on_second(rank);
+        if (rank.rank == 0) {
+            CHECK(on_first.start(rank.comm, &rank.stream) == 0);
+            CHECK(on_second.start(second, &other) == 0);
+        }
+        meet_threads();
+        CHECK(ncclCommAbort(rank.comm) == 0 && ncclCommAbort(second) == 0);
+        rank.comm = nullptr;
+        other.wait();
+        rank.stream.wait();
+    });
+    CHECK(Notes().count("destroy") == 0);
+    ncclComm_t comms[2];
+    CHECK(ncclCommInitAll(comms, 2, nullptr) == 0);
+    CHECK(Notes().count("destroy") == 4);
+    for (ncclComm_t comm : comms)
+        CHECK(ncclCommDestroy(comm) == 0);
 }
 
 // Kernels of ranks of one process write to one another's memory: it lasts until the last is gone.
@@ -485,6 +513,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"abort_while_setting_up", abort_while_setting_up},
         {"abort_while_greeting", abort_while_greeting},
         {"aborted", aborted},
+        {"abort_one_after_another", abort_one_after_another},
         {"leave_one_after_another", leave_one_after_another},
         {"quiesce_fails", quiesce_fails},
         {"abort_beside_calls", abort_beside_calls},

@@ -36,6 +36,9 @@ bool fails(const char *step, uint32_t rank) {
 
 thread_local int current_device = 0;
 
+// Freeing waits for whatever runs on a device.
+std::atomic<int> running_of_device[16];
+
 } // namespace
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
@@ -71,7 +74,7 @@ const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *, const vo
 
 int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
     stand_in::note("quiesce " + std::to_string(comm->rank));
-    while (comm->running.load() != 0)
+    while (running_of_device[comm->rank].load() != 0)
         std::this_thread::yield();
     return fails("quiesce", comm->rank) ? 0 : 1;
 }
@@ -100,8 +103,10 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
                                  call->type, call->reduction, call->root};
     const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
     comm->running += captured ? 0 : 1;
+    running_of_device[comm->rank] += captured ? 0 : 1;
     static_cast<Stream *>(stream)->put([comm, captured, part] {
         stand_in::run(comm->meeting.get(), static_cast<int>(comm->rank), part);
+        running_of_device[comm->rank] -= captured ? 0 : 1;
         comm->running -= captured ? 0 : 1;
     });
     return 0;

@@ -33,7 +33,9 @@ int end(ncclComm_t comm, int (*end_nccl)(ncclComm_t), bool abort) {
         communicator->give_up();
     const int result = end_nccl(comm);
     if (communicator != nullptr)
-        Register::of_process().dispose(communicator);
+        Register::of_process().dispose(communicator, abort);
+    if (!abort)
+        free_left();
     return result;
 }
 

@@ -46,6 +46,33 @@ LocalRanks::~LocalRanks() {
         tuccl_device_comm_destroy(device);
 }
 
+namespace {
+
+struct Aborted {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<LocalRanks>> ranks;
+};
+
+Aborted &aborted() {
+    static Aborted *const only = new Aborted;
+    return *only;
+}
+
+} // namespace
+
+void free_later(std::shared_ptr<LocalRanks> ranks) {
+    Aborted &all = aborted();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.ranks.push_back(std::move(ranks));
+}
+
+void free_left() {
+    Aborted &all = aborted();
+    std::vector<std::shared_ptr<LocalRanks>> ranks;
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    ranks.swap(all.ranks);
+}
+
 void LocalRanks::leave(tuccl_device_comm *device) {
     const std::lock_guard<std::mutex> lock(mutex_);
     left_.push_back(device);

@@ -32,6 +32,12 @@ class LocalRanks {
     std::vector<tuccl_device_comm *> left_;
 };
 
+// Freeing device memory waits for whatever runs on the device, and beside an aborted communicator
+// others may hang that the same thread is about to abort. So what an abort leaves is freed when the
+// next communicator has started, or ended as it should.
+void free_later(std::shared_ptr<LocalRanks> ranks);
+void free_left();
+
 } // namespace tuccl
 
 #endif

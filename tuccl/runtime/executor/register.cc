@@ -65,10 +65,12 @@ Communicator *Register::take(ncclComm_t nccl) {
     return communicator;
 }
 
-void Register::dispose(Communicator *communicator) {
+void Register::dispose(Communicator *communicator, bool aborted) {
     while (communicator->users_.load() != 0)
         std::this_thread::yield();
     communicator->serving_.local->leave(communicator->serving_.device);
+    if (aborted)
+        free_later(communicator->serving_.local);
     communicator->serving_ = {};
     const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(communicator);

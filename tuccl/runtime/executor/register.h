@@ -23,8 +23,8 @@ class Register {
 
     // From here on calls go to NCCL; NULL when it was not served. What was begun goes on.
     Communicator *take(ncclComm_t nccl);
-    // Takes a taken one apart, after the last call has left it.
-    void dispose(Communicator *communicator);
+    // Takes a taken one apart, after the last call has left it; its memory later if it was aborted.
+    void dispose(Communicator *communicator, bool aborted);
 
     // Calls visit for each that is served; none is taken meanwhile.
     template <typename Visit> void for_each(Visit visit) {

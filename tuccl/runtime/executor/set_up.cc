@@ -227,6 +227,7 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
         fault = serve(comm, place, {cancelled, &ready, origin.roll.get()});
         tuccl_device_leave(&before);
     }
+    free_left();
     if (fault == nullptr)
         return kNcclSuccess;
     // The others may wait for this rank's greeting: going on alone would hang them later.
