@@ -1,6 +1,7 @@
 // How communicators come to be served or not, and how they end.
 #include "agreement.h"
 #include "choose.h"
+#include "roll_call.h"
 #include "scenarios.h"
 #include "session.h"
 
@@ -10,7 +11,9 @@
 #include <fcntl.h>
 #include <fstream>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -164,6 +167,35 @@ void not_on_all_ranks() {
     CHECK(dlclose(nccl) == 0);
     const Notes notes;
     CHECK(notes.count("executor 4") == 2 && notes.count("nccl AllReduce") == 6);
+}
+
+// Three processes count themselves; none looks before all have. The file is gone afterwards.
+void roll_call_of_processes() {
+    constexpr uint32_t kProcesses = 3;
+    const uint64_t name = 0x7465737400000000U | static_cast<uint64_t>(getpid());
+    auto *arrived = static_cast<std::atomic<uint32_t> *>(
+        mmap(nullptr, sizeof(std::atomic<uint32_t>), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    CHECK(static_cast<void *>(arrived) != MAP_FAILED);
+    for (uint32_t i = 0; i < kProcesses; i++) {
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child != 0)
+            continue;
+        {
+            const tuccl::RollCall roll(name);
+            arrived->fetch_add(1);
+            while (arrived->load() < kProcesses) // NCCL's start.
+                std::this_thread::yield();
+            CHECK(roll.present() == kProcesses);
+        }
+        std::_Exit(0);
+    }
+    for (uint32_t i = 0; i < kProcesses; i++) {
+        int status = -1;
+        CHECK(wait(&status) > 0 && status == 0);
+    }
+    CHECK(tuccl::RollCall(name).present() == 1); // Nothing was left.
 }
 
 void p2p_disabled() {
@@ -500,6 +532,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"connect_fails", connect_fails},
         {"exchange_fails", exchange_fails},
         {"not_on_all_ranks", not_on_all_ranks},
+        {"roll_call_of_processes", roll_call_of_processes},
         {"p2p_disabled", p2p_disabled},
         {"too_many_ranks", too_many_ranks},
         {"wrong_rules", wrong_rules},
