@@ -183,11 +183,11 @@ void roll_call_of_processes() {
         if (child != 0)
             continue;
         {
-            const tuccl::RollCall roll(name);
+            const tuccl::RollCall roll(name, 7 + i / 2);
             arrived->fetch_add(1);
             while (arrived->load() < kProcesses) // NCCL's start.
                 std::this_thread::yield();
-            CHECK(roll.present() == kProcesses);
+            CHECK(roll.present() == kProcesses && !roll.marks_agree());
         }
         std::_Exit(0);
     }
@@ -195,7 +195,8 @@ void roll_call_of_processes() {
         int status = -1;
         CHECK(wait(&status) > 0 && status == 0);
     }
-    CHECK(tuccl::RollCall(name).present() == 1); // Nothing was left.
+    const tuccl::RollCall alone(name, 5); // Nothing was left.
+    CHECK(alone.present() == 1 && alone.marks_agree());
 }
 
 void p2p_disabled() {
@@ -257,6 +258,20 @@ void different_tables() {
         CHECK(!is_served(rank, rank.comm, 3));
         CHECK(ncclCommDestroy(rank.comm) == 0);
     });
+}
+
+// Where all have the same table, and nothing in it for so many ranks, NCCL is not asked to move a
+// byte.
+void nothing_to_greet_for() {
+    for (const bool some : {false, true}) {
+        set_rules(some ? "all_reduce 1 1024 one_phase ll 1 32 0\n" : "# none\n");
+        (void)stand_in::take_notes();
+        ncclComm_t comms[2];
+        CHECK(ncclCommInitAll(comms, 2, nullptr) == 0);
+        CHECK(Notes().count("nccl AllGather") == (some ? 4 : 0));
+        for (ncclComm_t comm : comms)
+            CHECK(ncclCommDestroy(comm) == 0);
+    }
 }
 
 // Who will choose rules call by call gets memory for any; else the table's rules count. All ranks
@@ -540,6 +555,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"damaged_bundle", damaged_bundle},
         {"from_bundle", from_bundle},
         {"different_tables", different_tables},
+        {"nothing_to_greet_for", nothing_to_greet_for},
         {"memory_by_need", memory_by_need},
         {"not_blocking", not_blocking},
         {"not_blocking_in_one_thread", not_blocking_in_one_thread},

@@ -81,7 +81,8 @@ EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int
                                       ncclUniqueId *ids, ncclConfig *config) {
     if (real_nccl().CommInitRankScalable == nullptr)
         return kNcclInvalidUsage;
-    const Origin origin = id_count > 0 ? origin_by_id(ids[0]) : Origin{false, nullptr};
+    const Origin origin =
+        id_count > 0 ? origin_by_id(ids[0]) : Origin{false, tuccl::read_table(), nullptr};
     return after_making({{comm, origin}},
                         real_nccl().CommInitRankScalable(comm, ranks, rank, id_count, ids, config));
 }
@@ -89,10 +90,12 @@ EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int
 EXPORTED int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
     if (real_nccl().CommInitAll == nullptr)
         return kNcclInvalidUsage;
+    const std::vector<Origin> origins =
+        tuccl::origins_here(count > 0 ? static_cast<size_t>(count) : 0);
     const int result = real_nccl().CommInitAll(comms, count, devices);
     std::vector<tuccl::Made> made;
     for (int i = 0; result == tuccl::kNcclSuccess && i < count; i++)
-        made.push_back({&comms[i], {}});
+        made.push_back({&comms[i], origins[static_cast<size_t>(i)]});
     return after_making(made, result);
 }
 

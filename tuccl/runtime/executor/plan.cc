@@ -35,20 +35,21 @@ bool p2p_is_forbidden() {
            (level != nullptr && (strcasecmp(level, "LOC") == 0 || std::strcmp(level, "0") == 0));
 }
 
-void read_rules(const char *path, Plan *plan) {
+void read_rules(const char *path, Table *table) {
     char why[200];
     size_t bytes = 0;
     const unsigned char *data = tuccl_read_file(path, &bytes, why, sizeof why);
     if (data == nullptr) {
-        plan->fault = std::string("its TUCCL_EXECUTOR_RULES ") + why;
+        table->fault = std::string("its TUCCL_EXECUTOR_RULES ") + why;
         return;
     }
-    const std::string text(reinterpret_cast<const char *>(data), bytes);
+    table->rules.assign(reinterpret_cast<const char *>(data), bytes);
+    table->sum = tuccl_crc32(0, data, bytes);
     munmap(const_cast<unsigned char *>(data), bytes);
-    plan->sum = tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
-    const std::string wrong = parse_rules(text, &plan->decision);
+    Decision parsed;
+    const std::string wrong = parse_rules(table->rules, &parsed);
     if (!wrong.empty())
-        plan->fault = "its TUCCL_EXECUTOR_RULES: " + wrong;
+        table->fault = "its TUCCL_EXECUTOR_RULES: " + wrong;
 }
 
 bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
@@ -57,52 +58,76 @@ bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
             std::strtoul(demanded, nullptr, 16) == bundle.crc);
 }
 
-void use_bundle(const tuccl_bundle &bundle, uint32_t ranks, Plan *plan) {
+std::string fault_of(const tuccl_bundle &bundle) {
     char why[200];
     size_t gpus = 0;
     const char *sysfs = setting("TUCCL_SYSFS");
     if (!sum_is_as_demanded(bundle, setting("TUCCL_BUNDLE_CRC")))
-        plan->fault = "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
-    else if (!tuccl_machine_matches(sysfs != nullptr ? sysfs : "/sys", bundle.gpu_models,
-                                    bundle.gpu_model_count, &gpus, why, sizeof why))
-        plan->fault = std::string("its TUCCL_BUNDLE ") + why;
-    else
-        plan->fault = take_bundle_rules(bundle, ranks, plan);
+        return "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
+    if (!tuccl_machine_matches(sysfs != nullptr ? sysfs : "/sys", bundle.gpu_models,
+                               bundle.gpu_model_count, &gpus, why, sizeof why))
+        return std::string("its TUCCL_BUNDLE ") + why;
+    return {};
 }
 
-void read_bundle(const char *path, uint32_t ranks, Plan *plan) {
+void read_bundle(const char *path, Table *table) {
     char why[200];
-    tuccl_bundle bundle;
-    if (tuccl_bundle_load(path, &bundle, why, sizeof why) != TUCCL_BUNDLE_GOOD) {
-        plan->fault = std::string("its TUCCL_BUNDLE ") + why;
+    auto *bundle = new tuccl_bundle;
+    if (tuccl_bundle_load(path, bundle, why, sizeof why) != TUCCL_BUNDLE_GOOD) {
+        table->fault = std::string("its TUCCL_BUNDLE ") + why;
+        delete bundle;
         return;
     }
-    plan->sum = bundle.crc;
-    use_bundle(bundle, ranks, plan);
-    tuccl_bundle_free(&bundle);
+    table->bundle = {bundle, [](tuccl_bundle *loaded) {
+                         tuccl_bundle_free(loaded);
+                         delete loaded;
+                     }};
+    table->sum = bundle->crc;
+    table->fault = fault_of(*bundle);
 }
 
 } // namespace
 
-Plan read_plan(uint32_t ranks) {
-    Plan plan;
+uint64_t Table::mark() const {
+    const std::string text = (wanted ? "wanted " : "") + fault;
+    return uint64_t{sum} << 32 |
+           tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
+}
+
+std::shared_ptr<const Table> read_table() {
+    auto table = std::make_shared<Table>();
     const char *rules = setting("TUCCL_EXECUTOR_RULES");
     const char *path = rules != nullptr ? rules : setting("TUCCL_BUNDLE");
     if (path == nullptr)
-        return plan;
-    plan.wanted = true;
-    plan.source = path;
+        return table;
+    table->wanted = true;
+    table->source = path;
     if (rules != nullptr)
-        read_rules(rules, &plan);
+        read_rules(rules, table.get());
     else
-        read_bundle(path, ranks, &plan);
+        read_bundle(path, table.get());
+    if (table->fault.empty() && p2p_is_forbidden())
+        table->fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
+    return table;
+}
+
+Plan make_plan(const Table &table, uint32_t ranks) {
+    Plan plan;
+    plan.wanted = table.wanted;
+    plan.sum = table.sum;
+    plan.source = table.source;
+    plan.fault = table.fault;
+    if (!table.fault.empty())
+        return plan;
+    if (table.bundle != nullptr)
+        plan.fault = take_bundle_rules(*table.bundle, ranks, &plan);
+    else
+        (void)parse_rules(table.rules, &plan.decision); // It is right: read_table looked.
     plan.staging =
         process_chooses()
             ? most_staging(ranks)
             : staging_need(plan.decision, plan.programs.empty() ? nullptr : plan.programs.data(),
                            ranks);
-    if (plan.fault.empty() && p2p_is_forbidden())
-        plan.fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
     return plan;
 }
 

@@ -4,22 +4,40 @@
 
 #include "decision.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
+struct tuccl_bundle;
+
 namespace tuccl {
 
-struct Plan {
+// What a rank's environment names, read once: nothing changes between one look at it and the next.
+struct Table {
     bool wanted = false; // Whether anything is asked of the executor.
     uint32_t sum = 0;    // Of everything that decides; ranks must agree on it.
     std::string source;  // For the log.
     std::string fault;   // Why this rank cannot serve; empty when it can.
+    std::string rules;   // Of TUCCL_EXECUTOR_RULES, or else
+    std::shared_ptr<tuccl_bundle> bundle;
+
+    // Ranks with equal ones conclude the same from it, whatever the communicator.
+    uint64_t mark() const;
+};
+
+std::shared_ptr<const Table> read_table();
+
+struct Plan {
+    bool wanted = false; // As of the table.
+    uint32_t sum = 0;
+    std::string source;
+    std::string fault;
     Decision decision;
     tuccl_staging staging = {};          // What it takes to run the decision's calls.
     std::vector<unsigned char> programs; // For tuccl_device_comm_load_programs.
 };
 
-Plan read_plan(uint32_t ranks);
+Plan make_plan(const Table &table, uint32_t ranks);
 
 } // namespace tuccl
 

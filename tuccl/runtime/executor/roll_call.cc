@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <mutex>
+#include <random>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <thread>
@@ -22,7 +23,6 @@ static_assert(Count::is_always_lock_free, "processes share it");
 // What a communicator and those made from it are called.
 struct Family {
     bool is_known;
-    bool is_local; // All ranks are of this process.
     uint64_t name;
     uint64_t children;
 };
@@ -45,21 +45,27 @@ uint64_t mixed(uint64_t hash, const void *data, size_t bytes) {
     return hash;
 }
 
-Count *map_count(const std::string &path) {
+void *map_shared(const std::string &path, size_t bytes) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
         return nullptr;
     // Of zeros, where it is new.
-    void *memory = ftruncate(file, sizeof(Count)) == 0
-                       ? mmap(nullptr, sizeof(Count), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+    void *memory = ftruncate(file, static_cast<off_t>(bytes)) == 0
+                       ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
                        : MAP_FAILED;
     (void)close(file);
-    return memory != MAP_FAILED ? static_cast<Count *>(memory) : nullptr;
+    return memory != MAP_FAILED ? memory : nullptr;
 }
 
 } // namespace
 
-// A communicator's ranks in this process.
+// A communicator's ranks on this host, in memory that their processes share.
+struct RollCall::Host {
+    Count present;
+    std::atomic<uint64_t> marks; // Added up.
+};
+
+// Those in this process.
 struct RollCall::Here {
     Count present{0};
     Count arrived{0};
@@ -79,14 +85,16 @@ std::shared_ptr<RollCall::Here> RollCall::here_of(uint64_t name) {
     return here;
 }
 
-RollCall::RollCall(uint64_t name) : name_(name), here_(here_of(name)) {
+RollCall::RollCall(uint64_t name, uint64_t mark) : name_(name), mark_(mark), here_(here_of(name)) {
     char path[64];
     std::snprintf(path, sizeof path, "/dev/shm/tuccl-roll-%016llx",
                   static_cast<unsigned long long>(name));
     path_ = path;
-    count_ = map_count(path_);
-    if (count_ != nullptr)
-        count_->fetch_add(1);
+    host_ = static_cast<Host *>(map_shared(path_, sizeof(Host)));
+    if (host_ != nullptr) {
+        host_->marks.fetch_add(mark);
+        host_->present.fetch_add(1);
+    }
     here_->present.fetch_add(1);
 }
 
@@ -105,15 +113,35 @@ void RollCall::wait_for_those_here(const std::atomic<bool> *cancelled) {
 
 // Nobody opens it any more when the first rank is through; those who have it open keep it.
 RollCall::~RollCall() {
-    if (count_ == nullptr)
+    if (host_ == nullptr)
         return;
     (void)unlink(path_.c_str());
-    (void)munmap(static_cast<void *>(count_), sizeof(Count));
+    (void)munmap(static_cast<void *>(host_), sizeof(Host));
+}
+
+// On a host without such memory only this process's ranks are seen.
+uint32_t RollCall::present() const {
+    return host_ != nullptr ? host_->present.load() : here_->present.load();
+}
+
+bool RollCall::marks_agree() const {
+    return host_ != nullptr && host_->marks.load() == host_->present.load() * mark_;
+}
+
+std::vector<Origin> origins_here(size_t ranks) {
+    std::random_device source;
+    const uint64_t name = uint64_t{source()} << 32 | source();
+    const auto table = read_table();
+    std::vector<Origin> origins;
+    for (size_t rank = 0; rank < ranks; rank++)
+        origins.push_back({true, table, std::make_shared<RollCall>(name, table->mark())});
+    return origins;
 }
 
 Origin origin_by_id(const ncclUniqueId &id) {
-    return {true, std::make_shared<RollCall>(
-                      mixed(0xcbf29ce484222325U, id.internal, sizeof id.internal))};
+    const uint64_t name = mixed(0xcbf29ce484222325U, id.internal, sizeof id.internal);
+    const auto table = read_table();
+    return {true, table, std::make_shared<RollCall>(name, table->mark())};
 }
 
 // Ranks make communicators from one in the same order; those of a color are one.
@@ -124,21 +152,19 @@ Origin origin_from(ncclComm_t parent, int color) {
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent);
         if (found == all.by_comm.end() || !found->second.is_known)
-            return {false, nullptr};
+            return {false, read_table(), nullptr};
         Family &family = found->second;
-        if (family.is_local)
-            return {true, nullptr};
         const uint64_t child = ++family.children;
         name = mixed(mixed(family.name, &child, sizeof child), &color, sizeof color);
     }
-    return {true, std::make_shared<RollCall>(name)};
+    const auto table = read_table();
+    return {true, table, std::make_shared<RollCall>(name, table->mark())};
 }
 
 void remember_origin(ncclComm_t comm, const Origin &origin) {
     Families &all = families();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm[comm] = {origin.is_known, origin.roll == nullptr,
-                         origin.roll != nullptr ? origin.roll->name() : 0, 0};
+    all.by_comm[comm] = {origin.is_known, origin.is_known ? origin.roll->name() : 0, 0};
 }
 
 void forget_origin(ncclComm_t comm) {

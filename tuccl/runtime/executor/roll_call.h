@@ -9,19 +9,20 @@
 #define TUCCL_EXECUTOR_ROLL_CALL_H
 
 #include "nccl_abi.h"
+#include "plan.h"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace tuccl {
 
 class RollCall {
   public:
-    // Counts this rank of the communicator of this name.
-    explicit RollCall(uint64_t name);
+    // Counts this rank of the communicator of this name, with a mark.
+    RollCall(uint64_t name, uint64_t mark);
     ~RollCall();
     RollCall(const RollCall &) = delete;
     RollCall &operator=(const RollCall &) = delete;
@@ -29,10 +30,9 @@ class RollCall {
     uint64_t name() const {
         return name_;
     }
-    // How many ranks have counted themselves.
-    uint32_t present() const {
-        return count_ != nullptr ? count_->load() : 0;
-    }
+    // How many ranks have counted themselves, and whether all of them have this one's mark.
+    uint32_t present() const;
+    bool marks_agree() const;
 
     // This rank has done, or will not do, what may disturb kernels on other devices of this
     // process.
@@ -41,12 +41,14 @@ class RollCall {
     void wait_for_those_here(const std::atomic<bool> *cancelled);
 
   private:
+    struct Host;
     struct Here;
     static std::shared_ptr<Here> here_of(uint64_t name);
 
     uint64_t name_;
+    uint64_t mark_;
     std::string path_;
-    std::atomic<uint32_t> *count_ = nullptr; // NULL where the host has no such memory.
+    Host *host_ = nullptr; // NULL where the host has no such memory.
     std::shared_ptr<Here> here_;
     bool arrived_ = false;
 };
@@ -54,11 +56,12 @@ class RollCall {
 // Where a communicator comes from.
 struct Origin {
     bool is_known = true; // Not of one that was made by a function that is not interposed.
-    // NULL where all ranks are of this process, and run the executor like this one.
-    std::shared_ptr<RollCall> roll;
+    std::shared_ptr<const Table> table; // As it was before NCCL made it.
+    std::shared_ptr<RollCall> roll;     // NULL where it is not known.
 };
 
 // Of a communicator that is about to be made; each rank calls it before NCCL.
+std::vector<Origin> origins_here(size_t ranks); // Of one whose ranks are all in this call.
 Origin origin_by_id(const ncclUniqueId &id);
 Origin origin_from(ncclComm_t parent, int color);
 

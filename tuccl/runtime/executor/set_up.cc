@@ -3,7 +3,6 @@
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
-#include "plan.h"
 #include "real_nccl.h"
 #include "register.h"
 #include "rendezvous.h"
@@ -85,9 +84,8 @@ std::string obstacle_of(const Place &place, const Origin &origin) {
     if (!origin.is_known)
         return "it was made from one by a function that the executor does not know";
     const auto ranks = static_cast<uint32_t>(place.ranks);
-    const uint32_t present = origin.roll != nullptr ? origin.roll->present() : ranks;
-    if (present != ranks)
-        return std::to_string(present) +
+    if (origin.roll->present() != ranks)
+        return std::to_string(origin.roll->present()) +
                " of its ranks are seen to run the executor: the others are "
                "on another node, do not preload it, or share no /dev/shm with this one";
     return {};
@@ -96,7 +94,10 @@ std::string obstacle_of(const Place &place, const Origin &origin) {
 void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
     const size_t rules = plan.decision.rule_count();
     const auto ranks = static_cast<uint32_t>(place.ranks);
-    if (verdict.serve)
+    if (verdict.serve && rules == 0)
+        log_info("%s (CRC %08x) has nothing for the executor with %d ranks on one node",
+                 plan.source.c_str(), plan.sum, place.ranks);
+    else if (verdict.serve)
         log_info(
             "executor serves rank %d of %d: %s (CRC %08x), %zu ranges, %.1f MiB of device memory",
             place.rank, place.ranks, plan.source.c_str(), plan.sum, rules,
@@ -137,7 +138,7 @@ struct Arriving {
 struct Waiting {
     const std::atomic<bool> *cancelled;
     Arrival *ready;
-    RollCall *roll; // NULL where `ready` is for all ranks of this process.
+    RollCall *roll;
 };
 
 struct Agreed {
@@ -157,8 +158,7 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
                                          &plan.staging, mine.handle))
             set_fault(&mine, fault);
     waiting.ready->wait_for_others();
-    if (waiting.roll != nullptr)
-        waiting.roll->wait_for_those_here(waiting.cancelled);
+    waiting.roll->wait_for_those_here(waiting.cancelled);
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -175,8 +175,7 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
     return nullptr;
 }
 
-const char *serve(ncclComm_t comm, const Place &place, const Waiting &waiting) {
-    Plan plan = read_plan(static_cast<uint32_t>(place.ranks));
+const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting &waiting) {
     Agreed agreed = {};
     const Verdict &verdict = agreed.verdict;
     DeviceComm made;
@@ -187,13 +186,8 @@ const char *serve(ncclComm_t comm, const Place &place, const Waiting &waiting) {
         made.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
     }
-    if (verdict.serve && plan.decision.rule_count() == 0) {
-        log_info("%s (CRC %08x) has nothing for the executor with %d ranks on one node",
-                 plan.source.c_str(), plan.sum, place.ranks);
-        return nullptr;
-    }
     tell(plan, place, verdict);
-    if (!verdict.serve)
+    if (!verdict.serve || plan.decision.rule_count() == 0)
         return nullptr;
     Serving serving;
     serving.device = made.device;
@@ -217,14 +211,21 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
         return kNcclSuccess;
     const std::string obstacle = obstacle_of(place, origin);
     if (!obstacle.empty()) {
-        if (read_plan(static_cast<uint32_t>(place.ranks)).wanted)
+        if (origin.table->wanted)
             warn_off(place, obstacle);
+        return kNcclSuccess;
+    }
+    Plan plan = make_plan(*origin.table, static_cast<uint32_t>(place.ranks));
+    // All ranks know then that none of them wants anything. NCCL would connect rings for a
+    // greeting, which take memory and time that a communicator of sends and receives never needs.
+    if (plan.fault.empty() && plan.decision.rule_count() == 0 && origin.roll->marks_agree()) {
+        tell(plan, place, {plan.wanted, !plan.wanted, {}});
         return kNcclSuccess;
     }
     tuccl_device_scope before;
     const char *fault = "its device cannot be made the current one";
     if (tuccl_device_enter(place.device, &before) == 0) {
-        fault = serve(comm, place, {cancelled, &ready, origin.roll.get()});
+        fault = serve(comm, place, std::move(plan), {cancelled, &ready, origin.roll.get()});
         tuccl_device_leave(&before);
     }
     free_left();
