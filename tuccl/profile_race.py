@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tuccl.profile_axes import ProfileAxes, profile_axes
-from tuccl.profile_floor import Floor, KeyRatio, Verdict, compare_in_turn, judged, suspects
+from tuccl.profile_floor import Floor, KeyRatio, Verdict, compare_in_turn, suspects
 from tuccl.profile_visits import Measure, Visit, Visitor
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Space
@@ -201,7 +201,7 @@ class _Climb:
     def _compare(self, visit: Visit) -> Verdict:
         """The verdict by starts in turn with stock NCCL; by the visit where that shows enough.
 
-        Where the starts are not paid for, by the visit in any case.
+        What a visit leaves open does not hold where the starts are not paid for.
         """
         profile = visit.profile
         known = self.verdict(visit)
@@ -217,7 +217,8 @@ class _Climb:
         found = compare_in_turn(profile, calls, self.floor.least, self.floor.fresh, self.affords)
         if found is None:
             self.out_of_budget = True
-            found = judged(profile, visit.keys, self.floor.least, starts=1)
+            worst = min(visit.keys, key=lambda key: (key.ratio, key.task))
+            found = Verdict(profile, worst, holds=False, starts=1)
         self.compared[profile] = found
         return found
 
