@@ -20,6 +20,7 @@ from tests.runtime.conftest import RUNTIME, compile_c
 
 CXX = os.environ.get("CXX", "c++")
 NATIVE = Path(__file__).resolve().parent / "native"
+CC_SOURCES = ("moves_launch.cc", "program_moves.cc", "program_plan.cc")
 C_SOURCES = ("program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 """In the order of ncclDataType_t; bfloat16, the tenth, numpy does not have."""
@@ -85,7 +86,8 @@ def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: st
     ]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     places = [f"-I{RUNTIME}", f"-I{RUNTIME / 'executor'}"]
-    files = [*sources, RUNTIME / "executor" / "program_plan.cc", *objects]
+    executor = [RUNTIME / "executor" / name for name in CC_SOURCES]
+    files = [*sources, *executor, *objects]
     command = [CXX, "-std=c++17", "-fPIC", *warnings, *flags, *places, "-o", output, *files]
     done = subprocess.run(
         [*map(str, command), "-lpthread"], capture_output=True, text=True, check=False
@@ -115,6 +117,10 @@ class HostNode:
     def set_base(self, base: int) -> None:
         """As if so many numbers had been taken; they never become less."""
         self.library.host_node_set_base(self.node, ctypes.c_uint64(base))
+
+    def rearrange(self, *, rearranges: bool) -> None:
+        """Whether programs are rearranged into moves where they can be, as they are at first."""
+        self.library.host_node_rearrange(self.node, ctypes.c_bool(rearranges))
 
     def base(self, rank: int) -> int:
         return int(self.library.host_node_base(self.node, rank))

@@ -8,6 +8,7 @@ import ctypes
 import random
 import threading
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,10 @@ def check(node: HostNode, program: bytes, call: Call, seed: int, *, in_place: bo
 
 @pytest.mark.parametrize("name", SKETCHES)
 def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -> None:
-    """One node takes all of them after one another, so each finds what the last left behind."""
+    """One node takes all of them after one another, so each finds what the last left behind.
+
+    Most in moves, some step by step.
+    """
     rng = random.Random(name)
     node = make_node(SKETCHES[name].ranks, rng.choice([0, 2**32 - 1000]))
     for seed, algorithm in enumerate(schedules(name)):
@@ -112,6 +116,7 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
                 buffer_bytes=rng.choice([1 << 15, 1 << 18, 1 << 22]),
             )
             in_place = algorithm.in_place and rng.random() < 0.5
+            node.rearrange(rearranges=rng.random() < 0.7)
             check(node, program, call, seed, in_place=in_place)
 
 
@@ -200,7 +205,8 @@ def test_large_buffers_go_round_their_slots_many_times(make_node: MakeNode) -> N
         (chain(), Operation.BROADCAST, 3),
     ):
         program, node = compile_program(text), make_node(ranks)
-        for protocol in (LL, SIMPLE):
+        for protocol, rearranges in product((LL, SIMPLE), (True, False)):
+            node.rearrange(rearranges=rearranges)
             call = Call(operation, 1 << 17, protocol, instances=2, buffer_bytes=1 << 15, times=2)
             plan = node.plan(program, call)
             assert plan is not None
@@ -246,7 +252,7 @@ def test_old_lines_never_look_new(make_node: MakeNode) -> None:
     "call",
     [
         Call(Operation.ALL_GATHER, 10),
-        Call(Operation.ALL_REDUCE, 10, instances=41),
+        Call(Operation.ALL_REDUCE, 10, instances=81),
         Call(Operation.ALL_REDUCE, 10, threads=17),
         Call(Operation.ALL_REDUCE, 10, threads=0),
         Call(Operation.ALL_REDUCE, 10, type=10),

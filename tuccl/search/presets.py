@@ -112,7 +112,7 @@ def executor_families(schedules: Sequence[str]) -> tuple[Family, ...]:
     """Schedules, by content hash, under every protocol."""
     buffers = tuple(64 * KIB << i for i in range(8))
     return tuple(
-        Family(f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16), threads, buffers)
+        Family(f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16, 32, 64), threads, buffers)
         for schedule in schedules
         for protocol, threads in _EXECUTOR_THREADS.items()
     )

@@ -193,8 +193,8 @@ class Bench {
         const bool small = bytes <= 1 << 16;
         const float program =
             best(call,
-                 small ? std::vector<Shape>{{1, 256}, {1, 512}, {4, 256}, {8, 256}}
-                       : std::vector<Shape>{{4, 512}, {8, 512}, {16, 512}},
+                 small ? std::vector<Shape>{{1, 256}, {1, 512}, {2, 512}, {8, 256}, {16, 512}}
+                       : std::vector<Shape>{{8, 512}, {16, 512}, {32, 512}, {64, 512}},
                  &right);
         call.program = UINT32_MAX;
         call.pattern = group_.header(index).pattern;

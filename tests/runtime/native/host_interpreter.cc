@@ -1,6 +1,7 @@
 // The interpreter on host threads: a node's ranks in one process, a thread for each thread of each
 // block. What test_interpreter.py calls.
 #include "interpreter.h"
+#include "interpreter_moves.h"
 #include "program_plan.h"
 
 #include <cstdlib>
@@ -46,11 +47,28 @@ class HostMachine {
     pthread_barrier_t *barrier_;
 };
 
-template <typename Wire> void interpret(const ProgramLaunch &launch, const HostMachine &machine) {
-    tuccl::Interpreter<Wire, tuccl::AnyPair, HostMachine>(launch, machine).run();
+using tuccl::ManyMoves;
+
+// A launch of a rank: its program's moves, or its steps where there are none.
+struct HostLaunch {
+    bool has_moves;
+    uint32_t blocks;
+    ManyMoves moves;
+
+    const ProgramLaunch &plan() const {
+        return moves.plan;
+    }
+};
+
+template <typename Wire> void interpret(const HostLaunch &launch, const HostMachine &machine) {
+    using tuccl::AnyPair;
+    if (launch.has_moves)
+        tuccl::MoveRunner<Wire, AnyPair, HostMachine, ManyMoves>(launch.moves, machine).run();
+    else
+        tuccl::Interpreter<Wire, AnyPair, HostMachine>(launch.plan(), machine).run();
 }
 
-void run_thread(const ProgramLaunch &launch, const HostMachine &machine, uint32_t protocol) {
+void run_thread(const HostLaunch &launch, const HostMachine &machine, uint32_t protocol) {
     if (protocol == TUCCL_LL)
         interpret<tuccl::LlWire>(launch, machine);
     else
@@ -73,6 +91,7 @@ constexpr tuccl_staging kStaging = {0,
 struct host_node {
     uint32_t ranks;
     uint32_t abort;
+    bool rearranges; // Else steps are taken one by one.
     char *area[TUCCL_MAX_RANKS];
 };
 
@@ -87,7 +106,7 @@ void host_node_destroy(host_node *node) {
 
 // `base` is the number that the first launch begins behind.
 host_node *host_node_create(uint32_t ranks, uint64_t base) {
-    auto *node = new host_node{ranks, 0, {}};
+    auto *node = new host_node{ranks, 0, true, {}};
     for (uint32_t rank = 0; rank < ranks; rank++) {
         // Pages that nobody touches take no memory.
         void *area = mmap(nullptr, tuccl::program_area_bytes(kStaging), PROT_READ | PROT_WRITE,
@@ -102,6 +121,11 @@ host_node *host_node_create(uint32_t ranks, uint64_t base) {
 
 void host_node_abort(host_node *node) {
     __atomic_store_n(&node->abort, 1U, __ATOMIC_RELAXED);
+}
+
+// Whether programs are rearranged into moves where they can be.
+void host_node_rearrange(host_node *node, bool rearranges) {
+    node->rearranges = rearranges;
 }
 
 // The number that a rank's next launch begins behind.
@@ -142,16 +166,26 @@ const char *host_node_run(host_node *node, const void *data, size_t bytes, const
     if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, &plan) ||
         !tuccl::place_launch(kStaging, call->protocol, &plan))
         return "cannot be run so";
+    const tuccl::Moves moves = node->rearranges ? tuccl::moves_of(program) : tuccl::Moves{};
+    const bool has_moves = tuccl::has_room<ManyMoves>(tuccl::need_of(moves));
+    if (!has_moves && !tuccl::has_room_for_threadblocks(program, *call))
+        return "has too many threadblocks";
     std::vector<std::thread> devices;
     for (uint32_t rank = first; rank < end; rank++)
-        devices.emplace_back([=] {
-            ProgramLaunch launch = plan;
-            tuccl::set_rank(program, rank, 0, &launch);
-            std::memcpy(launch.area, node->area, sizeof launch.area);
-            launch.abort = &node->abort;
-            launch.send = static_cast<const char *>(send[rank]);
-            launch.receive = static_cast<char *>(receive[rank]);
-            const uint32_t blocks = launch.own_blocks * launch.instances;
+        devices.emplace_back([=, &moves] {
+            HostLaunch launch = {has_moves, plan.instances, {}};
+            ProgramLaunch &own = launch.moves.plan;
+            own = plan;
+            tuccl::set_rank(program, rank, 0, &own);
+            std::memcpy(own.area, node->area, sizeof own.area);
+            own.abort = &node->abort;
+            own.send = static_cast<const char *>(send[rank]);
+            own.receive = static_cast<char *>(receive[rank]);
+            if (has_moves)
+                tuccl::set_moves(moves, &launch.moves);
+            else
+                launch.blocks *= own.own_blocks;
+            const uint32_t blocks = launch.blocks;
             for (uint32_t i = 0; i < times && call->count > 0; i++) {
                 std::vector<std::thread> threads;
                 std::vector<pthread_barrier_t> barriers(blocks);

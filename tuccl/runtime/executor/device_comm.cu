@@ -161,6 +161,7 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
 // The beginning of ProgramState, up to what the others tell.
 struct Ends {
     uint64_t launches;
+    uint64_t is_silent;
     tuccl::ProgramState::Word finished[TUCCL_MAX_RANKS];
 };
 
@@ -168,12 +169,15 @@ bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
     const char *state = comm.peers.staging[comm.peers.rank] + comm.program_first;
     return cudaMemcpyAsync(&ends->launches, state + offsetof(tuccl::ProgramState, epoch),
                            sizeof ends->launches, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
+           cudaMemcpyAsync(&ends->is_silent, state + offsetof(tuccl::ProgramState, is_silent),
+                           sizeof ends->is_silent, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
            cudaMemcpyAsync(ends->finished, state + offsetof(tuccl::ProgramState, finished),
                            sizeof ends->finished, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
            cudaStreamSynchronize(stream) == cudaSuccess;
 }
 
-// Whether every rank has ended as many launches of programs as this one: it tells last of all.
+// Whether every rank has ended as many launches of programs as this one: it tells last of all,
+// unless all that it has written here was awaited by this rank's last launch.
 bool others_have_ended(const tuccl_device_comm &comm) {
     constexpr auto kLongest = std::chrono::seconds(5);
     cudaStream_t stream = nullptr;
@@ -188,7 +192,8 @@ bool others_have_ended(const tuccl_device_comm &comm) {
         if (!ended) {
             ended = true;
             for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
-                ended &= rank == comm.peers.rank || ends.finished[rank].value >= ends.launches;
+                ended &= rank == comm.peers.rank || ends.is_silent != 0 ||
+                         ends.finished[rank].value >= ends.launches;
         }
         if (!ended)
             std::this_thread::sleep_for(std::chrono::microseconds(100));

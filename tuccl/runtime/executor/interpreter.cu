@@ -1,5 +1,6 @@
 // The interpreter's kernels, and what a communicator keeps of a bundle's programs.
 #include "interpreter.h"
+#include "interpreter_moves.h"
 
 #include "device_comm.h"
 #include "program_launch.h"
@@ -36,33 +37,49 @@ __global__ void __launch_bounds__(kMostProgramThreads, 1)
     Interpreter<Wire, Pair, DeviceMachine>(launch, DeviceMachine{}).run();
 }
 
-using Kernel = void (*)(ProgramLaunch);
+template <typename Wire, typename Pair, typename Launch>
+__global__ void __launch_bounds__(kMostProgramThreads, 1)
+    run_moves(const __grid_constant__ Launch launch) {
+    MoveRunner<Wire, Pair, DeviceMachine, Launch>(launch, DeviceMachine{}).run();
+}
+
+// Steps one by one, or moves.
+template <typename Launch> struct Run {
+    template <typename Wire, typename Pair> static const void *kernel() {
+        return reinterpret_cast<const void *>(run_moves<Wire, Pair, Launch>);
+    }
+};
+template <> struct Run<ProgramLaunch> {
+    template <typename Wire, typename Pair> static const void *kernel() {
+        return reinterpret_cast<const void *>(interpret<Wire, Pair>);
+    }
+};
 
 // Frequent sums have kernels of their own; the others look up what they add, unit by unit.
-template <typename Wire> Kernel kernel_of(const tuccl_call &call) {
+template <typename Launch, typename Wire> const void *kernel_of(const tuccl_call &call) {
     if (call.reduction == TUCCL_SUM || call.reduction == TUCCL_AVG) {
         switch (call.type) {
         case TUCCL_FLOAT16:
-            return interpret<Wire, PairOf<__half>>;
+            return Run<Launch>::template kernel<Wire, PairOf<__half>>();
         case TUCCL_BFLOAT16:
-            return interpret<Wire, PairOf<__nv_bfloat16>>;
+            return Run<Launch>::template kernel<Wire, PairOf<__nv_bfloat16>>();
         case TUCCL_FLOAT32:
-            return interpret<Wire, PairOf<float>>;
+            return Run<Launch>::template kernel<Wire, PairOf<float>>();
         default:
             break;
         }
     }
-    return interpret<Wire, AnyPair>;
+    return Run<Launch>::template kernel<Wire, AnyPair>();
 }
 
-Kernel kernel_of(const tuccl_call &call) {
+template <typename Launch> const void *kernel_of(const tuccl_call &call) {
     switch (call.protocol) {
     case TUCCL_LL:
-        return kernel_of<LlWire>(call);
+        return kernel_of<Launch, LlWire>(call);
     case TUCCL_LL128:
-        return kernel_of<Ll128Wire>(call);
+        return kernel_of<Launch, Ll128Wire>(call);
     default:
-        return kernel_of<SimpleWire>(call);
+        return kernel_of<Launch, SimpleWire>(call);
     }
 }
 
@@ -78,13 +95,15 @@ const char *load_kernels(int device) {
         for (uint8_t type = 0; type < TUCCL_TYPES; type++) {
             call.protocol = protocol;
             call.type = type;
-            int blocks = 0;
-            if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &blocks, reinterpret_cast<const void *>(kernel_of(call)), kMostProgramThreads,
-                    0) != cudaSuccess)
-                return "its programs' kernels are not for this device";
-            if (blocks * multiprocessors < static_cast<int>(kMostProgramBlocks))
-                return "its device is too small for programs";
+            for (const void *kernel : {kernel_of<ProgramLaunch>(call), kernel_of<FewMoves>(call),
+                                       kernel_of<ManyMoves>(call)}) {
+                int blocks = 0;
+                if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                        &blocks, kernel, kMostProgramThreads, 0) != cudaSuccess)
+                    return "its programs' kernels are not for this device";
+                if (blocks * multiprocessors < static_cast<int>(kMostProgramBlocks))
+                    return "its device is too small for programs";
+            }
         }
     return nullptr;
 }
@@ -94,7 +113,32 @@ bool plan_call(const tuccl_device_comm &comm, const tuccl_call &call, tuccl_prog
     return comm.programs.here != nullptr && (call.protocol != TUCCL_LL128 || comm.nvlink) &&
            tuccl_programs_at(comm.programs.here, call.program, program) &&
            program->header->ranks == comm.peers.ranks && plan_program(*program, call, launch) &&
+           (has_room<ManyMoves>(comm.programs.rearranged[call.program].need) ||
+            has_room_for_threadblocks(*program, call)) &&
            place_launch(comm.staging, call.protocol, launch);
+}
+
+template <typename Launch>
+int launch_moves(const Moves &moves, const ProgramLaunch &plan, const tuccl_call &call,
+                 cudaStream_t stream) {
+    Launch launch;
+    launch.plan = plan;
+    set_moves(moves, &launch);
+    void *arguments[] = {&launch};
+    return cudaLaunchKernel(kernel_of<Launch>(call), dim3(plan.instances), dim3(call.nthreads),
+                            arguments, 0, stream);
+}
+
+std::vector<Programs::Rearranged> rearrange(const void *section) {
+    std::vector<Programs::Rearranged> all(tuccl_programs_count(section));
+    for (uint32_t i = 0; i < all.size(); i++) {
+        tuccl_program program;
+        if (!tuccl_programs_at(section, i, &program))
+            continue;
+        all[i].moves = moves_of(program);
+        all[i].need = need_of(all[i].moves);
+    }
+    return all;
 }
 
 const char *copy_programs(Programs *programs, const void *section, size_t bytes) {
@@ -102,6 +146,7 @@ const char *copy_programs(Programs *programs, const void *section, size_t bytes)
     if (programs->here == nullptr)
         return "there is no memory for its programs";
     std::memcpy(programs->here, section, bytes);
+    programs->rearranged = rearrange(programs->here);
     // On a stream of its own: the legacy stream would wait for all others.
     cudaStream_t stream = nullptr;
     if (cudaMalloc(&programs->there, bytes) != cudaSuccess ||
@@ -154,8 +199,13 @@ int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
     for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
         launch.area[rank] = comm.peers.staging[rank] + comm.program_first;
     launch.abort = comm.peers.abort;
+    const Programs::Rearranged &rearranged = comm.programs.rearranged[call.program];
+    if (has_room<FewMoves>(rearranged.need))
+        return launch_moves<FewMoves>(rearranged.moves, launch, call, stream);
+    if (has_room<ManyMoves>(rearranged.need))
+        return launch_moves<ManyMoves>(rearranged.moves, launch, call, stream);
     void *arguments[] = {&launch};
-    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel_of(call)),
+    return cudaLaunchKernel(kernel_of<ProgramLaunch>(call),
                             dim3(launch.own_blocks * launch.instances), dim3(call.nthreads),
                             arguments, 0, stream);
 }

@@ -10,30 +10,26 @@
 #ifndef TUCCL_EXECUTOR_INTERPRETER_H
 #define TUCCL_EXECUTOR_INTERPRETER_H
 
-#include "interpreter_memory.h"
+#include "interpreter_epoch.h"
 #include "interpreter_mover.h"
 #include "interpreter_wires.h"
 #include "program_staging.h"
 
 namespace tuccl {
 
-__device__ __forceinline__ ProgramState *state_of(char *area) {
-    return reinterpret_cast<ProgramState *>(area);
-}
-
 template <typename Wire, typename Pair, typename Machine> class Interpreter {
   public:
     __device__ __forceinline__ Interpreter(const ProgramLaunch &launch, const Machine &machine)
-        : launch_(launch), machine_(machine), state_(state_of(launch.area[launch.rank])),
+        : launch_(launch), machine_(machine), epoch_(launch, machine), state_(epoch_.state()),
           number_(machine.block() % launch.own_blocks),
-          instance_(machine.block() / launch.own_blocks), base_(state_->base),
-          epoch_(state_->epoch + 1), block_(launch.threadblocks[number_]) {
+          instance_(machine.block() / launch.own_blocks), base_(epoch_.base()),
+          block_(launch.threadblocks[number_]) {
     }
 
     __device__ __forceinline__ void run() {
-        if (block_.send_peer != TUCCL_NO_PEER && epoch_ > 2) {
+        if (block_.send_peer != TUCCL_NO_PEER && !epoch_.is_clear()) {
             if (machine_.thread() == 0)
-                await(&state_->finished[block_.send_peer].value, epoch_ - 2);
+                epoch_.wait_for(static_cast<uint32_t>(block_.send_peer));
             machine_.barrier();
         }
         for (tile_ = 0; tile_ < launch_.tiles; tile_++) {
@@ -45,7 +41,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
             bytes_ = static_cast<uint32_t>(smaller(share - first_, launch_.tile_bytes));
             run_tile();
         }
-        finish();
+        epoch_.finish(false, false);
     }
 
   private:
@@ -65,23 +61,13 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         return instance_ * launch_.connections + connection;
     }
 
-    template <bool kHere = false>
-    __device__ __forceinline__ void await(const uint64_t *word, uint64_t value) {
-        for (uint32_t polls = 1; !stopped_; polls++) {
-            if ((kHere ? look_here(word) : look(word)) >= value)
-                return;
-            if (polls % kPollsPerLook == 0 && aborted(launch_.abort))
-                stopped_ = true;
-            pause();
-        }
-    }
-
     __device__ __forceinline__ void run_tile() {
         // Scratch chunks of the tile before the last are written anew: all must be done with it.
         const bool has_scratch = launch_.own_scratch != 0;
         if (has_scratch && tile_ >= kScratchWindows) {
             for (uint32_t i = machine_.thread(); i < launch_.own_blocks; i += machine_.threads())
-                await<true>(progress_of(i), steps_done(tile_ - kScratchWindows + 1, 0));
+                epoch_.template await<true>(progress_of(i),
+                                            steps_done(tile_ - kScratchWindows + 1, 0));
             machine_.barrier();
         }
         for (uint32_t i = 0; i < block_.steps; i++)
@@ -97,8 +83,9 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         const Action action(step.type);
         bool waits = step.awaited_threadblock != TUCCL_NO_DEPENDENCE;
         if (waits && machine_.thread() == 0)
-            await<true>(progress_of(static_cast<uint32_t>(step.awaited_threadblock)),
-                        steps_done(tile_, step.awaited_step + 1));
+            epoch_.template await<true>(
+                progress_of(static_cast<uint32_t>(step.awaited_threadblock)),
+                steps_done(tile_, step.awaited_step + 1));
         Letter in = {nullptr, 0};
         Letter out = {nullptr, 0};
         if (action.receives)
@@ -123,8 +110,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
                  out.number);
         if (credits)
             tell(&state_of(launch_.area[block_.receive_peer])
-                      ->credit[launch_.rank][lane_of_connection(block_.receive_connection)]
-                      .value,
+                      ->credit[launch_.rank][lane_of_connection(block_.receive_connection)],
                  in.number);
         if (progresses)
             tell_here(progress_of(number_), steps_done(tile_, index + 1));
@@ -135,7 +121,8 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         received_++;
         *letter = {slot(launch_.rank, block_.receive_connection, received_), base_ + received_};
         if (!Wire::kFlagsInLines && machine_.thread() == 0)
-            await(flag_word(launch_.rank, block_.receive_connection, received_), letter->number);
+            epoch_.await(flag_word(launch_.rank, block_.receive_connection, received_),
+                         letter->number);
         return !Wire::kFlagsInLines;
     }
     __device__ __forceinline__ bool open_outgoing(Letter *letter) {
@@ -145,21 +132,21 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         if (sent_ <= kSlots)
             return false;
         if (machine_.thread() == 0)
-            await(&state_->credit[peer][lane_of_connection(block_.send_connection)].value,
-                  letter->number - kSlots);
+            epoch_.await(&state_->credit[peer][lane_of_connection(block_.send_connection)],
+                         letter->number - kSlots);
         return true;
     }
 
     __device__ __forceinline__ char *slot(uint32_t rank, uint32_t connection,
                                           uint64_t count) const {
         const uint64_t place = lane_of_connection(connection) * kSlots + (count - 1) % kSlots;
-        return launch_.area[rank] + launch_.lines_first + epoch_ % 2 * launch_.half_bytes +
+        return launch_.area[rank] + launch_.lines_first + epoch_.half() * launch_.half_bytes +
                place * launch_.slot_bytes;
     }
     __device__ __forceinline__ uint64_t *flag_word(uint32_t rank, uint32_t connection,
                                                    uint64_t count) const {
         return &state_of(launch_.area[rank])
-                    ->flag[epoch_ % 2][lane_of_connection(connection)][(count - 1) % kSlots];
+                    ->flag[epoch_.half()][lane_of_connection(connection)][(count - 1) % kSlots];
     }
 
     __device__ __forceinline__ Span span(uint32_t buffer, uint32_t chunk) const {
@@ -184,7 +171,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         const bool completes = (step.flags & TUCCL_STEP_COMPLETES) != 0;
         const uint32_t reduction =
             launch_.reduction == TUCCL_AVG && !completes ? uint32_t{TUCCL_SUM} : launch_.reduction;
-        ChunkMover<Wire, Pair, Machine> mover(launch_, machine_, &stopped_);
+        ChunkMover<Wire, Pair, Machine> mover(launch_, machine_, epoch_.stopped());
         for (uint32_t chunk = 0; chunk < step.count; chunk++) {
             Span source = {nullptr, 0};
             Span target = {nullptr, 0};
@@ -200,46 +187,19 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         }
     }
 
-    // The last block to come here ends the launch, and says so.
-    __device__ __forceinline__ void finish() {
-        machine_.barrier();
-        if (machine_.thread() != 0 || !is_last(&state_->blocks_done, machine_.blocks()))
-            return;
-        const uint64_t base = base_ + launch_.advance;
-        state_->base = base;
-        state_->epoch = epoch_;
-        renew_lines(base);
-        for (uint32_t rank = 0; rank < launch_.ranks; rank++)
-            if (rank != launch_.rank)
-                tell(&state_of(launch_.area[rank])->finished[launch_.rank].value, epoch_);
-    }
-
-    // LL's lines carry 32 bits of a number: one that was not written for 2^32 numbers would look
-    // new. Hours apart, this half's lines get one that lies half a round ahead.
-    __device__ __forceinline__ void renew_lines(uint64_t base) {
-        const uint32_t half = epoch_ % 2;
-        if (base - state_->renewed[half] < uint64_t{1} << 30)
-            return;
-        state_->renewed[half] = base;
-        char *lines = launch_.area[launch_.rank] + kProgramLlFirst + half * launch_.ll_half_bytes;
-        for (size_t i = 0; i < launch_.ll_half_bytes; i += 16)
-            store_line(lines + i, 0, static_cast<uint32_t>(base) + 0x80000000U);
-    }
-
     const ProgramLaunch &launch_;
     const Machine machine_;
+    Epoch<Machine> epoch_;
     ProgramState *const state_;
     const uint32_t number_;   // Of the threadblock in its rank's program.
     const uint64_t instance_; // 64 bits wide, as it multiplies sizes.
     const uint64_t base_;
-    const uint64_t epoch_;
     const tuccl_program_threadblock block_;
     uint64_t sent_ = 0;
     uint64_t received_ = 0;
     uint64_t first_ = 0; // Of the tile, in each chunk.
     uint32_t bytes_ = 0;
     uint32_t tile_ = 0;
-    bool stopped_ = false;
 };
 
 } // namespace tuccl

@@ -22,6 +22,20 @@ struct Unit {
     uint64_t high;
 };
 
+// Byte by byte, where the address or the end does not allow more. Rare, so there is one of each.
+inline __device__ __noinline__ Unit load_bytes(const char *from, uint32_t bytes) {
+    Unit unit = {0, 0};
+    for (uint32_t i = 0; i < bytes; i++) {
+        const uint64_t byte = static_cast<unsigned char>(from[i]);
+        (i < 8 ? unit.low : unit.high) |= byte << (8 * (i % 8));
+    }
+    return unit;
+}
+inline __device__ __noinline__ void store_bytes(char *to, Unit unit, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++)
+        to[i] = static_cast<char>((i < 8 ? unit.low : unit.high) >> (8 * (i % 8)));
+}
+
 // At most `wanted` bytes, 8 or 16, of which `valid` exist; zeros for the others.
 __device__ __forceinline__ Unit load_unit(const char *from, uint32_t wanted, uint64_t valid) {
     Unit unit = {0, 0};
@@ -38,12 +52,7 @@ __device__ __forceinline__ Unit load_unit(const char *from, uint32_t wanted, uin
         return {words[0], words[1]};
 #endif
     }
-    const uint32_t bytes = valid < wanted ? static_cast<uint32_t>(valid) : wanted;
-    for (uint32_t i = 0; i < bytes; i++) {
-        const uint64_t byte = static_cast<unsigned char>(from[i]);
-        (i < 8 ? unit.low : unit.high) |= byte << (8 * (i % 8));
-    }
-    return unit;
+    return load_bytes(from, valid < wanted ? static_cast<uint32_t>(valid) : wanted);
 }
 
 __device__ __forceinline__ void store_unit(char *to, Unit unit, uint32_t wanted, uint64_t valid) {
@@ -61,9 +70,7 @@ __device__ __forceinline__ void store_unit(char *to, Unit unit, uint32_t wanted,
 #endif
         return;
     }
-    const uint32_t bytes = valid < wanted ? static_cast<uint32_t>(valid) : wanted;
-    for (uint32_t i = 0; i < bytes; i++)
-        to[i] = static_cast<char>((i < 8 ? unit.low : unit.high) >> (8 * (i % 8)));
+    store_bytes(to, unit, valid < wanted ? static_cast<uint32_t>(valid) : wanted);
 }
 
 #ifdef __CUDACC__
@@ -87,12 +94,16 @@ __device__ __forceinline__ uint64_t look_here(const uint64_t *word) {
 __device__ __forceinline__ void tell_here(uint64_t *word, uint64_t value) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
-// Counts blocks that are done; true for the last, which then sees what all others did.
+// For words before which there are only reads: what was read is in registers by then.
+__device__ __forceinline__ void tell_read(uint64_t *word, uint64_t value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+__device__ __forceinline__ void fence() {
+    __threadfence_system();
+}
+// Counts blocks that are done; true for the last.
 __device__ __forceinline__ bool is_last(uint32_t *done, uint32_t blocks) {
-    __threadfence();
-    const bool last = atomicInc(done, blocks - 1) == blocks - 1;
-    __threadfence();
-    return last;
+    return blocks == 1 || atomicInc(done, blocks - 1) == blocks - 1;
 }
 
 __device__ __forceinline__ void store_line(char *line, uint64_t data, uint32_t flag) {
@@ -135,6 +146,11 @@ inline uint64_t look_here(const uint64_t *word) {
 }
 inline void tell_here(uint64_t *word, uint64_t value) {
     tell(word, value);
+}
+inline void tell_read(uint64_t *word, uint64_t value) {
+    tell(word, value);
+}
+inline void fence() {
 }
 inline bool is_last(uint32_t *done, uint32_t blocks) {
     if (__atomic_add_fetch(done, 1, __ATOMIC_ACQ_REL) != blocks)

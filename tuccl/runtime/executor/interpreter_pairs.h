@@ -1,5 +1,5 @@
-// How the interpreter adds up: a message's unit and one of the rank's own. The result is rounded to
-// the call's type in every step.
+// How the interpreter adds up: units of one type, known when it is compiled or looked up. A step
+// rounds its result to the call's type.
 #ifndef TUCCL_EXECUTOR_INTERPRETER_PAIRS_H
 #define TUCCL_EXECUTOR_INTERPRETER_PAIRS_H
 
@@ -7,6 +7,11 @@
 #include "words.cuh"
 
 namespace tuccl {
+
+template <typename Element>
+__device__ __noinline__ uint64_t average_of(Words<Element> words, uint32_t ranks) {
+    return words.word(TUCCL_AVG, ranks);
+}
 
 // Adds up two units of one type...
 template <typename Element> struct PairOf {
@@ -22,6 +27,37 @@ template <typename Element> struct PairOf {
         return {word(one.low, other.low, reduction, ranks),
                 word(one.high, other.high, reduction, ranks)};
     }
+
+    // Of any number of units, the high halves too where there are two words. Sums and averages.
+    template <uint32_t kWords> struct Sum {
+        Words<Element> low;
+        Words<Element> high;
+        uint32_t ranks;
+        bool averages;
+
+        __device__ __forceinline__ Sum(uint32_t, uint32_t reduction, uint32_t all, bool completes)
+            : ranks(all), averages(reduction == TUCCL_AVG && completes) {
+        }
+        __device__ __forceinline__ void start(Unit unit) {
+            low.start(unit.low);
+            if (kWords == 2)
+                high.start(unit.high);
+        }
+        __device__ __forceinline__ void add(Unit unit, bool) {
+            low.add(unit.low, TUCCL_SUM);
+            if (kWords == 2)
+                high.add(unit.high, TUCCL_SUM);
+        }
+        __device__ __forceinline__ Unit unit() const {
+            return {word(low), kWords == 2 ? word(high) : 0};
+        }
+
+      private:
+        // Divisions are long and rare: there is one place for them.
+        __device__ __forceinline__ uint64_t word(const Words<Element> &words) const {
+            return averages ? average_of(words, ranks) : words.word(TUCCL_SUM, ranks);
+        }
+    };
 };
 
 template <typename Element>
@@ -32,8 +68,8 @@ __device__ __noinline__ Unit reduce_units(Unit one, Unit other, uint32_t reducti
 
 // ... and of any type, looked up unit by unit.
 struct AnyPair {
-    __device__ __forceinline__ static Unit reduce(Unit one, Unit other, uint32_t type,
-                                                  uint32_t reduction, uint32_t ranks) {
+    __device__ __noinline__ static Unit reduce(Unit one, Unit other, uint32_t type,
+                                               uint32_t reduction, uint32_t ranks) {
         switch (type) {
         case TUCCL_INT8:
             return reduce_units<int8_t>(one, other, reduction, ranks);
@@ -57,6 +93,29 @@ struct AnyPair {
             return reduce_units<__nv_bfloat16>(one, other, reduction, ranks);
         }
     }
+
+    template <uint32_t kWords> struct Sum {
+        Unit value = {0, 0};
+        uint32_t type;
+        uint32_t reduction;
+        uint32_t ranks;
+        bool completes;
+
+        __device__ __forceinline__ Sum(uint32_t a_type, uint32_t a_reduction, uint32_t all,
+                                       bool is_complete)
+            : type(a_type), reduction(a_reduction), ranks(all), completes(is_complete) {
+        }
+        __device__ __forceinline__ void start(Unit unit) {
+            value = unit;
+        }
+        __device__ __forceinline__ void add(Unit unit, bool is_last_one) {
+            const bool sums = reduction == TUCCL_AVG && !(completes && is_last_one);
+            value = reduce(value, unit, type, sums ? uint32_t{TUCCL_SUM} : reduction, ranks);
+        }
+        __device__ __forceinline__ Unit unit() const {
+            return value;
+        }
+    };
 };
 
 } // namespace tuccl

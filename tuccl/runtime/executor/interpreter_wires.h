@@ -20,6 +20,7 @@ struct UnitPlace {
 // Lines that carry their own flags: nothing else is waited for.
 struct LlWire {
     static constexpr bool kFlagsInLines = true;
+    static constexpr uint32_t kWords = 1; // Of a unit.
     static constexpr uint32_t kBatch = 4;
 
     __device__ __forceinline__ static uint32_t units(uint32_t bytes) {
@@ -47,6 +48,7 @@ struct LlWire {
 // Plain data; one flag for a message, told when all of it is written.
 struct SimpleWire {
     static constexpr bool kFlagsInLines = false;
+    static constexpr uint32_t kWords = 2;
     static constexpr uint32_t kBatch = 4;
 
     __device__ __forceinline__ static uint32_t units(uint32_t bytes) {
@@ -77,6 +79,7 @@ struct SimpleWire {
 // none for host threads.
 struct Ll128Wire {
     static constexpr bool kFlagsInLines = true;
+    static constexpr uint32_t kWords = 2;
     static constexpr uint32_t kBatch = 4;
 
     // Whole warps, so that all lanes of one take part.

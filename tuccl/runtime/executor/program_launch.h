@@ -3,15 +3,22 @@
 #define TUCCL_EXECUTOR_PROGRAM_LAUNCH_H
 
 #include "executor.h"
+#include "moves_launch.h"
 
 #include <cuda_runtime_api.h>
+#include <vector>
 
 namespace tuccl {
 
 // A bundle's section of programs, on the host and byte for byte on the device.
 struct Programs {
+    struct Rearranged {
+        Moves moves;
+        MovesNeed need;
+    };
     void *here;
     void *there;
+    std::vector<Rearranged> rearranged; // By their number.
 };
 
 // Takes a section that tuccl_programs_check found sound. NULL, or half a sentence that says why

@@ -44,7 +44,8 @@ bool fits(const tuccl_program_header &header, const tuccl_call &call) {
         return false;
     return call.nthreads >= 32 && call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 &&
            call.nchannels >= 1 && header.most_threadblocks >= 1 &&
-           call.nchannels * header.most_threadblocks <= kMostProgramBlocks;
+           call.nchannels <= kMostProgramBlocks &&
+           call.nchannels * header.most_connections <= kMostProgramLanes;
 }
 
 uint64_t most_half_bytes(uint32_t protocol) {
@@ -143,6 +144,10 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramL
     launch->send = static_cast<const char *>(call.send);
     launch->receive = static_cast<char *>(call.receive);
     return tiles <= kMostNumbers && launch->advance <= kMostNumbers;
+}
+
+bool has_room_for_threadblocks(const tuccl_program &program, const tuccl_call &call) {
+    return call.nchannels * program.header->most_threadblocks <= kMostProgramBlocks;
 }
 
 bool add_program_need(const tuccl_program &program, const tuccl_call &call, tuccl_staging *need) {

@@ -11,6 +11,9 @@ namespace tuccl {
 // differ between ranks. Pointers and what is this rank's own stay empty.
 bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramLaunch *launch);
 
+// Whether the threadblocks of all instances may be at work at once, for a program without moves.
+bool has_room_for_threadblocks(const tuccl_program &program, const tuccl_call &call);
+
 // What the calls of a program need, so that plan_program cuts them as if there was no end of
 // memory; false where none of these calls can be run.
 bool add_program_need(const tuccl_program &program, const tuccl_call &call, tuccl_staging *need);

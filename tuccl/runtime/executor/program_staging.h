@@ -8,7 +8,9 @@
  *
  * Launches alternate between two halves. At its end a rank tells all others; who sends to it waits
  * at the start until it has finished the launch before the last, the one that used the same half:
- * nearly always that is so already. */
+ * nearly always that is so already. Who heard from all ranks in the last launch need not look: they
+ * had begun it, and so ended the one before. A launch in which all hear from all need not tell
+ * either: who looks for it later finds the number of a later one. */
 #ifndef TUCCL_EXECUTOR_PROGRAM_STAGING_H
 #define TUCCL_EXECUTOR_PROGRAM_STAGING_H
 
@@ -20,8 +22,10 @@
 
 namespace tuccl {
 
-// Threadblocks of a launch: of a rank's program, times instances.
+// Threadblocks of a launch: instances, times those of a rank's program where it has no moves.
 constexpr uint32_t kMostProgramBlocks = TUCCL_PROGRAM_MOST_THREADBLOCKS;
+// Connections that arrive at a rank, times instances.
+constexpr uint32_t kMostProgramLanes = 512;
 constexpr uint32_t kMostProgramThreads = 512;
 constexpr uint32_t kSlots = TUCCL_PROGRAM_SLOTS;
 // Loops that may be at work at once on a rank's scratch chunks.
@@ -41,14 +45,16 @@ struct ProgramState {
     alignas(kWordStride) uint64_t epoch; // Launches finished.
     uint64_t base;                       // The number that the next launch begins behind.
     uint64_t renewed[2];                 // By half: the number at which LL's lines were renewed.
+    uint64_t everyone_heard;             // Whether the last launch heard from all ranks,
+    uint64_t is_silent;                  // and told nobody that it has ended.
     alignas(kWordStride) uint32_t blocks_done;
     struct alignas(kWordStride) Word {
         uint64_t value;
     };
-    Word finished[TUCCL_MAX_RANKS];                   // Written by others: their epochs.
-    Word progress[kMostProgramBlocks];                // Of each threadblock.
-    Word credit[TUCCL_MAX_RANKS][kMostProgramBlocks]; // By receiver and connection there.
-    uint64_t flag[2][kMostProgramBlocks][kSlots];     // Simple: by half, connection, slot.
+    Word finished[TUCCL_MAX_RANKS];                      // Written by others: their epochs.
+    Word progress[kMostProgramBlocks];                   // Of each threadblock.
+    uint64_t credit[TUCCL_MAX_RANKS][kMostProgramLanes]; // By receiver and connection there.
+    uint64_t flag[2][kMostProgramLanes][kSlots];         // Simple: by half, connection, slot.
 };
 
 constexpr size_t kProgramStateBytes = (sizeof(ProgramState) + 4095) / 4096 * 4096;

@@ -1,0 +1,111 @@
+"""Programs rearranged into moves: few of them, which do what the steps did."""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from lookup_tables.program import compile_program
+from synthesizer.collectives import Collective
+from synthesizer.experts import expert_algorithms
+from synthesizer.msccl_xml import write_msccl_xml
+from tests.lookup_tables.schedules import ALONE, msccl_xml
+from tests.runtime.host_node import NATIVE, compile_host
+from tests.synthesizer.hand_sketches import switched
+
+Show = Callable[[str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
+    """What show_moves.cc says of a schedule; the syntax of its lines stands there."""
+    folder = tmp_path_factory.mktemp("moves")
+    program = compile_host(folder, folder / "show_moves", [NATIVE / "show_moves.cc"], "-O1")
+
+    def run(msccl_xml: str) -> list[str]:
+        path = folder / "a.program"
+        path.write_bytes(compile_program(msccl_xml))
+        done = subprocess.run([program, path], capture_output=True, text=True, check=True)
+        return done.stdout.removeprefix(str(path)).splitlines()
+
+    return run
+
+
+def expert(collective: Collective, ranks: int, name: str) -> str:
+    algorithms = expert_algorithms(collective, switched(1, ranks))
+    (algorithm,) = (one for one in algorithms if one.name == name)
+    return write_msccl_xml(algorithm)
+
+
+def of_rank(lines: list[str], rank: int) -> list[str]:
+    first = lines.index(f"rank {rank}") + 1
+    after = lines.index(f"rank {rank + 1}") if f"rank {rank + 1}" in lines else len(lines)
+    return lines[first:after]
+
+
+def test_one_phase_is_two_moves(show: Show) -> None:
+    """Five threadblocks: now one load for all sends, and one sum of all parts, without scratch."""
+    lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_all_pairs_one_phase"))
+    assert lines[0] == ", everyone hears: 2 moves, 7 operands, 4 links"
+    assert of_rank(lines, 0) == [" i0 > 1:1#1.0! 2:0#1.0!", " i0 0:0#1.0 0:1#1.0 +!> o0"]
+
+
+def test_two_phases_are_three_moves(show: Show) -> None:
+    """Sums go out from where they are made; what has nothing to do with each other is grouped."""
+    lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_all_pairs_two_phase"))
+    assert of_rank(lines, 1) == [
+        " i0 i2 > 0:0#1.0!<0 2:0#1.0!<1",
+        " i1 1:1#1.0 1:0#1.0 +!> 0:0#2.0! o1 2:0#2.0!",
+        " 1:0#2.0 1:1#2.0 > o0<0 o2<1",
+    ]
+
+
+def test_a_ring_hands_on_what_it_takes(show: Show) -> None:
+    lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_ring_1x"))
+    assert lines[0] == ", everyone hears: 5 moves, 14 operands, 2 links"
+    assert of_rank(lines, 0) == [
+        " i0 > 2:0#1.0!",
+        " i2 0:0#1.0 +> 2:0#2.0!",
+        " i1 0:0#2.0 +!> 2:0#3.0! o1",
+        " 0:0#3.0 > 2:0#4.0! o0",
+        " 0:0#4.0 > o2",
+    ]
+
+
+def test_who_sends_alone_hears_from_nobody(show: Show) -> None:
+    lines = show(expert(Collective.REDUCE, 3, "reduce_tree_1c"))
+    assert lines[0] == ": 1 moves, 4 operands, 2 links"
+    assert of_rank(lines, 1) == [" i0 > 0:0#1.0!"]
+
+
+def test_input_is_read_before_the_output_in_its_place_is_written(show: Show) -> None:
+    """Rank 0 keeps its part in scratch, because in place its sum overwrites it."""
+    keeps = [
+        ("cpy", "i", 0, "s", 0, 1, ALONE),
+        ("rrc", "i", 0, "o", 0, 1, ALONE),
+        ("s", "s", 0, "o", 0, 1, ALONE),
+    ]
+    gives = [("s", "i", 0, "o", 0, 1, ALONE), ("rrc", "i", 0, "o", 0, 1, ALONE)]
+    lines = show(msccl_xml("allreduce", 1, [[(1, 1, keeps)], [(0, 0, gives)]], scratch=1))
+    for rank in range(2):
+        assert of_rank(lines, rank) == [f" i0 > {1 - rank}:0#1.0!", f" i0 {rank}:0#1.0 +!> o0"]
+
+
+def test_a_message_ends_with_its_last_chunk(show: Show) -> None:
+    """Chunks of a message may be sent by several moves."""
+    lines = show(expert(Collective.REDUCE_SCATTER, 4, "reduce_scatter_recursive_halving"))
+    assert of_rank(lines, 0) == [
+        " i2 i3 > 2:0#1.0<0 2:0#1.1!<1",
+        " i1 0:0#1.1 +> 1:1#1.0!",
+        " i0 0:0#1.0 0:1#1.0 +!> o0",
+    ]
+
+
+@pytest.mark.parametrize(("chunks", "moves"), [(8, 1), (9, 0)])
+def test_a_connection_holds_the_messages_of_a_tile(show: Show, chunks: int, moves: int) -> None:
+    """Of nine some slot would be needed twice in a tile: such a program is run step by step."""
+    sends = [("s", "i", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
+    copies = [("cpy", "i", 0, "o", 0, chunks, ALONE)]
+    takes = [("r", "o", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
+    ranks = [[(1, -1, sends), (-1, -1, copies)], [(-1, 0, takes)]]
+    assert f" {moves} moves" in show(msccl_xml("broadcast", chunks, ranks))[0]
