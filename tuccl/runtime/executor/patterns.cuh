@@ -173,35 +173,32 @@ __device__ __forceinline__ uint64_t next_epoch(const Peers &peers) {
     return *static_cast<volatile uint64_t *>(peers.counters) + 1;
 }
 
-// The last block to come here ends the epoch; all have read it by then.
+// LL's flags are the low half of the epoch, and 2^32 small calls take hours only: a line that was
+// not written since then would look new. So twice in a round, at the end of an epoch, its lines get
+// a flag that lies half a round ahead. Nobody writes to them before this rank's next epoch has
+// sent.
+__device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) {
+    if ((epoch & 0x7FFFFFFEU) != 0 || epoch < 2)
+        return;
+    const uint32_t flag = (epoch & 0x80000000U) != 0 ? 0x40000000U : 0xC0000000U;
+    for (uint32_t phase = 0; phase < peers.ll_phases; phase++) {
+        uint4 *area = reinterpret_cast<uint4 *>(peers.staging[peers.rank] +
+                                                LlPort::area_of(peers, 2 * phase + epoch % 2));
+        for (uint32_t i = 0; i < peers.ll_area / sizeof(uint4); i++)
+            area[i] = make_uint4(flag, flag, flag, flag);
+    }
+}
+
+// The last block to come here ends the epoch; all have read it by then, and what came in it.
 __device__ __forceinline__ void end_epoch(const Peers &peers, uint64_t epoch) {
     __syncthreads();
     if (threadIdx.x != 0)
         return;
     uint32_t *done = reinterpret_cast<uint32_t *>(peers.counters + kDoneWord);
-    if (gridDim.x == 1 || atomicInc(done, gridDim.x - 1) == gridDim.x - 1)
-        *static_cast<volatile uint64_t *>(peers.counters) = epoch;
-}
-
-// LL's flags are the low half of the epoch, and 2^32 small calls take hours only: a line that was
-// not written since then would look new. So twice in a round, before the half's next epoch begins
-// anywhere, its lines get a flag that lies half a round ahead. The first block does it, because no
-// rank goes on before this block has sent.
-__device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) {
-    const uint32_t next = static_cast<uint32_t>(epoch) + 1;
-    if ((next & 0x7FFFFFFEU) != 0)
+    if (gridDim.x != 1 && atomicInc(done, gridDim.x - 1) != gridDim.x - 1)
         return;
-    if (blockIdx.x == 0) {
-        const uint32_t flag = (next & 0x80000000U) != 0 ? 0x40000000U : 0xC0000000U;
-        for (uint32_t phase = 0; phase < peers.ll_phases; phase++) {
-            uint4 *area = reinterpret_cast<uint4 *>(peers.staging[peers.rank] +
-                                                    LlPort::area_of(peers, 2 * phase + next % 2));
-            for (uint32_t i = threadIdx.x; i < peers.ll_area / sizeof(uint4); i += blockDim.x)
-                area[i] = make_uint4(flag, flag, flag, flag);
-        }
-        __threadfence_system();
-    }
-    __syncthreads();
+    *static_cast<volatile uint64_t *>(peers.counters) = epoch;
+    renew_flags(peers, epoch);
 }
 
 // The lines that `from` sends to `to` in one phase.
@@ -280,7 +277,8 @@ __device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Par
     return {low.word(ranks), Port::kWords == 2 ? high.word(ranks) : 0};
 }
 
-// What a kernel begins with.
+// What a kernel begins with. Nothing here waits for the epoch: the first loads shall be under way
+// before it is there.
 template <typename Port> struct Start {
     uint64_t epoch;
     Port port;
@@ -292,7 +290,6 @@ template <typename Port> struct Start {
         : epoch(next_epoch(peers)), port(epoch),
           units((bytes + Port::kUnitBytes - 1) / Port::kUnitBytes),
           aligned(is_aligned(work.send, work.receive, stride)) {
-        renew_flags(peers, epoch);
     }
 };
 
