@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,16 +23,11 @@ using bench::now_us;
 using bench::Shared;
 using ways::check;
 using ways::Rank;
-using ways::Sync;
+using ways::Way;
 
 constexpr size_t kTotals[kSizes] = {16 * kMiB,  32 * kMiB,  64 * kMiB,  128 * kMiB,
                                     256 * kMiB, 512 * kMiB, 1024 * kMiB};
 constexpr unsigned kSeconds = 85;
-
-struct Way {
-    const char *name;
-    std::function<void(const Rank &, size_t)> enqueue;
-};
 
 __global__ void fill_kernel(uint32_t *data, size_t words, uint32_t seed) {
     for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < words;
@@ -59,70 +53,11 @@ class Bench {
 
     // Staging last: a wait for memory that never ends ends all that comes after it.
     void run() {
-        run_group(zero_copy_ways());
-        run_group(staged_ways());
+        run_group(ways::zero_copy_ways());
+        run_group(ways::staged_ways());
     }
 
   private:
-    static std::vector<Way> zero_copy_ways() {
-        std::vector<Way> made;
-        const auto engines = [&](const char *name, bool pulls, bool at_once, Sync sync) {
-            made.push_back({name, [=](const Rank &rank, size_t part) {
-                                ways::by_engines(rank, part, pulls, at_once, sync);
-                            }});
-        };
-        engines("CE push, kernel barrier", false, true, Sync::kKernel);
-        engines("CE one by one, memory ops", false, false, Sync::kMemoryOperations);
-        engines("CE push one by one, kernel", false, false, Sync::kKernel);
-        engines("CE pull one by one, kernel", true, false, Sync::kKernel);
-        const auto stores = [&](const char *name, bool pulls, int blocks) {
-            made.push_back({name, [=](const Rank &rank, size_t part) {
-                                ways::by_stores(rank, part, pulls, blocks);
-                            }});
-        };
-        stores("SM push, 32 blocks", false, 32);
-        stores("SM push, 64 blocks", false, 64);
-        stores("SM pull, 32 blocks", true, 32);
-        stores("SM push, 96 blocks", false, 96);
-        stores("SM push, 128 blocks", false, 128);
-        const auto in_turn = [&](const char *name, int blocks, int threads) {
-            made.push_back({name, [=](const Rank &rank, size_t part) {
-                                ways::by_stores_in_turn(rank, part, blocks, threads);
-                            }});
-        };
-        in_turn("SM push in turn, 16 x 512", 16, 512);
-        in_turn("SM push in turn, 32 x 512", 32, 512);
-        in_turn("SM push in turn, 64 x 512", 64, 512);
-        in_turn("SM push in turn, 64 x 1024", 64, 1024);
-        in_turn("SM push in turn, 128 x 512", 128, 512);
-        const auto bulk = [&](const char *name, bool turns, int blocks) {
-            made.push_back({name, [=](const Rank &rank, size_t part) {
-                                ways::by_bulk_copies(rank, part, turns, blocks);
-                            }});
-        };
-        bulk("TMA push, 16 blocks", false, 16);
-        bulk("TMA push, 32 blocks", false, 32);
-        bulk("TMA push, 64 blocks", false, 64);
-        bulk("TMA push in turn, 8 blocks", true, 8);
-        bulk("TMA push in turn, 16 blocks", true, 16);
-        bulk("TMA push in turn, 32 blocks", true, 32);
-        bulk("TMA push in turn, 64 blocks", true, 64);
-        return made;
-    }
-
-    static std::vector<Way> staged_ways() {
-        std::vector<Way> made;
-        const auto staged = [&](const char *name, size_t slot_bytes, int blocks) {
-            made.push_back({name, [=](const Rank &rank, size_t part) {
-                                ways::through_staging(rank, part, slot_bytes, blocks);
-                            }});
-        };
-        staged("CE staged 4 MB, CE copy", 4 * kMiB, 0);
-        staged("CE staged 16 MB, CE copy", 16 * kMiB, 0);
-        staged("CE staged 4 MB, SM copy", 4 * kMiB, 8);
-        return made;
-    }
-
     void run_group(std::vector<Way> group) {
         const auto nccl = [this](const Rank &, size_t part) { connected_.all_gather(part); };
         group.insert(group.begin(), {"NCCL", nccl});

@@ -10,6 +10,7 @@
 #include "copy_engine_kernels.cuh"
 
 #include <cuda.h>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -174,6 +175,69 @@ inline void by_bulk_copies(const Rank &rank, size_t part, bool in_turn, int bloc
     const auto kernel = in_turn ? bulk_kernel<true> : bulk_kernel<false>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     kernel<<<blocks, 32, kBytes, rank.main>>>(rank.peers, part);
+}
+
+struct Way {
+    const char *name;
+    std::function<void(const Rank &, size_t)> enqueue;
+};
+
+inline std::vector<Way> zero_copy_ways() {
+    std::vector<Way> made;
+    const auto engines = [&](const char *name, bool pulls, bool at_once, Sync sync) {
+        made.push_back({name, [=](const Rank &rank, size_t part) {
+                            by_engines(rank, part, pulls, at_once, sync);
+                        }});
+    };
+    engines("CE push, kernel barrier", false, true, Sync::kKernel);
+    engines("CE one by one, memory ops", false, false, Sync::kMemoryOperations);
+    engines("CE push one by one, kernel", false, false, Sync::kKernel);
+    engines("CE pull one by one, kernel", true, false, Sync::kKernel);
+    const auto stores = [&](const char *name, bool pulls, int blocks) {
+        made.push_back(
+            {name, [=](const Rank &rank, size_t part) { by_stores(rank, part, pulls, blocks); }});
+    };
+    stores("SM push, 32 blocks", false, 32);
+    stores("SM push, 64 blocks", false, 64);
+    stores("SM pull, 32 blocks", true, 32);
+    stores("SM push, 96 blocks", false, 96);
+    stores("SM push, 128 blocks", false, 128);
+    const auto in_turn = [&](const char *name, int blocks, int threads) {
+        made.push_back({name, [=](const Rank &rank, size_t part) {
+                            by_stores_in_turn(rank, part, blocks, threads);
+                        }});
+    };
+    in_turn("SM push in turn, 16 x 512", 16, 512);
+    in_turn("SM push in turn, 32 x 512", 32, 512);
+    in_turn("SM push in turn, 64 x 512", 64, 512);
+    in_turn("SM push in turn, 64 x 1024", 64, 1024);
+    in_turn("SM push in turn, 128 x 512", 128, 512);
+    const auto bulk = [&](const char *name, bool turns, int blocks) {
+        made.push_back({name, [=](const Rank &rank, size_t part) {
+                            by_bulk_copies(rank, part, turns, blocks);
+                        }});
+    };
+    bulk("TMA push, 16 blocks", false, 16);
+    bulk("TMA push, 32 blocks", false, 32);
+    bulk("TMA push, 64 blocks", false, 64);
+    bulk("TMA push in turn, 8 blocks", true, 8);
+    bulk("TMA push in turn, 16 blocks", true, 16);
+    bulk("TMA push in turn, 32 blocks", true, 32);
+    bulk("TMA push in turn, 64 blocks", true, 64);
+    return made;
+}
+
+inline std::vector<Way> staged_ways() {
+    std::vector<Way> made;
+    const auto staged = [&](const char *name, size_t slot_bytes, int blocks) {
+        made.push_back({name, [=](const Rank &rank, size_t part) {
+                            through_staging(rank, part, slot_bytes, blocks);
+                        }});
+    };
+    staged("CE staged 4 MB, CE copy", size_t{4} << 20, 0);
+    staged("CE staged 16 MB, CE copy", size_t{16} << 20, 0);
+    staged("CE staged 4 MB, SM copy", size_t{4} << 20, 8);
+    return made;
 }
 
 } // namespace ways
