@@ -31,6 +31,8 @@ class Export:
     reader: str
     """What reads it."""
     needs_machine: bool
+    crosses_nodes: bool
+    """Whether it has words for a message from node to node."""
     write: _Writer
     """Texts of a schedule, one for all nodes or one for each; raises what `export` raises."""
 
@@ -57,10 +59,10 @@ def _nccl_graph(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str
 
 
 _ALL = (
-    Export("msccl", ".xml", "Azure/msccl-executor-nccl", False, _msccl),
-    Export("msccl-microsoft", ".xml", "microsoft/msccl", False, _microsoft),
-    Export("mscclpp", ".json", "MSCCL++ executor", False, _mscclpp),
-    Export("nccl-graph", ".graph.xml", "NCCL_GRAPH_FILE of NCCL", True, _nccl_graph),
+    Export("msccl", ".xml", "Azure/msccl-executor-nccl", False, True, _msccl),
+    Export("msccl-microsoft", ".xml", "microsoft/msccl", False, True, _microsoft),
+    Export("mscclpp", ".json", "MSCCL++ executor", False, False, _mscclpp),
+    Export("nccl-graph", ".graph.xml", "NCCL_GRAPH_FILE of NCCL", True, True, _nccl_graph),
 )
 
 EXPORTS: Mapping[str, Export] = MappingProxyType({one.name: one for one in _ALL})

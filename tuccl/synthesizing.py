@@ -20,6 +20,7 @@ from sketches.sketch import Sketch
 from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.collectives import Collective
 from synthesizer.errors import ExportError
+from synthesizer.exports import EXPORTS
 from tuccl import display
 from tuccl.durations import parse_seconds
 from tuccl.errors import ExitCode, UsageError
@@ -135,6 +136,7 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
         topology = _machine(command.machine, nodes_of(given) if given else 1)
+        _check_format(wanted, topology)
     with watch.stage("sketching"):
         sketches = (
             guided([request.collective], sketch_candidates(topology), request.root)
@@ -171,6 +173,17 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
     )
     seconds = {**watch.seconds, **choice.seconds}
     return Outcome(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
+
+
+def _check_format(wanted: str | None, topology: Topology) -> None:
+    """Before anything is solved: whether the format can say what runs on such a machine."""
+    if wanted is None or topology.node_count == 1 or EXPORTS[wanted].crosses_nodes:
+        return
+    others = ", ".join(one.name for one in EXPORTS.values() if one.crosses_nodes)
+    raise UsageError(
+        f"format {wanted} knows no messages between nodes, and {topology.name} has "
+        f"{topology.node_count}: take --format {others}, or one node"
+    )
 
 
 def _workers(

@@ -237,6 +237,20 @@ def test_one_node_is_tried_as_many(
     assert "--nodes 0 is out of range: use 1 to 1024" in capsys.readouterr().err
 
 
+def test_a_format_without_words_for_the_network_is_refused_before_anything_is_solved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tuccl.synthesizing.sketch_candidates", None)
+    machine = ("--topology", "shipped:a100-8gpu-8nic", "--op", "all_gather", "--size", "16K")
+    network = ("--nodes", "2", "--network-gbps", "80", "--network-layout", "fabric")
+    plan = tmp_path / "plan.json"
+    assert synthesized(monkeypatch, *machine, *network, "-o", plan) == 2
+    error = capsys.readouterr().err
+    assert "format mscclpp knows no messages between nodes" in error
+    assert "take --format msccl, msccl-microsoft, nccl-graph, or one node" in error
+    assert not plan.exists()
+
+
 def test_nodes_that_differ_get_a_graph_file_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
