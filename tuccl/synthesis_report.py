@@ -9,6 +9,7 @@ from typing import Any
 
 from probes.topology import Topology
 from sketches.chunking import msccl_multiple_bytes
+from synthesizer.bounds import TimeBound
 from tuccl.chunk_fit import contributions
 from tuccl.schedule_choice import Choice
 from tuccl.sizes import format_size
@@ -24,10 +25,12 @@ class Bounds:
 
     bandwidth_gb_per_s: float
     latency_us: float
+    time: TimeBound
+    """Both together, for every size."""
 
     def time_us(self, size_bytes: int) -> float:
-        """The larger of both bounds, as a time."""
-        return max(self.latency_us, size_bytes * 1e-3 / self.bandwidth_gb_per_s)
+        """No schedule takes less."""
+        return self.time.of_us(size_bytes)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
         "bound_gb_per_s": bounds.bandwidth_gb_per_s,
         "bandwidth_ratio": algbw / bounds.bandwidth_gb_per_s,
         "latency_bound_us": bounds.latency_us,
+        "time_bound_us": bounds.time_us(request.size_bytes),
         "ratio": bounds.time_us(request.size_bytes) / best.time_us,
         "solver": _solver(best),
         "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
@@ -139,13 +143,14 @@ def as_text(outcome: Outcome) -> str:
     task = f"{request.collective} of {format_size(request.size_bytes)}"
     machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
     limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
+    least_us = bounds.time_us(request.size_bytes)
     lines = [
         f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
         f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
         f"  sketch {best.sketch.name}: {best.sketch.why}",
         *_chunk_lines(outcome),
         f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
-        f"  bounds of the machine {limits}: {share:.1%} reached",
+        f"  bounds of the machine {limits}, together {least_us:.2f} us: {share:.1%} reached",
         f"  seconds: {stages}",
     ]
     others = outcome.choice.tried[1:]

@@ -17,7 +17,7 @@ from probes.cluster.mpi import mpi_tasks
 from probes.topology import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
-from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us
+from synthesizer.bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound
 from synthesizer.collectives import Collective
 from synthesizer.errors import ExportError
 from synthesizer.exports import EXPORTS
@@ -162,6 +162,7 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
         bounds = Bounds(
             algbw_bound_gb_per_s(request.collective, machine, request.root),
             latency_bound_us(request.collective, machine, request.root),
+            time_bound(request.collective, machine, request.root),
         )
     notes = (
         *topology.notes,

@@ -62,10 +62,12 @@ def test_the_result_is_written_and_told_in_json(run_tuccl: Run, machines: Path) 
     # Three of four blocks enter each GPU at 100 GB/s, half an alpha on either side of the switch.
     assert found["bound_gb_per_s"] == pytest.approx(400 / 3)
     assert found["latency_bound_us"] == pytest.approx(1.0)
-    assert 31.457 < found["time_us"] < 33
+    # 4 MiB at that speed after the latency.
+    assert found["time_bound_us"] == pytest.approx(32.457, abs=1e-3)
+    assert 32.457 < found["time_us"] < 33
     assert found["algbw_gb_per_s"] == pytest.approx((4 << 20) * 1e-3 / found["time_us"])
     assert found["bandwidth_ratio"] == pytest.approx(found["algbw_gb_per_s"] / (400 / 3))
-    assert found["ratio"] == pytest.approx(found["bandwidth_ratio"])
+    assert found["ratio"] == pytest.approx(found["time_bound_us"] / found["time_us"])
     assert (found["ranks"], found["nodes"], found["size_bytes"]) == (4, 1, 4 << 20)
     assert found["sketch"]["name"] == "direct"
     assert found["sketch"]["why"]
