@@ -64,6 +64,7 @@ def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
     environment["PYTHONPATH"] = str(ROOT)
+    environment["PYTHONFAULTHANDLER"] = "1"  # Who crashes in a library says where.
     return environment
 
 
