@@ -29,6 +29,8 @@ REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 LL, SIMPLE = 0, 2
 GUARD = 3
 """Elements around a result that must stay as they are; with it results lie at odd addresses."""
+ALIGNED_GUARD = 16
+"""As many that results of every type lie at multiples of 16 bytes."""
 FILLER = 77
 
 Array = NDArray[np.generic]
@@ -69,6 +71,7 @@ class Call:
     """Of a threadblock; a warp of a GPU is one thread here."""
     buffer_bytes: int = 1 << 18
     times: int = 1
+    guard: int = GUARD
 
     def raw(self) -> RawCall:
         codes = (OPERATIONS.index(self.operation), self.type, self.reduction, self.root)
@@ -171,8 +174,8 @@ class HostNode:
         sends = [buffer.send for buffer in buffers]
         self.run_raw(program, call, sends, [buffer.receive for buffer in buffers])
         for rank, buffer in enumerate(buffers):
-            assert (buffer.around[:GUARD] == FILLER).all()
-            assert (buffer.around[-GUARD:] == FILLER).all()
+            assert (buffer.around[: call.guard] == FILLER).all()
+            assert (buffer.around[-call.guard :] == FILLER).all()
             if not in_place and buffer.send is not None:
                 np.testing.assert_array_equal(buffer.send, inputs[rank])
         return [
@@ -192,8 +195,8 @@ def _lay_out(call: Call, rank: int, ranks: int, content: Array, *, in_place: boo
     operation, count = call.operation, call.count
     divided = {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
     larger = count * ranks if operation in divided else count
-    around = np.full(larger + 2 * GUARD, FILLER, content.dtype)
-    whole = around[GUARD : GUARD + larger]
+    around = np.full(larger + 2 * call.guard, FILLER, content.dtype)
+    whole = around[call.guard : call.guard + larger]
     part = whole[rank * count : (rank + 1) * count]
     rooted = operation in {Operation.BROADCAST, Operation.REDUCE}
     if rooted and rank != call.root:

@@ -24,7 +24,9 @@ from synthesizer.msccl_xml import write_msccl_xml
 from synthesizer.synthesize import synthesize
 from tests.lookup_tables.schedules import chain, exchange, halves
 from tests.runtime.host_node import (
+    ALIGNED_GUARD,
     BFLOAT16,
+    GUARD,
     LL,
     NATIVE,
     REDUCTIONS,
@@ -107,17 +109,55 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
         for protocol in (LL, SIMPLE):
             call = Call(
                 operation=Operation(algorithm.collective),
-                count=rng.choice([1, 2, 3, 61, 127, 1000, 4099]),
+                count=rng.choice([1, 2, 3, 61, 127, 1000, 4099, 16, 48, 1024]),
                 protocol=protocol,
                 type=rng.randrange(len(TYPES)),
                 root=algorithm.root,
                 instances=rng.choice([1, 1, 2, 3]),
                 threads=rng.choice([1, 1, 2]),
                 buffer_bytes=rng.choice([1 << 15, 1 << 18, 1 << 22]),
+                guard=rng.choice([GUARD, ALIGNED_GUARD]),
             )
             in_place = algorithm.in_place and rng.random() < 0.5
             node.rearrange(rearranges=rng.random() < 0.7)
             check(node, program, call, seed, in_place=in_place)
+
+
+@pytest.mark.parametrize("name", ["1x2", "1x4", "1x8"])
+def test_aligned_calls_of_one_tile(name: str, make_node: MakeNode) -> None:
+    """They have shorter code of their own."""
+    rng = random.Random(name)
+    node = make_node(SKETCHES[name].ranks)
+    for seed, algorithm in enumerate(schedules(name)):
+        program = compile_program(write_msccl_xml(algorithm))
+        for protocol in (LL, SIMPLE):
+            call = Call(
+                operation=Operation(algorithm.collective),
+                count=16 * rng.choice([1, 3, 64, 257]),
+                protocol=protocol,
+                type=rng.randrange(len(TYPES)),
+                root=algorithm.root,
+                instances=rng.choice([1, 2, 5]),
+                threads=rng.choice([1, 2]),
+                times=rng.choice([1, 3]),
+                buffer_bytes=1 << 22,
+                guard=ALIGNED_GUARD,
+            )
+            plan = node.plan(program, call)
+            assert plan is not None
+            assert plan[0] == 1
+            check(node, program, call, seed, in_place=False)
+
+
+def test_few_messages_share_the_slots_of_many(make_node: MakeNode) -> None:
+    """A connection has 4 KB for each of 8 messages; one message alone may take all of it."""
+    program, node = compile_program(exchange()), make_node(2)
+    call = Call(Operation.ALL_REDUCE, 4096, SIMPLE, buffer_bytes=1 << 15, guard=ALIGNED_GUARD)
+    assert node.plan(program, call) == (1, 1 << 14, 1 << 15)
+    check(node, program, call, 1, in_place=False)
+    more = Call(Operation.ALL_REDUCE, 8196, SIMPLE, buffer_bytes=1 << 15)
+    assert node.plan(program, more) == (9, 1 << 12, 1 << 12)
+    check(node, program, more, 1, in_place=False)
 
 
 @pytest.mark.parametrize("collective", OPERATIONS)

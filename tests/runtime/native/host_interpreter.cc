@@ -47,25 +47,26 @@ class HostMachine {
     pthread_barrier_t *barrier_;
 };
 
+using tuccl::FewMoves;
 using tuccl::ManyMoves;
 
 // A launch of a rank: its program's moves, or its steps where there are none.
 struct HostLaunch {
-    bool has_moves;
+    enum { kSteps, kPlain, kAny } kind;
     uint32_t blocks;
-    ManyMoves moves;
-
-    const ProgramLaunch &plan() const {
-        return moves.plan;
-    }
+    ProgramLaunch plan;
+    FewMoves few;
+    ManyMoves many;
 };
 
 template <typename Wire> void interpret(const HostLaunch &launch, const HostMachine &machine) {
     using tuccl::AnyPair;
-    if (launch.has_moves)
-        tuccl::MoveRunner<Wire, AnyPair, HostMachine, ManyMoves>(launch.moves, machine).run();
+    if (launch.kind == HostLaunch::kPlain)
+        tuccl::MoveRunner<Wire, AnyPair, HostMachine, FewMoves>(launch.few, machine).run();
+    else if (launch.kind == HostLaunch::kAny)
+        tuccl::MoveRunner<Wire, AnyPair, HostMachine, ManyMoves>(launch.many, machine).run();
     else
-        tuccl::Interpreter<Wire, AnyPair, HostMachine>(launch.plan(), machine).run();
+        tuccl::Interpreter<Wire, AnyPair, HostMachine>(launch.plan, machine).run();
 }
 
 void run_thread(const HostLaunch &launch, const HostMachine &machine, uint32_t protocol) {
@@ -145,7 +146,7 @@ bool host_node_plan(const void *data, size_t bytes, const tuccl_call *call, uint
     ProgramLaunch launch;
     char why[128];
     if (!tuccl_program_check(data, bytes, &program, why, sizeof why) ||
-        !tuccl::plan_program(program, *call, &launch))
+        !tuccl::plan_program(program, *call, need_of(tuccl::moves_of(program)), &launch))
         return false;
     figures[0] = launch.tiles;
     figures[1] = launch.tile_bytes;
@@ -163,28 +164,37 @@ const char *host_node_run(host_node *node, const void *data, size_t bytes, const
     ProgramLaunch plan;
     if (!tuccl_program_check(data, bytes, &program, why, sizeof why))
         return why;
-    if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, &plan) ||
+    const tuccl::Moves moves = node->rearranges ? tuccl::moves_of(program) : tuccl::Moves{};
+    const bool has_moves = tuccl::has_room<ManyMoves>(need_of(moves));
+    const tuccl::MovesNeed need = has_moves ? need_of(moves) : tuccl::MovesNeed{};
+    if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, need, &plan) ||
         !tuccl::place_launch(kStaging, call->protocol, &plan))
         return "cannot be run so";
-    const tuccl::Moves moves = node->rearranges ? tuccl::moves_of(program) : tuccl::Moves{};
-    const bool has_moves = tuccl::has_room<ManyMoves>(tuccl::need_of(moves));
     if (!has_moves && !tuccl::has_room_for_threadblocks(program, *call))
         return "has too many threadblocks";
     std::vector<std::thread> devices;
     for (uint32_t rank = first; rank < end; rank++)
         devices.emplace_back([=, &moves] {
-            HostLaunch launch = {has_moves, plan.instances, {}};
-            ProgramLaunch &own = launch.moves.plan;
+            HostLaunch launch = {};
+            launch.blocks = plan.instances;
+            ProgramLaunch &own = launch.plan;
             own = plan;
             tuccl::set_rank(program, rank, 0, &own);
             std::memcpy(own.area, node->area, sizeof own.area);
+            own.own_area = own.area[rank];
             own.abort = &node->abort;
             own.send = static_cast<const char *>(send[rank]);
             own.receive = static_cast<char *>(receive[rank]);
-            if (has_moves)
-                tuccl::set_moves(moves, &launch.moves);
-            else
+            launch.few.plan = launch.many.plan = own;
+            if (tuccl::is_plain(need, own)) {
+                launch.kind = HostLaunch::kPlain;
+                tuccl::set_moves(moves, &launch.few);
+            } else if (has_moves) {
+                launch.kind = HostLaunch::kAny;
+                tuccl::set_moves(moves, &launch.many);
+            } else {
                 launch.blocks *= own.own_blocks;
+            }
             const uint32_t blocks = launch.blocks;
             for (uint32_t i = 0; i < times && call->count > 0; i++) {
                 std::vector<std::thread> threads;

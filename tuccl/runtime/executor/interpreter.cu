@@ -112,7 +112,8 @@ bool plan_call(const tuccl_device_comm &comm, const tuccl_call &call, tuccl_prog
                ProgramLaunch *launch) {
     return comm.programs.here != nullptr && (call.protocol != TUCCL_LL128 || comm.nvlink) &&
            tuccl_programs_at(comm.programs.here, call.program, program) &&
-           program->header->ranks == comm.peers.ranks && plan_program(*program, call, launch) &&
+           program->header->ranks == comm.peers.ranks &&
+           plan_program(*program, call, comm.programs.rearranged[call.program].need, launch) &&
            (has_room<ManyMoves>(comm.programs.rearranged[call.program].need) ||
             has_room_for_threadblocks(*program, call)) &&
            place_launch(comm.staging, call.protocol, launch);
@@ -136,7 +137,9 @@ std::vector<Programs::Rearranged> rearrange(const void *section) {
         if (!tuccl_programs_at(section, i, &program))
             continue;
         all[i].moves = moves_of(program);
-        all[i].need = need_of(all[i].moves);
+        const MovesNeed need = need_of(all[i].moves);
+        if (has_room<ManyMoves>(need))
+            all[i].need = need;
     }
     return all;
 }
@@ -198,9 +201,10 @@ int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
              &launch);
     for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
         launch.area[rank] = comm.peers.staging[rank] + comm.program_first;
+    launch.own_area = launch.area[launch.rank];
     launch.abort = comm.peers.abort;
     const Programs::Rearranged &rearranged = comm.programs.rearranged[call.program];
-    if (has_room<FewMoves>(rearranged.need))
+    if (is_plain(rearranged.need, launch))
         return launch_moves<FewMoves>(rearranged.moves, launch, call, stream);
     if (has_room<ManyMoves>(rearranged.need))
         return launch_moves<ManyMoves>(rearranged.moves, launch, call, stream);

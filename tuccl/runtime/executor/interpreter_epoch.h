@@ -14,7 +14,7 @@ __device__ __forceinline__ ProgramState *state_of(char *area) {
 template <typename Machine> class Epoch {
   public:
     __device__ __forceinline__ Epoch(const ProgramLaunch &launch, const Machine &machine)
-        : launch_(launch), machine_(machine), state_(state_of(launch.area[launch.rank])),
+        : launch_(launch), machine_(machine), state_(state_of(launch.own_area)),
           base_(state_->base), number_(state_->epoch + 1), renewed_even_(state_->renewed[0]),
           renewed_odd_(state_->renewed[1]), everyone_heard_(state_->everyone_heard != 0) {
     }
@@ -86,7 +86,7 @@ template <typename Machine> class Epoch {
         if (base - (half() == 0 ? renewed_even_ : renewed_odd_) < uint64_t{1} << 30)
             return;
         state_->renewed[half()] = base;
-        char *lines = launch_.area[launch_.rank] + kProgramLlFirst + half() * launch_.ll_half_bytes;
+        char *lines = launch_.own_area + kProgramLlFirst + half() * launch_.ll_half_bytes;
         for (size_t i = 0; i < launch_.ll_half_bytes; i += 16)
             store_line(lines + i, 0, static_cast<uint32_t>(base) + 0x80000000U);
     }

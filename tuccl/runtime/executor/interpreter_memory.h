@@ -22,7 +22,8 @@ struct Unit {
     uint64_t high;
 };
 
-// Byte by byte, where the address or the end does not allow more. Rare, so there is one of each.
+// Byte by byte, where the address or the end does not allow more. Not inlined: there are many
+// places.
 inline __device__ __noinline__ Unit load_bytes(const char *from, uint32_t bytes) {
     Unit unit = {0, 0};
     for (uint32_t i = 0; i < bytes; i++) {
@@ -36,41 +37,47 @@ inline __device__ __noinline__ void store_bytes(char *to, Unit unit, uint32_t by
         to[i] = static_cast<char>((i < 8 ? unit.low : unit.high) >> (8 * (i % 8)));
 }
 
+// 8 or 16 bytes at a multiple of that.
+__device__ __forceinline__ Unit load_whole(const char *from, uint32_t bytes) {
+    if (bytes == 8)
+        return {*reinterpret_cast<const uint64_t *>(from), 0};
+#ifdef __CUDACC__
+    const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
+    return {both.x, both.y};
+#else
+    const auto *words = reinterpret_cast<const uint64_t *>(from);
+    return {words[0], words[1]};
+#endif
+}
+
+__device__ __forceinline__ void store_whole(char *to, Unit unit, uint32_t bytes) {
+    if (bytes == 8) {
+        *reinterpret_cast<uint64_t *>(to) = unit.low;
+        return;
+    }
+#ifdef __CUDACC__
+    *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(unit.low, unit.high);
+#else
+    auto *words = reinterpret_cast<uint64_t *>(to);
+    words[0] = unit.low;
+    words[1] = unit.high;
+#endif
+}
+
 // At most `wanted` bytes, 8 or 16, of which `valid` exist; zeros for the others.
 __device__ __forceinline__ Unit load_unit(const char *from, uint32_t wanted, uint64_t valid) {
-    Unit unit = {0, 0};
-    if (valid >= wanted && reinterpret_cast<uintptr_t>(from) % wanted == 0) {
-        if (wanted == 8) {
-            unit.low = *reinterpret_cast<const uint64_t *>(from);
-            return unit;
-        }
-#ifdef __CUDACC__
-        const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
-        return {both.x, both.y};
-#else
-        const auto *words = reinterpret_cast<const uint64_t *>(from);
-        return {words[0], words[1]};
-#endif
-    }
+    if (valid >= wanted && reinterpret_cast<uintptr_t>(from) % wanted == 0)
+        return load_whole(from, wanted);
+    if (valid == 0)
+        return {0, 0};
     return load_bytes(from, valid < wanted ? static_cast<uint32_t>(valid) : wanted);
 }
 
 __device__ __forceinline__ void store_unit(char *to, Unit unit, uint32_t wanted, uint64_t valid) {
-    if (valid >= wanted && reinterpret_cast<uintptr_t>(to) % wanted == 0) {
-        if (wanted == 8) {
-            *reinterpret_cast<uint64_t *>(to) = unit.low;
-            return;
-        }
-#ifdef __CUDACC__
-        *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(unit.low, unit.high);
-#else
-        auto *words = reinterpret_cast<uint64_t *>(to);
-        words[0] = unit.low;
-        words[1] = unit.high;
-#endif
-        return;
-    }
-    store_bytes(to, unit, valid < wanted ? static_cast<uint32_t>(valid) : wanted);
+    if (valid >= wanted && reinterpret_cast<uintptr_t>(to) % wanted == 0)
+        store_whole(to, unit, wanted);
+    else
+        store_bytes(to, unit, valid < wanted ? static_cast<uint32_t>(valid) : wanted);
 }
 
 #ifdef __CUDACC__

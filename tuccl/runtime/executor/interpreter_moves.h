@@ -20,12 +20,12 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         : launch_(launch), plan_(launch.plan), machine_(machine), epoch_(launch.plan, machine),
           instance_(machine.block()),
           first_slot_(epoch_.half() * launch.plan.half_bytes +
-                      uint64_t{machine.block()} * launch.plan.connections * kSlots *
-                          launch.plan.slot_bytes) {
+                      uint64_t{machine.block() * launch.plan.connections} *
+                          launch.plan.lane_bytes) {
     }
 
     __device__ __forceinline__ void run() {
-        for (tile_ = 0; tile_ < plan_.tiles; tile_++) {
+        for (tile_ = 0; tile_ < tiles(); tile_++) {
             first_ = instance_ * plan_.instance_bytes + uint64_t{tile_} * plan_.tile_bytes;
             const uint64_t share = least((instance_ + 1) * plan_.instance_bytes, plan_.chunk_bytes);
             if (first_ >= share) // The same on every rank, and for every tile to come.
@@ -34,26 +34,33 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             run_tile();
         }
         // Messages are awaited, the last credits are not.
-        epoch_.finish(launch_.everyone_hears != 0, plan_.tiles == 1);
+        epoch_.finish(launch_.everyone_hears != 0, tiles() == 1);
     }
 
   private:
+    static constexpr bool kIsPlain = Launch::kIsPlain;
+
     __device__ __forceinline__ static uint64_t least(uint64_t one, uint64_t other) {
         return one < other ? one : other;
     }
 
+    __device__ __forceinline__ uint32_t tiles() const {
+        return kIsPlain ? 1 : plan_.tiles;
+    }
+
     __device__ __forceinline__ void run_tile() {
-        if (tile_ > 0)
+        if (!kIsPlain && tile_ > 0)
             await_credits();
+#pragma unroll 1
         for (uint32_t i = 0; i < launch_.moves; i++) {
             const MoveRecord move = launch_.move[i];
-            if (!Wire::kFlagsInLines && move.messages != 0)
+            if (!Wire::kFlagsInLines && move.messages() != 0)
                 await_messages(move);
             run_move(move);
-            if (!Wire::kFlagsInLines && (move.flags & kMoveEnds) != 0)
+            if (!Wire::kFlagsInLines && move.has(kMoveEnds))
                 tell_messages(move);
         }
-        if (tile_ + 1 < plan_.tiles)
+        if (tile_ + 1 < tiles())
             tell_credits();
     }
 
@@ -85,34 +92,34 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
 
     // A message's count in its connection.
     __device__ __forceinline__ uint32_t count_of(const Operand &operand) const {
-        return tile_ * (operand.low >> 8 & 0xFF) + (operand.low & 0xFF);
+        return (kIsPlain ? 0 : tile_ * operand.per_tile()) + operand.ordinal();
     }
     __device__ __forceinline__ uint64_t number_of(const Operand &operand) const {
         return epoch_.base() + count_of(operand);
     }
     __device__ __forceinline__ char *lines_of(const Operand &operand) const {
-        return operand.address + first_slot_ +
-               uint64_t{(count_of(operand) - 1) % kSlots} * plan_.slot_bytes +
-               uint64_t{operand.high} * Wire::line_bytes(bytes_);
+        const uint32_t slot = kIsPlain || plan_.tiles == 1 ? 0 : (count_of(operand) - 1) % kSlots;
+        return operand.address + first_slot_ + uint64_t{slot} * plan_.slot_bytes +
+               operand.chunk() * Wire::line_bytes(bytes_);
     }
     __device__ __forceinline__ uint64_t *flag_of(const Operand &operand) const {
-        return &state_of(plan_.area[operand.low >> 16 & 0xFF])
-                    ->flag[epoch_.half()][lane_of(operand.low >> 24)]
+        return &state_of(plan_.area[operand.rank()])
+                    ->flag[epoch_.half()][lane_of(operand.connection())]
                           [(count_of(operand) - 1) % kSlots];
     }
     __device__ __forceinline__ void await_messages(const MoveRecord &move) {
-        for (uint32_t i = machine_.thread(); i < move.inputs; i += machine_.threads())
-            if ((move.messages >> i & 1) != 0) {
-                const Operand &operand = launch_.operand[move.first + i];
+        for (uint32_t i = machine_.thread(); i < move.inputs(); i += machine_.threads())
+            if ((move.messages() >> i & 1) != 0) {
+                const Operand operand = launch_.operand[move.first() + i];
                 epoch_.await(flag_of(operand), number_of(operand));
             }
         machine_.barrier();
     }
     __device__ __forceinline__ void tell_messages(const MoveRecord &move) {
         machine_.barrier();
-        for (uint32_t i = machine_.thread(); i < move.outputs; i += machine_.threads()) {
-            const Operand &operand = launch_.operand[move.first + move.inputs + i];
-            if ((operand.flags & kOperandEnds) != 0)
+        for (uint32_t i = machine_.thread(); i < move.outputs(); i += machine_.threads()) {
+            const Operand operand = launch_.operand[move.first() + move.inputs() + i];
+            if (operand.has(kOperandEnds))
                 tell(flag_of(operand), number_of(operand));
         }
     }
@@ -126,9 +133,9 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         }
     };
     __device__ __forceinline__ Span span_of(const Operand &operand) const {
-        if ((operand.flags & kOperandIsScratch) != 0)
+        if (!kIsPlain && operand.has(kOperandIsScratch))
             return {operand.address + instance_ * plan_.tile_bytes, bytes_};
-        const uint64_t exist = operand.low | uint64_t{operand.high} << 32;
+        const uint64_t exist = operand.existing();
         return {operand.address + first_,
                 exist > first_ ? static_cast<uint32_t>(least(exist - first_, bytes_)) : 0};
     }
@@ -148,7 +155,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     };
     template <uint32_t kInputs>
     __device__ __forceinline__ static bool is_input(const MoveRecord &move, uint32_t i) {
-        return kInputs <= 2 || i < move.inputs;
+        return kInputs <= 2 || i < move.inputs();
     }
 
     // Waits, once, until peers' halves may be written to. The first loads are under way by then.
@@ -156,18 +163,22 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         if (has_begun_)
             return;
         has_begun_ = true;
-        if (!epoch_.is_clear())
-            for (uint32_t i = 0; i < launch_.outgoing; i++)
-                epoch_.wait_for(launch_.link[i].rank);
+        if (epoch_.is_clear())
+            return;
+#pragma unroll 1
+        for (uint32_t i = 0; i < launch_.outgoing; i++)
+            epoch_.wait_for(launch_.link[i].rank);
     }
 
     // About as much is under way for each thread whatever a move's inputs are.
     __device__ __forceinline__ void run_move(const MoveRecord &move) {
-        if (move.inputs == 1)
+        if (move.inputs() == 1 && kIsPlain && Wire::units(bytes_) <= machine_.threads())
+            run_units<1, 1>(move); // Short code, for a unit a thread.
+        else if (move.inputs() == 1)
             run_units<1, 4>(move);
-        else if (move.inputs == 2 && (move.flags & kMoveAdds) != 0)
+        else if (move.inputs() == 2 && move.has(kMoveAdds))
             run_units<2, 2>(move);
-        else if (move.inputs <= 4)
+        else if (move.inputs() <= 4)
             run_units<4, 1>(move);
         else
             run_units<kMostInputs, 1>(move);
@@ -176,6 +187,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void run_units(const MoveRecord &move) {
         Batch batch = {machine_.thread(), machine_.threads(), Wire::units(bytes_)};
+#pragma unroll 1
         for (; batch.first < batch.units; batch.first += batch.step * kDepth) {
             Unit value[kInputs][kDepth];
 #pragma unroll
@@ -185,9 +197,9 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
                     value[i][d] = {0, 0};
             load(move, batch, value);
             begin();
-            if (move.messages != 0)
+            if (move.messages() != 0)
                 take(move, batch, value);
-            if (kInputs > 1 && (kInputs == 2 || (move.flags & kMoveAdds) != 0))
+            if (kInputs > 1 && (kInputs == 2 || move.has(kMoveAdds)))
                 add(move, value);
             put(move, batch, value);
         }
@@ -198,15 +210,18 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
                                          Unit (&value)[kInputs][kDepth]) const {
 #pragma unroll
         for (uint32_t i = 0; i < kInputs; i++) {
-            if (!is_input<kInputs>(move, i) || (move.messages >> i & 1) != 0)
+            if (!is_input<kInputs>(move, i) || (move.messages() >> i & 1) != 0)
                 continue;
-            const Span span = span_of(launch_.operand[move.first + i]);
+            const Span span = span_of(launch_.operand[move.first() + i]);
 #pragma unroll
             for (uint32_t d = 0; d < kDepth; d++)
                 if (batch.has(d)) {
                     const UnitPlace place = Wire::place(batch.unit(d));
-                    value[i][d] =
-                        load_unit(span.first + place.offset, place.bytes, span.left(place));
+                    if (!kIsPlain)
+                        value[i][d] =
+                            load_unit(span.first + place.offset, place.bytes, span.left(place));
+                    else if (span.valid > place.offset)
+                        value[i][d] = load_whole(span.first + place.offset, place.bytes);
                 }
         }
     }
@@ -221,8 +236,8 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         for (uint32_t i = 0; i < kInputs; i++) {
             lines[i] = nullptr;
             number[i] = 0;
-            if (is_input<kInputs>(move, i) && (move.messages >> i & 1) != 0) {
-                const Operand &operand = launch_.operand[move.first + i];
+            if (is_input<kInputs>(move, i) && (move.messages() >> i & 1) != 0) {
+                const Operand operand = launch_.operand[move.first() + i];
                 lines[i] = lines_of(operand);
                 number[i] = number_of(operand);
             }
@@ -250,14 +265,14 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     __device__ __forceinline__ void add(const MoveRecord &move,
                                         Unit (&value)[kInputs][kDepth]) const {
         typename Pair::template Sum<Wire::kWords> sum(plan_.type, plan_.reduction, plan_.ranks,
-                                                      (move.flags & kMoveCompletes) != 0);
+                                                      move.has(kMoveCompletes));
 #pragma unroll
         for (uint32_t d = 0; d < kDepth; d++) {
             sum.start(value[0][d]);
 #pragma unroll
             for (uint32_t i = 1; i < kInputs; i++)
                 if (is_input<kInputs>(move, i))
-                    sum.add(value[i][d], i + 1 == move.inputs);
+                    sum.add(value[i][d], i + 1 == move.inputs());
             value[0][d] = sum.unit();
         }
     }
@@ -271,8 +286,15 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void put(const MoveRecord &move, const Batch &batch,
                                         const Unit (&value)[kInputs][kDepth]) const {
-        for (uint32_t o = 0; o < move.outputs; o++) {
-            const Operand &operand = launch_.operand[move.first + move.inputs + o];
+        uint32_t next = move.first() + move.inputs();
+        const uint32_t end = next + move.outputs();
+        Operand coming = launch_.operand[next];
+        // Not unrolled: fetching code for the first time takes longer than going round.
+#pragma unroll 1
+        while (next < end) {
+            const Operand operand = coming;
+            if (++next < end)
+                coming = launch_.operand[next];
             Unit chosen[kDepth];
 #pragma unroll
             for (uint32_t d = 0; d < kDepth; d++) {
@@ -280,10 +302,10 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
 #pragma unroll
                 for (uint32_t i = 1; i < kInputs; i++)
                     if (kInputs > 2) // Else they were added up.
-                        chosen[d] = either(operand.from == i, value[i][d].low, value[i][d].high,
+                        chosen[d] = either(operand.from() == i, value[i][d].low, value[i][d].high,
                                            chosen[d].low, chosen[d].high);
             }
-            if ((operand.flags & kOperandIsMessage) != 0)
+            if (operand.has(kOperandIsMessage))
                 send(operand, batch, chosen);
             else
                 keep(operand, batch, chosen);
@@ -308,7 +330,11 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             if (!batch.has(d))
                 continue;
             const UnitPlace place = Wire::place(batch.unit(d));
-            if (span.left(place) != 0)
+            if (span.valid <= place.offset)
+                continue;
+            if (kIsPlain)
+                store_whole(span.first + place.offset, value[d], place.bytes);
+            else
                 store_unit(span.first + place.offset, value[d], place.bytes, span.left(place));
         }
     }

@@ -87,7 +87,7 @@ struct Ll128Wire {
         return (bytes + kPieceBytes - 1) / kPieceBytes * 32;
     }
     __device__ __forceinline__ static UnitPlace place(uint32_t unit) {
-        const Lane lane = lane_of(unit % 32);
+        const Lane lane = lane_of(threadIdx.x % 32); // The unit's, and the same for all units.
         return {unit / 32 * kPieceBytes + lane.offset, lane.bytes};
     }
     __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
@@ -95,13 +95,13 @@ struct Ll128Wire {
     }
     __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value,
                                                uint64_t number) {
-        const bool has_flag = unit % 8 == 7;
+        const bool has_flag = threadIdx.x % 8 == 7;
         store_ll128(lines + 16 * unit, make_ulonglong2(value.low, has_flag ? number : value.high));
     }
     __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t number,
                                                 Unit *value) {
         ulonglong2 both;
-        const bool there = peek_ll128(lines + 16 * unit, unit % 8 == 7, number, &both);
+        const bool there = peek_ll128(lines + 16 * unit, threadIdx.x % 8 == 7, number, &both);
         *value = {both.x, both.y};
         return there;
     }

@@ -10,6 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifndef __CUDACC__
+#include "host_arithmetic.h"
+#endif
+
 namespace tuccl {
 
 enum : uint8_t {
@@ -18,13 +22,27 @@ enum : uint8_t {
     kMoveEnds = 4, // It ends a message.
 };
 
-// Operands lie behind one another, inputs before outputs.
+// Operands lie behind one another, inputs before outputs. Records are taken apart in registers:
+// each load of a parameter takes its time.
 struct MoveRecord {
-    uint8_t inputs;
-    uint8_t outputs;
-    uint8_t flags;
-    uint8_t messages; // A bit for each input that is one.
-    uint32_t first;
+    uint64_t
+        bits; // Of inputs, outputs, flags, which inputs are messages: 8 each; the first operand.
+
+    __device__ __forceinline__ uint32_t inputs() const {
+        return bits & 0xFF;
+    }
+    __device__ __forceinline__ uint32_t outputs() const {
+        return bits >> 8 & 0xFF;
+    }
+    __device__ __forceinline__ bool has(uint32_t flag) const {
+        return (bits >> 16 & flag) != 0;
+    }
+    __device__ __forceinline__ uint32_t messages() const {
+        return bits >> 24 & 0xFF;
+    }
+    __device__ __forceinline__ uint32_t first() const {
+        return static_cast<uint32_t>(bits >> 32);
+    }
 };
 
 enum : uint8_t {
@@ -34,49 +52,74 @@ enum : uint8_t {
 };
 
 struct Operand {
-    // Of a chunk; of a message: of the first slot of its connection's first instance.
+    // Of a chunk; of a message: of its slot, or of its connection's first one where there are
+    // several tiles; in the first instance and half.
     char *address;
     // Of a chunk: the bytes that exist from there on, 48 bits. Of a message: ordinal, messages of a
-    // tile, rank and connection; and its chunk.
-    uint32_t low;
-    uint16_t high;
-    uint8_t flags;
-    uint8_t from;
+    // tile, rank and connection, 8 each, chunk in the message, 16. Then flags, and the input that
+    // an output gets.
+    uint64_t bits;
+
+    __device__ __forceinline__ uint64_t existing() const {
+        return bits & 0xFFFFFFFFFFFF;
+    }
+    __device__ __forceinline__ uint32_t ordinal() const {
+        return bits & 0xFF;
+    }
+    __device__ __forceinline__ uint32_t per_tile() const {
+        return bits >> 8 & 0xFF;
+    }
+    __device__ __forceinline__ uint32_t rank() const {
+        return bits >> 16 & 0xFF;
+    }
+    __device__ __forceinline__ uint32_t connection() const {
+        return bits >> 24 & 0xFF;
+    }
+    __device__ __forceinline__ uint32_t chunk() const {
+        return bits >> 32 & 0xFFFF;
+    }
+    __device__ __forceinline__ bool has(uint32_t flag) const {
+        return (bits >> 48 & flag) != 0;
+    }
+    __device__ __forceinline__ uint32_t from() const {
+        return static_cast<uint32_t>(bits >> 56);
+    }
 };
 static_assert(sizeof(Operand) == 16 && sizeof(MoveRecord) == 8, "what is loaded at once");
 
-template <uint32_t kOperands, uint32_t kMoves, uint32_t kLinks> struct MovesOf {
+template <uint32_t kOperands, uint32_t kMoves, uint32_t kLinks, bool kPlain> struct MovesOf {
+    static constexpr bool kIsPlain = kPlain;
     static constexpr uint32_t kMostOperands = kOperands;
     static constexpr uint32_t kMostMoves = kMoves;
     static constexpr uint32_t kMostLinks = kLinks;
 
-    ProgramLaunch plan;
-    uint16_t moves;
+    uint8_t moves;
     uint8_t outgoing; // Links; incoming ones lie behind them.
     uint8_t incoming;
     uint8_t everyone_hears;
     MoveRecord move[kMoves];
     Operand operand[kOperands];
+    ProgramLaunch plan;
     Link link[kLinks];
 };
 
-// Most programs find room in the first; CUDA takes 4 KB of parameters.
-using FewMoves = MovesOf<48, 14, 32>;
-using ManyMoves = MovesOf<184, 64, 64>;
+// Most programs find room in the first; CUDA takes 4 KB of parameters. The first is for launches of
+// one tile whose buffers and sizes are multiples of 16 bytes, which are most: the code for all
+// others is so long that fetching it would take as long as the rest.
+using FewMoves = MovesOf<48, 14, 32, true>;
+using ManyMoves = MovesOf<184, 64, 64, false>;
 static_assert(sizeof(ManyMoves) <= 4096, "parameters of a kernel");
-
-// What a program needs of a launch, the same on all ranks; all 0: it has no moves.
-struct MovesNeed {
-    uint32_t operands;
-    uint32_t moves;
-    uint32_t links;
-    uint32_t messages; // Most of a connection in a tile.
-};
-MovesNeed need_of(const Moves &moves);
 
 template <typename Launch> bool has_room(const MovesNeed &need) {
     return need.moves > 0 && need.operands <= Launch::kMostOperands &&
            need.moves <= Launch::kMostMoves && need.links <= Launch::kMostLinks;
+}
+
+// Whether FewMoves is enough for a launch.
+inline bool is_plain(const MovesNeed &need, const ProgramLaunch &plan) {
+    const auto misplaced = reinterpret_cast<uintptr_t>(plan.send) |
+                           reinterpret_cast<uintptr_t>(plan.receive) | plan.part_bytes;
+    return has_room<FewMoves>(need) && plan.tiles == 1 && misplaced % 16 == 0;
 }
 
 // Where a rank's records go.
@@ -90,7 +133,7 @@ void write_records(const RankMoves &rank, const ProgramLaunch &plan, const MoveR
 // `launch->plan` is filled in already.
 template <typename Launch> void set_moves(const Moves &moves, Launch *launch) {
     const RankMoves &own = moves.ranks[launch->plan.rank];
-    launch->moves = static_cast<uint16_t>(own.moves.size());
+    launch->moves = static_cast<uint8_t>(own.moves.size());
     launch->outgoing = static_cast<uint8_t>(own.outgoing.size());
     launch->incoming = static_cast<uint8_t>(own.incoming.size());
     launch->everyone_hears = moves.everyone_hears ? 1 : 0;

@@ -448,6 +448,27 @@ bool rehearse(const std::vector<RankMoves> &ranks, bool *everyone_hears) {
 
 } // namespace
 
+MovesNeed need_of(const Moves &moves) {
+    MovesNeed need = {};
+    for (const RankMoves &rank : moves.ranks) {
+        uint32_t operands = 0;
+        for (const Move &move : rank.moves) {
+            for (const auto *places : {&move.inputs, &move.outputs})
+                for (const MovePlace &place : *places)
+                    if (!place.is_message && place.buffer == TUCCL_BUFFER_SCRATCH)
+                        need.scratch_chunks = std::max(need.scratch_chunks, place.chunk + 1);
+            operands += static_cast<uint32_t>(move.inputs.size() + move.outputs.size());
+        }
+        need.operands = std::max(need.operands, operands);
+        need.moves = std::max(need.moves, static_cast<uint32_t>(rank.moves.size()));
+        need.links = std::max(need.links,
+                              static_cast<uint32_t>(rank.outgoing.size() + rank.incoming.size()));
+        for (const Link &link : rank.outgoing)
+            need.messages = std::max<uint32_t>(need.messages, link.per_tile);
+    }
+    return need;
+}
+
 Moves moves_of(const tuccl_program &program) {
     Rounds rounds(program);
     if (!rounds.run())

@@ -59,6 +59,16 @@ struct Moves {
     bool everyone_hears;
 };
 
+// What moves need of a launch, the same on all ranks; all 0 where there are none.
+struct MovesNeed {
+    uint32_t operands;
+    uint32_t moves;
+    uint32_t links;
+    uint32_t messages;       // Most of a connection in a tile.
+    uint32_t scratch_chunks; // Some are not needed any more.
+};
+MovesNeed need_of(const Moves &moves);
+
 // Of a sound program.
 Moves moves_of(const tuccl_program &program);
 

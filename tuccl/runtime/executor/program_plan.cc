@@ -112,10 +112,28 @@ uint64_t *half_of(tuccl_staging *staging, uint32_t protocol) {
     }
 }
 
+// What a connection carries in one loop may need fewer slots than it has, and these may be larger
+// then: one loop that finds room needs no credits.
+void make_one_tile(const tuccl_program_header &header, uint32_t protocol, const MovesNeed &moves,
+                   ProgramLaunch *launch) {
+    if (launch->tiles <= 1 || moves.scratch_chunks > 0 || moves.messages == 0)
+        return;
+    const uint64_t slot = round_down(launch->lane_bytes / moves.messages, kSlotGrain);
+    if (most_tile_bytes(protocol, slot, std::max<uint64_t>(1, header.largest_message)) <
+        launch->instance_bytes)
+        return;
+    launch->slot_bytes = static_cast<uint32_t>(slot);
+    launch->tiles = 1;
+    launch->tile_bytes = static_cast<uint32_t>(launch->instance_bytes);
+    launch->advance = header.longest_threadblock + uint64_t{1};
+}
+
 } // namespace
 
-bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramLaunch *launch) {
+bool plan_program(const tuccl_program &program, const tuccl_call &call, const MovesNeed &moves,
+                  ProgramLaunch *launch) {
     const tuccl_program_header &header = *program.header;
+    const bool has_moves = moves.moves > 0;
     *launch = ProgramLaunch{};
     if (!fits(header, call) || call.protocol > TUCCL_SIMPLE)
         return false;
@@ -136,13 +154,16 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramL
     launch->tiles = static_cast<uint32_t>(tiles);
     launch->tile_bytes = static_cast<uint32_t>(tile);
     launch->slot_bytes = static_cast<uint32_t>(cut.slot_bytes);
+    launch->lane_bytes = launch->slot_bytes * kSlots;
     launch->connections = header.most_connections;
-    launch->scratch_chunks = header.most_scratch_chunks;
+    launch->scratch_chunks = has_moves ? moves.scratch_chunks : header.most_scratch_chunks;
     launch->longest = header.longest_threadblock;
     launch->type = call.type;
     launch->reduction = call.reduction;
     launch->send = static_cast<const char *>(call.send);
     launch->receive = static_cast<char *>(call.receive);
+    if (has_moves)
+        make_one_tile(header, call.protocol, moves, launch);
     return tiles <= kMostNumbers && launch->advance <= kMostNumbers;
 }
 
@@ -182,7 +203,7 @@ bool place_launch(const tuccl_staging &staging, uint32_t protocol, ProgramLaunch
     if (protocol == TUCCL_SIMPLE)
         launch->lines_first += 2 * areas.program_ll128_bytes;
     launch->scratch_first = program_area_bytes(staging) - staging.program_scratch_bytes;
-    return lines_bytes(launch->connections, launch->instances, launch->slot_bytes) <=
+    return uint64_t{launch->connections} * launch->instances * launch->lane_bytes <=
                launch->half_bytes &&
            scratch_bytes(launch->scratch_chunks, launch->instances, launch->tile_bytes) <=
                staging.program_scratch_bytes;

@@ -3,13 +3,16 @@
 #define TUCCL_EXECUTOR_PROGRAM_PLAN_H
 
 #include "program.h"
+#include "program_moves.h"
 #include "program_staging.h"
 
 namespace tuccl {
 
 // Whether an interpreter can run this call of a program, and how; depends on nothing that may
 // differ between ranks. Pointers and what is this rank's own stay empty.
-bool plan_program(const tuccl_program &program, const tuccl_call &call, ProgramLaunch *launch);
+// `moves`: what its moves need, where it has any.
+bool plan_program(const tuccl_program &program, const tuccl_call &call, const MovesNeed &moves,
+                  ProgramLaunch *launch);
 
 // Whether the threadblocks of all instances may be at work at once, for a program without moves.
 bool has_room_for_threadblocks(const tuccl_program &program, const tuccl_call &call);

@@ -63,35 +63,39 @@ constexpr size_t kProgramStateBytes = (sizeof(ProgramState) + 4095) / 4096 * 409
 constexpr size_t kProgramLlFirst = kProgramStateBytes;
 
 // One launch on one rank. All but the pointers and what is marked is the same on every rank.
+// What small launches need lies in front: parameters are fetched line by line.
 struct ProgramLaunch {
-    char *area[TUCCL_MAX_RANKS]; // By rank, as this device sees it; its own included.
+    char *own_area;
     const volatile uint32_t *abort;
+    uint64_t chunk_bytes;    // From chunk to chunk of a part; the last may be shorter, or empty.
+    uint64_t instance_bytes; // Of each chunk, for one instance.
+    uint64_t half_bytes;     // A half of the protocol's lines.
+    uint64_t advance;        // Numbers of the sequence that the launch takes.
+    uint64_t ll_half_bytes;  // A half of LL's lines, whatever the protocol.
+    uint32_t lane_bytes;     // Of a connection in one instance: all its slots.
+    uint32_t slot_bytes;
+    uint32_t connections; // Most of any rank.
+    uint32_t tiles;       // Loops over an instance's bytes.
+    uint32_t tile_bytes;
+    uint32_t rank; // This one.
+    uint32_t ranks;
+    uint8_t type;
+    uint8_t reduction;
+
+    char *area[TUCCL_MAX_RANKS]; // By rank, as this device sees it; its own included.
     const tuccl_program_threadblock *threadblocks; // This rank's.
     const tuccl_program_step *steps;               // All.
     const char *send;
     char *receive;
-    uint32_t rank;        // This one.
-    uint32_t own_blocks;  // Threadblocks of this rank's program.
-    uint32_t own_scratch; // Whether this rank has scratch chunks.
-    uint32_t ranks;
-    uint64_t part_bytes;     // Of a rank's part of the larger buffer, or of all of it.
-    uint64_t chunk_bytes;    // From chunk to chunk of a part; the last may be shorter, or empty.
-    uint64_t instance_bytes; // Of each chunk, for one instance.
-    uint64_t advance;        // Numbers of the sequence that the launch takes.
-    uint64_t lines_first;    // In an area: the protocol's lines,
-    uint64_t half_bytes;     // a half of them,
-    uint64_t ll_half_bytes;  // a half of LL's, whatever the protocol,
-    uint64_t scratch_first;  // and scratch chunks.
+    uint64_t part_bytes;    // Of a rank's part of the larger buffer, or of all of it.
+    uint64_t lines_first;   // In an area: the protocol's lines,
+    uint64_t scratch_first; // and scratch chunks.
+    uint32_t own_blocks;    // Threadblocks of this rank's program.
+    uint32_t own_scratch;   // Whether this rank has scratch chunks.
     uint32_t part_chunks;
     uint32_t instances;
-    uint32_t tiles; // Loops over an instance's bytes.
-    uint32_t tile_bytes;
-    uint32_t slot_bytes;
-    uint32_t connections; // Most of any rank.
     uint32_t scratch_chunks;
     uint32_t longest; // Steps of the longest threadblock.
-    uint8_t type;
-    uint8_t reduction;
 };
 
 } // namespace tuccl
