@@ -18,6 +18,7 @@ struct Case {
     uint32_t ranks;
     size_t send_offset;
     size_t receive_offset;
+    uint32_t without_offsets; // A bit for each rank whose buffers begin at aligned addresses.
     bool in_place;
     uint32_t times; // Launches after one another; in place sums would be added up again.
     bool pauses;    // Between them.
@@ -132,6 +133,9 @@ struct Buffers {
 inline Buffers buffers_of(const Case &one, uint32_t rank, bool exact) {
     const size_t width = tuccl::type_bytes(one.call.type);
     const Sizes elements = elements_of(one);
+    const bool plain = (one.without_offsets >> rank & 1) != 0;
+    const size_t send_offset = plain ? 0 : one.send_offset;
+    const size_t receive_offset = plain ? 0 : one.receive_offset;
     const size_t guard = exact ? 0 : kGuardBytes;
     const size_t larger = std::max(elements.send, elements.receive) * width;
     const bool rooted = one.call.operation == TUCCL_BROADCAST || one.call.operation == TUCCL_REDUCE;
@@ -143,13 +147,13 @@ inline Buffers buffers_of(const Case &one, uint32_t rank, bool exact) {
     buffers.guard = within_send ? 0 : guard;
     if (!within_receive) {
         const size_t bytes = within_send ? larger : elements.send * width;
-        CHECK(cudaMalloc(&buffers.send_memory, one.send_offset + bytes));
-        buffers.send = buffers.send_memory + one.send_offset;
+        CHECK(cudaMalloc(&buffers.send_memory, send_offset + bytes));
+        buffers.send = buffers.send_memory + send_offset;
     }
     if (!within_send) {
         const size_t bytes = within_receive ? larger : elements.receive * width;
-        CHECK(cudaMalloc(&buffers.receive_memory, one.receive_offset + bytes + 2 * guard));
-        buffers.receive = buffers.receive_memory + one.receive_offset + guard;
+        CHECK(cudaMalloc(&buffers.receive_memory, receive_offset + bytes + 2 * guard));
+        buffers.receive = buffers.receive_memory + receive_offset + guard;
     }
     const size_t own = rank * one.call.count * width;
     if (within_send)

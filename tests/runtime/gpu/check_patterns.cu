@@ -52,8 +52,12 @@ Case random_case(std::mt19937_64 &random, const Options &options) {
     const size_t largest = std::min(kLargest[pick(random, 5)], options.largest);
     const size_t bytes = 1 + pick(random, largest - 1);
     one.call.count = std::max<size_t>(1, bytes / width);
+    // Whole units, for which there are kernels of their own.
+    if (pick(random, 1) != 0)
+        one.call.count = (one.call.count + 15) / 16 * 16;
     one.send_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
     one.receive_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
+    one.without_offsets = static_cast<uint32_t>(pick(random, 1) != 0 ? 0 : pick(random, 255));
     one.in_place = one.call.operation != TUCCL_ALLTOALL && pick(random, 2) == 0;
     if (copies_straight() && one.call.operation != TUCCL_ALL_REDUCE && pick(random, 1) != 0) {
         one.call.protocol = TUCCL_SIMPLE;
@@ -68,10 +72,10 @@ std::string describe(const Case &one) {
     char text[200];
     std::snprintf(text, sizeof text,
                   "operation %u type %u reduction %u pattern %u protocol %u count %zu ranks %u "
-                  "blocks %u threads %u offsets %zu %zu%s",
+                  "blocks %u threads %u offsets %zu %zu but not %x%s",
                   one.call.operation, one.call.type, one.call.reduction, one.call.pattern,
                   one.call.protocol, one.call.count, one.ranks, one.call.nchannels,
-                  one.call.nthreads, one.send_offset, one.receive_offset,
+                  one.call.nthreads, one.send_offset, one.receive_offset, one.without_offsets,
                   one.in_place ? " in place" : "");
     return text;
 }

@@ -3,6 +3,7 @@
 #include "patterns.cuh"
 
 #include <set>
+#include <type_traits>
 
 namespace tuccl {
 
@@ -24,25 +25,29 @@ template <template <uint32_t> class Of> Kernel for_ranks(uint32_t ranks) {
     }
 }
 
+// Without a kernel for whole buffers the one for all does.
+template <typename Port, uint32_t kRanks>
+using PortFor = std::conditional_t<kRanks == 0, typename Port::AnyBuffers, Port>;
+
 template <typename Port> struct Gather {
     template <uint32_t kRanks> struct Of {
-        static constexpr Kernel kernel = gather<Port, kRanks>;
+        static constexpr Kernel kernel = gather<PortFor<Port, kRanks>, kRanks>;
     };
 };
 template <typename Port> struct Exchange {
     template <uint32_t kRanks> struct Of {
-        static constexpr Kernel kernel = exchange<Port, kRanks>;
+        static constexpr Kernel kernel = exchange<PortFor<Port, kRanks>, kRanks>;
     };
 };
 template <typename Port, typename Reduce> struct Reducing {
     template <uint32_t kRanks> struct OnePhase {
-        static constexpr Kernel kernel = one_phase<Port, Reduce, kRanks>;
+        static constexpr Kernel kernel = one_phase<PortFor<Port, kRanks>, Reduce, kRanks>;
     };
     template <uint32_t kRanks> struct TwoPhase {
-        static constexpr Kernel kernel = two_phase<Port, Reduce, kRanks>;
+        static constexpr Kernel kernel = two_phase<PortFor<Port, kRanks>, Reduce, kRanks>;
     };
     template <uint32_t kRanks> struct Scatter {
-        static constexpr Kernel kernel = scatter<Port, Reduce, kRanks>;
+        static constexpr Kernel kernel = scatter<PortFor<Port, kRanks>, Reduce, kRanks>;
     };
 
     static Kernel find(const tuccl_call &call, uint32_t ranks) {
@@ -77,10 +82,10 @@ template <typename Port> Kernel reducing_kernel(const tuccl_call &call, uint32_t
             break;
         }
     }
-    return Reducing<Port, Any>::find_any(call);
+    return Reducing<typename Port::AnyBuffers, Any>::find_any(call);
 }
 
-template <typename Port> Kernel kernel_of(const tuccl_call &call, uint32_t ranks) {
+template <typename Port> Kernel kernel_of_port(const tuccl_call &call, uint32_t ranks) {
     switch (call.operation) {
     case TUCCL_ALL_GATHER:
         return for_ranks<Gather<Port>::template Of>(ranks);
@@ -89,6 +94,14 @@ template <typename Port> Kernel kernel_of(const tuccl_call &call, uint32_t ranks
     default:
         return reducing_kernel<Port>(call, ranks);
     }
+}
+
+// For whole buffers there are kernels only where they are made for the number of ranks and the
+// type.
+template <template <bool kWhole> class Port>
+Kernel kernel_of(const tuccl_call &call, uint32_t ranks, bool whole) {
+    return whole ? kernel_of_port<Port<true>>(call, ranks)
+                 : kernel_of_port<Port<false>>(call, ranks);
 }
 
 // Data of one source that its part of the staging area holds; slices end at 16 bytes.
@@ -125,8 +138,10 @@ int load_patterns(uint32_t ranks) {
     std::set<Kernel> kernels;
     tuccl_call call = {};
     const auto add = [&] {
-        kernels.insert(kernel_of<LlPort>(call, ranks));
-        kernels.insert(kernel_of<Ll128Port>(call, ranks));
+        for (const bool whole : {false, true}) {
+            kernels.insert(kernel_of<LlPort>(call, ranks, whole));
+            kernels.insert(kernel_of<Ll128Port>(call, ranks, whole));
+        }
     };
     for (const auto &[operation, pattern] : kReducing)
         for (uint8_t type = 0; type < TUCCL_TYPES; type++)
@@ -154,22 +169,25 @@ int load_patterns(uint32_t ranks) {
 int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream) {
     const uint32_t ranks = comm.peers.ranks;
     const bool low_latency = call.protocol == TUCCL_LL;
-    const Kernel kernel =
-        low_latency ? kernel_of<LlPort>(call, ranks) : kernel_of<Ll128Port>(call, ranks);
     const size_t bytes = call.count * type_bytes(call.type);
     const bool sharded = call.pattern == TUCCL_PATTERN_TWO_PHASE;
     const size_t part =
-        low_latency ? capacity<LlPort>(comm.peers) : capacity<Ll128Port>(comm.peers);
+        low_latency ? capacity<LlPort<true>>(comm.peers) : capacity<Ll128Port<true>>(comm.peers);
     const size_t slice = sharded ? part * ranks : part;
+    Peers peers = comm.peers;
+    for (uint32_t after = 0; after < ranks; after++)
+        peers.staging[after] = comm.peers.staging[(peers.rank + after) % ranks];
     for (size_t first = 0; first < bytes; first += slice) {
-        Peers peers = comm.peers;
         const size_t now = bytes - first < slice ? bytes - first : slice;
         Work work = {static_cast<const char *>(call.send) + first,
                      static_cast<char *>(call.receive) + first,
-                     now,
                      sharded ? (now + 16 * ranks - 1) / (16 * ranks) * 16 : bytes,
+                     static_cast<uint32_t>(now),
                      call.type,
                      call.reduction};
+        const bool whole = is_whole(work, call.protocol);
+        const Kernel kernel = low_latency ? kernel_of<LlPort>(call, ranks, whole)
+                                          : kernel_of<Ll128Port>(call, ranks, whole);
         void *arguments[] = {&peers, &work};
         const cudaError_t error =
             cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(call.nchannels),

@@ -3,12 +3,19 @@
 // there.
 //
 // Each is written once for both protocols. A `Port` moves a unit of data (a word under LL, a warp's
-// piece under LL128); what a thread holds of a unit is a `Part`.
+// piece under LL128); what a thread holds of a unit is a `Part`. kWhole says that parts of the
+// user's buffers are there or not, never half, and aligned (is_whole). What takes a small message
+// its time is what one load waits for that another one could have waited for beside it, and
+// instructions that lie far apart.
+//
+// Kernels find staging areas in the order of ranks after this one, their own first: an index that
+// is known when they are compiled.
 #ifndef TUCCL_EXECUTOR_PATTERNS_CUH
 #define TUCCL_EXECUTOR_PATTERNS_CUH
 
 #include "ll.cuh"
 #include "ll128.cuh"
+#include "pattern_work.h"
 #include "staging.h"
 #include "words.cuh"
 
@@ -17,38 +24,16 @@
 
 namespace tuccl {
 
-// What one launch moves. A block is what concerns one rank: of all_gather's result, of
-// reduce_scatter's input; all_reduce has no blocks.
-struct Work {
-    const char *send;
-    char *receive;
-    size_t bytes;  // Of a block; all of it for all_reduce.
-    size_t stride; // From one rank's block, or shard of all_reduce, to the next.
-    uint32_t type;
-    uint32_t reduction;
-};
-
 // Up to 16 bytes of a user's buffer that one thread holds.
 struct Part {
     uint64_t low;
     uint64_t high;
 };
 
-// Reads or writes at most `wanted` bytes, 8 or 16, of which `left` exist; element-wise where the
-// address or the end does not allow more.
-__device__ __forceinline__ Part load_part(const char *from, uint32_t wanted, size_t left,
-                                          bool aligned) {
+// What lies across the end of a buffer, or at an address that is not aligned: byte by byte. Not
+// inlined: a kernel that jumps over so many instructions waits for the next ones.
+__device__ __noinline__ inline Part load_bytes(const char *from, uint32_t bytes) {
     Part part = {0, 0};
-    if (aligned && left >= wanted) {
-        if (wanted == 16) {
-            const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
-            part = {both.x, both.y};
-        } else {
-            part.low = *reinterpret_cast<const uint64_t *>(from);
-        }
-        return part;
-    }
-    const uint32_t bytes = left < wanted ? static_cast<uint32_t>(left) : wanted;
     for (uint32_t i = 0; i < bytes; i++) {
         const uint64_t byte = static_cast<unsigned char>(from[i]);
         (i < 8 ? part.low : part.high) |= byte << (8 * (i % 8));
@@ -56,58 +41,78 @@ __device__ __forceinline__ Part load_part(const char *from, uint32_t wanted, siz
     return part;
 }
 
-__device__ __forceinline__ void store_part(char *to, Part part, uint32_t wanted, size_t left,
-                                           bool aligned) {
-    if (aligned && left >= wanted) {
-        if (wanted == 16)
-            *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(part.low, part.high);
-        else
-            *reinterpret_cast<uint64_t *>(to) = part.low;
-        return;
-    }
-    const uint32_t bytes = left < wanted ? static_cast<uint32_t>(left) : wanted;
+__device__ __noinline__ inline void store_bytes(char *to, Part part, uint32_t bytes) {
     for (uint32_t i = 0; i < bytes; i++)
         to[i] = static_cast<char>((i < 8 ? part.low : part.high) >> (8 * (i % 8)));
 }
 
-__device__ __forceinline__ size_t left_of(size_t bytes, size_t offset) {
+// Reads or writes at most `wanted` bytes, 8 or 16, of which `left` exist. A whole buffer has all of
+// them or none, at an aligned address; of others that is seen here.
+template <bool kWhole>
+__device__ __forceinline__ Part load_part(const char *from, uint32_t wanted, uint32_t left,
+                                          bool aligned) {
+    Part part = {0, 0};
+    if (kWhole ? left == 0 : !aligned || left < wanted)
+        return kWhole ? part : load_bytes(from, left < wanted ? left : wanted);
+    if (wanted == 16) {
+        const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
+        part = {both.x, both.y};
+    } else {
+        part.low = *reinterpret_cast<const uint64_t *>(from);
+    }
+    return part;
+}
+
+template <bool kWhole>
+__device__ __forceinline__ void store_part(char *to, Part part, uint32_t wanted, uint32_t left,
+                                           bool aligned) {
+    if (kWhole ? left == 0 : !aligned || left < wanted) {
+        if (!kWhole)
+            store_bytes(to, part, left < wanted ? left : wanted);
+    } else if (wanted == 16) {
+        *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(part.low, part.high);
+    } else {
+        *reinterpret_cast<uint64_t *>(to) = part.low;
+    }
+}
+
+__device__ __forceinline__ uint32_t left_of(uint32_t bytes, uint32_t offset) {
     return offset < bytes ? bytes - offset : 0;
 }
 
 // A thread's share of the units under LL: one word at a time.
-struct LlPort {
+template <bool kWhole> struct LlPort {
     static constexpr uint32_t kUnitBytes = kLlDataBytes;
     static constexpr uint32_t kLineBytes = kLlLineBytes;
     static constexpr uint32_t kWords = 1;
+    using AnyBuffers = LlPort<false>;
 
-    uint32_t flag;
-
-    __device__ __forceinline__ explicit LlPort(uint32_t epoch) : flag(epoch) {
-    }
     __host__ __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
         return peers.ll_part;
     }
     __device__ __forceinline__ static uint32_t area_of(const Peers &peers, uint32_t number) {
         return number * peers.ll_area;
     }
-    __device__ __forceinline__ static size_t first_unit() {
-        return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
+    __device__ __forceinline__ static uint32_t first_unit() {
+        return blockIdx.x * blockDim.x + threadIdx.x;
     }
-    __device__ __forceinline__ static size_t unit_step() {
-        return gridDim.x * static_cast<size_t>(blockDim.x);
+    __device__ __forceinline__ static uint32_t unit_step() {
+        return gridDim.x * blockDim.x;
     }
-    __device__ __forceinline__ Part load(const char *unit, size_t left, bool aligned) const {
-        return load_part(unit, 8, left, aligned);
+    __device__ __forceinline__ Part load(const char *unit, uint32_t left, bool aligned) const {
+        return load_part<kWhole>(unit, kLlPartBytes, left, aligned);
     }
-    __device__ __forceinline__ void store(char *unit, Part part, size_t left, bool aligned) const {
-        store_part(unit, part, 8, left, aligned);
+    __device__ __forceinline__ void store(char *unit, Part part, uint32_t left,
+                                          bool aligned) const {
+        store_part<kWhole>(unit, part, kLlPartBytes, left, aligned);
     }
-    __device__ __forceinline__ void send(char *lines, Part part) const {
-        store_ll(lines, make_uint2(static_cast<uint32_t>(part.low), part.low >> 32), flag);
+    __device__ __forceinline__ void send(char *lines, Part part, uint64_t epoch) const {
+        store_ll(lines, make_uint2(static_cast<uint32_t>(part.low), part.low >> 32),
+                 static_cast<uint32_t>(epoch));
     }
-    __device__ __forceinline__ bool peek(const char *lines, Part *part) const {
+    __device__ __forceinline__ bool peek(const char *lines, uint64_t epoch, Part *part) const {
         uint2 data;
-        const bool there = peek_ll(lines, flag, &data);
+        const bool there = peek_ll(lines, static_cast<uint32_t>(epoch), &data);
         *part = {data.x | static_cast<uint64_t>(data.y) << 32, 0};
         return there;
     }
@@ -117,17 +122,17 @@ struct LlPort {
 };
 
 // A warp's share under LL128: one piece at a time.
-struct Ll128Port {
+template <bool kWhole> struct Ll128Port {
     static constexpr uint32_t kUnitBytes = kPieceBytes;
     static constexpr uint32_t kLineBytes = kPieceLineBytes;
     static constexpr uint32_t kWords = 2;
+    using AnyBuffers = Ll128Port<false>;
 
-    uint64_t flag;
     Lane lane;
     uint32_t slot;
 
-    __device__ __forceinline__ explicit Ll128Port(uint64_t epoch)
-        : flag(epoch), lane(lane_of(threadIdx.x % 32)), slot(16 * (threadIdx.x % 32)) {
+    __device__ __forceinline__ Ll128Port()
+        : lane(lane_of(threadIdx.x % 32)), slot(16 * (threadIdx.x % 32)) {
     }
     __host__ __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
         return peers.ll128_part;
@@ -135,31 +140,33 @@ struct Ll128Port {
     __device__ __forceinline__ static uint32_t area_of(const Peers &peers, uint32_t number) {
         return peers.ll128_first + number * peers.ll128_area;
     }
-    __device__ __forceinline__ static size_t first_unit() {
-        return (blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x) / 32;
+    __device__ __forceinline__ static uint32_t first_unit() {
+        return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
     }
-    __device__ __forceinline__ static size_t unit_step() {
-        return gridDim.x * static_cast<size_t>(blockDim.x) / 32;
+    __device__ __forceinline__ static uint32_t unit_step() {
+        return gridDim.x * blockDim.x / 32;
     }
     // Lanes go different ways here, and must be together again for what comes next: a line is sent
     // in one piece by the lanes that store together, and its flag vouches for what is loaded with
     // it.
-    __device__ __forceinline__ Part load(const char *unit, size_t left, bool aligned) const {
+    __device__ __forceinline__ Part load(const char *unit, uint32_t left, bool aligned) const {
         const Part part =
-            load_part(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
+            load_part<kWhole>(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
         __syncwarp();
         return part;
     }
-    __device__ __forceinline__ void store(char *unit, Part part, size_t left, bool aligned) const {
-        store_part(unit + lane.offset, part, lane.bytes, left_of(left, lane.offset), aligned);
+    __device__ __forceinline__ void store(char *unit, Part part, uint32_t left,
+                                          bool aligned) const {
+        store_part<kWhole>(unit + lane.offset, part, lane.bytes, left_of(left, lane.offset),
+                           aligned);
         __syncwarp();
     }
-    __device__ __forceinline__ void send(char *lines, Part part) const {
-        store_ll128(lines + slot, make_ulonglong2(part.low, lane.has_flag ? flag : part.high));
+    __device__ __forceinline__ void send(char *lines, Part part, uint64_t epoch) const {
+        store_ll128(lines + slot, make_ulonglong2(part.low, lane.has_flag ? epoch : part.high));
     }
-    __device__ __forceinline__ bool peek(const char *lines, Part *part) const {
+    __device__ __forceinline__ bool peek(const char *lines, uint64_t epoch, Part *part) const {
         ulonglong2 both;
-        const bool there = peek_ll128(lines + slot, lane.has_flag, flag, &both);
+        const bool there = peek_ll128(lines + slot, lane.has_flag, epoch, &both);
         *part = {both.x, both.y};
         return there;
     }
@@ -169,6 +176,8 @@ struct Ll128Port {
     }
 };
 
+// Loaded anew for each unit, and behind its data: a kernel that has the epoch from its beginning
+// waits for it before it loads anything else.
 __device__ __forceinline__ uint64_t next_epoch(const Peers &peers) {
     return *static_cast<volatile uint64_t *>(peers.counters) + 1;
 }
@@ -181,9 +190,11 @@ __device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) 
     if ((epoch & 0x7FFFFFFEU) != 0 || epoch < 2)
         return;
     const uint32_t flag = (epoch & 0x80000000U) != 0 ? 0x40000000U : 0xC0000000U;
+#pragma unroll 1
     for (uint32_t phase = 0; phase < peers.ll_phases; phase++) {
-        uint4 *area = reinterpret_cast<uint4 *>(peers.staging[peers.rank] +
-                                                LlPort::area_of(peers, 2 * phase + epoch % 2));
+        uint4 *area = reinterpret_cast<uint4 *>(
+            peers.staging[0] + LlPort<true>::area_of(peers, 2 * phase + epoch % 2));
+#pragma unroll 1
         for (uint32_t i = 0; i < peers.ll_area / sizeof(uint4); i++)
             area[i] = make_uint4(flag, flag, flag, flag);
     }
@@ -194,6 +205,8 @@ __device__ __forceinline__ void end_epoch(const Peers &peers, uint64_t epoch) {
     __syncthreads();
     if (threadIdx.x != 0)
         return;
+    if (epoch == 0) // No unit was this thread's.
+        epoch = next_epoch(peers);
     uint32_t *done = reinterpret_cast<uint32_t *>(peers.counters + kDoneWord);
     if (gridDim.x != 1 && atomicInc(done, gridDim.x - 1) != gridDim.x - 1)
         return;
@@ -201,12 +214,13 @@ __device__ __forceinline__ void end_epoch(const Peers &peers, uint64_t epoch) {
     renew_flags(peers, epoch);
 }
 
-// The lines that `from` sends to `to` in one phase.
+// The lines that rank `from` sends to the `after`-th rank after this one, in one phase.
 template <typename Port>
-__device__ __forceinline__ char *lines_of(const Peers &peers, uint32_t to, uint32_t from,
+__device__ __forceinline__ char *lines_of(const Peers &peers, uint32_t after, uint32_t from,
                                           uint32_t phase, uint64_t epoch) {
     const uint32_t half = static_cast<uint32_t>(epoch) % 2;
-    return peers.staging[to] + Port::area_of(peers, 2 * phase + half) + from * Port::part_of(peers);
+    return peers.staging[after] +
+           (Port::area_of(peers, 2 * phase + half) + from * Port::part_of(peers));
 }
 
 __device__ __forceinline__ bool is_aligned(const void *one, const void *other, size_t stride) {
@@ -230,19 +244,34 @@ template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_ranks() {
     return kRanks != 0 ? kRanks : static_cast<uint32_t>(TUCCL_MAX_RANKS);
 }
 
+template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_others() {
+    return most_ranks<kRanks>() - 1;
+}
+
+// The others in the order of their numbers.
+#define TUCCL_EACH_OTHER(k)                                                                        \
+    _Pragma("unroll") for (uint32_t k = 0; k < most_others<kRanks>();                              \
+                           k++) if (kRanks || k + 1 < ranks)
+
+__device__ __forceinline__ uint32_t other(uint32_t self, uint32_t k) {
+    return k < self ? k : k + 1;
+}
+
 // Waits for the lines of all others; all are looked at before any is waited for. After an abort
 // whatever is there.
 template <typename Port, uint32_t kRanks>
 __device__ __forceinline__ void receive_all(const Port &port, const Peers &peers, uint32_t phase,
-                                            uint64_t epoch, size_t line,
-                                            Part (&parts)[most_ranks<kRanks>()]) {
+                                            uint64_t epoch, uint32_t line,
+                                            Part (&parts)[most_others<kRanks>()]) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const char *lines[most_others<kRanks>()];
+    TUCCL_EACH_OTHER(k) {
+        lines[k] = lines_of<Port>(peers, 0, other(peers.rank, k), phase, epoch) + line;
+    }
     for (uint32_t polls = 1;; polls++) {
         bool there = true;
-        TUCCL_EACH_RANK(from) {
-            if (from != peers.rank)
-                there &= port.peek(lines_of<Port>(peers, peers.rank, from, phase, epoch) + line,
-                                   &parts[from]);
+        TUCCL_EACH_OTHER(k) {
+            there &= port.peek(lines[k], epoch, &parts[k]);
         }
         if (Port::all(there))
             return;
@@ -251,25 +280,32 @@ __device__ __forceinline__ void receive_all(const Port &port, const Peers &peers
     }
 }
 
-// A part of a rank: what came from it, or the own one. By value: an index that is known only at run
+// A rank's part: what came from it, or the own one. By value: an index that is known only at run
 // time would put all parts into local memory.
-__device__ __forceinline__ Part part_of(uint32_t rank, uint32_t self, Part came, Part own) {
-    return {rank == self ? own.low : came.low, rank == self ? own.high : came.high};
+template <uint32_t kRanks>
+__device__ __forceinline__ Part part_of(uint32_t rank, uint32_t self, Part own,
+                                        const Part (&others)[most_others<kRanks>()]) {
+    Part part = own;
+    if (rank > 0 && rank > self)
+        part = others[rank - 1];
+    if (rank < most_others<kRanks>() && rank < self)
+        part = others[rank];
+    return part;
 }
 
 // The sum of everybody's part, in the order of ranks.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Part own,
-                                       const Part (&parts)[most_ranks<kRanks>()]) {
+                                       const Part (&parts)[most_others<kRanks>()]) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Part first = part_of(0, peers.rank, parts[0], own);
+    const Part first = part_of<kRanks>(0, peers.rank, own, parts);
     Reduce low(work.type, work.reduction);
     Reduce high(work.type, work.reduction);
     low.start(first.low);
     if (Port::kWords == 2)
         high.start(first.high);
     TUCCL_EACH_PEER(rank) {
-        const Part part = part_of(rank, peers.rank, parts[rank], own);
+        const Part part = part_of<kRanks>(rank, peers.rank, own, parts);
         low.add(part.low);
         if (Port::kWords == 2)
             high.add(part.high);
@@ -277,72 +313,88 @@ __device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Par
     return {low.word(ranks), Port::kWords == 2 ? high.word(ranks) : 0};
 }
 
-// What a kernel begins with. Nothing here waits for the epoch: the first loads shall be under way
-// before it is there.
+// What a kernel begins with.
 template <typename Port> struct Start {
-    uint64_t epoch;
     Port port;
-    size_t units; // Of a block.
+    uint32_t units; // Of a block.
     bool aligned;
 
-    __device__ __forceinline__ Start(const Peers &peers, const Work &work, size_t bytes,
+    __device__ __forceinline__ Start(const Peers &peers, const Work &work, uint32_t bytes,
                                      size_t stride)
-        : epoch(next_epoch(peers)), port(epoch),
-          units((bytes + Port::kUnitBytes - 1) / Port::kUnitBytes),
+        : units((bytes + Port::kUnitBytes - 1) / Port::kUnitBytes),
           aligned(is_aligned(work.send, work.receive, stride)) {
     }
 };
 
+// To the `after`-th rank after this one.
 template <typename Port>
-__device__ __forceinline__ void send_to(const Start<Port> &start, const Peers &peers, uint32_t to,
-                                        uint32_t phase, size_t line, Part part) {
-    start.port.send(lines_of<Port>(peers, to, peers.rank, phase, start.epoch) + line, part);
+__device__ __forceinline__ void send_to(const Start<Port> &start, const Peers &peers,
+                                        uint32_t after, uint32_t phase, uint64_t epoch,
+                                        uint32_t line, Part part) {
+    start.port.send(lines_of<Port>(peers, after, peers.rank, phase, epoch) + line, part, epoch);
 }
+
+// The blocks that a unit's parts lie in, of which a unit has at least one byte: equal ones of a
+// gathered buffer.
+struct Blocks {
+    size_t stride;
+    uint32_t bytes; // Of one.
+
+    __device__ __forceinline__ size_t first(uint32_t rank) const {
+        return rank * stride;
+    }
+    __device__ __forceinline__ uint32_t left(uint32_t, uint32_t offset) const {
+        const uint32_t left = bytes - offset;
+        __builtin_assume(left != 0);
+        return left;
+    }
+};
+
+// Shards of all_reduce's buffer: the last ones may be shorter, or empty.
+struct Shards {
+    uint32_t stride;
+    uint32_t total; // Of all.
+
+    __device__ __forceinline__ size_t first(uint32_t rank) const {
+        return rank * stride;
+    }
+    __device__ __forceinline__ uint32_t left(uint32_t rank, uint32_t offset) const {
+        const uint32_t there = left_of(total, rank * stride);
+        return left_of(there < stride ? there : stride, offset);
+    }
+};
 
 // all_reduce in one phase: everybody sends all of its data to everybody and adds up by itself.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const Blocks blocks = {0, work.bytes};
     const Start<Port> start(peers, work, work.bytes, 0);
-    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const size_t offset = unit * Port::kUnitBytes;
-        const size_t line = unit * Port::kLineBytes;
-        const size_t left = left_of(work.bytes, offset);
-        Part parts[most_ranks<kRanks>()];
+    uint64_t epoch = 0;
+    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const uint32_t offset = unit * Port::kUnitBytes;
+        const uint32_t line = unit * Port::kLineBytes;
+        const uint32_t left = blocks.left(0, offset);
+        Part parts[most_others<kRanks>()];
         const Part own = start.port.load(work.send + offset, left, start.aligned);
+        epoch = next_epoch(peers);
         TUCCL_EACH_PEER(k) {
-            send_to(start, peers, peer_after(peers.rank, k, ranks), 0, line, own);
+            send_to(start, peers, k, 0, epoch, line, own);
         }
-        receive_all<Port, kRanks>(start.port, peers, 0, start.epoch, line, parts);
+        receive_all<Port, kRanks>(start.port, peers, 0, epoch, line, parts);
         start.port.store(work.receive + offset,
                          sum_of<Port, Reduce, kRanks>(work, peers, own, parts), left,
                          start.aligned);
     }
-    end_epoch(peers, start.epoch);
+    end_epoch(peers, epoch);
 }
 
-// The blocks that a unit's parts lie in: equal ones of a gathered buffer, or shards of
-// all_reduce's.
-struct Blocks {
-    size_t stride;
-    size_t bytes; // Of one.
-    size_t total; // Of all.
-
-    __device__ __forceinline__ size_t first(uint32_t rank) const {
-        return rank * stride;
-    }
-    __device__ __forceinline__ size_t left(uint32_t rank, size_t offset) const {
-        const size_t there = left_of(total, rank * stride);
-        return left_of(there < bytes ? there : bytes, offset);
-    }
-};
-
 // Sends each peer the part of its block; the own block's part stays in its place.
-template <typename Port, uint32_t kRanks>
+template <typename Port, uint32_t kRanks, typename Places>
 __device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Peers &peers,
-                                              const Blocks &blocks, const char *send, size_t offset,
-                                              size_t line) {
+                                              const Places &blocks, const char *send,
+                                              uint32_t offset, uint32_t line, uint64_t *epoch) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
     Part parts[most_ranks<kRanks>()];
     TUCCL_EACH_RANK(k) {
@@ -350,8 +402,9 @@ __device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Pe
         parts[k] = start.port.load(send + blocks.first(peer) + offset, blocks.left(peer, offset),
                                    start.aligned);
     }
+    *epoch = next_epoch(peers);
     TUCCL_EACH_PEER(k) {
-        send_to(start, peers, peer_after(peers.rank, k, ranks), 0, line, parts[k]);
+        send_to(start, peers, k, 0, *epoch, line, parts[k]);
     }
     return parts[0];
 }
@@ -359,26 +412,27 @@ __device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Pe
 // Everybody's part reduced, this rank's own among them.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __device__ __forceinline__ Part reduce_parts(const Start<Port> &start, const Peers &peers,
-                                             const Work &work, size_t line, Part own) {
-    Part parts[most_ranks<kRanks>()];
-    receive_all<Port, kRanks>(start.port, peers, 0, start.epoch, line, parts);
+                                             const Work &work, uint64_t epoch, uint32_t line,
+                                             Part own) {
+    Part parts[most_others<kRanks>()];
+    receive_all<Port, kRanks>(start.port, peers, 0, epoch, line, parts);
     return sum_of<Port, Reduce, kRanks>(work, peers, own, parts);
 }
 
 // Puts everybody's part where it belongs, this rank's own among them.
-template <typename Port, uint32_t kRanks>
-__device__ __forceinline__ void gather_parts(const Start<Port> &start, const Peers &peers,
-                                             const Blocks &blocks, char *receive, size_t offset,
-                                             size_t line, uint32_t phase, Part own) {
+template <typename Port, uint32_t kRanks, typename Places>
+__device__ __forceinline__ void
+gather_parts(const Start<Port> &start, const Peers &peers, const Places &blocks, char *receive,
+             uint32_t offset, uint32_t line, uint32_t phase, uint64_t epoch, Part own) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    Part parts[most_ranks<kRanks>()];
+    Part parts[most_others<kRanks>()];
     start.port.store(receive + blocks.first(peers.rank) + offset, own,
                      blocks.left(peers.rank, offset), start.aligned);
-    receive_all<Port, kRanks>(start.port, peers, phase, start.epoch, line, parts);
-    TUCCL_EACH_RANK(from) {
-        if (from != peers.rank)
-            start.port.store(receive + blocks.first(from) + offset, parts[from],
-                             blocks.left(from, offset), start.aligned);
+    receive_all<Port, kRanks>(start.port, peers, phase, epoch, line, parts);
+    TUCCL_EACH_OTHER(k) {
+        const uint32_t from = other(peers.rank, k);
+        start.port.store(receive + blocks.first(from) + offset, parts[k], blocks.left(from, offset),
+                         start.aligned);
     }
 }
 
@@ -387,19 +441,23 @@ template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     two_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Blocks blocks = {work.stride, work.stride, work.bytes};
-    const Start<Port> start(peers, work, work.stride, 0);
-    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const size_t offset = unit * Port::kUnitBytes;
-        const size_t line = unit * Port::kLineBytes;
-        const Part own = scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line);
-        const Part result = reduce_parts<Port, Reduce, kRanks>(start, peers, work, line, own);
+    const Shards blocks = {static_cast<uint32_t>(work.stride), work.bytes};
+    const Start<Port> start(peers, work, blocks.stride, 0);
+    uint64_t epoch = 0;
+    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const uint32_t offset = unit * Port::kUnitBytes;
+        const uint32_t line = unit * Port::kLineBytes;
+        const Part own =
+            scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
+        const Part result =
+            reduce_parts<Port, Reduce, kRanks>(start, peers, work, epoch, line, own);
         TUCCL_EACH_PEER(k) {
-            send_to(start, peers, peer_after(peers.rank, k, ranks), 1, line, result);
+            send_to(start, peers, k, 1, epoch, line, result);
         }
-        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 1, result);
+        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 1, epoch,
+                                   result);
     }
-    end_epoch(peers, start.epoch);
+    end_epoch(peers, epoch);
 }
 
 // all_gather: everybody sends its block to everybody.
@@ -407,54 +465,59 @@ template <typename Port, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     gather(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Blocks blocks = {work.stride, work.bytes, ranks * work.stride};
+    const Blocks blocks = {work.stride, work.bytes};
     const Start<Port> start(peers, work, work.bytes, work.stride);
-    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const size_t offset = unit * Port::kUnitBytes;
-        const size_t line = unit * Port::kLineBytes;
-        const Part own =
-            start.port.load(work.send + offset, left_of(work.bytes, offset), start.aligned);
+    uint64_t epoch = 0;
+    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const uint32_t offset = unit * Port::kUnitBytes;
+        const uint32_t line = unit * Port::kLineBytes;
+        const Part own = start.port.load(work.send + offset, blocks.left(0, offset), start.aligned);
+        epoch = next_epoch(peers);
         TUCCL_EACH_PEER(k) {
-            send_to(start, peers, peer_after(peers.rank, k, ranks), 0, line, own);
+            send_to(start, peers, k, 0, epoch, line, own);
         }
-        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, own);
+        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, epoch, own);
     }
-    end_epoch(peers, start.epoch);
+    end_epoch(peers, epoch);
 }
 
 // reduce_scatter: everybody sends to each rank its block, who adds up.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     scatter(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Blocks blocks = {work.stride, work.bytes, ranks * work.stride};
+    const Blocks blocks = {work.stride, work.bytes};
     const Start<Port> start(peers, work, work.bytes, work.stride);
-    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const size_t offset = unit * Port::kUnitBytes;
-        const size_t line = unit * Port::kLineBytes;
-        const Part own = scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line);
-        const Part result = reduce_parts<Port, Reduce, kRanks>(start, peers, work, line, own);
-        start.port.store(work.receive + offset, result, left_of(work.bytes, offset), start.aligned);
+    uint64_t epoch = 0;
+    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const uint32_t offset = unit * Port::kUnitBytes;
+        const uint32_t line = unit * Port::kLineBytes;
+        const Part own =
+            scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
+        const Part result =
+            reduce_parts<Port, Reduce, kRanks>(start, peers, work, epoch, line, own);
+        start.port.store(work.receive + offset, result, blocks.left(0, offset), start.aligned);
     }
-    end_epoch(peers, start.epoch);
+    end_epoch(peers, epoch);
 }
 
 // alltoall: everybody sends to each rank its block, who keeps it.
 template <typename Port, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     exchange(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Blocks blocks = {work.stride, work.bytes, ranks * work.stride};
+    const Blocks blocks = {work.stride, work.bytes};
     const Start<Port> start(peers, work, work.bytes, work.stride);
-    for (size_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const size_t offset = unit * Port::kUnitBytes;
-        const size_t line = unit * Port::kLineBytes;
-        const Part own = scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line);
-        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, own);
+    uint64_t epoch = 0;
+    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
+        const uint32_t offset = unit * Port::kUnitBytes;
+        const uint32_t line = unit * Port::kLineBytes;
+        const Part own =
+            scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
+        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, epoch, own);
     }
-    end_epoch(peers, start.epoch);
+    end_epoch(peers, epoch);
 }
 
+#undef TUCCL_EACH_OTHER
 #undef TUCCL_EACH_PEER
 #undef TUCCL_EACH_RANK
 
