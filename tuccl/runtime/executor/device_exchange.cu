@@ -27,17 +27,6 @@ void tuccl_device_leave(const struct tuccl_device_scope *before) {
     (void)cudaSetDevice(before->device);
 }
 
-struct tuccl_stream_state tuccl_device_stream(void *stream) {
-    const auto asked = static_cast<cudaStream_t>(stream);
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long number = 0;
-    unsigned long long capture = 0;
-    if (cudaStreamGetId(asked, &number) != cudaSuccess ||
-        cudaStreamGetCaptureInfo(asked, &status, &capture) != cudaSuccess)
-        (void)cudaGetLastError();
-    return {number, status == cudaStreamCaptureStatusActive ? capture : 0};
-}
-
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
     auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks};
     *exchange = made;

@@ -1,4 +1,5 @@
-// What mappings.cc needs of CUDA's runtime, for a test that defines these functions itself.
+// What the .cc files of the CUDA side need of its runtime, for tests that define these functions
+// themselves.
 #ifndef TUCCL_TESTS_CUDA_RUNTIME_API_H
 #define TUCCL_TESTS_CUDA_RUNTIME_API_H
 
@@ -7,7 +8,9 @@
 enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
-    cudaErrorMapBufferObjectFailed = 205
+    cudaErrorMapBufferObjectFailed = 205,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureImplicit = 906
 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
 enum : unsigned {
@@ -15,6 +18,11 @@ enum : unsigned {
     cudaHostAllocMapped = 2,
     cudaStreamNonBlocking = 1,
     cudaIpcMemLazyEnablePeerAccess = 1,
+};
+enum cudaStreamCaptureStatus {
+    cudaStreamCaptureStatusNone = 0,
+    cudaStreamCaptureStatusActive = 1,
+    cudaStreamCaptureStatusInvalidated = 2
 };
 using cudaStream_t = struct CUstream_st *;
 struct cudaIpcMemHandle_t {
@@ -31,6 +39,9 @@ cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *number);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                     unsigned long long *capture);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
