@@ -71,8 +71,8 @@ class Variants:
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         begin = time.monotonic()
         processes = list(self._start(folder, self.of[variant]))
-        wait_for_all(processes, begin + self._arguments.limit)
-        results = [read_result(folder, rank) for rank in range(self.ranks)]
+        ends = wait_for_all(processes, begin + self._arguments.limit)
+        results = [read_result(folder, rank, end) for rank, end in enumerate(ends)]
         found = dict(results[0])
         if "wrong" in found:
             found["wrong"] = sum(result["wrong"] for result in results)
@@ -115,8 +115,8 @@ def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
     return executor_variables(arguments.executor, arguments.rules)
 
 
-def read_result(folder: Path, rank: int) -> dict[str, Any]:
-    """Of one rank.
+def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
+    """Of one rank, which ended like that.
 
     Raises:
         JobError: It has left none.
@@ -124,7 +124,7 @@ def read_result(folder: Path, rank: int) -> dict[str, Any]:
     path = folder / f"result{rank}.json"
     if not path.exists():
         output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-        raise JobError(f"rank {rank} died or hung; its output ends: {output[-1500:]!r}")
+        raise JobError(f"rank {rank} {end}; its output ends: {output[-1500:]!r}")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -47,8 +47,8 @@ def run_job(
     started = start(processes, folder, environment_of(arguments, folder))
     limit: float = arguments.limit + job.get("seconds", 0)
     with heartbeat(folder, arguments.heartbeat):
-        wait_for_all(started, time.monotonic() + limit)
-    return collect(folder, processes)
+        ends = wait_for_all(started, time.monotonic() + limit)
+    return collect(folder, ends)
 
 
 def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
@@ -105,21 +105,21 @@ def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
         thread.join()
 
 
-def collect(folder: Path, ranks: int) -> list[dict[str, Any]]:
-    """The ranks' results; what one found wrong counts for more than that others hang then.
+def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
+    """The ranks' results; what one found wrong counts for more than how others ended then.
 
     Raises:
         JobError: One has none, and none found anything wrong.
     """
     results, missing = [], []
-    for rank in range(ranks):
+    for rank, end in enumerate(ends):
         path = folder / f"result{rank}.json"
         result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         if result is None or "error" in result:
             output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
             progress = folder / f"progress{rank}"
             last = progress.read_text(encoding="utf-8") if progress.exists() else "nothing"
-            why = f"died or hung after {last}" if result is None else result["error"]
+            why = f"{end} after {last}" if result is None else result["error"]
             missing.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
         else:
             results.append(result)

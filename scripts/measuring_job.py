@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -119,12 +120,17 @@ def run_job(
                     [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
                 )
             )
-    wait_for_all(processes, begin + limit_s)
-    return _collect(folder, ranks, time.monotonic() - begin)
+    ends = wait_for_all(processes, begin + limit_s)
+    return _collect(folder, ends, time.monotonic() - begin)
 
 
-def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> None:
-    """Until all have ended; the rest is killed when one fails or time is up."""
+def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> list[str]:
+    """Until all have ended; the rest is killed when one fails or time is up.
+
+    Returns:
+        How each ended: `died of SIGSEGV`, `ended with code 1`, `hung` if it had to be killed.
+    """
+    hung = set()
     try:
         while None in (codes := [process.poll() for process in processes]):
             if any(codes):
@@ -136,18 +142,29 @@ def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> N
     finally:
         for process in processes:
             if process.poll() is None:
+                hung.add(process)
                 process.kill()
             process.wait()
+    return ["hung" if process in hung else _end(process.returncode) for process in processes]
 
 
-def _collect(folder: Path, ranks: int, seconds: float) -> JobResult:
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"died of {signal.Signals(-code).name}"
+    except ValueError:
+        return f"died of signal {-code}"
+
+
+def _collect(folder: Path, ends: Sequence[str], seconds: float) -> JobResult:
     results, errors = [], []
-    for rank in range(ranks):
+    for rank, end in enumerate(ends):
         path = folder / f"result{rank}.json"
         result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         if result is None or "error" in result:
             output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-            why = "died or hung" if result is None else result["error"]
+            why = end if result is None else result["error"]
             errors.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
         else:
             results.append(result)

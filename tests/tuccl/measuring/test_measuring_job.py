@@ -1,0 +1,46 @@
+"""scripts/measuring_job.py: how the processes of a job ended."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import ROOT
+
+
+def started(*programs: str) -> list[subprocess.Popen[bytes]]:
+    return [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+
+
+def test_it_says_of_each_process_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from measuring_job import wait_for_all  # noqa: PLC0415
+
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    processes = started(crash, "raise SystemExit(3)", "pass", "import time; time.sleep(60)")
+    begin = time.monotonic()
+    assert wait_for_all(processes, begin + 30) == [
+        "died of SIGSEGV",
+        "ended with code 3",
+        "ended with code 0",
+        "hung",
+    ]
+    assert time.monotonic() - begin < 20
+
+
+def test_a_rank_that_died_is_named_with_its_signal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import measuring_job  # noqa: PLC0415
+
+    crash = tmp_path / "scripts" / "measuring_rank.py"
+    crash.parent.mkdir()
+    crash.write_text("import os; print('so far', flush=True); os.abort()")
+    monkeypatch.setattr(measuring_job, "ROOT", tmp_path)
+    with pytest.raises(
+        measuring_job.JobError, match="rank 0: died of SIGABRT; its output ends: 'so far"
+    ):
+        measuring_job.run_job(tmp_path / "job", 1, [], {}, libraries=tmp_path, controlled=False)
