@@ -48,14 +48,9 @@ def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
                 type="int8",
                 reduction="sum",
                 count=count,
-                send_offset=0 if in_place else 3,
-                receive_offset=0,
-                in_place=in_place,
-                in_graph=False,
-                root=0,
-                stream=0,
-                whole=True,
                 rule=LEFT,
+                send_offset=0 if in_place else 3,
+                in_place=in_place,
             )
 
 

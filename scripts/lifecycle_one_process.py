@@ -37,14 +37,8 @@ def calls_of(ranks: int) -> list[RandomCall]:
             type="int32",
             reduction="sum",
             count=count,
-            send_offset=number % 3,
-            receive_offset=0,
-            in_place=False,
-            in_graph=False,
-            root=0,
-            stream=0,
-            whole=True,
             rule=Rule(operation, 1, 1 << 30, pattern, protocol, 8, 256) if pattern else LEFT,
+            send_offset=number % 3,
         )
         for number, (operation, pattern, protocol, count) in enumerate(kinds)
     ]

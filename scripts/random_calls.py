@@ -60,16 +60,16 @@ class RandomCall:
     reduction: str
     count: int
     """As NCCL's function takes it."""
-    send_offset: int
-    receive_offset: int
-    """Elements from the aligned start of the buffers."""
-    in_place: bool
-    in_graph: bool
-    root: int
-    stream: int
-    whole: bool
-    """Small whole numbers as data, which every order of summing gives exactly."""
     rule: Rule
+    send_offset: int = 0
+    receive_offset: int = 0
+    """Elements from the aligned start of the buffers."""
+    in_place: bool = False
+    in_graph: bool = False
+    root: int = 0
+    stream: int = 0
+    whole: bool = True
+    """Small whole numbers as data, which every order of summing gives exactly."""
 
     @property
     def element_bytes(self) -> int:
