@@ -1,0 +1,172 @@
+// How a thread moves its share of a message between the user's buffer and the lines of a protocol.
+//
+// A `Port` moves a unit of data (a word under LL, a warp's piece under LL128); what a thread holds
+// of a unit is a `Part`. kWhole says that parts of the user's buffers are there or not, never half,
+// and aligned (is_whole).
+#ifndef TUCCL_EXECUTOR_PORTS_CUH
+#define TUCCL_EXECUTOR_PORTS_CUH
+
+#include "ll.cuh"
+#include "ll128.cuh"
+#include "words.cuh"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tuccl {
+
+// Up to 16 bytes of a user's buffer that one thread holds.
+struct Part {
+    uint64_t low;
+    uint64_t high;
+};
+
+// What lies across the end of a buffer, or at an address that is not aligned: byte by byte. Not
+// inlined: a kernel that jumps over so many instructions waits for the next ones.
+__device__ __noinline__ inline Part load_bytes(const char *from, uint32_t bytes) {
+    Part part = {0, 0};
+    for (uint32_t i = 0; i < bytes; i++) {
+        const uint64_t byte = static_cast<unsigned char>(from[i]);
+        (i < 8 ? part.low : part.high) |= byte << (8 * (i % 8));
+    }
+    return part;
+}
+
+__device__ __noinline__ inline void store_bytes(char *to, Part part, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++)
+        to[i] = static_cast<char>((i < 8 ? part.low : part.high) >> (8 * (i % 8)));
+}
+
+// Reads or writes at most `wanted` bytes, 8 or 16, of which `left` exist. A whole buffer has all of
+// them or none, at an aligned address; of others that is seen here.
+template <bool kWhole>
+__device__ __forceinline__ Part load_part(const char *from, uint32_t wanted, uint32_t left,
+                                          bool aligned) {
+    Part part = {0, 0};
+    if (kWhole ? left == 0 : !aligned || left < wanted)
+        return kWhole ? part : load_bytes(from, left < wanted ? left : wanted);
+    if (wanted == 16) {
+        const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
+        part = {both.x, both.y};
+    } else {
+        part.low = *reinterpret_cast<const uint64_t *>(from);
+    }
+    return part;
+}
+
+template <bool kWhole>
+__device__ __forceinline__ void store_part(char *to, Part part, uint32_t wanted, uint32_t left,
+                                           bool aligned) {
+    if (kWhole ? left == 0 : !aligned || left < wanted) {
+        if (!kWhole)
+            store_bytes(to, part, left < wanted ? left : wanted);
+    } else if (wanted == 16) {
+        *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(part.low, part.high);
+    } else {
+        *reinterpret_cast<uint64_t *>(to) = part.low;
+    }
+}
+
+__device__ __forceinline__ uint32_t left_of(uint32_t bytes, uint32_t offset) {
+    return offset < bytes ? bytes - offset : 0;
+}
+
+// A thread's share of the units under LL: one word at a time.
+template <bool kWhole> struct LlPort {
+    static constexpr uint32_t kUnitBytes = kLlDataBytes;
+    static constexpr uint32_t kLineBytes = kLlLineBytes;
+    static constexpr uint32_t kWords = 1;
+    using AnyBuffers = LlPort<false>;
+
+    __host__ __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
+        return peers.ll_part;
+    }
+    __device__ __forceinline__ static uint32_t area_of(const Peers &peers, uint32_t number) {
+        return number * peers.ll_area;
+    }
+    __device__ __forceinline__ static uint32_t first_unit() {
+        return blockIdx.x * blockDim.x + threadIdx.x;
+    }
+    __device__ __forceinline__ static uint32_t unit_step() {
+        return gridDim.x * blockDim.x;
+    }
+    __device__ __forceinline__ Part load(const char *unit, uint32_t left, bool aligned) const {
+        return load_part<kWhole>(unit, kLlPartBytes, left, aligned);
+    }
+    __device__ __forceinline__ void store(char *unit, Part part, uint32_t left,
+                                          bool aligned) const {
+        store_part<kWhole>(unit, part, kLlPartBytes, left, aligned);
+    }
+    __device__ __forceinline__ void send(char *lines, Part part, uint64_t epoch) const {
+        store_ll(lines, make_uint2(static_cast<uint32_t>(part.low), part.low >> 32),
+                 static_cast<uint32_t>(epoch));
+    }
+    __device__ __forceinline__ bool peek(const char *lines, uint64_t epoch, Part *part) const {
+        uint2 data;
+        const bool there = peek_ll(lines, static_cast<uint32_t>(epoch), &data);
+        *part = {data.x | static_cast<uint64_t>(data.y) << 32, 0};
+        return there;
+    }
+    __device__ __forceinline__ static bool all(bool there) {
+        return there;
+    }
+};
+
+// A warp's share under LL128: one piece at a time.
+template <bool kWhole> struct Ll128Port {
+    static constexpr uint32_t kUnitBytes = kPieceBytes;
+    static constexpr uint32_t kLineBytes = kPieceLineBytes;
+    static constexpr uint32_t kWords = 2;
+    using AnyBuffers = Ll128Port<false>;
+
+    Lane lane;
+    uint32_t slot;
+
+    __device__ __forceinline__ Ll128Port()
+        : lane(lane_of(threadIdx.x % 32)), slot(16 * (threadIdx.x % 32)) {
+    }
+    __host__ __device__ __forceinline__ static uint32_t part_of(const Peers &peers) {
+        return peers.ll128_part;
+    }
+    __device__ __forceinline__ static uint32_t area_of(const Peers &peers, uint32_t number) {
+        return peers.ll128_first + number * peers.ll128_area;
+    }
+    __device__ __forceinline__ static uint32_t first_unit() {
+        return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    }
+    __device__ __forceinline__ static uint32_t unit_step() {
+        return gridDim.x * blockDim.x / 32;
+    }
+    // Lanes go different ways here, and must be together again for what comes next: a line is sent
+    // in one piece by the lanes that store together, and its flag vouches for what is loaded with
+    // it.
+    __device__ __forceinline__ Part load(const char *unit, uint32_t left, bool aligned) const {
+        const Part part =
+            load_part<kWhole>(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
+        __syncwarp();
+        return part;
+    }
+    __device__ __forceinline__ void store(char *unit, Part part, uint32_t left,
+                                          bool aligned) const {
+        store_part<kWhole>(unit + lane.offset, part, lane.bytes, left_of(left, lane.offset),
+                           aligned);
+        __syncwarp();
+    }
+    __device__ __forceinline__ void send(char *lines, Part part, uint64_t epoch) const {
+        store_ll128(lines + slot, make_ulonglong2(part.low, lane.has_flag ? epoch : part.high));
+    }
+    __device__ __forceinline__ bool peek(const char *lines, uint64_t epoch, Part *part) const {
+        ulonglong2 both;
+        const bool there = peek_ll128(lines + slot, lane.has_flag, epoch, &both);
+        *part = {both.x, both.y};
+        return there;
+    }
+    // Lanes without a flag know by those that have one.
+    __device__ __forceinline__ static bool all(bool there) {
+        return __all_sync(kWholeWarp, there);
+    }
+};
+
+} // namespace tuccl
+
+#endif
