@@ -113,6 +113,7 @@ class Load:
         session.leave(self._second)
         for call in self._graphed:
             call.free()
+        self.sum_of(0)  # What others still had open of this rank's memory is closed now.
         self.statistics.append(
             {
                 "seconds": round(time.monotonic() - self._begin, 1),
@@ -192,10 +193,19 @@ def resident_bytes() -> int:
 
 
 def growth(statistics: list[dict[str, float]]) -> dict[str, float]:
-    """From the second time that something was written down to the last: the first warms up."""
+    """From the first half of what was written down to the second: the least of each.
+
+    What is kept for good raises every later figure, so also the least, which what comes and goes
+    does not raise. The first figure is left out: it warms up.
+    """
     if len(statistics) < 3:
         return {}
-    return {name: statistics[-1][name] - statistics[1][name] for name in MOST_GROWTH}
+    held = statistics[1:]
+    halves = held[: len(held) // 2], held[len(held) // 2 :]
+    before, after = (
+        {name: min(one[name] for one in half) for name in MOST_GROWTH} for half in halves
+    )
+    return {name: after[name] - before[name] for name in MOST_GROWTH}
 
 
 def run_load(session: Session, job: dict[str, Any]) -> dict[str, Any]:

@@ -176,6 +176,14 @@ def test_what_grows_from_the_second_time_on_is_told() -> None:
     assert growth(held[:2]) == {}
 
 
+def test_what_comes_and_goes_is_no_growth_but_what_stays_is() -> None:
+    def held(*device_bytes: int) -> list[dict[str, float]]:
+        return [{"device_bytes": one, "host_bytes": 0, "descriptors": 0} for one in device_bytes]
+
+    assert growth(held(1, 5, 9, 5, 9, 5, 9))["device_bytes"] == 0
+    assert growth(held(1, 5, 6, 7, 8, 9, 10))["device_bytes"] == 3
+
+
 def test_huge_messages_go_by_every_pattern_and_by_none(
     check_executor: ModuleType,
     stand_ins: StandIns,
