@@ -214,7 +214,9 @@ class _Climb:
             task: list(dict.fromkeys((profile.default, visit.best[task][0])))
             for task in suspects({key.task: key.ratio for key in visit.keys})
         }
-        found = compare_in_turn(profile, calls, self.floor.least, self.floor.fresh, self.affords)
+        job = {task: config for task, (config, _) in visit.best.items()}
+        floor = self.floor
+        found = compare_in_turn(profile, job, calls, floor.least, floor.fresh, self.affords)
         if found is None:
             self.out_of_budget = True
             worst = min(visit.keys, key=lambda key: (key.ratio, key.task))

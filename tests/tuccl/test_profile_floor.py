@@ -41,7 +41,7 @@ class Starts:
 def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdict | None:
     left = iter(range(affords))
     calls = {task: [PROFILE.default] for task in TASKS}
-    return compare_in_turn(PROFILE, calls, floor, starts, lambda: next(left, None) is not None)
+    return compare_in_turn(PROFILE, {}, calls, floor, starts, lambda: next(left, None) is not None)
 
 
 def test_quantiles_are_those_of_the_tables() -> None:
@@ -110,6 +110,39 @@ def test_no_verdict_without_starts_enough() -> None:
     assert verdict_on(Starts([1.0] * 8), affords=3) is not None
 
 
+def test_what_a_key_loses_when_the_others_have_run_counts() -> None:
+    """NCCL connects an algorithm's ranks when it first runs, which small messages may feel."""
+    starts = Starts([1.0] * 8)
+    last, ran = TASKS[-1], set[Task]()
+
+    def slower_when_all_is_connected(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        if config.profile != starts.up:
+            ran.clear()
+        samples = starts(task, config, count)
+        ran.add(task)
+        connected = last in ran and config.profile == PROFILE
+        return tuple(1.03 * one for one in samples) if connected else samples
+
+    calls = {TASKS[0]: [PROFILE.default]}
+    for job, holds in (({}, True), (dict.fromkeys(TASKS, RING), False)):
+        verdict = compare_in_turn(
+            PROFILE, job, calls, FLOOR, slower_when_all_is_connected, lambda: True
+        )
+        assert verdict is not None
+        assert verdict.holds is holds
+        assert starts.starts == [STOCK.profile, PROFILE] * 3
+        starts.starts.clear()
+
+
+def test_what_fails_under_the_profile_is_left_out_of_the_job() -> None:
+    starts = Starts([1.0] * 8)
+    starts.failing = {RING}
+    job, calls = {TASKS[1]: RING}, {TASKS[0]: [PROFILE.default]}
+    verdict = compare_in_turn(PROFILE, job, calls, FLOOR, starts, lambda: True)
+    assert verdict is not None
+    assert verdict.holds
+
+
 def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
     starts = Starts([0.9] * 8)
     calls = {TASKS[0]: [PROFILE.default, RING]}
@@ -118,20 +151,20 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
         samples = starts(task, config, count)
         return tuple(0.8 * one for one in samples) if config == RING else samples
 
-    verdict = compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+    verdict = compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
     assert verdict is not None
     assert verdict.worst == KeyRatio(TASKS[0], *[pytest.approx(0.9 / 0.8)] * 3)
     starts.failing = {RING}
-    verdict = compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+    verdict = compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
     assert verdict is not None
     assert verdict.worst is not None
     assert verdict.worst.ratio == pytest.approx(0.9)
     starts.failing = {RING, PROFILE.default}
-    verdict = compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+    verdict = compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
     assert verdict == Verdict(PROFILE, KeyRatio(TASKS[0], 0.0, 0.0, 0.0), holds=False, starts=3)
     starts.failing = {STOCK}
     with pytest.raises(MeasurementError, match="stock NCCL stopped running all_gather-1024: it h"):
-        compare_in_turn(PROFILE, calls, FLOOR, ring_is_faster, lambda: True)
+        compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
 
 
 def test_suspects_are_the_lowest() -> None:
