@@ -32,8 +32,8 @@ from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.records.record import Record
 from tuccl.runtime import PluginMissingError, executor_path
 from tuccl.search.config import Config, Task
-from tuccl.search.presets import nccl_space, stock_space
-from tuccl.search.space import Space
+from tuccl.search.presets import PROTOCOL_BUFFERS, SOCKET_THREADS, nccl_space, stock_space
+from tuccl.search.space import Knob, Space
 
 _OPENING = 4
 """Configurations that a search is given by the model; more of them seldom hold a better one."""
@@ -66,6 +66,8 @@ class BackendRequest:
     """Whether the devices of this host are to appear as several nodes."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are to be chosen from."""
+    measures_nccl: bool = False
+    """Whether NCCL itself is timed, which reads variables that no model knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,16 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
         return ReplayBackend(request.record).space_of(task)
     if not request.tunes_nccl:
         return stock_space()
-    in_order = machine_figures(request.topology).fabric is Fabric.NVLINK
-    return nccl_space(task.operation, request.shape, ll128=in_order, tcp=_may_use_tcp(request))
+    nvlink = machine_figures(request.topology).fabric is Fabric.NVLINK
+    knobs = _knobs(request, nvlink=nvlink) if request.measures_nccl else ()
+    return nccl_space(task.operation, request.shape, ll128=nvlink, knobs=knobs)
+
+
+def _knobs(request: BackendRequest, *, nvlink: bool) -> tuple[Knob, ...]:
+    """Further variables that may matter where NCCL itself is timed."""
+    if _may_use_tcp(request):
+        return (SOCKET_THREADS,)
+    return (PROTOCOL_BUFFERS,) if nvlink and request.shape.nodes == 1 else ()
 
 
 def _may_use_tcp(request: BackendRequest) -> bool:

@@ -246,6 +246,7 @@ def _request(
         places=places,
         fake_nodes=settings.fake_nodes,
         tunes_nccl=backend_kind(settings.backend).tunes_nccl,
+        measures_nccl=backend_kind(settings.backend).measures_nccl,
     )
 
 

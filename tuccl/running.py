@@ -55,6 +55,7 @@ class Prepared:
     @property
     def request(self) -> BackendRequest:
         """What the backend is opened with, schedules apart."""
+        kind = backend_kind(self.settings.backend)
         return BackendRequest(
             topology=self.topology,
             shape=self.shape,
@@ -62,6 +63,9 @@ class Prepared:
             spread=self.settings.spread,
             model=self.settings.model,
             record=self.record,
+            fake_nodes=self.settings.fake_nodes,
+            tunes_nccl=kind.tunes_nccl,
+            measures_nccl=kind.measures_nccl,
         )
 
 
