@@ -32,8 +32,8 @@ from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.records.record import Record
 from tuccl.runtime import PluginMissingError, executor_path
 from tuccl.search.config import Config, Task
-from tuccl.search.presets import PROTOCOL_BUFFERS, SOCKET_THREADS, nccl_space, stock_space
-from tuccl.search.space import Knob, Space
+from tuccl.search.presets import SOCKET_THREADS, nccl_space, stock_space
+from tuccl.search.space import Space
 
 _OPENING = 4
 """Configurations that a search is given by the model; more of them seldom hold a better one."""
@@ -116,15 +116,8 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
     if not request.tunes_nccl:
         return stock_space()
     nvlink = machine_figures(request.topology).fabric is Fabric.NVLINK
-    knobs = _knobs(request, nvlink=nvlink) if request.measures_nccl else ()
+    knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
     return nccl_space(task.operation, request.shape, ll128=nvlink, knobs=knobs)
-
-
-def _knobs(request: BackendRequest, *, nvlink: bool) -> tuple[Knob, ...]:
-    """Further variables that may matter where NCCL itself is timed."""
-    if _may_use_tcp(request):
-        return (SOCKET_THREADS,)
-    return (PROTOCOL_BUFFERS,) if nvlink and request.shape.nodes == 1 else ()
 
 
 def _may_use_tcp(request: BackendRequest) -> bool:

@@ -13,7 +13,7 @@ from tuccl.machine import MachineOptions, load_machine
 from tuccl.records.errors import RecordMismatchError
 from tuccl.run_options import RunOptions, read_options, record_of_options, settings_of_options
 from tuccl.search.config import Task
-from tuccl.search.presets import PROTOCOL_BUFFERS, SOCKET_THREADS
+from tuccl.search.presets import SOCKET_THREADS
 from tuccl.settings import DEFAULT_FLOOR, RunSettings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")
@@ -130,14 +130,6 @@ def test_what_only_sockets_read_is_tried_where_ranks_talk_over_tcp(
     request = BackendRequest(topology, shape, fake_nodes=fake_nodes, measures_nccl=True)
     space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
     assert space.knobs == ((SOCKET_THREADS,) if tried else ())
-
-
-def test_smaller_buffers_of_ll_are_tried_where_nvlink_joins_the_ranks() -> None:
-    one = load_machine(MachineOptions("shipped:a100-8gpu-8nic"))
-    shape = communicator_shape(one)
-    request = BackendRequest(one, shape, measures_nccl=True)
-    task = Task(Operation.ALL_REDUCE, 4096, shape)
-    assert builtins_of(request, task).knobs == (PROTOCOL_BUFFERS,)
 
 
 def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:

@@ -27,15 +27,10 @@ _BUFFERS = {_LL: (0,), _LL128: (0,), _SIMPLE: (1 * MIB, 0, 16 * MIB)}
 MIN_CHANNELS = (0, 32, 64)
 """NCCL_MIN_NCHANNELS: its own count, or as many as every size may use."""
 _BETWEEN_CHANNELS = (24, 28, 40, 48, 56)
-PROTOCOL_BUFFERS = Knob(((), (("NCCL_LL128_BUFFSIZE", 614400), ("NCCL_LL_BUFFSIZE", 65536))))
-"""Where NVLink joins the ranks: an eighth of the buffers of LL and LL128, of which NCCL takes 5.4
-MB for each peer and channel. It leaves LL128 slots of 75 KB, and many channels cost small messages
-less: on four H200 64 channels took 0.6 % more for an all_reduce of 1 KB than NCCL's own count, with
-smaller buffers nothing."""
 SOCKET_THREADS = Knob(((), (("NCCL_NSOCKS_PERTHREAD", 1), ("NCCL_SOCKET_NTHREADS", 1))))
 """Where ranks talk over TCP: a thread of its own for a socket, instead of the proxy's. On four H200
 with two faked nodes all_reduce of 16 MB took 1.7 times less, of 1 KB 1.5 times more."""
-KNOBS = (PROTOCOL_BUFFERS, SOCKET_THREADS)
+KNOBS = (SOCKET_THREADS,)
 """Further variables of the process that a race may turn, each where it can matter. The value `()`
 is NCCL's own; values stand in ascending effect."""
 
