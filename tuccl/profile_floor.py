@@ -1,20 +1,21 @@
-"""Whether a process profile takes too much from some key: stock NCCL and the profile in turn.
+"""Whether process profiles take too much from some key: stock NCCL and profiles in turn.
 
 A profile holds for a whole process, so it may cost a small message a tenth of a microsecond that no
 entry of the table gives back. The race looks at a profile in one start of the workers, and from
 start to start the same call differs by a few tenths of a per cent, so what the race saw cannot tell
-a loss of 1 % from none. Only one group of workers can be up, so stock NCCL and the profile are
-started in turn, and a pair of starts gives one ratio for each key; the starts are what costs, so
-all keys that may be the worst are timed in each. Before that every key runs once in each start, as
-it will in jobs: NCCL connects ranks at the first use of an algorithm, and small messages lose most
-when all the buffers of many channels are there (on four H200 all_gather of 1 KB under 64 channels
-took as long as under stock NCCL as long as nothing else had run, and 1 % longer in jobs).
+a loss of 1 % from none, nor which of profiles that gain alike loses least. Only one group of
+workers can be up, so stock NCCL and the best profiles are started in turn, and a round of starts
+gives one ratio for each profile and key; the starts are what costs, so all keys that may be the
+worst are timed in each. Before that every key runs once in each start, as it will in jobs: NCCL
+connects ranks at the first use of an algorithm, and small messages lose most when all the buffers
+of many channels are there (on four H200 all_gather of 1 KB under 64 channels took as long as under
+stock NCCL as long as nothing else had run, and 1 % longer in jobs).
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
-logarithm over the pairs of starts. The variance is taken over all suspected keys together, because
-few starts say little about a single one, or the key's own where that is larger. Both claims hold
-with the confidence over all looks together (Bonferroni): that some key is under the floor, for
-which the upper bounds allow for the number of keys, and that none is, for which each key has to
+logarithm over the rounds. The variance is taken over all suspected keys together, because few
+starts say little about a single one, or the key's own where that is larger. Both claims hold with
+the confidence over all looks and profiles together (Bonferroni): that some key is under the floor,
+for which the upper bounds allow for the number of keys, and that none is, for which each key has to
 show it, so that the lower bounds need no such allowance (an intersection-union test).
 """
 
@@ -31,9 +32,11 @@ from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]
 """`fresh(task, config, count)`: so many further samples, in us."""
+Ratios = dict[tuple[Task, Config], list[float]]
+"""By key and call the logarithms of stock's time over the call's, one per round of starts."""
 CONFIDENCE = 0.95
 _LOOKS = (3, 5)
-"""After so many pairs of starts it is asked whether they suffice; after the last they have to."""
+"""After so many rounds of starts it is asked whether they suffice; after the last they have to."""
 _SUSPECTS = 8
 _SAMPLES = 11
 """Of each call in a start."""
@@ -82,7 +85,22 @@ class Verdict:
     holds: bool
     """Whether no key is under the floor."""
     starts: int
-    """Pairs of starts that it was seen in; 1: stock's may be an older one, that of the race."""
+    """Rounds of starts that it was seen in; 1: stock's may be an older one, that of the race."""
+    proved: bool = False
+    """Whether every key was shown not to be under the floor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """A profile that is started in turn with stock NCCL and others."""
+
+    profile: ProcessProfile
+    """Not the stock one."""
+    job: Mapping[Task, Config]
+    """What runs under it for each key, the worst or not."""
+    calls: Mapping[Task, Sequence[Config]]
+    """What may run for each key that may be the worst: of these the best counts. The keys are the
+    same for all finalists."""
 
 
 def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, starts: int) -> Verdict:
@@ -90,43 +108,43 @@ def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, star
     expected = starts >= _LOOKS[-1]
     under = [key for key in keys if key.is_under(floor, expected=expected)]
     worst = min(under or keys, key=lambda key: (key.ratio, key.task), default=None)
-    return Verdict(profile, worst, not under, starts)
+    return Verdict(profile, worst, not under, starts, all(key.low >= floor for key in keys))
 
 
 def compare_in_turn(
-    profile: ProcessProfile,
-    job: Mapping[Task, Config],
-    calls: Mapping[Task, Sequence[Config]],
+    finalists: Sequence[Finalist],
     floor: float,
     fresh: Fresh,
     affords: Callable[[], bool],
-) -> Verdict | None:
-    """Start stock NCCL and a profile in turn until it is clear whether the floor holds.
+) -> dict[ProcessProfile, Verdict]:
+    """Start stock NCCL and profiles in turn until one of them is clear of the floor.
+
+    A profile that is clearly under it is started no more.
 
     Args:
-        profile: Not the stock one.
-        job: What runs under the profile for each key, the worst or not.
-        calls: What may run for each key that may be the worst: of these the best counts.
+        finalists: The profiles.
         floor: Least ratio of a key.
         fresh: Gives samples; changes the profile of the workers as needed.
-        affords: Whether another pair of starts is paid for.
+        affords: Whether another start is paid for.
 
     Returns:
-        The verdict; None where the budget ended before there were pairs enough for one.
+        The verdicts; none on what the budget did not suffice for.
     """
-    ratios: dict[tuple[Task, Config], list[float]] = {}
-    verdict = None
+    ratios: dict[ProcessProfile, Ratios] = {one.profile: {} for one in finalists}
+    verdicts: dict[ProcessProfile, Verdict] = {}
+    left = list(finalists)
     for starts in range(1, _LOOKS[-1] + 1):
-        if not affords():
+        if not _one_round(left, ratios, fresh, affords):
             break
-        _one_pair(job, calls, ratios, fresh)
         if starts in _LOOKS:
-            keys = key_ratios(list(calls), ratios, starts)
-            verdict = judged(profile, keys, floor, starts)
-            clear = all(key.low >= floor for key in keys)
-            if clear or any(key.high < floor for key in keys):
+            for one in tuple(left):
+                keys = key_ratios(list(one.calls), ratios[one.profile], starts, len(finalists))
+                verdicts[one.profile] = judged(one.profile, keys, floor, starts)
+                if any(key.high < floor for key in keys):
+                    left.remove(one)
+            if not left or any(verdicts[one.profile].proved for one in left):
                 break
-    return verdict
+    return verdicts
 
 
 def suspects(ratios: Mapping[Task, float]) -> list[Task]:
@@ -135,23 +153,23 @@ def suspects(ratios: Mapping[Task, float]) -> list[Task]:
 
 
 def key_ratios(
-    tasks: Sequence[Task], ratios: Mapping[tuple[Task, Config], Sequence[float]], starts: int
+    tasks: Sequence[Task], ratios: Ratios, starts: int, profiles: int = 1
 ) -> list[KeyRatio]:
     """Bounds of each key, by its best call.
 
     Args:
         tasks: All keys that are judged together.
-        ratios: By key and call the logarithms of stock's time over the call's, one per pair of
-            starts; a call with fewer failed in between.
-        starts: Pairs of starts, two at least.
+        ratios: Of the profile.
+        starts: Rounds of starts, two at least; a call with fewer ratios failed in between.
+        profiles: How many are judged together.
     """
-    best: dict[Task, Sequence[float]] = {}
+    best: dict[Task, list[float]] = {}
     for (task, _), logs in ratios.items():
         if len(logs) == starts and (task not in best or fmean(logs) > fmean(best[task])):
             best[task] = logs
     own = {task: variance(logs) for task, logs in best.items()}
     pooled = fmean(own.values()) if own else 0.0
-    error = (1.0 - CONFIDENCE) / len(_LOOKS)
+    error = (1.0 - CONFIDENCE) / len(_LOOKS) / profiles
     degrees = max(1, len(own) * (starts - 1))
     below = student_quantile(1.0 - error, degrees)
     above = student_quantile(1.0 - error / len(tasks), degrees)
@@ -196,23 +214,43 @@ def _student_within(distance: float, degrees: int) -> float:
     return 2.0 / math.pi * (angle + inside) if odd else inside
 
 
-def _one_pair(
-    job: Mapping[Task, Config],
-    calls: Mapping[Task, Sequence[Config]],
-    ratios: dict[tuple[Task, Config], list[float]],
+def _one_round(
+    finalists: Sequence[Finalist],
+    ratios: Mapping[ProcessProfile, Ratios],
     fresh: Fresh,
-) -> None:
-    """A start of stock NCCL with all keys, then one of the profile, which stays up."""
+    affords: Callable[[], bool],
+) -> bool:
+    """A start of stock NCCL, then one of each profile; whether all were paid for."""
+    if not affords():
+        return False
+    stock_us = _start_of_stock(finalists[0], fresh)
+    for one in finalists:
+        if not affords():
+            return False
+        _start_of(one, stock_us, ratios[one.profile], fresh)
+    return True
+
+
+def _start_of_stock(finalist: Finalist, fresh: Fresh) -> dict[Task, float]:
+    """Stock NCCL's times of the keys that may be the worst."""
+    counts = [(task, 1) for task in finalist.job] + [(task, _SAMPLES) for task in finalist.calls]
     stock_us = {}
-    for task, count in (*((task, 1) for task in job), *((task, _SAMPLES) for task in calls)):
+    for task, count in counts:
         try:
             stock_us[task] = median(fresh(task, STOCK, count))
         except ConfigurationFailedError as error:
             raise MeasurementError(f"stock NCCL stopped running {task.name}: {error}") from error
-    for task, config in job.items():
+    return stock_us
+
+
+def _start_of(
+    finalist: Finalist, stock_us: Mapping[Task, float], ratios: Ratios, fresh: Fresh
+) -> None:
+    """One ratio more for each call of a profile that runs."""
+    for task, config in finalist.job.items():
         with suppress(ConfigurationFailedError):
             fresh(task, config, 1)
-    for task, configs in calls.items():
+    for task, configs in finalist.calls.items():
         for config in configs:
             try:
                 time_us = median(fresh(task, config, _SAMPLES))

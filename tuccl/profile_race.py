@@ -11,19 +11,26 @@ against stock counts heavily, because no job is only an average. At last channel
 those of the axis are tried near the best.
 
 With a floor, a profile must leave every key that share of stock's speed. One that is clearly under
-it by what its visit showed does not win; the one that does is started in turn with stock NCCL until
-that is clear (`tuccl.profile_floor`), and where it is under the floor the race goes on from the
-next best.
+it by what its visit showed does not win; the one that does, and the safest of those that gain
+nearly as much, are started in turn with stock NCCL until one is clear of the floor
+(`tuccl.profile_floor`). Where all are under it the race goes on from the next best.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuccl.profile_axes import ProfileAxes, profile_axes
-from tuccl.profile_floor import Floor, KeyRatio, Verdict, compare_in_turn, suspects
+from tuccl.profile_floor import (
+    Finalist,
+    Floor,
+    KeyRatio,
+    Verdict,
+    compare_in_turn,
+    suspects,
+)
 from tuccl.profile_visits import Measure, Visit, Visitor
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Space
@@ -32,6 +39,10 @@ _MIN_GAIN = 0.001
 """Relative gain over all keys that makes another profile the incumbent."""
 _MOST_COMPARED = 5
 """Profiles that are started in turn with stock NCCL before the safest is taken."""
+_FINALISTS = 3
+"""That are started in turn together."""
+_NEAR_GAIN = 0.01
+"""What a finalist may gain less than the best: a safer one is worth that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +151,12 @@ class _Climb:
     def settled(self, incumbent: Visit) -> Visit:
         """The best profile that is not under the floor; the safest where all are."""
         while self.verdict(incumbent).holds:
-            if self._compare(incumbent).holds:
+            if self._needs_no_starts(incumbent):
                 return incumbent
+            self._compare(self._finalists(incumbent))
+            holding = [visit for visit in self.visited.values() if self._outlasted(visit)]
+            if holding:
+                return max(holding, key=self._merit)
             others = [visit for visit in self.visited.values() if self.verdict(visit).holds]
             if not others or len(self.compared) >= _MOST_COMPARED:
                 break
@@ -198,32 +213,74 @@ class _Climb:
         noise = 2.0 * math.hypot(visit.error, incumbent.error)
         return visit.gain > incumbent.gain + max(_MIN_GAIN, noise)
 
-    def _compare(self, visit: Visit) -> Verdict:
-        """The verdict by starts in turn with stock NCCL; by the visit where that shows enough.
+    def _needs_no_starts(self, visit: Visit) -> bool:
+        """Whether it is known that a profile holds: there is no floor, or one start showed it."""
+        if self.floor is None or visit.profile == STOCK.profile:
+            return True
+        return all(key.low >= self.floor.least for key in visit.keys)
+
+    def _outlasted(self, visit: Visit) -> bool:
+        """Whether a profile was started in turn with stock NCCL, and holds."""
+        verdict = self.compared.get(visit.profile)
+        return verdict is not None and verdict.holds
+
+    def _merit(self, visit: Visit) -> tuple[bool, float]:
+        """Of what was compared and holds: the best of those that are clear of the floor.
+
+        Where none is, the one that is most likely to be.
+        """
+        verdict = self.compared[visit.profile]
+        worst = 1.0 if verdict.worst is None else verdict.worst.ratio
+        return verdict.proved, visit.gain if verdict.proved else worst
+
+    def _finalists(self, incumbent: Visit) -> list[Visit]:
+        """The incumbent and the safest of those that gain nearly as much."""
+        near = [
+            visit
+            for visit in self.visited.values()
+            if visit is not incumbent
+            and visit.profile not in self.compared
+            and visit.profile != STOCK.profile
+            and visit.gain >= incumbent.gain - _NEAR_GAIN
+            and self.verdict(visit).holds
+        ]
+        safest = sorted(near, key=self._safety, reverse=True)
+        return [incumbent, *safest[: _FINALISTS - 1]]
+
+    def _compare(self, visits: Sequence[Visit]) -> None:
+        """The verdicts on profiles by starts in turn with stock NCCL.
 
         What a visit leaves open does not hold where the starts are not paid for.
         """
-        profile = visit.profile
-        known = self.verdict(visit)
-        if self.floor is None or known.starts != 1 or profile in self.compared:
-            return known
-        if all(key.low >= self.floor.least for key in visit.keys):
-            return known
-        self.progress(profile)
-        calls = {
-            task: list(dict.fromkeys((profile.default, visit.best[task][0])))
-            for task in suspects({key.task: key.ratio for key in visit.keys})
-        }
-        job = {task: config for task, (config, _) in visit.best.items()}
-        floor = self.floor
-        found = compare_in_turn(profile, job, calls, floor.least, floor.fresh, self.affords)
-        if found is None:
-            self.out_of_budget = True
-            worst = min(visit.keys, key=lambda key: (key.ratio, key.task))
-            found = Verdict(profile, worst, holds=False, starts=1)
-        self.compared[profile] = found
-        return found
+        if self.floor is None:
+            return
+        lowest: dict[Task, float] = {}
+        for visit in visits:
+            for key in visit.keys:
+                lowest[key.task] = min(key.ratio, lowest.get(key.task, math.inf))
+        finalists = [_finalist(visit, suspects(lowest)) for visit in visits]
+        self.progress(visits[0].profile)
+        found = compare_in_turn(finalists, self.floor.least, self.floor.fresh, self.affords)
+        for visit in visits:
+            if visit.profile not in found:
+                self.out_of_budget = True
+                worst = min(visit.keys, key=lambda key: (key.ratio, key.task))
+                found[visit.profile] = Verdict(visit.profile, worst, holds=False, starts=1)
+        self.compared.update(found)
 
     def _safety(self, visit: Visit) -> tuple[float, float]:
         worst = self.verdict(visit).worst
         return (1.0 if worst is None else worst.ratio), visit.gain
+
+
+def _finalist(visit: Visit, worst: Sequence[Task]) -> Finalist:
+    """What runs under a profile when it is started again."""
+    calls = {
+        task: list(dict.fromkeys((visit.profile.default, visit.best[task][0])))
+        if task in visit.best
+        else [visit.profile.default]
+        for task in worst
+    }
+    return Finalist(
+        visit.profile, {task: config for task, (config, _) in visit.best.items()}, calls
+    )

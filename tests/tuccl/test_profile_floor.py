@@ -1,11 +1,20 @@
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.profile_floor import KeyRatio, Verdict, compare_in_turn, student_quantile, suspects
+from tuccl.profile_floor import (
+    Finalist,
+    Fresh,
+    KeyRatio,
+    Verdict,
+    compare_in_turn,
+    student_quantile,
+    suspects,
+)
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 TASKS = [Task(Operation.ALL_GATHER, 1 << (10 + i), Shape(4, 1, 4)) for i in range(8)]
@@ -39,9 +48,22 @@ class Starts:
 
 
 def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdict | None:
-    left = iter(range(affords))
     calls = {task: [PROFILE.default] for task in TASKS}
-    return compare_in_turn(PROFILE, {}, calls, floor, starts, lambda: next(left, None) is not None)
+    return verdict_by(calls, starts, floor=floor, affords=affords)
+
+
+def verdict_by(
+    calls: Mapping[Task, Sequence[Config]],
+    fresh: Fresh,
+    job: Mapping[Task, Config] | None = None,
+    floor: float = FLOOR,
+    affords: int = 99,
+) -> Verdict | None:
+    """By so many pairs of starts at most."""
+    left = iter(range(2 * affords))
+    finalist = Finalist(PROFILE, job or {}, calls)
+    found = compare_in_turn([finalist], floor, fresh, lambda: next(left, None) is not None)
+    return found.get(PROFILE)
 
 
 def test_quantiles_are_those_of_the_tables() -> None:
@@ -125,20 +147,43 @@ def test_what_a_key_loses_when_the_others_have_run_counts() -> None:
 
     calls = {TASKS[0]: [PROFILE.default]}
     for job, holds in (({}, True), (dict.fromkeys(TASKS, RING), False)):
-        verdict = compare_in_turn(
-            PROFILE, job, calls, FLOOR, slower_when_all_is_connected, lambda: True
-        )
+        verdict = verdict_by(calls, slower_when_all_is_connected, job)
         assert verdict is not None
         assert verdict.holds is holds
         assert starts.starts == [STOCK.profile, PROFILE] * 3
         starts.starts.clear()
 
 
+def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_started_no_more() -> (
+    None
+):
+    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
+    factors = dict(zip(profiles, (1.03, 1.008, 1.008), strict=True))
+    machine = Starts([1.0] * 8, own=0.002)
+
+    def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        samples = machine(task, config, count)
+        return tuple(factors.get(config.profile, 1.0) * one for one in samples)
+
+    finalists = [
+        Finalist(profile, {}, {task: [profile.default] for task in TASKS}) for profile in profiles
+    ]
+    found = compare_in_turn(finalists, FLOOR, fresh, lambda: True)
+    assert machine.starts == [STOCK.profile, *profiles] * 3 + [STOCK.profile, *profiles[1:]] * 2
+    assert [found[profile].starts for profile in profiles] == [3, 5, 5]
+    assert not found[profiles[0]].holds
+    factors[profiles[2]] = 1.0
+    machine.starts, machine.up = [], None
+    found = compare_in_turn(finalists, FLOOR, fresh, lambda: True)
+    assert found[profiles[2]].proved
+    assert machine.starts == [STOCK.profile, *profiles] * 3, "one that is clear ends it"
+
+
 def test_what_fails_under_the_profile_is_left_out_of_the_job() -> None:
     starts = Starts([1.0] * 8)
     starts.failing = {RING}
     job, calls = {TASKS[1]: RING}, {TASKS[0]: [PROFILE.default]}
-    verdict = compare_in_turn(PROFILE, job, calls, FLOOR, starts, lambda: True)
+    verdict = verdict_by(calls, starts, job)
     assert verdict is not None
     assert verdict.holds
 
@@ -151,20 +196,20 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
         samples = starts(task, config, count)
         return tuple(0.8 * one for one in samples) if config == RING else samples
 
-    verdict = compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
+    verdict = verdict_by(calls, ring_is_faster)
     assert verdict is not None
     assert verdict.worst == KeyRatio(TASKS[0], *[pytest.approx(0.9 / 0.8)] * 3)
     starts.failing = {RING}
-    verdict = compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
+    verdict = verdict_by(calls, ring_is_faster)
     assert verdict is not None
     assert verdict.worst is not None
     assert verdict.worst.ratio == pytest.approx(0.9)
     starts.failing = {RING, PROFILE.default}
-    verdict = compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
+    verdict = verdict_by(calls, ring_is_faster)
     assert verdict == Verdict(PROFILE, KeyRatio(TASKS[0], 0.0, 0.0, 0.0), holds=False, starts=3)
     starts.failing = {STOCK}
     with pytest.raises(MeasurementError, match="stock NCCL stopped running all_gather-1024: it h"):
-        compare_in_turn(PROFILE, {}, calls, FLOOR, ring_is_faster, lambda: True)
+        verdict_by(calls, ring_is_faster)
 
 
 def test_suspects_are_the_lowest() -> None:
