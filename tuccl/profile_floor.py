@@ -6,10 +6,9 @@ start to start the same call differs by a few tenths of a per cent, so what the 
 a loss of 1 % from none, nor which of profiles that gain alike loses least. Only one group of
 workers can be up, so stock NCCL and the best profiles are started in turn, and a round of starts
 gives one ratio for each profile and key; the starts are what costs, so all keys that may be the
-worst are timed in each. Before that every key runs once in each start, as it will in jobs: NCCL
-connects ranks at the first use of an algorithm, and small messages lose most when all the buffers
-of many channels are there (on four H200 all_gather of 1 KB under 64 channels took as long as under
-stock NCCL as long as nothing else had run, and 1 % longer in jobs).
+worst are timed in each, and nothing else runs in it: the floor is for jobs that send small messages
+and gain nothing elsewhere. (NCCL connects ranks at the first use of an algorithm. On four H200
+under 64 channels small messages take up to 1 % longer once all algorithms and sizes have run.)
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
 logarithm over the rounds. The variance is taken over all suspected keys together, because few
@@ -23,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean, median, variance
 
@@ -96,8 +94,6 @@ class Finalist:
 
     profile: ProcessProfile
     """Not the stock one."""
-    job: Mapping[Task, Config]
-    """What runs under it for each key, the worst or not."""
     calls: Mapping[Task, Sequence[Config]]
     """What may run for each key that may be the worst: of these the best counts. The keys are the
     same for all finalists."""
@@ -233,11 +229,10 @@ def _one_round(
 
 def _start_of_stock(finalist: Finalist, fresh: Fresh) -> dict[Task, float]:
     """Stock NCCL's times of the keys that may be the worst."""
-    counts = [(task, 1) for task in finalist.job] + [(task, _SAMPLES) for task in finalist.calls]
     stock_us = {}
-    for task, count in counts:
+    for task in finalist.calls:
         try:
-            stock_us[task] = median(fresh(task, STOCK, count))
+            stock_us[task] = median(fresh(task, STOCK, _SAMPLES))
         except ConfigurationFailedError as error:
             raise MeasurementError(f"stock NCCL stopped running {task.name}: {error}") from error
     return stock_us
@@ -247,9 +242,6 @@ def _start_of(
     finalist: Finalist, stock_us: Mapping[Task, float], ratios: Ratios, fresh: Fresh
 ) -> None:
     """One ratio more for each call of a profile that runs."""
-    for task, config in finalist.job.items():
-        with suppress(ConfigurationFailedError):
-            fresh(task, config, 1)
     for task, configs in finalist.calls.items():
         for config in configs:
             try:

@@ -274,13 +274,8 @@ class _Climb:
 
 
 def _finalist(visit: Visit, worst: Sequence[Task]) -> Finalist:
-    """What runs under a profile when it is started again."""
-    calls = {
-        task: list(dict.fromkeys((visit.profile.default, visit.best[task][0])))
-        if task in visit.best
-        else [visit.profile.default]
-        for task in worst
-    }
-    return Finalist(
-        visit.profile, {task: config for task, (config, _) in visit.best.items()}, calls
-    )
+    """What of the worst keys runs under a profile when it is started again."""
+    default = visit.profile.default
+    best = {task: config for task, (config, _) in visit.best.items()}
+    calls = {task: list(dict.fromkeys((default, best.get(task, default)))) for task in worst}
+    return Finalist(visit.profile, calls)

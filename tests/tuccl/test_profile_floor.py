@@ -55,13 +55,12 @@ def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdi
 def verdict_by(
     calls: Mapping[Task, Sequence[Config]],
     fresh: Fresh,
-    job: Mapping[Task, Config] | None = None,
     floor: float = FLOOR,
     affords: int = 99,
 ) -> Verdict | None:
     """By so many pairs of starts at most."""
     left = iter(range(2 * affords))
-    finalist = Finalist(PROFILE, job or {}, calls)
+    finalist = Finalist(PROFILE, calls)
     found = compare_in_turn([finalist], floor, fresh, lambda: next(left, None) is not None)
     return found.get(PROFILE)
 
@@ -132,28 +131,6 @@ def test_no_verdict_without_starts_enough() -> None:
     assert verdict_on(Starts([1.0] * 8), affords=3) is not None
 
 
-def test_what_a_key_loses_when_the_others_have_run_counts() -> None:
-    """NCCL connects an algorithm's ranks when it first runs, which small messages may feel."""
-    starts = Starts([1.0] * 8)
-    last, ran = TASKS[-1], set[Task]()
-
-    def slower_when_all_is_connected(task: Task, config: Config, count: int) -> tuple[float, ...]:
-        if config.profile != starts.up:
-            ran.clear()
-        samples = starts(task, config, count)
-        ran.add(task)
-        connected = last in ran and config.profile == PROFILE
-        return tuple(1.03 * one for one in samples) if connected else samples
-
-    calls = {TASKS[0]: [PROFILE.default]}
-    for job, holds in (({}, True), (dict.fromkeys(TASKS, RING), False)):
-        verdict = verdict_by(calls, slower_when_all_is_connected, job)
-        assert verdict is not None
-        assert verdict.holds is holds
-        assert starts.starts == [STOCK.profile, PROFILE] * 3
-        starts.starts.clear()
-
-
 def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_started_no_more() -> (
     None
 ):
@@ -166,7 +143,7 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
         return tuple(factors.get(config.profile, 1.0) * one for one in samples)
 
     finalists = [
-        Finalist(profile, {}, {task: [profile.default] for task in TASKS}) for profile in profiles
+        Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
     ]
     found = compare_in_turn(finalists, FLOOR, fresh, lambda: True)
     assert machine.starts == [STOCK.profile, *profiles] * 3 + [STOCK.profile, *profiles[1:]] * 2
@@ -177,15 +154,6 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
     found = compare_in_turn(finalists, FLOOR, fresh, lambda: True)
     assert found[profiles[2]].proved
     assert machine.starts == [STOCK.profile, *profiles] * 3, "one that is clear ends it"
-
-
-def test_what_fails_under_the_profile_is_left_out_of_the_job() -> None:
-    starts = Starts([1.0] * 8)
-    starts.failing = {RING}
-    job, calls = {TASKS[1]: RING}, {TASKS[0]: [PROFILE.default]}
-    verdict = verdict_by(calls, starts, job)
-    assert verdict is not None
-    assert verdict.holds
 
 
 def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
