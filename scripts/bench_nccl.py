@@ -1,10 +1,11 @@
 """Compares a table with stock NCCL and with fixed environments, in one interleaved run.
 
 Every round starts new processes for each variant in turn, in another order each time, so that what
-changes on the machine meanwhile meets all of them. A key's speedup is the median over the rounds of
-stock's time by the variant's in the same round. Stock runs a second time in each round ("stock
-again"): how far its speedup is from 1 is the noise of the key. The table is used as a job uses it:
-plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
+changes on the machine meanwhile meets all of them. Stock runs twice in each round: a key's speedup
+is the median over the rounds of the geometric mean of stock's two times by the variant's in the
+same round, and that of the second ("stock again") over the first is the noise of the key. The table
+is used as a job uses it: plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL
+and a C compiler.
 
     bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--entries-only] [--json FILE]
 
@@ -20,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,10 @@ def summarize(
         row: dict[str, Any] = {"operation": key[0], "size_bytes": key[1]}
         for variant in variants:
             rounds_us = [by_key[key] for by_key in times[variant.name]]
-            stock_us = [by_key[key] for by_key in times["stock"]]
-            ratios = [base / own for base, own in zip(stock_us, rounds_us, strict=True)]
+            ratios = [
+                base / own
+                for base, own in zip(base_us(times, key, variant), rounds_us, strict=True)
+            ]
             row[variant.name] = {
                 "median_us": statistics.median(rounds_us),
                 "rounds_us": rounds_us,
@@ -97,6 +100,15 @@ def summarize(
         if variant.name == "table":
             summary["entries"] = split_by_entry(rows, variant.entries)
     return summary
+
+
+def base_us(
+    times: dict[str, list[dict[Key, float]]], key: Key, variant: Variant
+) -> Iterator[float]:
+    """Stock's time of a key in each round, for a variant: of both its runs, if it is neither."""
+    for first, second in zip(times["stock"], times[CONTROL], strict=True):
+        own = variant.name in ("stock", CONTROL)
+        yield first[key] if own else math.sqrt(first[key] * second[key])
 
 
 def split_by_entry(rows: list[dict[str, Any]], entries: frozenset[Key]) -> dict[str, Any]:
@@ -198,6 +210,8 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     if arguments.exhaustive:
         variants.append(exhaustive(site, keys))
     variants.append(control(keys))
+    if arguments.apart:
+        variants = [variant.apart() for variant in variants]
     prepared = time.monotonic()
     times = run_rounds(site, variants, arguments.rounds, arguments.launches, arguments.seconds)
     return summarize(keys, variants, times) | {
@@ -205,6 +219,7 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "ranks": site.ranks,
         "nodes": site.nodes,
         "pinned": site.pinned,
+        "apart": arguments.apart,
         "rounds": len(times["stock"]),
         "call": dict(site.call),
         "preparing_seconds": prepared - begin,
@@ -243,6 +258,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--host-clock", action="store_true", help="time as nccl-tests does")
     parser.add_argument(
         "--pin", action="store_true", help="each rank on its share of the cores (for TCP)"
+    )
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="a job for each operation, as nccl-tests has them: what other operations connect and "
+        "allocate does not count",
     )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")

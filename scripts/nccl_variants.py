@@ -118,6 +118,19 @@ class Variant:
             entries=self.entries & frozenset(keys),
         )
 
+    def apart(self) -> Variant:
+        """The same with a job for each operation, as nccl-tests runs them."""
+        operations = dict.fromkeys(key[0] for part in self.parts for key in part.forced)
+        return replace(
+            self,
+            parts=tuple(
+                replace(part, forced=own)
+                for part in self.parts
+                for operation in operations
+                if (own := {key: how for key, how in part.forced.items() if key[0] == operation})
+            ),
+        )
+
     def run(self, site: Site, launches: int) -> dict[Key, float]:
         """Median time of each key in us, from new processes."""
         times: dict[Key, float] = {}

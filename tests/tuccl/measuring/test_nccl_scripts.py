@@ -149,6 +149,36 @@ def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
     assert "no entry for these keys" in capsys.readouterr().err
 
 
+def test_operations_can_have_jobs_of_their_own(
+    scripts: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import nccl_variants  # noqa: PLC0415
+
+    jobs: list[set[str]] = []
+    run_job = nccl_variants.run_job
+
+    def noted(
+        folder: Path, ranks: int, steps: list[dict[str, Any]], *rest: Any, **more: Any
+    ) -> Any:
+        jobs.append({step["operation"] for step in steps})
+        return run_job(folder, ranks, steps, *rest, **more)
+
+    monkeypatch.setattr(nccl_variants, "run_job", noted)
+    report = tmp_path / "report.json"
+    words = ("--operations", "all_gather", "all_reduce", "--to", "2K", "--no-static", "--apart")
+    words = (*words, "--rounds", "1", "--json", str(report))
+    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 0
+    assert jobs == [{"all_gather"}, {"all_reduce"}] * 2, "of stock and of stock again"
+    summary = json.loads(report.read_text())
+    assert summary["apart"] is True
+    assert [(row["operation"], row["size_bytes"]) for row in summary["keys"]] == [
+        (operation, size) for operation in ("all_gather", "all_reduce") for size in (1024, 2048)
+    ]
+
+
 def test_a_table_that_nccl_does_not_use_is_no_result(
     scripts: ModuleType,
     stand_ins: StandIns,
