@@ -10,7 +10,7 @@ entry stays if the lower bound of their mean logarithm says that it gains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean, median, stdev, variance
@@ -29,6 +29,27 @@ _SAMPLES = 5
 """Of each call in a start."""
 _Logs = Mapping[Config, Sequence[float]]
 """Logarithm of a call's time in each start."""
+
+
+def seconds(restart_s: float, sample_s: float) -> float:
+    """What the fewest starts that tell anything take; another profile is up between two of them.
+
+    Args:
+        restart_s: For another process profile.
+        sample_s: One sample of every key.
+    """
+    return _LOOKS[0] * _seconds_of_start(restart_s, sample_s)
+
+
+def _seconds_of_start(restart_s: float, sample_s: float) -> float:
+    """An entry and NCCL's own choice of each key, and a sample of each under the other profile."""
+    return 2.0 * restart_s + (1 + 2 * _SAMPLES) * sample_s
+
+
+def unsteady(samples_us: Iterable[Sequence[float]]) -> bool:
+    """Whether samples of one start differ so much that starts may."""
+    spreads = [stdev(map(math.log, samples)) for samples in samples_us if len(samples) > 1]
+    return bool(spreads) and median(spreads) >= MUCH
 
 
 def difference(samples_us: Mapping[Task, Sequence[float]], first: int, last: int) -> float:
@@ -51,6 +72,7 @@ def confirmed_over_starts(
     default: Config,
     others: Sequence[Config],
     spending: Spending,
+    sample_s: float,
     progress: Callable[[int], None],
 ) -> dict[Task, Decision]:
     """The decisions, without entries whose gain does not outlast a start.
@@ -61,6 +83,7 @@ def confirmed_over_starts(
         others: The same under further profiles, the first that is another serves to have the
             workers started anew; where there is none, decisions stay.
         spending: Measures. Where its budget pays for fewer than three starts, decisions stay.
+        sample_s: What one sample of every key takes.
         progress: Told how many starts there were.
     """
     logs: dict[Task, dict[Config, list[float]]] = {
@@ -72,7 +95,9 @@ def confirmed_over_starts(
     if not logs or between is None:
         return dict(decisions)
     starts = 0
-    while starts < _LOOKS[-1] and spending.left_s >= 3.0 * spending.restart_s:
+    while starts < _LOOKS[-1]:
+        if spending.left_s < _seconds_of_start(spending.restart_s, sample_s):
+            break
         progress(starts)
         for task in logs:
             with suppress(ConfigurationFailedError):

@@ -23,6 +23,7 @@ from functools import partial
 from statistics import median
 
 from lookup_tables.table import Shape
+from tuccl import start_check
 from tuccl.breakpoints import located_ranges
 from tuccl.decision import PAIRS, Decision, decide
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -33,12 +34,12 @@ from tuccl.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
-from tuccl.search.space import Space, with_profile
+from tuccl.search.space import SPELLED_OUT, Space, with_profile
 from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.settings import MAX_REPEATS, RunSettings
 from tuccl.spending import Spending
-from tuccl.start_check import MUCH, confirmed_over_starts, difference
+from tuccl.start_check import MUCH, confirmed_over_starts, difference, unsteady
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`."""
@@ -152,6 +153,8 @@ class _Run:
         self._settings = settings
         self._spaces = spaces
         self._progress = progress
+        self._sample_s = 0.0
+        """What one sample of stock NCCL on every key takes."""
         self._kept_s = 0.0
         """What the stages after the searches will need."""
         self._search_s = 0.0
@@ -160,7 +163,6 @@ class _Run:
     def time_stock(self) -> dict[Task, float]:
         """Stock NCCL's time of every key."""
         stock_us = {}
-        sample_s = 0.0
         for done, task in enumerate(self.tasks):
             self._progress("stock NCCL", done, len(self.tasks))
             try:
@@ -170,12 +172,18 @@ class _Run:
             except ConfigurationFailedError as error:
                 raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
             stock_us[task] = median(measured.samples_us)
-            sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
-        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS_AGAIN)
-        self._kept_s += self.spending.restart_s
-        self._search_s = sample_s * _SEARCH_SAMPLES
+            self._sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
+        self._plan()
         self._progress("stock NCCL", len(self.tasks), len(self.tasks))
         return stock_us
+
+    def _plan(self) -> None:
+        """What of the budget the race and the searches may not have."""
+        restart_s, sample_s = self.spending.restart_s, self._sample_s
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS_AGAIN) + restart_s
+        if unsteady(map(self._stock_samples_us, self.tasks)):
+            self._kept_s += start_check.seconds(restart_s, sample_s)
+        self._search_s = sample_s * _SEARCH_SAMPLES
 
     def time_stock_again(self) -> None:
         """Time stock NCCL on every key once more."""
@@ -199,8 +207,9 @@ class _Run:
         return confirmed_over_starts(
             decisions,
             raced.winner.default,
-            [STOCK, *(visit.profile.default for visit in raced.visits)],
+            [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
             self.spending,
+            self._sample_s,
             lambda starts: self._progress("starts", starts, starts + 1),
         )
 
