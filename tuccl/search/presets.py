@@ -42,7 +42,8 @@ _ALGORITHMS = {
     Operation.REDUCE: (NcclAlgorithm.RING,),
     Operation.ALLTOALL: (),
 }
-_EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (160, 320, 640), _SIMPLE: (128, 256, 512)}
+_EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
+"""Of the interpreter, which runs 512 at most (`tuccl/runtime/executor/program_staging.h`)."""
 
 
 def nccl_families(

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from tuccl.search.presets import executor_families, nccl_families, nccl_space, p
 from tuccl.search.space import Family, Knob, Scope, Space, space_of, with_profile
 from tuccl.search.unseen import Unseen
 
+ROOT = Path(__file__).resolve().parents[3]
 SPACE = Space(
     "test", (*nccl_families(Operation.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
 )
@@ -97,6 +101,15 @@ def test_pat_exists_with_one_rank_per_node_under_simple_alone() -> None:
 def test_ll128_is_proposed_where_the_links_allow_it() -> None:
     families = nccl_families(Operation.ALL_REDUCE, ll128=False)
     assert {family.protocol for family in families} == {"LL", "Simple"}
+
+
+def test_the_interpreter_is_offered_no_more_threads_than_it_runs() -> None:
+    header = ROOT / "tuccl" / "runtime" / "executor" / "program_staging.h"
+    found = re.search(r"kMostProgramThreads = (\d+);", header.read_text(encoding="utf-8"))
+    assert found is not None
+    counts = {count for family in executor_families(["0123"]) for count in family.nthreads}
+    assert max(counts) == int(found[1])
+    assert all(count % 32 == 0 for count in counts)
 
 
 def test_the_joint_space_of_nccl_holds_its_own_choice_under_every_profile() -> None:
