@@ -20,13 +20,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 
 from lookup_tables.table import Shape
 from tuccl import start_check
 from tuccl.breakpoints import located_ranges
 from tuccl.decision import PAIRS, Decision, decide
-from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import MeasurementLog
 from tuccl.profile_floor import Floor
 from tuccl.profile_race import RaceResult, race
@@ -39,16 +38,14 @@ from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.settings import MAX_REPEATS, RunSettings
 from tuccl.spending import Spending
-from tuccl.start_check import MUCH, confirmed_over_starts, difference, unsteady
+from tuccl.start_check import MUCH, confirmed_over_starts
+from tuccl.stock_times import REPEATS_AGAIN, StockTimes
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`."""
 
 _FINALISTS = 2
 _WARM = 6
-_STOCK_REPEATS = 9
-"""At the beginning: every profile is held against them."""
-_STOCK_REPEATS_AGAIN = 3
 _SEARCH_SAMPLES = 60
 """Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
 
@@ -110,8 +107,7 @@ def tune(
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
     run = _Run(settings, keys_of(settings, shape), spaces, log, progress)
-    stock_us = run.time_stock()
-    raced = run.race_profiles(stock_us)
+    raced = run.race_profiles(run.stock.begin())
     profile = raced.winner
     builtins = run.search(
         "one profile", lambda task: with_profile(spaces.builtins(task), profile), raced.calls
@@ -126,9 +122,9 @@ def tune(
         for task in run.tasks
     }
     ranges = run.locate(decisions, profile)
-    run.time_stock_again()
+    run.stock.again()
     decisions = run.confirm_over_starts(decisions, raced)
-    stock_us = run.stock_us()
+    stock_us = run.stock.medians_us()
     keys = (
         KeyResult(task, found[task], decisions[task], stock_us[task], ranges[task])
         for task in run.tasks
@@ -150,71 +146,41 @@ class _Run:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
         self.tasks = tasks
         self.spending = Spending(log, budget_s)
+        self.stock = StockTimes(tasks, self.spending, progress)
         self._settings = settings
         self._spaces = spaces
         self._progress = progress
-        self._sample_s = 0.0
-        """What one sample of stock NCCL on every key takes."""
         self._kept_s = 0.0
         """What the stages after the searches will need."""
         self._search_s = 0.0
         """What the race leaves to the searches."""
 
-    def time_stock(self) -> dict[Task, float]:
-        """Stock NCCL's time of every key."""
-        stock_us = {}
-        for done, task in enumerate(self.tasks):
-            self._progress("stock NCCL", done, len(self.tasks))
-            try:
-                self.spending.measure(task, STOCK, 1)  # Brings the workers up: no measure of cost.
-                before_s = self.spending.spent_s
-                measured = self.spending.measure(task, STOCK, _STOCK_REPEATS)
-            except ConfigurationFailedError as error:
-                raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
-            stock_us[task] = median(measured.samples_us)
-            self._sample_s += (self.spending.spent_s - before_s) / (_STOCK_REPEATS - 1)
-        self._plan()
-        self._progress("stock NCCL", len(self.tasks), len(self.tasks))
-        return stock_us
-
     def _plan(self) -> None:
         """What of the budget the race and the searches may not have."""
-        restart_s, sample_s = self.spending.restart_s, self._sample_s
-        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + _STOCK_REPEATS_AGAIN) + restart_s
-        if unsteady(map(self._stock_samples_us, self.tasks)):
+        restart_s, sample_s = self.spending.restart_s, self.stock.sample_s
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s
+        if self.stock.is_unsteady():
             self._kept_s += start_check.seconds(restart_s, sample_s)
         self._search_s = sample_s * _SEARCH_SAMPLES
-
-    def time_stock_again(self) -> None:
-        """Time stock NCCL on every key once more."""
-        for done, task in enumerate(self.tasks):
-            self._progress("stock NCCL again", done, len(self.tasks))
-            repeats = self.spending.asked(task, STOCK) + _STOCK_REPEATS_AGAIN
-            self.spending.measure(task, STOCK, repeats)
-        self._progress("stock NCCL again", len(self.tasks), len(self.tasks))
-
-    def stock_us(self) -> dict[Task, float]:
-        """Stock NCCL's time of every key, by all its samples."""
-        return {task: median(self._stock_samples_us(task)) for task in self.tasks}
 
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult
     ) -> dict[Task, Decision]:
         """The decisions, held against further starts where starts of stock NCCL differ much."""
-        samples_us = {task: self._stock_samples_us(task) for task in self.tasks}
-        if difference(samples_us, _STOCK_REPEATS, _STOCK_REPEATS_AGAIN) < MUCH:
+        if self.stock.moved() < MUCH:
             return dict(decisions)
         return confirmed_over_starts(
             decisions,
             raced.winner.default,
             [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
             self.spending,
-            self._sample_s,
+            self.stock.sample_s,
             lambda starts: self._progress("starts", starts, starts + 1),
         )
 
     def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
         """The profile of the table."""
+        self._plan()
         visits = 0
         started_s = self.spending.spent_s
         look_s = 0.0
@@ -315,9 +281,6 @@ class _Run:
         ranges = located_ranges(winners, self.spending.measure)
         self._progress("borders", 1, 1)
         return ranges
-
-    def _stock_samples_us(self, task: Task) -> tuple[float, ...]:
-        return self.spending.measure(task, STOCK, self.spending.asked(task, STOCK)).samples_us
 
     @staticmethod
     def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:

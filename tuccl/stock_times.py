@@ -1,0 +1,78 @@
+"""Stock NCCL's times of all keys: what everything else in a run is held against.
+
+They are taken at the beginning, in the first start of the workers, and once more at the end, so
+that the machine of the end is held against that of the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.search.config import STOCK, Task
+from tuccl.spending import Spending
+from tuccl.start_check import difference, unsteady
+
+REPEATS = 9
+"""At the beginning: every profile is held against them."""
+REPEATS_AGAIN = 3
+
+
+class StockTimes:
+    """Takes them, and keeps what they cost."""
+
+    def __init__(
+        self, tasks: Sequence[Task], spending: Spending, progress: Callable[[str, int, int], None]
+    ) -> None:
+        """Nothing measured yet."""
+        self.sample_s = 0.0
+        """What one sample of every key takes."""
+        self._tasks = tasks
+        self._spending = spending
+        self._progress = progress
+
+    def begin(self) -> dict[Task, float]:
+        """Time every key; the medians in us.
+
+        Raises:
+            MeasurementError: Stock NCCL cannot run a key.
+        """
+        stock_us = {}
+        for done, task in enumerate(self._tasks):
+            self._progress("stock NCCL", done, len(self._tasks))
+            try:
+                self._spending.measure(task, STOCK, 1)  # Brings the workers up: no measure of cost.
+                before_s = self._spending.spent_s
+                measured = self._spending.measure(task, STOCK, REPEATS)
+            except ConfigurationFailedError as error:
+                raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
+            stock_us[task] = median(measured.samples_us)
+            self.sample_s += (self._spending.spent_s - before_s) / (REPEATS - 1)
+        self._progress("stock NCCL", len(self._tasks), len(self._tasks))
+        return stock_us
+
+    def again(self) -> None:
+        """Time every key once more."""
+        for done, task in enumerate(self._tasks):
+            self._progress("stock NCCL again", done, len(self._tasks))
+            repeats = self._spending.asked(task, STOCK) + REPEATS_AGAIN
+            self._spending.measure(task, STOCK, repeats)
+        self._progress("stock NCCL again", len(self._tasks), len(self._tasks))
+
+    def medians_us(self) -> dict[Task, float]:
+        """Of every key, by all its samples."""
+        return {task: median(self._samples_us(task)) for task in self._tasks}
+
+    def is_unsteady(self) -> bool:
+        """Whether samples of one start differ so much that starts may."""
+        return unsteady(map(self._samples_us, self._tasks))
+
+    def moved(self) -> float:
+        """How much the median key differs between the beginning and the end."""
+        samples_us = {task: self._samples_us(task) for task in self._tasks}
+        return difference(samples_us, REPEATS, REPEATS_AGAIN)
+
+    def _samples_us(self, task: Task) -> tuple[float, ...]:
+        asked = self._spending.asked(task, STOCK)
+        return self._spending.measure(task, STOCK, asked).samples_us
