@@ -193,19 +193,19 @@ def resident_bytes() -> int:
 
 
 def growth(statistics: list[dict[str, float]]) -> dict[str, float]:
-    """From the first half of what was written down to the second: the least of each.
+    """From the first third of what was written down to the last: the least of each.
 
-    What is kept for good raises every later figure, so also the least, which what comes and goes
-    does not raise. The first figure is left out: it warms up.
+    What a rank keeps for good before the last third raises all of its figures, so also the least;
+    what comes and goes does not. The first figure is left out: it warms up.
     """
     if len(statistics) < 3:
         return {}
-    held = statistics[1:]
-    halves = held[: len(held) // 2], held[len(held) // 2 :]
-    before, after = (
-        {name: min(one[name] for one in half) for name in MOST_GROWTH} for half in halves
+    third = (len(statistics) - 1 + 2) // 3
+    first, last = (
+        {name: min(one[name] for one in part) for name in MOST_GROWTH}
+        for part in (statistics[1 : 1 + third], statistics[-third:])
     )
-    return {name: after[name] - before[name] for name in MOST_GROWTH}
+    return {name: last[name] - first[name] for name in MOST_GROWTH}
 
 
 def run_load(session: Session, job: dict[str, Any]) -> dict[str, Any]:

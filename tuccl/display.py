@@ -25,7 +25,7 @@ from tuccl.sizes import format_size
 
 _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose seconds did not pass."""
-_RULED_OUT = 3
+_FORGONE = 3
 """Profiles that are named."""
 _WIDTH = 132
 """Columns that a table gets where standard output is not a terminal."""
@@ -142,7 +142,7 @@ def summary_lines(table: Table, report: Report) -> list[str]:
 
 
 def floor_lines(floor: FloorReport | None) -> list[str]:
-    """What the profile leaves the key that gets least, and which others were ruled out by which."""
+    """What the profile leaves the key that gets least, and which faster ones were forgone."""
     if floor is None:
         return []
     lines = []
@@ -151,12 +151,14 @@ def floor_lines(floor: FloorReport | None) -> list[str]:
         if not floor.chosen.holds:
             leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
         lines.append(f"{leaves} {_bounds(floor.chosen)}")
-    lines += [
-        f"ruled out by --floor {floor.least:g}: {profile_text(other.profile)}, "
-        f"{other.speedup:.3f}x on average, leaves {_bounds(other)}"
-        for other in floor.ruled_out[:_RULED_OUT]
-    ]
-    more = len(floor.ruled_out) - _RULED_OUT
+    for other in floor.forgone[:_FORGONE]:
+        under = not other.holds and other.ratio < floor.least
+        why = "ruled out by" if under else "less clear of"
+        lines.append(
+            f"{why} --floor {floor.least:g}: {profile_text(other.profile)}, "
+            f"{other.speedup:.3f}x on average, leaves {_bounds(other)}"
+        )
+    more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
 
 

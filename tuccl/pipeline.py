@@ -115,7 +115,7 @@ def initialize(
             begun = _begin(run, identity, options)
             write_atomically(run.topology, topology_to_json(topology))
             candidates = _candidates(topology, settings, run, progress)
-            request = _request(topology, settings, candidates, record, places)
+            request = backend_request(topology, settings, record, candidates, places)
             done = _tune(settings, candidates, request, run, begun, progress)
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
@@ -226,15 +226,16 @@ def _schedules(
     return found
 
 
-def _request(
+def backend_request(
     topology: Topology,
     settings: RunSettings,
-    candidates: Mapping[Operation, Sequence[Candidate]],
     record: Record | None,
-    places: Places | None,
+    candidates: Mapping[Operation, Sequence[Candidate]] | None = None,
+    places: Places | None = None,
 ) -> BackendRequest:
-    """What the backend is opened with."""
-    all_candidates = [c for found in candidates.values() for c in found]
+    """What a run's backend is opened with, schedules only where there are candidates already."""
+    kind = backend_kind(settings.backend)
+    all_candidates = [c for found in (candidates or {}).values() for c in found]
     return BackendRequest(
         topology=topology,
         shape=communicator_shape(topology) if record is None else record.shape,
@@ -245,8 +246,8 @@ def _request(
         record=record,
         places=places,
         fake_nodes=settings.fake_nodes,
-        tunes_nccl=backend_kind(settings.backend).tunes_nccl,
-        measures_nccl=backend_kind(settings.backend).measures_nccl,
+        tunes_nccl=kind.tunes_nccl,
+        measures_nccl=kind.measures_nccl,
     )
 
 

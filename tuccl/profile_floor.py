@@ -16,12 +16,16 @@ starts say little about a single one, or the key's own where that is larger. Bot
 the confidence over all looks and profiles together (Bonferroni): that some key is under the floor,
 for which the upper bounds allow for the number of keys, and that none is, for which each key has to
 show it, so that the lower bounds need no such allowance (an intersection-union test).
+
+The order rotates from round to round, so that a machine which gets slower all the time is not held
+against the profile that comes last.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean, median, variance
 
@@ -58,6 +62,8 @@ class KeyRatio:
     low: float
     high: float
     """Confidence bounds; all three are 0 where the key cannot run under the profile."""
+    resolution: float = 0.0
+    """Loss that is told from none, if the profile is judged alone."""
 
     def is_under(self, floor: float, *, expected: bool) -> bool:
         """Whether the key has to count as one that gets less than the floor.
@@ -70,7 +76,7 @@ class KeyRatio:
         if self.high < floor:
             return True
         doubtful = self.ratio if expected else self.low
-        return doubtful < floor and self.ratio - self.low <= 1.0 - floor
+        return doubtful < floor and self.resolution <= 1.0 - floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +117,17 @@ def compare_in_turn(
     finalists: Sequence[Finalist],
     floor: float,
     fresh: Fresh,
-    affords: Callable[[], bool],
+    affords: Callable[[int], bool],
 ) -> dict[ProcessProfile, Verdict]:
     """Start stock NCCL and profiles in turn until one of them is clear of the floor.
 
     A profile that is clearly under it is started no more.
 
     Args:
-        finalists: The profiles.
+        finalists: The profiles; where a budget does not suffice for all, the last are left out.
         floor: Least ratio of a key.
         fresh: Gives samples; changes the profile of the workers as needed.
-        affords: Whether another start is paid for.
+        affords: Whether so many further starts are paid for.
 
     Returns:
         The verdicts; none on what the budget did not suffice for.
@@ -129,17 +135,20 @@ def compare_in_turn(
     ratios: dict[ProcessProfile, Ratios] = {one.profile: {} for one in finalists}
     verdicts: dict[ProcessProfile, Verdict] = {}
     left = list(finalists)
+    while len(left) > 1 and not affords(_LOOKS[0] * (1 + len(left))):
+        left.pop()
     for starts in range(1, _LOOKS[-1] + 1):
-        if not _one_round(left, ratios, fresh, affords):
-            break
+        left = _one_round(left, starts - 1, ratios, fresh, affords)
         if starts in _LOOKS:
             for one in tuple(left):
                 keys = key_ratios(list(one.calls), ratios[one.profile], starts, len(finalists))
                 verdicts[one.profile] = judged(one.profile, keys, floor, starts)
                 if any(key.high < floor for key in keys):
                     left.remove(one)
-            if not left or any(verdicts[one.profile].proved for one in left):
-                break
+        if not left or any(
+            one.profile in verdicts and verdicts[one.profile].proved for one in left
+        ):
+            break
     return verdicts
 
 
@@ -165,10 +174,11 @@ def key_ratios(
             best[task] = logs
     own = {task: variance(logs) for task, logs in best.items()}
     pooled = fmean(own.values()) if own else 0.0
-    error = (1.0 - CONFIDENCE) / len(_LOOKS) / profiles
+    error = (1.0 - CONFIDENCE) / len(_LOOKS)
     degrees = max(1, len(own) * (starts - 1))
-    below = student_quantile(1.0 - error, degrees)
-    above = student_quantile(1.0 - error / len(tasks), degrees)
+    alone = student_quantile(1.0 - error, degrees)
+    below = student_quantile(1.0 - error / profiles, degrees)
+    above = student_quantile(1.0 - error / profiles / len(tasks), degrees)
     found = []
     for task in tasks:
         if task not in best:
@@ -176,8 +186,9 @@ def key_ratios(
             continue
         middle = fmean(best[task])
         noise = math.sqrt(max(own[task], pooled) / starts)
-        bounds = (middle, middle - below * noise, middle + above * noise)
-        found.append(KeyRatio(task, *map(math.exp, bounds)))
+        ratio = math.exp(middle)
+        low, high = ratio * math.exp(-below * noise), ratio * math.exp(above * noise)
+        found.append(KeyRatio(task, ratio, low, high, ratio - ratio * math.exp(-alone * noise)))
     return found
 
 
@@ -212,19 +223,33 @@ def _student_within(distance: float, degrees: int) -> float:
 
 def _one_round(
     finalists: Sequence[Finalist],
+    number: int,
     ratios: Mapping[ProcessProfile, Ratios],
     fresh: Fresh,
-    affords: Callable[[], bool],
-) -> bool:
-    """A start of stock NCCL, then one of each profile; whether all were paid for."""
-    if not affords():
-        return False
-    stock_us = _start_of_stock(finalists[0], fresh)
-    for one in finalists:
-        if not affords():
-            return False
-        _start_of(one, stock_us, ratios[one.profile], fresh)
-    return True
+    affords: Callable[[int], bool],
+) -> list[Finalist]:
+    """A start of stock NCCL and one of each profile; the profiles that were paid for."""
+    turns: list[Finalist | None] = [None, *finalists]
+    if len(finalists) > 1:  # Of two, one would be last in a round and first in the next.
+        first = number % len(turns)
+        turns = [*turns[first:], *turns[:first]]
+    stock_us: dict[Task, float] = {}
+    times_us: list[tuple[Finalist, dict[tuple[Task, Config], float]]] = []
+    for one in turns:
+        if not affords(1):
+            break
+        if one is None:
+            stock_us = _start_of_stock(finalists[0], fresh)
+        else:
+            times_us.append((one, _start_of(one, fresh)))
+    if not stock_us:
+        return []
+    for one, by_call in times_us:
+        for (task, config), time_us in by_call.items():
+            logs = ratios[one.profile].setdefault((task, config), [])
+            logs.append(math.log(stock_us[task] / time_us))
+    paid = {one.profile for one, _ in times_us}
+    return [one for one in finalists if one.profile in paid]
 
 
 def _start_of_stock(finalist: Finalist, fresh: Fresh) -> dict[Task, float]:
@@ -238,14 +263,11 @@ def _start_of_stock(finalist: Finalist, fresh: Fresh) -> dict[Task, float]:
     return stock_us
 
 
-def _start_of(
-    finalist: Finalist, stock_us: Mapping[Task, float], ratios: Ratios, fresh: Fresh
-) -> None:
-    """One ratio more for each call of a profile that runs."""
+def _start_of(finalist: Finalist, fresh: Fresh) -> dict[tuple[Task, Config], float]:
+    """Times of the calls of a profile that run."""
+    times_us = {}
     for task, configs in finalist.calls.items():
         for config in configs:
-            try:
-                time_us = median(fresh(task, config, _SAMPLES))
-            except ConfigurationFailedError:
-                continue
-            ratios.setdefault((task, config), []).append(math.log(stock_us[task] / time_us))
+            with suppress(ConfigurationFailedError):
+                times_us[task, config] = median(fresh(task, config, _SAMPLES))
+    return times_us

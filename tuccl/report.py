@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from tuccl.errors import WorkspaceError
 from tuccl.workspace import Run, parse_workspace_file, read_text_if_present
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 
 
 class _Model(BaseModel):
@@ -73,7 +73,7 @@ class ProfileReport(_Model):
     low: float
     high: float
     starts: int
-    """Pairs of starts of stock NCCL and the profile in turn; 1: only what the race saw."""
+    """Of stock NCCL and the profile in turn; 1: only what the race saw."""
     holds: bool
 
 
@@ -84,8 +84,9 @@ class FloorReport(_Model):
     """`RunSettings.floor`."""
     chosen: ProfileReport | None
     """None: the profile is stock NCCL's."""
-    ruled_out: list[ProfileReport]
-    """Profiles that were faster on average, the fastest first."""
+    forgone: list[ProfileReport]
+    """Profiles that were faster on average, the fastest first: under the floor, or less clear of
+    it than the chosen one."""
 
 
 class Report(_Model):

@@ -142,11 +142,11 @@ def build_report(
 
 
 def _floor_report(least: float, race: RaceResult) -> FloorReport:
-    ruled_out = [_profile_report(verdict, race) for verdict in race.ruled_out]
+    forgone = [_profile_report(verdict, race) for verdict in race.forgone]
     return FloorReport(
         least=least,
         chosen=None if race.verdict is None else _profile_report(race.verdict, race),
-        ruled_out=[report for report in ruled_out if report is not None],
+        forgone=[report for report in forgone if report is not None],
     )
 
 

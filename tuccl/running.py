@@ -22,7 +22,7 @@ from tuccl.measurement_log import read_log
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.nccl_library import version_here
 from tuccl.measuring.places import Places
-from tuccl.pipeline import InitResult, initialize
+from tuccl.pipeline import InitResult, backend_request, initialize
 from tuccl.probing import ProbeCommand, exit_code_of, with_crew
 from tuccl.records.record import Record
 from tuccl.records.record_file import write_record
@@ -55,18 +55,7 @@ class Prepared:
     @property
     def request(self) -> BackendRequest:
         """What the backend is opened with, schedules apart."""
-        kind = backend_kind(self.settings.backend)
-        return BackendRequest(
-            topology=self.topology,
-            shape=self.shape,
-            seed=self.settings.seed,
-            spread=self.settings.spread,
-            model=self.settings.model,
-            record=self.record,
-            fake_nodes=self.settings.fake_nodes,
-            tunes_nccl=kind.tunes_nccl,
-            measures_nccl=kind.measures_nccl,
-        )
+        return backend_request(self.topology, self.settings, self.record)
 
 
 def with_ranks(

@@ -38,12 +38,12 @@ def seconds(restart_s: float, sample_s: float) -> float:
         restart_s: For another process profile.
         sample_s: One sample of every key.
     """
-    return _LOOKS[0] * _seconds_of_start(restart_s, sample_s)
+    return _LOOKS[0] * _seconds_of_start(restart_s, sample_s, 2)
 
 
-def _seconds_of_start(restart_s: float, sample_s: float) -> float:
-    """An entry and NCCL's own choice of each key, and a sample of each under the other profile."""
-    return 2.0 * restart_s + (1 + 2 * _SAMPLES) * sample_s
+def _seconds_of_start(restart_s: float, sample_s: float, calls: int) -> float:
+    """So many calls of each key, and a sample of each under the other profile."""
+    return 2.0 * restart_s + (1 + calls * _SAMPLES) * sample_s
 
 
 def unsteady(samples_us: Iterable[Sequence[float]]) -> bool:
@@ -80,8 +80,8 @@ def confirmed_over_starts(
     Args:
         decisions: By key, each from one start.
         default: NCCL's own choice under the table's profile.
-        others: The same under further profiles, the first that is another serves to have the
-            workers started anew; where there is none, decisions stay.
+        others: The same under further profiles; the first that is another and runs serves to have
+            the workers started anew. Where there is none, decisions stay.
         spending: Measures. Where its budget pays for fewer than three starts, decisions stay.
         sample_s: What one sample of every key takes.
         progress: Told how many starts there were.
@@ -91,17 +91,17 @@ def confirmed_over_starts(
         for task, decision in decisions.items()
         if _entries(decision)
     }
-    between = next((other for other in others if other.profile != default.profile), None)
-    if not logs or between is None:
+    between = [other for other in others if other.profile != default.profile]
+    if not logs:
         return dict(decisions)
+    start_s = _seconds_of_start(spending.restart_s, sample_s, max(map(len, logs.values())))
     starts = 0
     while starts < _LOOKS[-1]:
-        if spending.left_s < _seconds_of_start(spending.restart_s, sample_s):
+        if spending.left_s < (start_s if starts else _LOOKS[0] * start_s):
             break
         progress(starts)
-        for task in logs:
-            with suppress(ConfigurationFailedError):
-                spending.fresh(task, between, 1)
+        if not _runs_another(between, list(logs), spending):
+            break
         starts += 1
         for task, calls in logs.items():
             for config, times in calls.items():
@@ -112,6 +112,20 @@ def confirmed_over_starts(
             if not any(_is_open(decisions[task], again[task]) for task in logs):
                 return again
     return dict(decisions) if starts < _LOOKS[0] else _decided(decisions, default, logs, starts)
+
+
+def _runs_another(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
+    """Whether workers of another profile are up now; what runs for no key is struck off."""
+    while between:
+        ran = False
+        for task in tasks:
+            with suppress(ConfigurationFailedError):
+                spending.fresh(task, between[0], 1)
+                ran = True
+        if ran:
+            return True
+        del between[0]
+    return False
 
 
 def _is_open(before: Decision, now: Decision) -> bool:

@@ -185,14 +185,14 @@ class _Run:
         started_s = self.spending.spent_s
         look_s = 0.0
 
-        def affords() -> bool:
+        def affords(starts: int) -> bool:
             nonlocal started_s, look_s
             took_s = self.spending.spent_s - started_s - self.spending.restart_s
             started_s = self.spending.spent_s
             # The first visit looks at everything, later ones at a few calls of each key.
             look_s = max(look_s, took_s if visits > 1 else took_s / 4.0)
             left_s = self.spending.left_s - self._kept_s - self._search_s
-            return left_s >= self.spending.restart_s + look_s
+            return left_s >= starts * (self.spending.restart_s + look_s)
 
         def say(_: ProcessProfile) -> None:
             nonlocal visits

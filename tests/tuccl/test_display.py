@@ -26,7 +26,7 @@ OTHER = CHOSEN.model_copy(
 
 
 def test_what_was_ruled_out_is_named_with_its_key_and_what_it_would_have_gained() -> None:
-    chosen, ruled_out = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, ruled_out=[OTHER]))
+    chosen, ruled_out = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, forgone=[OTHER]))
     assert chosen == (
         "the process profile leaves every key at least 0.995x at all_gather 4K "
         "(0.992 to 1.000, 5 starts of each)"
@@ -37,12 +37,19 @@ def test_what_was_ruled_out_is_named_with_its_key_and_what_it_would_have_gained(
     )
 
 
+def test_what_was_forgone_for_a_safer_profile_is_not_called_ruled_out() -> None:
+    doubtful = OTHER.model_copy(update={"ratio": 0.993, "holds": True, "starts": 3})
+    _, forgone = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, forgone=[doubtful]))
+    assert forgone.startswith("less clear of --floor 0.99: NCCL_BUFFSIZE=1048576")
+    assert "leaves 0.993x at all_gather 4K" in forgone
+
+
 def test_where_nothing_keeps_to_the_floor_that_is_said() -> None:
-    lines = floor_lines(FloorReport(least=0.99, chosen=OTHER, ruled_out=[OTHER] * 5))
+    lines = floor_lines(FloorReport(least=0.99, chosen=OTHER, forgone=[OTHER] * 5))
     assert lines[0].startswith("no profile keeps to --floor 0.99; the safest leaves 0.974x")
     assert lines[-1] == "and 2 more: see report.json"
 
 
 def test_without_a_floor_or_a_profile_there_is_nothing_to_say() -> None:
     assert floor_lines(None) == []
-    assert floor_lines(FloorReport(least=0.99, chosen=None, ruled_out=[])) == []
+    assert floor_lines(FloorReport(least=0.99, chosen=None, forgone=[])) == []

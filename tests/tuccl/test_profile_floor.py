@@ -61,7 +61,7 @@ def verdict_by(
     """By so many pairs of starts at most."""
     left = iter(range(2 * affords))
     finalist = Finalist(PROFILE, calls)
-    found = compare_in_turn([finalist], floor, fresh, lambda: next(left, None) is not None)
+    found = compare_in_turn([finalist], floor, fresh, lambda _: next(left, None) is not None)
     return found.get(PROFILE)
 
 
@@ -145,15 +145,64 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
     finalists = [
         Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
     ]
-    found = compare_in_turn(finalists, FLOOR, fresh, lambda: True)
-    assert machine.starts == [STOCK.profile, *profiles] * 3 + [STOCK.profile, *profiles[1:]] * 2
+    found = compare_in_turn(finalists, FLOOR, fresh, lambda _: True)
+    stock, first, second, third = STOCK.profile, *profiles
+    rounds = [stock, first, second, third, first, second, third, stock, second, third, stock, first]
+    assert machine.starts == [*rounds, stock, second, third, second, third, stock]
     assert [found[profile].starts for profile in profiles] == [3, 5, 5]
-    assert not found[profiles[0]].holds
-    factors[profiles[2]] = 1.0
+    assert not found[first].holds
+    factors[third] = 1.0
     machine.starts, machine.up = [], None
-    found = compare_in_turn(finalists, FLOOR, fresh, lambda: True)
-    assert found[profiles[2]].proved
-    assert machine.starts == [STOCK.profile, *profiles] * 3, "one that is clear ends it"
+    found = compare_in_turn(finalists, FLOOR, fresh, lambda _: True)
+    assert found[third].proved
+    assert machine.starts == rounds, "one that is clear ends it"
+
+
+def test_what_a_budget_does_not_suffice_for_is_left_out_from_the_last_on() -> None:
+    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
+    finalists = [
+        Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
+    ]
+    for budget, judged in ((12, 3), (11, 2), (8, 1), (6, 1), (5, 0)):
+        machine = Starts([1.0] * 8, own=0.001)
+
+        def affords(starts: int, machine: Starts = machine, budget: int = budget) -> bool:
+            return len(machine.starts) + starts <= budget
+
+        found = compare_in_turn(finalists, FLOOR, machine, affords)
+        assert list(found) == profiles[:judged]
+        assert len(machine.starts) <= budget
+
+
+def test_a_machine_that_slows_down_is_not_held_against_the_last_profile() -> None:
+    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
+    machine = Starts([1.0] * 8)
+
+    def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        samples = machine(task, config, count)
+        return tuple(1.002 ** len(machine.starts) * one for one in samples)
+
+    calls = [Finalist(profile, {TASKS[0]: [profile.default]}) for profile in profiles]
+    found = compare_in_turn(calls, FLOOR, fresh, lambda _: True)
+    ratios = [verdict.worst.ratio for verdict in found.values() if verdict.worst is not None]
+    assert max(ratios) - min(ratios) < 0.003, "in the same order each time 0.004"
+    assert abs(max(ratios) - 1.0) < 0.004
+
+
+def test_more_finalists_leave_a_loss_as_likely_to_be_told() -> None:
+    """What is judged together has wider bounds, which must not pass for noise that hides a loss."""
+    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
+    passed = {1: 0, 3: 0}
+    for seed in range(60):
+        for count in passed:
+            machine = Starts([0.985] + [1.0] * 7, seed, own=0.006)
+            finalists = [
+                Finalist(profile, {task: [profile.default] for task in TASKS})
+                for profile in profiles[:count]
+            ]
+            found = compare_in_turn(finalists, FLOOR, machine, lambda _: True)
+            passed[count] += found[profiles[0]].holds
+    assert passed[3] <= passed[1] + 8
 
 
 def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:

@@ -10,6 +10,7 @@ from tuccl.backend_choice import BackendRequest, backend_kind, builtins_of, open
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.machine import MachineOptions, load_machine
+from tuccl.pipeline import backend_request
 from tuccl.records.errors import RecordMismatchError
 from tuccl.run_options import RunOptions, read_options, record_of_options, settings_of_options
 from tuccl.search.config import Task
@@ -138,6 +139,27 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
         shape = communicator_shape(topology)
         request = BackendRequest(topology, shape, fake_nodes=nodes == 2)
         assert builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape)).knobs == ()
+
+
+@pytest.mark.parametrize(
+    ("backend", "tunes_nccl", "measures_nccl"),
+    [
+        ("simulated", True, False),
+        ("nccl", True, True),
+        ("executor", False, True),
+        ("nccl,executor", True, True),
+        ("sockets", True, False),
+    ],
+)
+def test_a_backend_is_told_what_of_nccl_is_chosen_and_timed(
+    backend: str, tunes_nccl: bool, measures_nccl: bool
+) -> None:
+    settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
+    request = backend_request(machine(), settings, None)
+    assert (request.tunes_nccl, request.measures_nccl) == (tunes_nccl, measures_nccl)
+    assert not request.fake_nodes
+    faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
+    assert backend_request(machine(), settings_of_options(faked, None), None).fake_nodes
 
 
 def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:

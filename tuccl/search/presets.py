@@ -31,8 +31,9 @@ SOCKET_THREADS = Knob(((), (("NCCL_NSOCKS_PERTHREAD", 1), ("NCCL_SOCKET_NTHREADS
 """Where ranks talk over TCP: a thread of its own for a socket, instead of the proxy's. On four H200
 with two faked nodes all_reduce of 16 MB took 1.7 times less, of 1 KB 1.5 times more."""
 KNOBS = (SOCKET_THREADS,)
-"""Further variables of the process that a race may turn, each where it can matter. The value `()`
-is NCCL's own; values stand in ascending effect."""
+"""Further variables of the process that a race may turn, each where `backend_choice.builtins_of`
+says that it can matter: the user's environment must set none of them. The value `()` is NCCL's
+own; values stand in ascending effect."""
 
 _ALGORITHMS = {
     Operation.ALL_REDUCE: (NcclAlgorithm.RING, NcclAlgorithm.TREE),

@@ -46,7 +46,7 @@ EXECUTOR_SCOPES = dict.fromkeys(BUILTIN_SCOPES, Scope.CALL)
 _OWN_VALUE = {"nchannels": 1 << 20, "nthreads": 512, "buffer_bytes": 4 << 20, "min_nchannels": 0}
 """What 0, NCCL's own choice, comes to: its place on the axis is beside that value."""
 SPELLED_OUT = ProcessProfile(nthreads=_OWN_VALUE["nthreads"])
-"""What NCCL does by itself, but another profile, for which workers start anew."""
+"""Nearly what NCCL does by itself, but another profile, for which workers start anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,8 @@ def test_what_comes_and_goes_is_no_growth_but_what_stays_is() -> None:
         return [{"device_bytes": one, "host_bytes": 0, "descriptors": 0} for one in device_bytes]
 
     assert growth(held(1, 5, 9, 5, 9, 5, 9))["device_bytes"] == 0
-    assert growth(held(1, 5, 6, 7, 8, 9, 10))["device_bytes"] == 3
+    assert growth(held(1, 5, 6, 7, 8, 9, 10))["device_bytes"] == 4
+    assert growth(held(1, 5, 5, 5, 5, 30, 30))["device_bytes"] == 25
 
 
 def test_huge_messages_go_by_every_pattern_and_by_none(

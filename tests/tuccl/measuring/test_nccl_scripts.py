@@ -149,6 +149,24 @@ def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
     assert "no entry for these keys" in capsys.readouterr().err
 
 
+def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
+    scripts: ModuleType, stand_ins: StandIns
+) -> None:
+    from nccl_variants import CONTROL, control, from_environment, stock  # noqa: PLC0415
+
+    key = ("all_gather", 1024)
+    variants = [stock([key]), control([key]), from_environment("static", {}, [key])]
+    times = {
+        "stock": [{key: 8.0}, {key: 10.0}],
+        CONTROL: [{key: 2.0}, {key: 10.0}],
+        "static": [{key: 4.0}, {key: 5.0}],
+    }
+    (row,) = scripts.summarize([key], variants, times)["keys"]
+    assert row["static"]["speedup"] == pytest.approx((1.0 + 2.0) / 2)
+    assert row[CONTROL]["speedup"] == pytest.approx((4.0 + 1.0) / 2)
+    assert row["stock"]["speedup"] == 1.0
+
+
 def test_operations_can_have_jobs_of_their_own(
     scripts: ModuleType,
     stand_ins: StandIns,
