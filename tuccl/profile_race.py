@@ -153,7 +153,7 @@ class _Climb:
             self.progress(incumbent.profile)
             if not self.verdicts.compare(finalists, self.affords):
                 self.out_of_budget = True
-            best = self.verdicts.best()
+            best = self.verdicts.best(incumbent)
             if best is not None:
                 return best
             others = [visit for visit in self.visited.values() if self.verdicts.on(visit).holds]

@@ -88,11 +88,16 @@ class Verdicts:
         self.compared.update(found)
         return len(found) == len(visits)
 
-    def best(self) -> Visit | None:
-        """Of what was started in turn with stock NCCL and holds; None if nothing does."""
+    def best(self, incumbent: Visit) -> Visit | None:
+        """Of what was started in turn with stock NCCL and holds; None if nothing does.
+
+        The incumbent, if it is clear of the floor: what gains more does so within the noise.
+        """
         holding = [
             self.visited[profile] for profile, verdict in self.compared.items() if verdict.holds
         ]
+        if incumbent in holding and self.compared[incumbent.profile].proved:
+            return incumbent
         return max(holding, key=self._merit, default=None)
 
     def safety(self, visit: Visit) -> tuple[float, float]:

@@ -60,21 +60,26 @@ def test_the_best_that_is_clear_of_the_floor_wins_and_where_none_is_the_safest()
         key = KeyRatio(TASK, ratios[profile], 0.98, 1.01)
         made.compared[profile] = Verdict(profile, key, holds, 5, proved)
 
-    assert made.best() is None
+    incumbent, *_ = made.visited.values()
+
+    def best() -> ProcessProfile | None:
+        found = made.best(incumbent)
+        return None if found is None else found.profile
+
+    assert best() is None
     for profile in PROFILES[:2]:
         judge(profile, holds=True, proved=False)
-    best = made.best()
-    assert best is not None
-    assert best.profile == PROFILES[1]
+    assert best() == PROFILES[1], "what is left most"
     for profile in PROFILES[2:4]:
         judge(profile, holds=True, proved=True)
-    best = made.best()
-    assert best is not None
-    assert best.profile == PROFILES[3], "of those that are clear the one that gains most"
+    assert best() == PROFILES[3], "of those that are clear the one that gains most"
     judge(PROFILES[3], holds=False, proved=False)
-    best = made.best()
-    assert best is not None
-    assert best.profile == PROFILES[2]
+    assert best() == PROFILES[2]
+    made.compared.clear()
+    incumbent = made.visited[PROFILES[1]]
+    for profile in PROFILES[:2]:
+        judge(profile, holds=True, proved=True)
+    assert best() == PROFILES[1], "what gains more than the incumbent does so within the noise"
 
 
 def test_where_one_start_shows_enough_no_further_ones_are_needed() -> None:
