@@ -130,7 +130,17 @@ static int load_tuner(struct communicator *communicator) {
                                      write_log, &domains, NULL);
 }
 
+static void note_join(void) {
+    const char *path = getenv("STAND_IN_ORDER");
+    FILE *order = path != NULL ? fopen(path, "a") : NULL;
+    if (order != NULL) {
+        fprintf(order, "%ld join 0\n", (long)getpid());
+        fclose(order);
+    }
+}
+
 int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int rank) {
+    note_join();
     if (ranks > MOST_RANKS)
         return INVALID_ARGUMENT;
     int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);

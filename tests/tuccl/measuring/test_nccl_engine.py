@@ -53,6 +53,22 @@ def step(operation: str, size_bytes: int = 12288, **members: Any) -> dict[str, A
     return {"operation": operation, "size_bytes": size_bytes, "check": True} | members
 
 
+def test_buffers_are_there_before_the_communicator_as_in_a_job_with_a_model(
+    run: Run, tmp_path: Path
+) -> None:
+    """Else what NCCL or the executor allocates at its start would move them."""
+    order = tmp_path / "order"
+    run([step("all_reduce")], STAND_IN_ORDER=str(order))
+    by_process: dict[str, list[str]] = {}
+    for line in order.read_text().splitlines():
+        process, what, size_bytes = line.split()
+        by_process.setdefault(process, []).append("large" if int(size_bytes) > 1 << 20 else what)
+    assert len(by_process) == 2
+    for events in by_process.values():
+        assert events.count("large") == 2
+        assert events[:3] == ["large", "large", "join"]
+
+
 def test_right_data_passes_in_every_operation_type_place_and_mode(run: Run) -> None:
     steps = [
         step(operation, data_type=data_type, in_place=in_place, use_graph=use_graph)

@@ -171,14 +171,16 @@ int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
     }
     measure->ranks = ranks;
     measure->rank = rank;
-    if (!CUDA_OK(measure, set_context, measure->context))
+    /* Before the communicator, as in a job with a model: what NCCL or the executor allocates when
+     * it starts does not move the buffers then. */
+    if (!CUDA_OK(measure, set_context, measure->context) || !reserve_usual(measure))
         return -1;
     int result = measure->nccl.join(&measure->communicator, ranks, given, rank);
     if (!nccl_succeeded(&measure->nccl, NULL, result, "ncclCommInitRank", &measure->failure)) {
         measure->communicator = NULL;
         return -1;
     }
-    return reserve_usual(measure) && prepare_meeting(measure) ? 0 : -1;
+    return prepare_meeting(measure) ? 0 : -1;
 }
 
 void tuccl_measure_destroy(struct tuccl_measure *measure) {
