@@ -10,7 +10,6 @@ The job file and the ncclUniqueId lie in the job's folder, and so does the resul
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -20,19 +19,12 @@ from rank_zero_file import from_rank_zero
 
 from lookup_tables.table import Operation
 from tuccl.errors import TucclError
+from tuccl.measuring.cores import keep_to_share
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.measuring.executor_engine import ExecutorEngine
 from tuccl.measuring.executor_library import is_preloaded
 from tuccl.measuring.nccl_engine import NcclEngine
-
-
-def pin(rank: int, ranks: int) -> None:
-    """Keeps this process, with all threads that it will start, on its share of the cores."""
-    cores = sorted(os.sched_getaffinity(0))
-    share = cores[rank * len(cores) // ranks : (rank + 1) * len(cores) // ranks]
-    if share:
-        os.sched_setaffinity(0, share)
 
 
 def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +64,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """All steps of the job, in order; a call that NCCL refuses is a result."""
     begin = time.monotonic()
     if job.get("pinned", False):
-        pin(rank, job["ranks"])
+        keep_to_share(rank, job["ranks"])
     engine_type = ExecutorEngine if is_preloaded() else NcclEngine
     engine = engine_type(controlled=job["controlled"])
     try:

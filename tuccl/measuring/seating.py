@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lookup_tables.table import Shape
 from tuccl.errors import MeasurementError
+from tuccl.measuring.cores import share_variable
 from tuccl.measuring.leader import Seat
 from tuccl.measuring.places import Place
 
@@ -40,10 +41,12 @@ def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tupl
             f"a communicator of {shape.ranks} ranks on {shape.nodes} nodes does not fit the "
             f"devices here ({here}): measure another shape, or start more ranks"
         )
+    seats = [(number, place) for number, node in enumerate(chosen) for place in node]
+    if fake_nodes == 1:
+        return tuple(Seat(place, {}) for _, place in seats)
     return tuple(
-        Seat(place, _appearing_as(number) if fake_nodes > 1 else {})
-        for number, node in enumerate(chosen)
-        for place in node
+        Seat(place, {**_appearing_as(number), **share_variable(rank, len(seats))})
+        for rank, (number, place) in enumerate(seats)
     )
 
 

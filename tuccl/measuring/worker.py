@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from tuccl.errors import TucclError
 from tuccl.measuring.connection import Connection, Greeting, connect
+from tuccl.measuring.cores import keep_to_told_share
 from tuccl.measuring.engine import Engine, make_engine
 from tuccl.measuring.errors import (
     ConnectionLostError,
@@ -57,6 +58,7 @@ def main() -> NoReturn:
     if os.getppid() != parent:
         os._exit(1)
     os.dup2(2, 1)
+    keep_to_told_share()
     code = 1
     try:
         order = order_from(json.loads(sys.stdin.buffer.readline()))

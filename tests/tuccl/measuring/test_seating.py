@@ -37,6 +37,8 @@ def test_faked_nodes_differ_in_what_nccl_takes_for_the_host() -> None:
         "tuccl-node0", "tuccl-node0", "tuccl-node1", "tuccl-node1",
     ]  # fmt: skip
     assert {seat.environment["NCCL_NET"] for seat in seats} == {"Socket"}
+    shares = [seat.environment["TUCCL_WORKER_SHARE"] for seat in seats]
+    assert shares == ["0/4", "1/4", "2/4", "3/4"]
     assert places_of(Shape(2, 2, 1), ONE_HOST, 2) == [0, 2]
     assert seats_of(Shape(4, 1, 4), ONE_HOST)[0].environment == {}
 

@@ -1,0 +1,53 @@
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tests.tuccl.measuring.conftest import OpenBackend
+from tuccl.measuring.cores import keep_to_share, keep_to_told_share, share_variable
+from tuccl.search.config import STOCK, Task
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    """Of this process, which has them again afterwards."""
+    own = os.sched_getaffinity(0)
+    yield set(own)
+    os.sched_setaffinity(0, own)
+
+
+def test_shares_are_all_cores_and_none_twice(cores: set[int]) -> None:
+    shares = min(len(cores), 3)
+    found: list[int] = []
+    for number in range(shares):
+        os.sched_setaffinity(0, cores)
+        keep_to_told_share(share_variable(number, shares))
+        found += os.sched_getaffinity(0)
+    assert sorted(found) == sorted(cores)
+
+
+def test_with_more_shares_than_cores_or_none_told_a_process_stays_where_it_is(
+    cores: set[int],
+) -> None:
+    keep_to_share(0, len(cores) + 1)
+    for told in ({}, {"TUCCL_WORKER_SHARE": "x"}, {"TUCCL_WORKER_SHARE": "3/2"}):
+        keep_to_told_share(told)
+    assert os.sched_getaffinity(0) == cores
+
+
+@pytest.mark.parametrize("fake_nodes", [1, 2])
+def test_workers_of_faked_nodes_share_no_core(
+    open_backend: OpenBackend, cores: set[int], fake_nodes: int
+) -> None:
+    if len(cores) < 2:
+        pytest.skip("one core cannot be shared out")
+    shape = Shape(2, fake_nodes, 2 // fake_nodes)
+    backend, places = open_backend(2, shape=shape, fake_nodes=fake_nodes)
+    backend.measure(Task(Operation.ALL_REDUCE, 4096, shape), STOCK, 0, 1)
+    first, second = (os.sched_getaffinity(pid) for pid in places.pids)
+    if fake_nodes == 1:
+        assert first == second == cores
+    else:
+        assert first | second == cores
+        assert first & second == set()
