@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -205,7 +206,8 @@ def test_ranks_of_one_host_give_what_a_local_run_gives(
 @pytest.mark.parametrize(
     ("number", "timeout_s", "said"),
     [
-        (signal.SIGKILL, 60, "exited on signal 9"),
+        # mpirun's words, which of the two depends on whether the other rank notices first.
+        (signal.SIGKILL, 60, "exited on signal 9|a non-zero exit code"),
         (signal.SIGSTOP, 2, "MPI did not start within 2 s"),
     ],
 )
@@ -221,7 +223,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_run_with_a_word(
     started = time.monotonic()
     code, _, errors = ended(job)
     assert code != 0
-    assert said in errors
+    assert re.search(said, " ".join(errors.split())), errors
     assert "Traceback" not in errors
     assert time.monotonic() - started < 25
 
