@@ -4,38 +4,20 @@
 #ifndef TUCCL_EXECUTOR_INTERPRETER_MEMORY_H
 #define TUCCL_EXECUTOR_INTERPRETER_MEMORY_H
 
+#include "part.h"
+
 #include <cstdint>
 
 #ifdef __CUDACC__
 #include "ll.cuh"
 #else
-#include "host_arithmetic.h"
-
 #include <sched.h>
 #endif
 
 namespace tuccl {
 
-// What one thread moves at once; under LL the lower half alone.
-struct Unit {
-    uint64_t low;
-    uint64_t high;
-};
-
-// Byte by byte, where the address or the end does not allow more. Not inlined: there are many
-// places.
-inline __device__ __noinline__ Unit load_bytes(const char *from, uint32_t bytes) {
-    Unit unit = {0, 0};
-    for (uint32_t i = 0; i < bytes; i++) {
-        const uint64_t byte = static_cast<unsigned char>(from[i]);
-        (i < 8 ? unit.low : unit.high) |= byte << (8 * (i % 8));
-    }
-    return unit;
-}
-inline __device__ __noinline__ void store_bytes(char *to, Unit unit, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i++)
-        to[i] = static_cast<char>((i < 8 ? unit.low : unit.high) >> (8 * (i % 8)));
-}
+// A thread of the interpreter moves all of what it can hold at once.
+using Unit = Part;
 
 // 8 or 16 bytes at a multiple of that.
 __device__ __forceinline__ Unit load_whole(const char *from, uint32_t bytes) {

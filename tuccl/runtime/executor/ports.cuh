@@ -8,34 +8,13 @@
 
 #include "ll.cuh"
 #include "ll128.cuh"
+#include "part.h"
 #include "words.cuh"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace tuccl {
-
-// Up to 16 bytes of a user's buffer that one thread holds.
-struct Part {
-    uint64_t low;
-    uint64_t high;
-};
-
-// What lies across the end of a buffer, or at an address that is not aligned: byte by byte. Not
-// inlined: a kernel that jumps over so many instructions waits for the next ones.
-__device__ __noinline__ inline Part load_bytes(const char *from, uint32_t bytes) {
-    Part part = {0, 0};
-    for (uint32_t i = 0; i < bytes; i++) {
-        const uint64_t byte = static_cast<unsigned char>(from[i]);
-        (i < 8 ? part.low : part.high) |= byte << (8 * (i % 8));
-    }
-    return part;
-}
-
-__device__ __noinline__ inline void store_bytes(char *to, Part part, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i++)
-        to[i] = static_cast<char>((i < 8 ? part.low : part.high) >> (8 * (i % 8)));
-}
 
 // Reads or writes at most `wanted` bytes, 8 or 16, of which `left` exist. A whole buffer has all of
 // them or none, at an aligned address; of others that is seen here.
