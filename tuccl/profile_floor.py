@@ -145,9 +145,7 @@ def compare_in_turn(
                 verdicts[one.profile] = judged(one.profile, keys, floor, starts)
                 if any(key.high < floor for key in keys):
                     left.remove(one)
-        if not left or any(
-            one.profile in verdicts and verdicts[one.profile].proved for one in left
-        ):
+        if not left or any(verdict.proved for verdict in verdicts.values()):
             break
     return verdicts
 

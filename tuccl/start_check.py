@@ -10,7 +10,7 @@ entry stays if the lower bound of their mean logarithm says that it gains.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean, median, stdev, variance
@@ -21,8 +21,6 @@ from tuccl.profile_floor import CONFIDENCE, student_quantile
 from tuccl.search.config import Config, Task
 from tuccl.spending import Spending
 
-MUCH = 0.02
-"""Relative difference between starts, of stock NCCL's median key, from which on it matters."""
 _LOOKS = (3, 5, 8)
 """After so many starts it ends if every entry is proved, or its loss."""
 _SAMPLES = 5
@@ -44,27 +42,6 @@ def seconds(restart_s: float, sample_s: float) -> float:
 def _seconds_of_start(restart_s: float, sample_s: float, calls: int) -> float:
     """So many calls of each key, and a sample of each under the other profile."""
     return 2.0 * restart_s + (1 + calls * _SAMPLES) * sample_s
-
-
-def unsteady(samples_us: Iterable[Sequence[float]]) -> bool:
-    """Whether samples of one start differ so much that starts may."""
-    spreads = [stdev(map(math.log, samples)) for samples in samples_us if len(samples) > 1]
-    return bool(spreads) and median(spreads) >= MUCH
-
-
-def difference(samples_us: Mapping[Task, Sequence[float]], first: int, last: int) -> float:
-    """How much stock NCCL's median key differs between the run's first start and its last.
-
-    Args:
-        samples_us: By key, in their order.
-        first: How many are of the first start.
-        last: How many are of the last.
-    """
-    found = [
-        abs(math.log(median(samples[-last:]) / median(samples[:first])))
-        for samples in samples_us.values()
-    ]
-    return median(found) if found else 0.0
 
 
 def confirmed_over_starts(

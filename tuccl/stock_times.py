@@ -1,22 +1,25 @@
 """Stock NCCL's times of all keys: what everything else in a run is held against.
 
 They are taken at the beginning, in the first start of the workers, and once more at the end, so
-that the machine of the end is held against that of the beginning.
+that the machine of the end is held against that of the beginning. Where the two differ much, or the
+samples of the first start, entries have to outlast several starts (`tuccl.start_check`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import median, stdev
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.config import STOCK, Task
 from tuccl.spending import Spending
-from tuccl.start_check import difference, unsteady
 
 REPEATS = 9
 """At the beginning: every profile is held against them."""
 REPEATS_AGAIN = 3
+_MUCH = 0.02
+"""Relative difference of the median key from which on it matters."""
 
 
 class StockTimes:
@@ -65,13 +68,18 @@ class StockTimes:
         return {task: median(self._samples_us(task)) for task in self._tasks}
 
     def is_unsteady(self) -> bool:
-        """Whether samples of one start differ so much that starts may."""
-        return unsteady(map(self._samples_us, self._tasks))
+        """Whether the samples so far, of one start, differ so much that starts may."""
+        return median(stdev(map(math.log, self._samples_us(task))) for task in self._tasks) >= _MUCH
 
-    def moved(self) -> float:
-        """How much the median key differs between the beginning and the end."""
-        samples_us = {task: self._samples_us(task) for task in self._tasks}
-        return difference(samples_us, REPEATS, REPEATS_AGAIN)
+    def has_moved(self) -> bool:
+        """Whether the times of the end differ much from those of the beginning."""
+        return (
+            median(
+                abs(math.log(median(samples_us[-REPEATS_AGAIN:]) / median(samples_us[:REPEATS])))
+                for samples_us in map(self._samples_us, self._tasks)
+            )
+            >= _MUCH
+        )
 
     def _samples_us(self, task: Task) -> tuple[float, ...]:
         asked = self._spending.asked(task, STOCK)

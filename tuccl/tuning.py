@@ -38,7 +38,6 @@ from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.settings import MAX_REPEATS, RunSettings
 from tuccl.spending import Spending
-from tuccl.start_check import MUCH, confirmed_over_starts
 from tuccl.stock_times import REPEATS_AGAIN, StockTimes
 
 Progress = Callable[[str, int, int], None]
@@ -167,9 +166,9 @@ class _Run:
         self, decisions: Mapping[Task, Decision], raced: RaceResult
     ) -> dict[Task, Decision]:
         """The decisions, held against further starts where starts of stock NCCL differ much."""
-        if self.stock.moved() < MUCH:
+        if not self.stock.has_moved():
             return dict(decisions)
-        return confirmed_over_starts(
+        return start_check.confirmed_over_starts(
             decisions,
             raced.winner.default,
             [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
