@@ -79,6 +79,7 @@ int ncclGetUniqueId(struct id *id) {
     static atomic_int made;
     memset(id, 0, sizeof *id);
     snprintf(id->internal, 40, "/tuccl-stand-in-%d-%d", (int)getpid(), atomic_fetch_add(&made, 1));
+    shm_unlink(id->internal); /* What a killed process of this number left. */
     return NCCL_SUCCESS;
 }
 

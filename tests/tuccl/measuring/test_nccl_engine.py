@@ -69,6 +69,21 @@ def test_buffers_are_there_before_the_communicator_as_in_a_job_with_a_model(
         assert events[:3] == ["large", "large", "join"]
 
 
+def test_what_a_killed_job_left_is_not_where_a_new_one_meets(stand_ins: StandIns) -> None:
+    """Numbers of processes come again, and ranks that wait in another place wait for ever."""
+    program = """
+import ctypes, os, pathlib, sys
+left = pathlib.Path(f"/dev/shm/tuccl-stand-in-{os.getpid()}-0")
+left.write_bytes(b"\\1" * 8)
+name = ctypes.create_string_buffer(128)
+ctypes.CDLL(sys.argv[1]).ncclGetUniqueId(name)
+found = left.exists()
+left.unlink(missing_ok=True)
+sys.exit(name.value.decode() != f"/{left.name}" or found)
+"""
+    subprocess.run([sys.executable, "-c", program, str(stand_ins.nccl)], check=True)
+
+
 def test_right_data_passes_in_every_operation_type_place_and_mode(run: Run) -> None:
     steps = [
         step(operation, data_type=data_type, in_place=in_place, use_graph=use_graph)
