@@ -25,6 +25,11 @@ _GRAIN_BYTES = 16
 """Per rank: NCCL's widest access, so that no size is an odd case of its own."""
 
 
+def seconds(sample_s: float) -> float:
+    """What it takes at most, if one sample of every key takes so long."""
+    return sample_s * _HALVINGS * _PAIRS * 2
+
+
 def located_ranges(winners: Mapping[Task, Config], measure: Measure) -> dict[Task, tuple[int, int]]:
     """Inclusive byte range of each key.
 

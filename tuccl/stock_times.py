@@ -29,8 +29,8 @@ class StockTimes:
         self, tasks: Sequence[Task], spending: Spending, progress: Callable[[str, int, int], None]
     ) -> None:
         """Nothing measured yet."""
-        self.sample_s = 0.0
-        """What one sample of every key takes."""
+        self.sample_s: dict[Task, float] = {}
+        """What one sample of each key takes."""
         self._tasks = tasks
         self._spending = spending
         self._progress = progress
@@ -51,7 +51,7 @@ class StockTimes:
             except ConfigurationFailedError as error:
                 raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
             stock_us[task] = median(measured.samples_us)
-            self.sample_s += (self._spending.spent_s - before_s) / (REPEATS - 1)
+            self.sample_s[task] = (self._spending.spent_s - before_s) / (REPEATS - 1)
         self._progress("stock NCCL", len(self._tasks), len(self._tasks))
         return stock_us
 

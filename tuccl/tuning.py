@@ -6,12 +6,12 @@
 3. Under the winner each key is searched for itself, from the best calls of the race and of the next
    smaller size; the schedules beside the built-ins, apart, because a job without the executor needs
    the best built-in even where a schedule is faster.
-4. The finalists of each key are confirmed in turn with NCCL's own choice under the profile, their
-   data is checked, and where neighbouring sizes end with different winners the border between them
-   is located.
+4. The finalists of each key are confirmed in turn with NCCL's own choice under the profile, and
+   their data is checked.
 5. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
-   beginning, and gains count from both. Where the two differ much, entries are timed in several
-   starts of the workers (`tuccl.start_check`).
+   beginning, and gains count from both. Where the two differ much, several starts of the workers
+   decide what becomes an entry (`tuccl.start_check`).
+6. Where neighbouring sizes end with different winners the border between them is located.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lookup_tables.table import Shape
-from tuccl import start_check
-from tuccl.breakpoints import located_ranges
+from tuccl import breakpoints, start_check
 from tuccl.decision import PAIRS, Decision, decide
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import MeasurementLog
@@ -120,9 +119,9 @@ def tune(
         task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
         for task in run.tasks
     }
-    ranges = run.locate(decisions, profile)
     run.stock.again()
     decisions = run.confirm_over_starts(decisions, raced)
+    ranges = run.locate(decisions, profile)
     stock_us = run.stock.medians_us()
     keys = (
         KeyResult(task, found[task], decisions[task], stock_us[task], ranges[task])
@@ -156,10 +155,11 @@ class _Run:
 
     def _plan(self) -> None:
         """What of the budget the race and the searches may not have."""
-        restart_s, sample_s = self.spending.restart_s, self.stock.sample_s
+        restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
         self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s
         if self.stock.is_unsteady():
-            self._kept_s += start_check.seconds(restart_s, sample_s)
+            self._kept_s += start_check.seconds(restart_s, self.stock.sample_s)
+            self._kept_s += breakpoints.seconds(sample_s)
         self._search_s = sample_s * _SEARCH_SAMPLES
 
     def confirm_over_starts(
@@ -175,6 +175,7 @@ class _Run:
             self.spending,
             self.stock.sample_s,
             lambda starts: self._progress("starts", starts, starts + 1),
+            breakpoints.seconds(sum(self.stock.sample_s.values())),
         )
 
     def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
@@ -277,7 +278,7 @@ class _Run:
         for task, decision in decisions.items():
             winner = decision.schedule or decision.builtin
             winners[task] = profile.default if winner is None else winner.config
-        ranges = located_ranges(winners, self.spending.measure)
+        ranges = breakpoints.located_ranges(winners, self.spending.measure)
         self._progress("borders", 1, 1)
         return ranges
 
