@@ -50,6 +50,8 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
     if isinstance(engine, ExecutorEngine):
         result["by_executor"] = engine.executor_calls > before
     question = engine.last_question()
+    if question is not None:
+        result["asked_about_bytes"] = question.size_bytes
     if question is not None and question.model_us:
         algorithm, protocol = min(question.model_us, key=question.model_us.__getitem__)
         result["nccl_prefers"] = f"{algorithm} {protocol}"

@@ -14,6 +14,7 @@ import ctypes
 import os
 from ctypes import byref, c_double
 from pathlib import Path
+from typing import NoReturn
 
 from lookup_tables.table import Operation
 from tuccl.measuring.control_block import (
@@ -80,6 +81,8 @@ class NcclEngine:
         """
         self._session = MeasureSession()
         self._refused: dict[tuple[int, ...], str] = {}
+        self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
+        """Of calls that NCCL chose for itself: the algorithms and protocols it chose from."""
         self._nccl_version = 0
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
@@ -218,20 +221,39 @@ class NcclEngine:
         if self._control is None:
             self._session.call("prepare", byref(native))
             return
+        chosen_from = self._can_run.get(_without_wish(native))
+        wanted = (call.algorithm, call.protocol)
+        if chosen_from and native.configuration != NO_WISH and wanted not in chosen_from:
+            self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
         self._control.set_wish(native.configuration)
         before = self._control.counters()
         is_new = self._session.call("prepare", byref(native))
-        if not is_new or native.configuration == NO_WISH:
+        if not is_new:
             return
         after = self._control.counters()
-        reason = ""
-        if after.asked == before.asked:
-            reason = f"NCCL asked no tuner about {_describe(call)}"
+        if native.configuration == NO_WISH:
+            if after.asked != before.asked:
+                self._note_can_run(native, self._control.last_question())
+        elif after.asked == before.asked:
+            self._refuse(key, f"NCCL asked no tuner about {_describe(call)}")
         elif after.forced - before.forced != after.asked - before.asked:
-            reason = f"NCCL refused {_describe(call)}: it cannot run here"
-        if reason:
-            self._refused[key] = reason
-            raise EngineError(reason)
+            self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
+
+    def _refuse(self, key: tuple[int, ...], reason: str) -> NoReturn:
+        self._refused[key] = reason
+        raise EngineError(reason)
+
+    def _note_can_run(self, native: NativeCall, question: Question | None) -> None:
+        """What NCCL has no estimate for it cannot run, so that it need not be tried."""
+        if question is not None:
+            self._can_run[_without_wish(native)] = frozenset(
+                (algorithm.value, protocol.value) for algorithm, protocol in question.model_us
+            )
+
+
+def _without_wish(native: NativeCall) -> tuple[int, ...]:
+    """What NCCL's choice depends on."""
+    return (native.operation, native.size_bytes, native.data_type, native.in_place)
 
 
 def _describe(call: Call) -> str:

@@ -148,6 +148,23 @@ def test_what_nccl_rules_out_is_refused_every_time_and_the_group_goes_on(run: Ru
     assert default["nccl_prefers"] == "tree LL"
 
 
+def test_what_nccl_has_no_estimate_for_is_refused_without_being_run(run: Run) -> None:
+    small, large = 12288, 24576
+    steps = [
+        step("all_reduce", small, check=False),
+        step("all_reduce", large, check=False),
+        step("all_reduce", small, algorithm="nvls", protocol="Simple", nchannels=8, check=False),
+        step("all_reduce", large, check=False),
+        step("all_reduce", small, **FORCED),
+    ]
+    first, second, refused, cached, forced = run(steps).steps
+    assert first["asked_about_bytes"] == small
+    assert second["asked_about_bytes"] == large
+    assert "NCCL refused nvls Simple ch8 for all_reduce of 12288 bytes" in refused["error"]
+    assert cached["asked_about_bytes"] == large, "a refused call that runs asks about its size"
+    assert forced["findings"] == []
+
+
 def test_calls_that_cannot_be_are_told_and_the_group_goes_on(run: Run) -> None:
     errors = {
         "no whole number": step("all_gather", 1003),
