@@ -3,9 +3,9 @@
 Every round starts new processes for each variant in turn, in another order each time, so that what
 changes on the machine meanwhile meets all of them. Stock runs twice in each round: a key's speedup
 is the median over the rounds of the geometric mean of stock's two times by the variant's in the
-same round, and that of the second ("stock again") over the first is the noise of the key. The table
-is used as a job uses it: plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed NCCL
-and a C compiler.
+same round, each the interquartile mean of its launches. What the second ("stock again") has over
+the first is the noise of the key. The table is used as a job uses it: plugin, bundle and tuccl.env
+alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
 
     bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--entries-only] [--json FILE]
 
@@ -246,7 +246,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=math.inf, help="for the rounds; fewer when it is spent"
     )
-    parser.add_argument("--launches", type=int, default=5, help="of each key in each round")
+    parser.add_argument("--launches", type=int, default=6, help="of each key in each round")
     parser.add_argument(
         "--static", action="append", default=[], help="'NAME=VALUE ...', instead of the usual ones"
     )

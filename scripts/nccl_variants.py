@@ -23,6 +23,7 @@ from measuring_job import JobError, JobResult, run_job
 from lookup_tables.bundle import Bundle, read_bundle
 from lookup_tables.table import Operation, Shape
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
+from tuccl.start_check import interquartile_mean
 
 M = 1 << 20
 STOCK = {"NCCL_TUNER_PLUGIN": "none"}
@@ -140,7 +141,7 @@ class Variant:
             for key, found in zip(part.forced, result.steps, strict=True):
                 if "error" in found:
                     raise JobError(f"{self.name}, {key[0]} of {key[1]} bytes: {found['error']}")
-                times[key] = statistics.median(found["times_us"])
+                times[key] = interquartile_mean(found["times_us"])
         return times
 
 
@@ -246,7 +247,7 @@ def exhaustive(site: Site, keys: Sequence[Key]) -> Variant:
             if "error" in found:
                 continue
             key = (asked["operation"], asked["size_bytes"])
-            time_us = statistics.median(found["times_us"])
+            time_us = interquartile_mean(found["times_us"])
             if key not in best or time_us < best[key][0]:
                 best[key] = (time_us, number, asked)
         print(f"exhaustive, {describe(profile)}: {result.seconds:.0f} s", flush=True)

@@ -15,7 +15,7 @@ from tuccl.measurement_log import MeasurementLog
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import SPELLED_OUT
 from tuccl.spending import Spending
-from tuccl.start_check import confirmed_over_starts, seconds
+from tuccl.start_check import confirmed_over_starts, interquartile_mean, seconds
 
 SIZES = tuple(1 << bits for bits in range(10, 22))
 TASKS = tuple(Task(Operation.ALL_REDUCE, size, Shape(4, 2, 2)) for size in SIZES)
@@ -128,10 +128,16 @@ def test_cheap_calls_get_more_samples_in_a_start(
     monkeypatch.setitem(SAMPLE_S, TASKS[2], 0.1)
     machine = Starts({})
     check(tmp_path, machine, dict.fromkeys(TASKS[:3], LIKELY))
-    assert [machine.samples[1, task] / 2 for task in TASKS[:3]] == [5, 25, 5]
+    assert [machine.samples[1, task] / 2 for task in TASKS[:3]] == [6, 24, 6]
     assert seconds(1.0, {task: SAMPLE_S[task] for task in TASKS[:3]}) == pytest.approx(
-        3 * (2 * 1.0 + 2 * (5 * 0.01 + 25 * 0.001 + 5 * 0.1))
+        3 * (2 * 1.0 + 2 * (6 * 0.01 + 24 * 0.001 + 6 * 0.1))
     )
+
+
+def test_two_modes_in_turn_give_their_middle_and_outliers_nothing() -> None:
+    assert interquartile_mean([24.0, 55.0] * 4) == pytest.approx(39.5)
+    assert interquartile_mean([20.0, 21.0, 22.0, 23.0, 1000.0]) == pytest.approx(22.0)
+    assert interquartile_mean([7.0]) == 7.0
 
 
 def test_a_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:
@@ -152,7 +158,7 @@ def test_decisions_stay_where_starts_cannot_be_had(
 
 
 def test_a_budget_is_kept(tmp_path: Path) -> None:
-    for budget_s in (11.0, 13.5, 25.0):
+    for budget_s in (11.5, 14.0, 25.0):
         machine = Starts(dict.fromkeys(TASKS, 1.03), seed=int(budget_s))
         folder = tmp_path / str(budget_s)
         folder.mkdir()
