@@ -23,6 +23,7 @@ from tuccl.backends.model_ranking import modelled_opening
 from tuccl.backends.protocol import Backend
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
+from tuccl.backends.timing import Timing
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.errors import MeasurementError, UsageError
 from tuccl.executor_schedules import executor_programs
@@ -64,6 +65,8 @@ class BackendRequest:
     """Where workers run; None: on the devices of this host."""
     fake_nodes: bool = False
     """Whether the devices of this host are to appear as several nodes."""
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
+    """How workers time calls."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are to be chosen from."""
     measures_nccl: bool = False
@@ -159,7 +162,9 @@ def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[B
     def opened(request: BackendRequest) -> AbstractContextManager[Backend]:
         shape = request.shape
         options = WorkersOptions(
-            fake_nodes=shape.nodes if request.fake_nodes else 1, tell=display.say
+            timing=request.timing,
+            fake_nodes=shape.nodes if request.fake_nodes else 1,
+            tell=display.say,
         )
         places = request.places or LocalPlaces(shape.ranks)
         return open_workers_backend(engine, places, options, shape)
@@ -187,7 +192,10 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
             variables |= programs.write(Path(folder))
             options = WorkersOptions(
-                variables=variables, runners=programs.runners, tell=display.say
+                timing=request.timing,
+                variables=variables,
+                runners=programs.runners,
+                tell=display.say,
             )
             places = LocalPlaces(shape.ranks)
             with open_workers_backend("executor", places, options, shape) as backend:

@@ -109,6 +109,13 @@ FloorOption = Annotated[
         show_default=False,
     ),
 ]
+PlainOption = Annotated[
+    bool,
+    typer.Option(
+        "--plain", help="Time NCCL's calls one by one, as jobs without CUDA graphs make them."
+    ),
+]
+InPlaceOption = Annotated[bool, typer.Option("--in-place", help="Time NCCL's calls in place.")]
 SeedOption = Annotated[int, typer.Option(help="Of search and simulated noise.")]
 CyclesOption = Annotated[
     int, typer.Option(help="Most passes of a search; it may stop by itself from the third on.")

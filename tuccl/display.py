@@ -179,6 +179,10 @@ def _cost_lines(report: Report) -> list[str]:
         return []
     took = "would take" if report.backend in _WITHOUT_MACHINE else "took"
     line = f"measuring {took} {format_seconds(report.measuring_s)} of the machine"
+    if not report.graphs:
+        line += ", calls one by one"
+    if report.in_place:
+        line += ", in place"
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"

@@ -34,6 +34,7 @@ from tuccl.backend_choice import (
     promising_of,
 )
 from tuccl.backends.figures import communicator_shape
+from tuccl.backends.timing import Timing
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
 from tuccl.executor_schedules import executor_space, with_kernels
@@ -246,6 +247,7 @@ def backend_request(
         record=record,
         places=places,
         fake_nodes=settings.fake_nodes,
+        timing=Timing(graph=settings.graphs, in_place=settings.in_place),
         tunes_nccl=kind.tunes_nccl,
         measures_nccl=kind.measures_nccl,
     )
@@ -276,7 +278,7 @@ def _tune(
         origin = Origin(begun.tuned_at, source.versions if source else backend.versions)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(tuning, candidates, settings.backend, settings.budget_s, settings.floor)
+    report = build_report(tuning, candidates, settings)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

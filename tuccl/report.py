@@ -102,6 +102,9 @@ class Report(_Model):
     """Seconds of the machine that measuring took."""
     budget_s: float | None = None
     """What it was allowed."""
+    graphs: bool = True
+    in_place: bool = False
+    """How NCCL's calls were timed, where they were."""
     floor: FloorReport | None = None
     """None: there was no floor."""
 

@@ -31,6 +31,7 @@ from tuccl.report import (
     ScheduleReport,
 )
 from tuccl.search.config import Config
+from tuccl.settings import RunSettings
 from tuccl.tuning import KeyResult, TuningResult
 
 
@@ -120,15 +121,13 @@ def _schedule_config(config: Config) -> ScheduleConfig:
 def build_report(
     tuning: TuningResult,
     candidates: Mapping[Operation, Sequence[Candidate]],
-    backend: str,
-    budget_s: float | None = None,
-    floor: float | None = None,
+    settings: RunSettings,
 ) -> Report:
     """What was decided for every key, and why."""
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
     return Report(
         version=REPORT_VERSION,
-        backend=backend,
+        backend=settings.backend,
         profile=tuning.profile.environment,
         schedules={
             content_hash: _schedule_report(candidate)
@@ -136,8 +135,10 @@ def build_report(
         },
         keys=[_key_report(key) for key in tuning.keys],
         measuring_s=tuning.spent_s,
-        budget_s=budget_s,
-        floor=None if floor is None else _floor_report(floor, tuning.race),
+        budget_s=settings.budget_s,
+        graphs=settings.graphs,
+        in_place=settings.in_place,
+        floor=None if settings.floor is None else _floor_report(settings.floor, tuning.race),
     )
 
 

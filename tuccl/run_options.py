@@ -66,6 +66,9 @@ class RunOptions(BaseModel):
     """Whether schedules are searched too, where the backend has an executor."""
     fake_nodes: bool = False
     """Whether the GPUs of this host appear as the nodes."""
+    plain: bool = False
+    """Whether calls are timed one by one, instead of in CUDA graphs."""
+    in_place: bool = False
 
     @property
     def backend_name(self) -> str:
@@ -151,6 +154,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         floor=DEFAULT_FLOOR if options.floor is None else parse_floor(options.floor),
         schedules=options.schedules,
         fake_nodes=options.fake_nodes,
+        plain=options.plain,
+        in_place=options.in_place,
     )
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))

@@ -67,6 +67,10 @@ class RunSettings:
     """Whether schedules are made and searched beside NCCL's built-ins."""
     fake_nodes: bool = False
     """Whether the devices of one host were made to appear as several nodes."""
+    graphs: bool = True
+    """Whether NCCL's calls are timed in CUDA graphs, or else put on the stream one by one."""
+    in_place: bool = False
+    """Whether NCCL's calls are timed in place."""
     nccl: str = ""
     """Version of the NCCL that is measured; empty: none is, or none can be found."""
     record: str = ""
@@ -111,6 +115,8 @@ def make_settings(
     floor: float | None = DEFAULT_FLOOR,
     schedules: bool = True,
     fake_nodes: bool = False,
+    plain: bool = False,
+    in_place: bool = False,
 ) -> RunSettings:
     """Settings from the command line's words.
 
@@ -121,6 +127,9 @@ def make_settings(
     make_strategy(strategy)
     if fake_nodes and not kind.has_workers:
         raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
+    if (plain or in_place) and not kind.measures_nccl:
+        option = "--plain" if plain else "--in-place"
+        raise UsageError(f"{option} says how NCCL is timed; --backend {backend} times none")
     if not 1 <= cycles <= MAX_CYCLES:
         raise UsageError(f"--cycles {cycles} is out of range: use 1 to {MAX_CYCLES}")
     return RunSettings(
@@ -134,6 +143,8 @@ def make_settings(
         floor=floor,
         schedules=schedules and kind.runs_schedules,
         fake_nodes=fake_nodes,
+        graphs=not plain,
+        in_place=in_place,
     )
 
 

@@ -101,28 +101,34 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
+def run_tuccl(
+    folder: Path, stand_ins: StandIns, *words: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """On stand-ins of CUDA and NCCL."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from tuccl.cli import main; main()", *words],
+        cwd=folder,
+        env={
+            **os.environ,
+            **stand_ins.variables,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{stand_ins.libraries}",
+            "STAND_IN_GPUS": "4",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_another_nccl_is_named_and_everything_measured_again(
     stand_ins: StandIns, tmp_path: Path
 ) -> None:
-    """On stand-ins of CUDA and NCCL."""
-
     def run(version: str, *words: str) -> tuple[dict[str, object], str]:
-        done = subprocess.run(
-            [sys.executable, "-c", "from tuccl.cli import main; main()", *words, "--json"],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                **stand_ins.variables,
-                "PYTHONPATH": f"{ROOT}{os.pathsep}{stand_ins.libraries}",
-                "STAND_IN_GPUS": "4",
-                "STAND_IN_NCCL_VERSION": version,
-            },
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        done = run_tuccl(tmp_path, stand_ins, *words, "--json", STAND_IN_NCCL_VERSION=version)
         return json.loads(done.stdout), done.stderr
 
     tune = ("tune", "--topology", "shipped:h200-4gpu", "--backend", "nccl", "--floor", "none")
@@ -140,6 +146,19 @@ def test_another_nccl_is_named_and_everything_measured_again(
     document, said = run("100", "retune")
     assert document["changes"] == []
     assert "no NCCL found here to hold against 2.29.3): the table stands" in said
+
+
+def test_calls_are_timed_as_asked_and_the_same_again(stand_ins: StandIns, tmp_path: Path) -> None:
+    one_key = ("--operations", "all_gather", "--min-size", "4K", "--max-size", "4K")
+    machine = ("--topology", "shipped:h200-4gpu", "--backend", "nccl", "--floor", "none")
+    how = ("--budget", "1s", "--plain", "--in-place")
+    tuned = run_tuccl(tmp_path, stand_ins, "tune", *machine, *one_key, *how)
+    said = tuned.stdout + tuned.stderr
+    assert "of the machine, calls one by one, in place, --budget 1 s" in said
+    log = Workspace(tmp_path / "tuccl-workspace").current().measurements.read_text()
+    timing = json.loads(log.splitlines()[1])["timing"]
+    assert (timing["graph"], timing["in_place"]) == (False, True)
+    assert "the table stands" in run_tuccl(tmp_path, stand_ins, "retune").stderr
 
 
 def test_the_same_nccl_or_one_that_is_not_known_changes_nothing() -> None:

@@ -117,6 +117,26 @@ def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
     assert {family.protocol for family in whole.families} >= {"LL", "LL128", "Simple"}
 
 
+def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None:
+    named = RunOptions(topology="x", backend="nccl")
+    plain = settings_of_options(named.model_copy(update={"plain": True}), None)
+    in_place = settings_of_options(named.model_copy(update={"in_place": True}), None)
+    timing = backend_request(machine(), plain, None).timing
+    assert (timing.graph, timing.in_place) == (False, False)
+    timing = backend_request(machine(), in_place, None).timing
+    assert (timing.graph, timing.in_place) == (True, True)
+    settings = (settings_of_options(named, None), plain, in_place)
+    assert len({one.identity(machine()) for one in settings}) == 3
+
+
+@pytest.mark.parametrize(("option", "name"), [("plain", "--plain"), ("in_place", "--in-place")])
+@pytest.mark.parametrize("backend", ["simulated", "sockets"])
+def test_only_nccl_is_timed_in_several_ways(option: str, name: str, backend: str) -> None:
+    options = RunOptions(topology="x", backend=backend, **{option: True})
+    with pytest.raises(UsageError, match=f"{name} says how NCCL is timed; --backend {backend}"):
+        settings_of_options(options, None)
+
+
 @pytest.mark.parametrize(
     ("os_name", "fake_nodes", "tried"),
     [("eth0", False, True), ("mlx5_0", False, False), ("", False, False), ("mlx5_0", True, True)],
