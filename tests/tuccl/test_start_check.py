@@ -37,6 +37,7 @@ class Starts:
         self.restart_s = RESTART_S
         self.up = ProcessProfile()
         self.starts = 0
+        self.order: list[tuple[int, Config]] = []
         self.samples: Counter[tuple[int, Task]] = Counter()
         """Of a key in each start, under the table's profile."""
 
@@ -46,6 +47,7 @@ class Starts:
         self.starts += restarts and config.profile == STOCK.profile
         if config.profile == STOCK.profile:
             self.samples[self.starts, task] += repeats
+            self.order.append((self.starts, config))
         if config == TREE and self.fails_at == self.starts > 0:
             raise ConfigurationFailedError("it hung", seconds=1.0)
         start = random.Random(f"{self.seed} {self.starts} {task.name} {config}").gauss(0.0, 0.05)
@@ -132,6 +134,19 @@ def test_cheap_calls_get_more_samples_in_a_start(
     assert seconds(1.0, {task: SAMPLE_S[task] for task in TASKS[:3]}) == pytest.approx(
         3 * (2 * 1.0 + 2 * (6 * 0.01 + 24 * 0.001 + 6 * 0.1))
     )
+
+
+def test_neither_is_always_the_first_to_be_timed(tmp_path: Path) -> None:
+    machine = Starts({})
+    check(tmp_path, machine, {TASKS[0]: LIKELY})
+    assert machine.order[:6] == [
+        (1, STOCK),
+        (1, TREE),
+        (2, TREE),
+        (2, STOCK),
+        (3, STOCK),
+        (3, TREE),
+    ]
 
 
 def test_two_modes_in_turn_give_their_middle_and_outliers_nothing() -> None:
