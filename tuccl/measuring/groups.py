@@ -21,7 +21,7 @@ from tuccl.search.config import ProcessProfile
 
 _MOST_STARTS = 3
 _EXPECTED_START_S = 3.0
-_SIMPLEST = Call(Operation.ALL_REDUCE, 1024, calls=1)
+_SIMPLEST = Call(Operation.ALL_REDUCE, 1024, use_graph=False, calls=1)
 
 
 class Groups:

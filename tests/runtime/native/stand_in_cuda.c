@@ -1,7 +1,7 @@
 /* A libcuda.so.1 whose device memory is the host's, for tests of libtuccl-measure.so without a GPU.
  *
  * Streams run what they get at once; one that captures keeps it for the graph. STAND_IN_GPUS says
- * how many devices there are. */
+ * how many devices there are; with STAND_IN_CAPTURES_NOTHING no stream can be captured. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -260,7 +260,7 @@ int cuEventElapsedTime(float *ms, const struct event *from, const struct event *
 
 int cuStreamBeginCapture_v2(struct stream *stream, int mode) {
     (void)mode;
-    if (stream->capture != NULL)
+    if (stream->capture != NULL || getenv("STAND_IN_CAPTURES_NOTHING") != NULL)
         return INVALID_VALUE;
     stream->capture = calloc(1, sizeof(struct graph) + MOST_NODES * sizeof(struct node));
     return SUCCESS;

@@ -189,6 +189,16 @@ def test_more_calls_than_graphs_are_kept_and_buffers_that_grow(run: Run) -> None
     assert all(not found["findings"] for found in result.steps)
 
 
+def test_calls_one_by_one_are_timed_and_checked_without_capturing_anything(run: Run) -> None:
+    nothing = {"STAND_IN_CAPTURES_NOTHING": "1"}
+    plain = run(
+        [step("all_reduce", use_graph=False), step("all_gather", use_graph=False)], **nothing
+    )
+    assert [one["findings"] for one in plain.steps] == [[], []]
+    with pytest.raises(JobError, match="begin_capture failed"):
+        run([step("all_reduce")], **nothing)
+
+
 def test_the_hosts_clock_gives_times_too(run: Run) -> None:
     (found,) = run([step("all_reduce", host_clock=True, launches=3)]).steps
     assert len(found["times_us"]) == 3

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-    /* All ranks meet in this many tiny all_reduce in one graph: long enough on the GPU for the host
+    /* All ranks meet in this many tiny all_reduce: in one graph long enough on the GPU for the host
      * to have put the launch that is timed behind them, with 2 us for one of the executor's. */
     MEETINGS = 32,
     MEETING_FLOATS = 2,
@@ -151,14 +151,26 @@ static bool enqueue_meeting(struct tuccl_measure *measure, const void *times) {
 }
 
 static bool prepare_meeting(struct tuccl_measure *measure) {
-    const int once = 1, times = MEETINGS;
+    const int once = 1;
     size_t bytes = MEETING_FLOATS * sizeof(float);
     return CUDA_OK(measure, allocate, &measure->meeting_point, bytes) &&
            CUDA_OK(measure, fill, measure->meeting_point, 0, bytes, measure->stream) &&
-           enqueue_meeting(measure, &once) && session_wait(measure) &&
-           session_capture(measure, enqueue_meeting, &times, &measure->meeting) &&
-           CUDA_OK(measure, launch_graph, measure->meeting, measure->stream) &&
-           session_wait(measure);
+           enqueue_meeting(measure, &once) && session_wait(measure);
+}
+
+bool session_prepare_graphs(struct tuccl_measure *measure) {
+    const int times = MEETINGS;
+    if (measure->meeting != NULL)
+        return true;
+    return session_capture(measure, enqueue_meeting, &times, &measure->meeting) &&
+           session_meet(measure, true) && session_wait(measure);
+}
+
+bool session_meet(struct tuccl_measure *measure, bool in_graph) {
+    const int times = MEETINGS;
+    if (in_graph)
+        return CUDA_OK(measure, launch_graph, measure->meeting, measure->stream);
+    return enqueue_meeting(measure, &times);
 }
 
 int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,

@@ -43,6 +43,14 @@ bool session_enter(struct tuccl_measure *measure);
 /* Sees to it that either buffer holds `bytes`. Growing them drops all graphs. */
 bool session_reserve(struct tuccl_measure *measure, size_t bytes);
 
+/* Has the graph captured in which ranks meet, before the first launch of a graph. A session without
+ * graphs captures nothing: while NCCL has a captured call, it may put a host callback before each
+ * other call too, which a job without graphs never has. */
+bool session_prepare_graphs(struct tuccl_measure *measure);
+
+/* Puts on the stream what makes all ranks wait for each other. */
+bool session_meet(struct tuccl_measure *measure, bool in_graph);
+
 /* A graph of what `enqueue` puts on the stream. */
 bool session_capture(struct tuccl_measure *measure,
                      bool (*enqueue)(struct tuccl_measure *measure, const void *argument),

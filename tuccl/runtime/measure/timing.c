@@ -52,7 +52,8 @@ int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_meas
     cuda_graph_exec exec = NULL;
     /* Outside of a graph first: NCCL may connect ranks for a configuration's first call. */
     if (!enqueue_launch(measure, &once) || !session_wait(measure) ||
-        (call->use_graph && !session_capture(measure, enqueue_launch, &whole, &exec)))
+        (call->use_graph && (!session_prepare_graphs(measure) ||
+                             !session_capture(measure, enqueue_launch, &whole, &exec))))
         return -1;
     graph_cache_add(&measure->graphs, &measure->cuda, call, exec);
     return start(measure, &whole, exec) && session_wait(measure) ? 1 : -1;
@@ -61,7 +62,7 @@ int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_meas
 static bool time_by_events(struct tuccl_measure *measure, const struct launch *launch,
                            cuda_graph_exec exec, double *time_us) {
     float ms = 0;
-    if (!CUDA_OK(measure, launch_graph, measure->meeting, measure->stream) ||
+    if (!session_meet(measure, exec != NULL) ||
         !CUDA_OK(measure, record_event, measure->begin, measure->stream) ||
         !start(measure, launch, exec) ||
         !CUDA_OK(measure, record_event, measure->end, measure->stream) || !session_wait(measure) ||
@@ -79,8 +80,7 @@ static double now_us(void) {
 
 static bool time_by_host_clock(struct tuccl_measure *measure, const struct launch *launch,
                                cuda_graph_exec exec, double *time_us) {
-    if (!CUDA_OK(measure, launch_graph, measure->meeting, measure->stream) ||
-        !session_wait(measure))
+    if (!session_meet(measure, exec != NULL) || !session_wait(measure))
         return false;
     double begin_us = now_us();
     if (!start(measure, launch, exec) || !session_wait(measure))
