@@ -25,9 +25,13 @@ _GRAIN_BYTES = 16
 """Per rank: NCCL's widest access, so that no size is an odd case of its own."""
 
 
-def seconds(sample_s: float) -> float:
-    """What it takes at most, if one sample of every key takes so long."""
-    return sample_s * _HALVINGS * _PAIRS * 2
+def seconds(all_keys_s: float) -> float:
+    """What locating takes at most.
+
+    Args:
+        all_keys_s: What one sample of every key takes, all together.
+    """
+    return all_keys_s * _HALVINGS * _PAIRS * 2
 
 
 def located_ranges(winners: Mapping[Task, Config], measure: Measure) -> dict[Task, tuple[int, int]]:

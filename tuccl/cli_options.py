@@ -112,10 +112,12 @@ FloorOption = Annotated[
 PlainOption = Annotated[
     bool,
     typer.Option(
-        "--plain", help="Time NCCL's calls one by one, as jobs without CUDA graphs make them."
+        "--plain", help="Time calls one by one, for jobs that make them outside of CUDA graphs."
     ),
 ]
-InPlaceOption = Annotated[bool, typer.Option("--in-place", help="Time NCCL's calls in place.")]
+InPlaceOption = Annotated[
+    bool, typer.Option("--in-place", help="Time calls whose send and receive buffer are one.")
+]
 SeedOption = Annotated[int, typer.Option(help="Of search and simulated noise.")]
 CyclesOption = Annotated[
     int, typer.Option(help="Most passes of a search; it may stop by itself from the third on.")

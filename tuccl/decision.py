@@ -35,12 +35,14 @@ class Comparison:
     time_us: float
     reference_us: float
     ratio: float
-    """Median of reference / config over the pairs: above 1 is faster."""
+    """Median of reference / config over the pairs, or geometric mean over starts of the workers
+    (`tuccl.start_check`): above 1 is faster."""
     lower_bound: float
-    """One-sided lower confidence bound of that median."""
+    """One-sided lower confidence bound of that."""
     samples: int
     spread: float
-    """Half the distance between the quartiles of the config's samples over their median."""
+    """Half the distance between the quartiles of the config's samples over their median; over
+    starts the standard deviation of the logarithms."""
 
     @property
     def proved(self) -> bool:

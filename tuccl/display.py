@@ -138,7 +138,7 @@ def summary_lines(table: Table, report: Report) -> list[str]:
             "chooses" + (" (under the process profile)" if table.profile else "")
         )
     lines.append(f"process profile: {profile_text(table.profile)}")
-    return [*lines, *floor_lines(report.floor), *_cost_lines(report)]
+    return [*lines, *floor_lines(report.floor), *_starts_lines(report), *_cost_lines(report)]
 
 
 def floor_lines(floor: FloorReport | None) -> list[str]:
@@ -174,6 +174,15 @@ def profile_text(profile: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
 
 
+def _starts_lines(report: Report) -> list[str]:
+    if report.starts is None:
+        return []
+    line = "stock NCCL differs from start to start here: "
+    if report.starts:
+        return [f"{line}entries outlasted up to {report.starts} starts"]
+    return [f"{line}no further starts could be had, so some entries may gain nothing in a job"]
+
+
 def _cost_lines(report: Report) -> list[str]:
     if not report.measuring_s:
         return []
@@ -187,7 +196,10 @@ def _cost_lines(report: Report) -> list[str]:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"
     if report.measuring_s > report.budget_s:
-        line += ": stock NCCL, a first look at each key and the confirmation are never left out"
+        line += (
+            ": stock NCCL, a first look at each key, the confirmation and borders between entries "
+            "are never left out"
+        )
     return [line]
 
 

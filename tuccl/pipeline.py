@@ -34,7 +34,7 @@ from tuccl.backend_choice import (
     promising_of,
 )
 from tuccl.backends.figures import communicator_shape
-from tuccl.backends.timing import Timing
+from tuccl.backends.timing import Timing, timing_of
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
 from tuccl.executor_schedules import executor_space, with_kernels
@@ -276,9 +276,10 @@ def _tune(
         tuning = tune(settings, request.shape, spaces, log, progress)
         source = log.contents.source  # Of the figures, which may all be of an earlier process.
         origin = Origin(begun.tuned_at, source.versions if source else backend.versions)
+        timing = source.timing if source else timing_of(backend)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(tuning, candidates, settings)
+    report = build_report(tuning, candidates, settings, timing)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

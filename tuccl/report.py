@@ -104,7 +104,9 @@ class Report(_Model):
     """What it was allowed."""
     graphs: bool = True
     in_place: bool = False
-    """How NCCL's calls were timed, where they were."""
+    """How calls were timed."""
+    starts: int | None = None
+    """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
     floor: FloorReport | None = None
     """None: there was no floor."""
 

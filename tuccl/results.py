@@ -17,6 +17,7 @@ from lookup_tables.table import (
 )
 from probes.topology import Topology
 from synthesizer.msccl_xml import write_msccl_xml
+from tuccl.backends.timing import Timing
 from tuccl.candidates import Candidate
 from tuccl.decision import Comparison, Decision
 from tuccl.profile_floor import Verdict
@@ -122,6 +123,7 @@ def build_report(
     tuning: TuningResult,
     candidates: Mapping[Operation, Sequence[Candidate]],
     settings: RunSettings,
+    timing: Timing,
 ) -> Report:
     """What was decided for every key, and why."""
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
@@ -136,8 +138,9 @@ def build_report(
         keys=[_key_report(key) for key in tuning.keys],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
-        graphs=settings.graphs,
-        in_place=settings.in_place,
+        graphs=timing.graph,
+        in_place=timing.in_place,
+        starts=tuning.starts,
         floor=None if settings.floor is None else _floor_report(settings.floor, tuning.race),
     )
 

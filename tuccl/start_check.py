@@ -12,9 +12,9 @@ gain nothing on average, are timed no more, so that later starts are for the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean, stdev, variance
 
@@ -25,12 +25,16 @@ from tuccl.search.config import Config, Task
 from tuccl.spending import Spending
 
 _LOOKS = (3, 5, 8, 12)
-"""After so many starts it is asked which keys suffice."""
+"""After so many starts each open key is decided, if they suffice for it."""
 _FEW, _MANY = 6, 24
-"""Samples of a call in a start: many where they are cheap,"""
+"""Fewest and most samples of a call in a start. An even number: over TCP on four H200 every second
+launch of small messages took twice as long as the one before."""
 _CALL_S = 0.05
-"""which is where they take no longer than this together. The number is even: over TCP on four H200
-every second launch of small messages took twice as long as the one before."""
+"""What a call's samples in a start may take together, as long as that is not too few."""
+_WARM_UP = 2
+"""What a call's first use in a start costs, in samples: connections, a graph, a launch."""
+_UNLIKE = 2.0
+"""From this ratio of its variance to that of all keys together on, a key stands for itself."""
 _Logs = dict[Config, list[float]]
 """Logarithm of each call's time in each start."""
 
@@ -40,7 +44,7 @@ def seconds(restart_s: float, sample_s: Mapping[Task, float]) -> float:
 
     Args:
         restart_s: For another process profile.
-        sample_s: What one sample of each key takes.
+        sample_s: What one sample of each key takes, with two calls each: NCCL's own and another.
     """
     return _LOOKS[0] * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, 2))
 
@@ -50,7 +54,8 @@ def _seconds_of_start(
 ) -> float:
     """So many calls of each key."""
     return 2.0 * restart_s + sum(
-        count * _samples(sample_s[task]) * sample_s[task] for task, count in calls.items()
+        count * (_WARM_UP + _samples(sample_s[task])) * sample_s[task]
+        for task, count in calls.items()
     )
 
 
@@ -61,7 +66,7 @@ def _samples(sample_s: float) -> int:
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
-    """Of the middle half: deaf to outliers, as the median, but no lottery between two modes."""
+    """Of the middle half: deaf to outliers, as the median, but no jumping between two modes."""
     ordered = sorted(values)
     quarter = len(ordered) // 4
     return fmean(ordered[quarter : len(ordered) - quarter])
@@ -75,7 +80,7 @@ def confirmed_over_starts(
     sample_s: Mapping[Task, float],
     progress: Callable[[int], None],
     keep_s: float = 0.0,
-) -> dict[Task, Decision]:
+) -> tuple[dict[Task, Decision], int]:
     """The decisions by what outlasts a start: entries that do not are out, others may come in.
 
     Args:
@@ -87,25 +92,33 @@ def confirmed_over_starts(
         sample_s: What one sample of each key takes.
         progress: Told how many starts there were.
         keep_s: What of the budget is not for this.
+
+    Returns:
+        The decisions, and the starts that made them; 0: they stayed as they were.
     """
     check = _Check(decisions, default, spending, sample_s)
     between = [other for other in others if other.profile != default.profile]
     starts = 0
+    dearer = 1.0
+    """Than planned, the start before."""
     while check.open and starts < _LOOKS[-1]:
-        left_s = spending.left_s - keep_s
-        if left_s < check.seconds_of_start() * (1 if starts else _LOOKS[0]):
+        planned_s = check.seconds_of_start()
+        needed_s = dearer * planned_s * (1 if starts else _LOOKS[0])
+        if spending.left_s - keep_s < needed_s:
             break
         progress(starts)
+        before_s = spending.spent_s
         if not _runs_another(between, list(decisions), spending):
             break
         starts += 1
         check.time(starts)
+        dearer = max(1.0, (spending.spent_s - before_s) / planned_s)
         if starts in _LOOKS:
-            check.look()
+            check.look(starts)
     if starts < _LOOKS[0]:
-        return dict(decisions)
-    check.look()
-    return check.decisions
+        return dict(decisions), 0
+    check.look(starts)
+    return check.decisions, starts
 
 
 def _runs_another(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
@@ -139,7 +152,7 @@ class _Check:
             for task, decision in self._likely.items()
             if _entries(decision)
         }
-        self.open: Collection[Task] = list(self._logs)
+        self.open: Sequence[Task] = list(self._logs)
         """Keys of which further starts may tell more."""
 
     def seconds_of_start(self) -> float:
@@ -148,33 +161,41 @@ class _Check:
         return _seconds_of_start(self._spending.restart_s, self._sample_s, calls)
 
     def time(self, starts: int) -> None:
-        """Time the open keys in the latest of so many starts, in turn forwards and backwards."""
+        """Time the open keys in the latest of so many starts.
+
+        What comes first finds colder connections: in the first start and every other that is not
+        NCCL's own choice, so that nothing becomes an entry by it.
+        """
+        with suppress(ConfigurationFailedError):
+            self._spending.fresh(self.open[0], self._default, 1)  # The table's profile comes up.
         for task in self.open:
             calls = list(self._logs[task].items())
-            for config, logs in calls[:: 1 if starts % 2 else -1]:
+            for config, logs in calls[:: -1 if starts % 2 else 1]:
                 if len(logs) < starts - 1:
                     continue  # It failed in a start, so that it has too few for good.
                 with suppress(ConfigurationFailedError):
                     samples_us = self._spending.fresh(task, config, _samples(self._sample_s[task]))
                     logs.append(math.log(interquartile_mean(samples_us)))
 
-    def look(self) -> None:
-        """Decide the open keys by their starts so far, and close those that need no more."""
-        quantile, pooled = self._noise()
+    def look(self, starts: int) -> None:
+        """Decide the open keys by so many starts, and close those that need no more."""
+        noise = self._noise()
         still_open = []
         for task in self.open:
             likely = self._likely[task]
             logs = self._logs[task]
-            samples = len(logs[self._default]) * _samples(self._sample_s[task])
-            compare = partial(_compared, logs, samples, quantile, pooled)
-            self.decisions[task] = now = _again(likely, self._default, compare)
+            compare = partial(_compared, logs, starts, _samples(self._sample_s[task]), noise)
+            now = _again(likely, self._default, compare)
+            if logs[self._default]:
+                now = replace(now, profile_default_us=math.exp(fmean(logs[self._default])))
+            self.decisions[task] = now
             dropped = now.rejected[len(likely.rejected) :]
             if any(one.lower_bound > 0.0 and one.ratio >= MIN_GAIN for one in dropped):
                 still_open.append(task)
         self.open = still_open
 
-    def _noise(self) -> tuple[float, float]:
-        """Student's quantile, and the variance of a ratio's logarithm, over all keys together."""
+    def _noise(self) -> _Noise:
+        """Of a start's ratios, over all keys together."""
         squares, freedom = 0.0, 0
         for logs in self._logs.values():
             reference = logs[self._default]
@@ -183,8 +204,28 @@ class _Check:
                     gains = [b - a for a, b in zip(own, reference, strict=True)]
                     squares += (len(gains) - 1) * variance(gains)
                     freedom += len(gains) - 1
+        return _Noise(squares / max(1, freedom), max(1, freedom))
+
+
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """How far one start's ratio may be off."""
+
+    variance: float
+    """Of a ratio's logarithm."""
+    freedom: int
+
+    def width(self, gains: Sequence[float]) -> float:
+        """From the mean of a key's logarithms to its lower bound, by Student's distribution.
+
+        A few starts say little about one key's variance, so that of all keys counts; the key's own
+        where that is larger, with its own few degrees of freedom where it is larger by far.
+        """
+        own = variance(gains)
+        freedom = len(gains) - 1 if own > _UNLIKE * self.variance else self.freedom
         error = (1.0 - CONFIDENCE) / len(_LOOKS)
-        return student_quantile(1.0 - error, max(1, freedom)), squares / max(1, freedom)
+        quantile = student_quantile(1.0 - error, freedom)
+        return quantile * math.sqrt(max(own, self.variance) / len(gains))
 
 
 def _with_likely(decision: Decision) -> Decision:
@@ -208,27 +249,25 @@ def _entries(decision: Decision) -> tuple[Config, ...]:
 
 def _compared(
     logs: _Logs,
+    starts: int,
     samples: int,
-    quantile: float,
-    pooled: float,
+    noise: _Noise,
     config: Config,
     reference: Config,
     before: Comparison,
 ) -> Comparison:
     """A call against a reference by its starts; never proved where one of the two failed."""
     times, others = logs[config], logs[reference]
-    starts = len(times)
-    if not len(others) == starts >= _LOOKS[0]:
+    if not len(times) == len(others) == starts:
         return replace(before, lower_bound=0.0)
     gains = [b - a for a, b in zip(times, others, strict=True)]
-    width = quantile * math.sqrt(max(variance(gains), pooled) / starts)
     return Comparison(
         config=config,
         time_us=math.exp(fmean(times)),
         reference_us=math.exp(fmean(others)),
         ratio=math.exp(fmean(gains)),
-        lower_bound=math.exp(fmean(gains) - width),
-        samples=samples,
+        lower_bound=math.exp(fmean(gains) - noise.width(gains)),
+        samples=starts * samples,
         spread=stdev(times),
     )
 

@@ -14,6 +14,7 @@ from statistics import median, stdev
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.config import STOCK, Task
 from tuccl.spending import Spending
+from tuccl.start_check import interquartile_mean
 
 REPEATS = 9
 """At the beginning: every profile is held against them."""
@@ -63,9 +64,9 @@ class StockTimes:
             self._spending.measure(task, STOCK, repeats)
         self._progress("stock NCCL again", len(self._tasks), len(self._tasks))
 
-    def medians_us(self) -> dict[Task, float]:
-        """Of every key, by all its samples."""
-        return {task: median(self._samples_us(task)) for task in self._tasks}
+    def means_us(self) -> dict[Task, float]:
+        """Interquartile mean of every key, by all its samples."""
+        return {task: interquartile_mean(self._samples_us(task)) for task in self._tasks}
 
     def is_unsteady(self) -> bool:
         """Whether the samples so far, of one start, differ so much that starts may."""

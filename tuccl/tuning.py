@@ -8,10 +8,11 @@
    the best built-in even where a schedule is faster.
 4. The finalists of each key are confirmed in turn with NCCL's own choice under the profile, and
    their data is checked.
-5. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
+5. Where neighbouring sizes end with different winners the border between them is located.
+6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
    beginning, and gains count from both. Where the two differ much, several starts of the workers
-   decide what becomes an entry (`tuccl.start_check`).
-6. Where neighbouring sizes end with different winners the border between them is located.
+   decide what becomes an entry (`tuccl.start_check`), and borders of what has changed by that are
+   located once more.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class KeyResult:
     """Of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
     stock_us: float
-    """Median of stock NCCL's samples, before and after."""
+    """Interquartile mean of stock NCCL's samples, before and after."""
     range_bytes: tuple[int, int]
     """Smallest and largest size that an entry of this key serves."""
 
@@ -83,6 +84,8 @@ class TuningResult:
     keys: tuple[KeyResult, ...]
     spent_s: float
     """Of the machine's time."""
+    starts: int | None
+    """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
 
 
 def tune(
@@ -119,15 +122,17 @@ def tune(
         task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
         for task in run.tasks
     }
-    run.stock.again()
-    decisions = run.confirm_over_starts(decisions, raced)
     ranges = run.locate(decisions, profile)
-    stock_us = run.stock.medians_us()
+    run.stock.again()
+    confirmed, starts = run.confirm_over_starts(decisions, raced)
+    if confirmed != decisions:
+        ranges = run.locate(confirmed, profile)
+    stock_us = run.stock.means_us()
     keys = (
-        KeyResult(task, found[task], decisions[task], stock_us[task], ranges[task])
+        KeyResult(task, found[task], confirmed[task], stock_us[task], ranges[task])
         for task in run.tasks
     )
-    return TuningResult(profile, raced, tuple(keys), run.spending.spent_s)
+    return TuningResult(profile, raced, tuple(keys), run.spending.spent_s, starts)
 
 
 class _Run:
@@ -156,18 +161,18 @@ class _Run:
     def _plan(self) -> None:
         """What of the budget the race and the searches may not have."""
         restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
-        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s
+        borders_s = breakpoints.seconds(sample_s)
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s + borders_s
         if self.stock.is_unsteady():
-            self._kept_s += start_check.seconds(restart_s, self.stock.sample_s)
-            self._kept_s += breakpoints.seconds(sample_s)
+            self._kept_s += start_check.seconds(restart_s, self.stock.sample_s) + borders_s
         self._search_s = sample_s * _SEARCH_SAMPLES
 
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult
-    ) -> dict[Task, Decision]:
-        """The decisions, held against further starts where starts of stock NCCL differ much."""
+    ) -> tuple[dict[Task, Decision], int | None]:
+        """The decisions, held against so many further starts where those of stock NCCL differ."""
         if not self.stock.has_moved():
-            return dict(decisions)
+            return dict(decisions), None
         return start_check.confirmed_over_starts(
             decisions,
             raced.winner.default,

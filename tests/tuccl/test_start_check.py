@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,18 +82,21 @@ def check(
     decisions: dict[Task, Decision],
     budget_s: float = math.inf,
     others: tuple[Config, ...] = (STOCK, SPELLED_OUT.default),
-) -> dict[Task, Decision]:
+    keep_s: float = 0.0,
+) -> tuple[dict[Task, Decision], int]:
     with MeasurementLog(folder / "log", machine, "id") as log:
         spending = Spending(log, budget_s)
         spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # A restart's price is known by now.
         return confirmed_over_starts(
-            decisions, STOCK, others, spending, SAMPLE_S, lambda _starts: None
+            decisions, STOCK, others, spending, SAMPLE_S, lambda _starts: None, keep_s
         )
 
 
 def test_what_one_start_did_not_prove_enters_if_starts_prove_it(tmp_path: Path) -> None:
     machine = Starts({TASKS[0]: 1.3, TASKS[1]: 1.3})
-    decided = check(tmp_path, machine, {TASKS[0]: LIKELY, TASKS[1]: PROVED, TASKS[2]: BEATEN})
+    decisions = {TASKS[0]: LIKELY, TASKS[1]: PROVED, TASKS[2]: BEATEN}
+    decided, starts = check(tmp_path, machine, decisions)
+    assert starts == machine.starts == 3
     for task in TASKS[:2]:
         entry = decided[task].builtin
         assert entry is not None
@@ -104,7 +108,7 @@ def test_what_one_start_did_not_prove_enters_if_starts_prove_it(tmp_path: Path) 
 
 
 def test_what_was_luck_is_out_and_told(tmp_path: Path) -> None:
-    decided = check(tmp_path, Starts({}), {TASKS[0]: PROVED, TASKS[1]: LIKELY})
+    decided, _ = check(tmp_path, Starts({}), {TASKS[0]: PROVED, TASKS[1]: LIKELY})
     for task in TASKS[:2]:
         assert decided[task].builtin is None
         (rejected,) = decided[task].rejected
@@ -130,23 +134,20 @@ def test_cheap_calls_get_more_samples_in_a_start(
     monkeypatch.setitem(SAMPLE_S, TASKS[2], 0.1)
     machine = Starts({})
     check(tmp_path, machine, dict.fromkeys(TASKS[:3], LIKELY))
-    assert [machine.samples[1, task] / 2 for task in TASKS[:3]] == [6, 24, 6]
+    first, *others = (machine.samples[1, task] for task in TASKS[:3])
+    assert first == 1 + 2 * 6, "one more brings the table's profile up"
+    assert others == [2 * 24, 2 * 6]
     assert seconds(1.0, {task: SAMPLE_S[task] for task in TASKS[:3]}) == pytest.approx(
-        3 * (2 * 1.0 + 2 * (6 * 0.01 + 24 * 0.001 + 6 * 0.1))
+        3 * (2 * 1.0 + 2 * (8 * 0.01 + 26 * 0.001 + 8 * 0.1))
     )
 
 
 def test_neither_is_always_the_first_to_be_timed(tmp_path: Path) -> None:
     machine = Starts({})
     check(tmp_path, machine, {TASKS[0]: LIKELY})
-    assert machine.order[:6] == [
-        (1, STOCK),
-        (1, TREE),
-        (2, TREE),
-        (2, STOCK),
-        (3, STOCK),
-        (3, TREE),
-    ]
+    by_start = [[config for start, config in machine.order if start == n] for n in (1, 2, 3)]
+    assert by_start[0] == by_start[2] == [STOCK, TREE, STOCK]
+    assert by_start[1] == [STOCK, STOCK, TREE]
 
 
 def test_two_modes_in_turn_give_their_middle_and_outliers_nothing() -> None:
@@ -156,7 +157,7 @@ def test_two_modes_in_turn_give_their_middle_and_outliers_nothing() -> None:
 
 
 def test_a_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:
-    decided = check(tmp_path, Starts({TASKS[0]: 2.0}, fails_at=2), {TASKS[0]: PROVED})
+    decided, _ = check(tmp_path, Starts({TASKS[0]: 2.0}, fails_at=2), {TASKS[0]: PROVED})
     assert decided[TASKS[0]].builtin is None
 
 
@@ -169,11 +170,11 @@ def test_decisions_stay_where_starts_cannot_be_had(
     tmp_path: Path, budget_s: float, others: tuple[Config, ...]
 ) -> None:
     decisions = {TASKS[0]: PROVED, TASKS[1]: LIKELY, TASKS[2]: NOTHING}
-    assert check(tmp_path, Starts({}), decisions, budget_s, others) == decisions
+    assert check(tmp_path, Starts({}), decisions, budget_s, others) == (decisions, 0)
 
 
 def test_a_budget_is_kept(tmp_path: Path) -> None:
-    for budget_s in (11.5, 14.0, 25.0):
+    for budget_s in (13.5, 16.0, 25.0):
         machine = Starts(dict.fromkeys(TASKS, 1.03), seed=int(budget_s))
         folder = tmp_path / str(budget_s)
         folder.mkdir()
@@ -181,6 +182,30 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
         assert machine.starts >= 3
         spent_s = sum(SAMPLE_S[task] * count for (_, task), count in machine.samples.items())
         assert spent_s + 2.0 * RESTART_S * machine.starts <= budget_s
+
+
+def test_what_is_kept_for_others_is_not_touched(tmp_path: Path) -> None:
+    machine = Starts(dict.fromkeys(TASKS, 1.03))
+    decisions = dict.fromkeys(TASKS, LIKELY)
+    assert check(tmp_path, machine, decisions, 25.0, keep_s=13.0) == (decisions, 0)
+    assert machine.starts == 0
+
+
+def test_starts_that_are_dearer_than_planned_end_earlier(tmp_path: Path) -> None:
+    class Cold(Starts):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            return replace(measured, seconds=measured.seconds + 0.1)
+
+    machine = Cold(dict.fromkeys(TASKS, 1.03))
+    with MeasurementLog(tmp_path / "log", machine, "id") as log:
+        spending = Spending(log, 40.0)
+        spending.measure(TASKS[0], SPELLED_OUT.default, 1)
+        others = (STOCK, SPELLED_OUT.default)
+        decisions = dict.fromkeys(TASKS, LIKELY)
+        confirmed_over_starts(decisions, STOCK, others, spending, SAMPLE_S, lambda _starts: None)
+    assert machine.starts >= 3
+    assert spending.spent_s <= 40.0
 
 
 def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
@@ -191,10 +216,31 @@ def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
         gains = dict(zip(TASKS, kinds * 3, strict=True))
         folder = tmp_path / str(seed)
         folder.mkdir()
-        decided = check(folder, Starts(gains, seed), dict.fromkeys(TASKS, LIKELY))
+        decided, _ = check(folder, Starts(gains, seed), dict.fromkeys(TASKS, LIKELY))
         entered.update(gain for task, gain in gains.items() if decided[task].builtin is not None)
     rates = [entered[kind] / 300 for kind in kinds]
     assert rates[0] >= 0.95
-    assert rates[1] >= 0.35
+    assert rates[1] >= 0.55
     assert rates[2] <= 0.05
     assert rates[3] <= 0.01
+
+
+def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_path: Path) -> None:
+    """Nothing gains: 11 quiet keys and one with ten times their noise; by the variance of all keys
+    together it would enter in 9 % of the runs."""
+    noisy = TASKS[0]
+
+    class Mixed(Starts):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            scale = 1.0 if task == noisy else 0.1
+            samples_us = (20.0 * (one / 20.0) ** scale for one in measured.samples_us)
+            return replace(measured, samples_us=tuple(samples_us))
+
+    entered = 0
+    for seed in range(250):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        decided, _ = check(folder, Mixed({}, seed), dict.fromkeys(TASKS, LIKELY))
+        entered += decided[noisy].builtin is not None
+    assert entered / 250 <= 0.05
