@@ -138,7 +138,7 @@ def summary_lines(table: Table, report: Report) -> list[str]:
             "chooses" + (" (under the process profile)" if table.profile else "")
         )
     lines.append(f"process profile: {profile_text(table.profile)}")
-    return [*lines, *floor_lines(report.floor), *_starts_lines(report), *_cost_lines(report)]
+    return [*lines, *floor_lines(report.floor), *starts_lines(report.starts), *_cost_lines(report)]
 
 
 def floor_lines(floor: FloorReport | None) -> list[str]:
@@ -174,12 +174,13 @@ def profile_text(profile: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
 
 
-def _starts_lines(report: Report) -> list[str]:
-    if report.starts is None:
+def starts_lines(starts: int | None) -> list[str]:
+    """Where starts of the workers differ, how many of them decided about entries."""
+    if starts is None:
         return []
     line = "stock NCCL differs from start to start here: "
-    if report.starts:
-        return [f"{line}entries outlasted up to {report.starts} starts"]
+    if starts:
+        return [f"{line}entries outlasted up to {starts} starts"]
     return [f"{line}no further starts could be had, so some entries may gain nothing in a job"]
 
 

@@ -1,4 +1,4 @@
-from tuccl.display import floor_lines
+from tuccl.display import floor_lines, starts_lines
 from tuccl.report import FloorReport, ProfileReport
 
 CHOSEN = ProfileReport(
@@ -53,3 +53,9 @@ def test_where_nothing_keeps_to_the_floor_that_is_said() -> None:
 def test_without_a_floor_or_a_profile_there_is_nothing_to_say() -> None:
     assert floor_lines(None) == []
     assert floor_lines(FloorReport(least=0.99, chosen=None, forgone=[])) == []
+
+
+def test_where_starts_differ_it_is_said_what_that_means_for_the_entries() -> None:
+    assert starts_lines(None) == []
+    assert "entries outlasted up to 5 starts" in starts_lines(5)[0]
+    assert "some entries may gain nothing in a job" in starts_lines(0)[0]

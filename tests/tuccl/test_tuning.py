@@ -77,6 +77,7 @@ def test_profile_calls_and_border_are_those_of_the_machine(tmp_path: Path) -> No
     result = tuned(tmp_path, machine)
     assert result.profile == ProcessProfile(nthreads=256)
     assert winners(result) == [("LL", 4), ("Simple", 8), ("Simple", 8)]
+    assert result.starts is None
     small, middle, _ = (key.range_bytes for key in result.keys)
     assert 4096 <= small[1] < 8192 < middle[1]
     for key in result.keys:
@@ -214,6 +215,7 @@ def test_a_budget_leaves_the_starts_that_an_unsteady_machine_takes(tmp_path: Pat
     assert result.race.out_of_budget
     assert [visit.profile for visit in result.race.visits] == [STOCK.profile]
     assert machine.starts == 1 + 2 * 3, "another profile is up before each of three"
+    assert result.starts == 3
     assert winners(result) == [("LL", 4), None, None]
     assert result.spent_s <= 27.0
 
@@ -228,6 +230,7 @@ def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path
     machine = Alone()
     result = tuned(tmp_path, machine)
     assert machine.starts == 1
+    assert result.starts == 0
     in_one_start = [key.decision.builtin for key in result.keys]
     assert all(one is None or one.samples >= 10 for one in in_one_start), "as the pairs decided"
 
