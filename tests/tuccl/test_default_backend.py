@@ -37,7 +37,9 @@ def told(*launcher: str, **variables: str) -> tuple[list[str | None], str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line)["backend"] for line in done.stdout.splitlines()], done.stderr
+    # mpirun may put what two ranks print on one line.
+    documents = done.stdout.replace("}{", "}\n{").split("\n")
+    return [json.loads(one)["backend"] for one in documents if one], done.stderr
 
 
 def in_reach(stand_ins: StandIns) -> dict[str, str]:
