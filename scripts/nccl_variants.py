@@ -23,7 +23,7 @@ from measuring_job import JobError, JobResult, run_job
 from lookup_tables.bundle import Bundle, read_bundle
 from lookup_tables.table import Operation, Shape
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
-from tuccl.start_check import interquartile_mean
+from tuccl.sample_statistics import interquartile_mean
 
 M = 1 << 20
 STOCK = {"NCCL_TUNER_PLUGIN": "none"}

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, variance
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.sample_statistics import student_quantile
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]
@@ -188,35 +189,6 @@ def key_ratios(
         low, high = ratio * math.exp(-below * noise), ratio * math.exp(above * noise)
         found.append(KeyRatio(task, ratio, low, high, ratio - ratio * math.exp(-alone * noise)))
     return found
-
-
-def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's distribution, of a probability of a half or more.
-
-    By bisection on the sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
-    and 26.7.4.
-    """
-    low, high = 0.0, 1e6
-    for _ in range(80):
-        middle = (low + high) / 2.0
-        if 0.5 + _student_within(middle, degrees) / 2.0 < probability:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _student_within(distance: float, degrees: int) -> float:
-    """Probability that Student's variable is at most so far from 0."""
-    angle = math.atan(distance / math.sqrt(degrees))
-    cosine = math.cos(angle)
-    odd = degrees % 2
-    term = total = (cosine if odd else 1.0) if degrees > 1 else 0.0
-    for k in range(3 if odd else 2, degrees - 1, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    inside = math.sin(angle) * total
-    return 2.0 / math.pi * (angle + inside) if odd else inside
 
 
 def _one_round(

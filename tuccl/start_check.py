@@ -20,7 +20,8 @@ from statistics import fmean, stdev, variance
 
 from tuccl.decision import MIN_GAIN, Comparison, Decision
 from tuccl.errors import ConfigurationFailedError
-from tuccl.profile_floor import CONFIDENCE, student_quantile
+from tuccl.profile_floor import CONFIDENCE
+from tuccl.sample_statistics import interquartile_mean, student_quantile
 from tuccl.search.config import Config, Task
 from tuccl.spending import Spending
 
@@ -65,13 +66,6 @@ def _samples(sample_s: float) -> int:
     return max(_FEW, min(_MANY, int(_CALL_S / sample_s) // 2 * 2))
 
 
-def interquartile_mean(values: Sequence[float]) -> float:
-    """Of the middle half: deaf to outliers, as the median, but no jumping between two modes."""
-    ordered = sorted(values)
-    quarter = len(ordered) // 4
-    return fmean(ordered[quarter : len(ordered) - quarter])
-
-
 def confirmed_over_starts(
     decisions: Mapping[Task, Decision],
     default: Config,
@@ -99,8 +93,7 @@ def confirmed_over_starts(
     check = _Check(decisions, default, spending, sample_s)
     between = [other for other in others if other.profile != default.profile]
     starts = 0
-    dearer = 1.0
-    """Than planned, the start before."""
+    dearer = 1.0  # Than planned, the start before.
     while check.open and starts < _LOOKS[-1]:
         planned_s = check.seconds_of_start()
         needed_s = dearer * planned_s * (1 if starts else _LOOKS[0])

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from statistics import median, stdev
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.sample_statistics import interquartile_mean
 from tuccl.search.config import STOCK, Task
 from tuccl.spending import Spending
-from tuccl.start_check import interquartile_mean
 
 REPEATS = 9
 """At the beginning: every profile is held against them."""

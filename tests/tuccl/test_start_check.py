@@ -16,7 +16,7 @@ from tuccl.measurement_log import MeasurementLog
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import SPELLED_OUT
 from tuccl.spending import Spending
-from tuccl.start_check import confirmed_over_starts, interquartile_mean, seconds
+from tuccl.start_check import confirmed_over_starts, seconds
 
 SIZES = tuple(1 << bits for bits in range(10, 22))
 TASKS = tuple(Task(Operation.ALL_REDUCE, size, Shape(4, 2, 2)) for size in SIZES)
@@ -148,12 +148,6 @@ def test_neither_is_always_the_first_to_be_timed(tmp_path: Path) -> None:
     by_start = [[config for start, config in machine.order if start == n] for n in (1, 2, 3)]
     assert by_start[0] == by_start[2] == [STOCK, TREE, STOCK]
     assert by_start[1] == [STOCK, STOCK, TREE]
-
-
-def test_two_modes_in_turn_give_their_middle_and_outliers_nothing() -> None:
-    assert interquartile_mean([24.0, 55.0] * 4) == pytest.approx(39.5)
-    assert interquartile_mean([20.0, 21.0, 22.0, 23.0, 1000.0]) == pytest.approx(22.0)
-    assert interquartile_mean([7.0]) == 7.0
 
 
 def test_a_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:

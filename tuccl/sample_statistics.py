@@ -1,0 +1,43 @@
+"""What samples and starts are judged by: a mean for two modes, and Student's distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Of the middle half: deaf to outliers, as the median, but no jumping between two modes."""
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    return fmean(ordered[quarter : len(ordered) - quarter])
+
+
+def student_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's distribution, of a probability of a half or more.
+
+    By bisection on the sums of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
+    and 26.7.4.
+    """
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2.0
+        if 0.5 + _student_within(middle, degrees) / 2.0 < probability:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _student_within(distance: float, degrees: int) -> float:
+    """Probability that Student's variable is at most so far from 0."""
+    angle = math.atan(distance / math.sqrt(degrees))
+    cosine = math.cos(angle)
+    odd = degrees % 2
+    term = total = (cosine if odd else 1.0) if degrees > 1 else 0.0
+    for k in range(3 if odd else 2, degrees - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    inside = math.sin(angle) * total
+    return 2.0 / math.pi * (angle + inside) if odd else inside
