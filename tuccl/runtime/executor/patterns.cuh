@@ -164,8 +164,7 @@ template <typename Port> struct Start {
     uint32_t units; // Of a block.
     bool aligned;
 
-    __device__ __forceinline__ Start(const Peers &peers, const Work &work, uint32_t bytes,
-                                     size_t stride)
+    __device__ __forceinline__ Start(const Work &work, uint32_t bytes, size_t stride)
         : units((bytes + Port::kUnitBytes - 1) / Port::kUnitBytes),
           aligned(is_aligned(work.send, work.receive, stride)) {
     }
@@ -215,7 +214,7 @@ __global__ void __launch_bounds__(1024)
     one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
     const Blocks blocks = {0, work.bytes};
-    const Start<Port> start(peers, work, work.bytes, 0);
+    const Start<Port> start(work, work.bytes, 0);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
@@ -287,7 +286,7 @@ __global__ void __launch_bounds__(1024)
     two_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
     const Shards blocks = {static_cast<uint32_t>(work.stride), work.bytes};
-    const Start<Port> start(peers, work, blocks.stride, 0);
+    const Start<Port> start(work, blocks.stride, 0);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
@@ -311,7 +310,7 @@ __global__ void __launch_bounds__(1024)
     gather(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
     const Blocks blocks = {work.stride, work.bytes};
-    const Start<Port> start(peers, work, work.bytes, work.stride);
+    const Start<Port> start(work, work.bytes, work.stride);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
@@ -331,7 +330,7 @@ template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     scatter(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const Blocks blocks = {work.stride, work.bytes};
-    const Start<Port> start(peers, work, work.bytes, work.stride);
+    const Start<Port> start(work, work.bytes, work.stride);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
@@ -350,7 +349,7 @@ template <typename Port, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     exchange(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const Blocks blocks = {work.stride, work.bytes};
-    const Start<Port> start(peers, work, work.bytes, work.stride);
+    const Start<Port> start(work, work.bytes, work.stride);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
