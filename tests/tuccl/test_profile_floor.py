@@ -103,16 +103,14 @@ def test_what_stays_in_doubt_is_decided_by_the_mean_after_5_pairs_and_strictly_b
         assert (earlier.holds, earlier.starts) == (False, 3)
 
 
-def test_where_noise_hides_what_the_floor_allows_only_proof_rules_out() -> None:
-    noisy = [verdict_on(Starts([1.0] * 8, seed, own=0.05)) for seed in range(20)]
-    assert sum(verdict is not None and verdict.holds for verdict in noisy) >= 19
-    lossy = verdict_on(Starts([0.5] + [1.0] * 7, own=0.05))
-    assert lossy is not None
-    assert not lossy.holds
+def test_where_noise_hides_what_the_floor_allows_stock_stays_unless_every_key_gains() -> None:
+    for ratio, least, most in ((1.0, 0, 3), (0.97, 0, 0), (1.2, 20, 20)):
+        noisy = [verdict_on(Starts([ratio] * 8, seed, own=0.05)) for seed in range(20)]
+        assert least <= sum(verdict is not None and verdict.holds for verdict in noisy) <= most
 
 
-def test_a_floor_of_1_asks_for_proof_of_a_loss() -> None:
-    for ratio, holds in ((1.0, True), (0.99, False)):
+def test_a_floor_of_1_lets_a_profile_win_that_every_key_gains_by() -> None:
+    for ratio, holds in ((1.01, True), (1.0, False), (0.99, False)):
         verdict = verdict_on(Starts([ratio] * 8, own=0.001), floor=1.0)
         assert verdict is not None
         assert verdict.holds is holds
