@@ -4,6 +4,9 @@ Sizes are tuned in steps; where the winners of two neighbours differ, the size a
 one's winner becomes the faster is located by bisection on a logarithmic scale: both are measured in
 turn at the middle, and the middle becomes an end. Where neighbours agree nothing is measured: the
 border between them means nothing. The two ends of a ladder reach half a step beyond it.
+
+Winners may change after borders were located. Then what was compared is remembered, and what was
+not gets fresh samples of both calls, because an older one may be of another start of the workers.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from math import isqrt
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.profile_visits import Measure
+from tuccl.profile_floor import Fresh
 from tuccl.search.config import Config, Task
 
 _HALVINGS = 2
@@ -34,54 +37,65 @@ def seconds(all_keys_s: float) -> float:
     return all_keys_s * _HALVINGS * _PAIRS * 2
 
 
-def located_ranges(winners: Mapping[Task, Config], measure: Measure) -> dict[Task, tuple[int, int]]:
-    """Inclusive byte range of each key.
+class Borders:
+    """Borders between the keys of a run, and the comparisons that they come from."""
 
-    Args:
-        winners: By key what runs there, NCCL's own choice included.
-        measure: Gives samples, also of sizes between the keys'.
-    """
-    ranges: dict[Task, tuple[int, int]] = {}
-    for ladder in _ladders(list(winners)):
-        borders = [
-            border(small, large, winners[small], winners[large], measure)
-            for small, large in pairwise(ladder)
-        ]
-        sizes = [task.size_bytes for task in ladder]
-        middles = [isqrt(a * b) for a, b in pairwise(sizes)]
-        first = sizes[0] ** 2 // middles[0] if middles else sizes[0]
-        last = sizes[-1] ** 2 // middles[-1] if middles else sizes[-1]
-        starts = [first, *(end + 1 for end in borders)]
-        ranges |= zip(ladder, zip(starts, [*borders, last], strict=True), strict=True)
-    return ranges
+    def __init__(self, fresh: Fresh) -> None:
+        """Nothing compared.
 
+        Args:
+            fresh: Gives samples, also of sizes between the keys'.
+        """
+        self._fresh = fresh
+        self._ratios: dict[tuple[Task, Config, Config], float] = {}
 
-def border(
-    small: Task, large: Task, small_wins: Config, large_wins: Config, measure: Measure
-) -> int:
-    """The largest size that belongs to the smaller of two neighbouring keys."""
-    low, high = small.size_bytes, large.size_bytes
-    if small_wins == large_wins:
+    def ranges(self, winners: Mapping[Task, Config]) -> dict[Task, tuple[int, int]]:
+        """Inclusive byte range of each key.
+
+        Args:
+            winners: By key what runs there, NCCL's own choice included.
+        """
+        ranges: dict[Task, tuple[int, int]] = {}
+        for ladder in _ladders(list(winners)):
+            borders = [
+                self.border(small, large, winners[small], winners[large])
+                for small, large in pairwise(ladder)
+            ]
+            sizes = [task.size_bytes for task in ladder]
+            middles = [isqrt(a * b) for a, b in pairwise(sizes)]
+            first = sizes[0] ** 2 // middles[0] if middles else sizes[0]
+            last = sizes[-1] ** 2 // middles[-1] if middles else sizes[-1]
+            starts = [first, *(end + 1 for end in borders)]
+            ranges |= zip(ladder, zip(starts, [*borders, last], strict=True), strict=True)
+        return ranges
+
+    def border(self, small: Task, large: Task, small_wins: Config, large_wins: Config) -> int:
+        """The largest size that belongs to the smaller of two neighbouring keys."""
+        low, high = small.size_bytes, large.size_bytes
+        if small_wins == large_wins:
+            return isqrt(low * high)
+        for _ in range(_HALVINGS):
+            middle = _whole(isqrt(low * high), small.shape.ranks)
+            if not low < middle < high:
+                break
+            task = replace(small, size_bytes=middle)
+            try:
+                ratio = self._ratio(task, small_wins, large_wins)
+            except ConfigurationFailedError:
+                break
+            low, high = (middle, high) if ratio <= 1.0 else (low, middle)
         return isqrt(low * high)
-    for _ in range(_HALVINGS):
-        middle = _whole(isqrt(low * high), small.shape.ranks)
-        if not low < middle < high:
-            break
-        task = replace(small, size_bytes=middle)
-        try:
-            ratio = _ratio(task, small_wins, large_wins, measure)
-        except ConfigurationFailedError:
-            break
-        low, high = (middle, high) if ratio <= 1.0 else (low, middle)
-    return isqrt(low * high)
 
-
-def _ratio(task: Task, one: Config, other: Config, measure: Measure) -> float:
-    """Median over pairs, taken in turn, of the one's time over the other's."""
-    for repeats in range(1, _PAIRS + 1):
-        of_one = measure(task, one, repeats).samples_us
-        of_other = measure(task, other, repeats).samples_us
-    return median(a / b for a, b in zip(of_one, of_other, strict=True))
+    def _ratio(self, task: Task, one: Config, other: Config) -> float:
+        """Median over pairs, taken in turn, of the one's time over the other's."""
+        compared = task, one, other
+        if compared not in self._ratios:
+            pairs = [
+                (self._fresh(task, one, 1)[0], self._fresh(task, other, 1)[0])
+                for _ in range(_PAIRS)
+            ]
+            self._ratios[compared] = median(a / b for a, b in pairs)
+        return self._ratios[compared]
 
 
 def _whole(size_bytes: int, ranks: int) -> int:

@@ -150,6 +150,7 @@ class _Run:
         self.tasks = tasks
         self.spending = Spending(log, budget_s)
         self.stock = StockTimes(tasks, self.spending, progress)
+        self._borders = breakpoints.Borders(self.spending.fresh)
         self._settings = settings
         self._spaces = spaces
         self._progress = progress
@@ -283,7 +284,7 @@ class _Run:
         for task, decision in decisions.items():
             winner = decision.schedule or decision.builtin
             winners[task] = profile.default if winner is None else winner.config
-        ranges = breakpoints.located_ranges(winners, self.spending.measure)
+        ranges = self._borders.ranges(winners)
         self._progress("borders", 1, 1)
         return ranges
 
