@@ -42,13 +42,12 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
         nthreads=step.get("nthreads", 0),
         buffer_bytes=step.get("buffer_bytes", 0),
     )
-    before = engine.executor_calls if isinstance(engine, ExecutorEngine) else 0
     begin = time.monotonic()
     timed = engine.time_on_host if step.get("host_clock") else engine.time
     result: dict[str, Any] = {"times_us": timed(call, step.get("launches", 3))}
     result["seconds"] = time.monotonic() - begin
     if isinstance(engine, ExecutorEngine):
-        result["by_executor"] = engine.executor_calls > before
+        result["by_executor"] = engine.is_by_executor(call)
     question = engine.last_question()
     if question is not None:
         result["asked_about_bytes"] = question.size_bytes

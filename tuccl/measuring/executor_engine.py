@@ -30,6 +30,7 @@ class ExecutorEngine(NcclEngine):
             EngineError: The executor was not preloaded, or this installation has no library.
         """
         self._executor = ExecutorLibrary()
+        self._taken: set[Call] = set()
         self._not_taken: set[Call] = set()
         super().__init__(controlled=controlled)
 
@@ -37,10 +38,13 @@ class ExecutorEngine(NcclEngine):
         """See `Engine.open`; whether the executor serves shows with the first call."""
         return f"{super().open(rank, ranks, local_rank, group_id)}, executor"
 
-    @property
-    def executor_calls(self) -> int:
-        """Calls of this process that the executor ran so far."""
-        return self._executor.calls
+    def is_by_executor(self, call: Call) -> bool:
+        """Whether the executor runs a call, by a rule of its own or by the job's table.
+
+        Args:
+            call: One that was timed.
+        """
+        return call in self._taken
 
     def _wish(self, call: Call) -> int:
         rule = rule_of(call)
@@ -49,15 +53,21 @@ class ExecutorEngine(NcclEngine):
         return _EXECUTOR_WORD | crc32(rule.line.encode())
 
     def _prepare(self, call: Call, native: NativeCall) -> None:
+        self._prepare_meeting(call)
         rule = rule_of(call)
         self._executor.choose(rule)
+        before = self._executor.calls
         if rule is None:
             super()._prepare(call, native)
+            if self._executor.calls > before:
+                self._taken.add(call)
             return
         if call not in self._not_taken:
-            before = self._executor.calls
             is_new = self._session.call("prepare", byref(native))
-            if not is_new or self._executor.calls > before:
+            if self._executor.calls > before:
+                self._taken.add(call)
+                return
+            if not is_new:
                 return
             self._not_taken.add(call)
         raise EngineError(f"the executor cannot run {rule.line} here, NCCL would")

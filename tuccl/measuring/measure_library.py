@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "unique_id": (c_char_p,),
     "take_gpu": (c_int, c_char_p, c_size_t),
     "join": (c_int, c_int, c_char_p),
+    "prepare_graphs": (),
     "prepare": (POINTER(NativeCall),),
     "time": (POINTER(NativeCall), c_int, c_int, POINTER(c_double)),
     "check": (POINTER(NativeCall), c_char_p, c_size_t),

@@ -84,6 +84,7 @@ class NcclEngine:
         self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
         """Of calls that NCCL chose for itself: the algorithms and protocols it chose from."""
         self._nccl_version = 0
+        self._meets_in_graphs = False
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
     def make_group_id(self) -> bytes:
@@ -218,6 +219,7 @@ class NcclEngine:
         )
         if key in self._refused:
             raise EngineError(self._refused[key])
+        self._prepare_meeting(call)
         if self._control is None:
             self._session.call("prepare", byref(native))
             return
@@ -238,6 +240,14 @@ class NcclEngine:
             self._refuse(key, f"NCCL asked no tuner about {_describe(call)}")
         elif after.forced - before.forced != after.asked - before.asked:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
+
+    def _prepare_meeting(self, call: Call) -> None:
+        """Have it behind when a call is counted: how ranks meet is calls of NCCL too."""
+        if call.use_graph and not self._meets_in_graphs:
+            if self._control is not None:
+                self._control.set_wish(NO_WISH)
+            self._session.call("prepare_graphs")
+            self._meets_in_graphs = True
 
     def _refuse(self, key: tuple[int, ...], reason: str) -> NoReturn:
         self._refused[key] = reason

@@ -34,6 +34,8 @@ static struct tuccl_measure_call make_call(int operation, int type, uint64_t siz
 static void measure_and_check(struct tuccl_measure *measure, struct tuccl_measure_call call) {
     double times_us[2] = {0, 0};
     char finding[512] = "";
+    CHECK(tuccl_measure_prepare_graphs(measure) == 0);
+    CHECK(tuccl_measure_prepare_graphs(measure) == 0);
     CHECK(tuccl_measure_prepare(measure, &call) == 1);
     CHECK(tuccl_measure_prepare(measure, &call) == 0);
     CHECK(tuccl_measure_time(measure, &call, call.use_graph, 2, times_us) == 0);

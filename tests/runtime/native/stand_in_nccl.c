@@ -347,7 +347,8 @@ static void choose(struct work *work) {
     for (int a = 0; a < NCCL_ALGORITHMS; a++)
         for (int p = 0; p < NCCL_PROTOCOLS; p++) {
             bool runs = a == NCCL_ALGO_RING ||
-                        (a == NCCL_ALGO_TREE && work->operation == NCCL_FUNC_ALL_REDUCE);
+                        (a == NCCL_ALGO_TREE && work->operation == NCCL_FUNC_ALL_REDUCE) ||
+                        (a == NCCL_ALGO_PAT && work->operation == NCCL_FUNC_ALL_GATHER);
             cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
         }
     work->nchannels = 0;

@@ -66,6 +66,21 @@ def test_executor_and_stock_in_turn(
     assert "MISSED" in capsys.readouterr().out
 
 
+def test_how_ranks_meet_says_nothing_about_who_runs_a_call(
+    bench_runtime: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They meet by all_reduce, which the rules give to the executor."""
+    rules, report = tmp_path / "rules.txt", tmp_path / "report.json"
+    rules.write_text(Rule("all_reduce", 1, K, "one_phase", "LL", 8, 512).line + "\n")
+    words = ["--executor", stand_ins.executor, "--rules", rules, "--to", "1K", "--json", report]
+    run(bench_runtime, stand_ins, monkeypatch, *words, "--operations", "all_gather")
+    rows = json.loads(report.read_text())["rows"]
+    assert [(row["mode"], row["by_executor"]) for row in rows] == [(GRAPH, False), (PLAIN, False)]
+
+
 def test_what_is_missing_is_said(
     bench_runtime: ModuleType,
     stand_ins: StandIns,

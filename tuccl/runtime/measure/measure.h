@@ -48,6 +48,10 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_take_gpu(struct tuccl_measure *measure, i
 TUCCL_MEASURE_EXPORT int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
                                             const unsigned char *id);
 
+/* Makes ready how ranks meet before a graph. These are calls of NCCL too, which a tuner and an
+ * executor see: whoever counts calls does this first, else the first graph does it. */
+TUCCL_MEASURE_EXPORT int tuccl_measure_prepare_graphs(struct tuccl_measure *measure);
+
 /* Warms a call up and makes its graph: 1 when it was new, 0 when that was done before. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_prepare(struct tuccl_measure *measure,
                                                const struct tuccl_measure_call *call);

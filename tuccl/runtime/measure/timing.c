@@ -41,6 +41,10 @@ static bool start(struct tuccl_measure *measure, const struct launch *launch,
     return enqueue_launch(measure, launch);
 }
 
+int tuccl_measure_prepare_graphs(struct tuccl_measure *measure) {
+    return session_enter(measure) && session_prepare_graphs(measure) ? 0 : -1;
+}
+
 int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_measure_call *call) {
     struct collective collective;
     if (!session_enter(measure) || !read_call(measure, call, &collective) ||
