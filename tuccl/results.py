@@ -215,10 +215,14 @@ def _comparison_report(comparison: Comparison) -> ComparisonReport:
 
 
 def explain_decision(decision: Decision) -> str:
-    """One sentence for people."""
+    """One sentence for people.
+
+    Of what was rejected it names what most samples speak of, as those of several starts of the
+    workers do: the largest ratio of one start may be luck that others have belied.
+    """
     winner = decision.schedule or decision.builtin
     if winner is None:
-        closest = max(decision.rejected, key=lambda c: c.ratio, default=None)
+        closest = max(decision.rejected, key=lambda c: (c.samples, c.ratio), default=None)
         if closest is None:
             return "nothing was left to compare with NCCL's own choice"
         return (
