@@ -63,16 +63,18 @@ class KeyRatio:
     low: float
     high: float
     """Confidence bounds; all three are 0 where the key cannot run under the profile."""
+    resolution: float = 0.0
+    """Loss that is told from none, if the profile is judged alone."""
 
     def is_under(self, floor: float, *, expected: bool) -> bool:
         """Whether the key has to count as one that gets less than the floor.
 
-        It has if that is proved, and of what is not proved either way if it is expected to, or,
-        where expectation is not to suffice, might. On a machine so noisy that a key which runs as
-        under stock would often seem to be under the floor, stock's own profile stays that way: a
-        profile has to show that it does no harm.
+        It has if it is expected to, or, where expectation is not to suffice, might. Nor does it
+        suffice where noise hides a loss as large as the floor allows: a mean over the floor may be
+        luck there, and a profile has to show that it does no harm.
         """
-        return self.high < floor or (self.ratio if expected else self.low) < floor
+        hidden = self.resolution > 1.0 - floor
+        return (self.ratio if expected and not hidden else self.low) < floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ def key_ratios(
     pooled = fmean(own.values()) if own else 0.0
     error = (1.0 - CONFIDENCE) / len(_LOOKS)
     degrees = max(1, len(own) * (starts - 1))
+    alone = student_quantile(1.0 - error, degrees)
     below = student_quantile(1.0 - error / profiles, degrees)
     above = student_quantile(1.0 - error / profiles / len(tasks), degrees)
     found = []
@@ -181,7 +184,7 @@ def key_ratios(
         noise = math.sqrt(max(own[task], pooled) / starts)
         ratio = math.exp(middle)
         low, high = ratio * math.exp(-below * noise), ratio * math.exp(above * noise)
-        found.append(KeyRatio(task, ratio, low, high))
+        found.append(KeyRatio(task, ratio, low, high, ratio - ratio * math.exp(-alone * noise)))
     return found
 
 

@@ -26,7 +26,7 @@ from tuccl.profile_axes import ProfileAxes, profile_axes
 from tuccl.profile_floor import Floor, Verdict
 from tuccl.profile_verdicts import Verdicts
 from tuccl.profile_visits import Measure, Visit, Visitor
-from tuccl.search.config import Config, ProcessProfile, Task
+from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Space
 
 _MIN_GAIN = 0.001
@@ -145,7 +145,7 @@ class _Climb:
         return self._between(incumbent)
 
     def settled(self, incumbent: Visit) -> Visit:
-        """The best profile that is not under the floor; the safest where all are."""
+        """The best profile that is not under the floor; else stock's, or the safest without it."""
         while self.verdicts.on(incumbent).holds:
             if self.verdicts.needs_no_starts(incumbent):
                 return incumbent
@@ -160,7 +160,8 @@ class _Climb:
             if not others or len(self.verdicts.compared) >= _MOST_COMPARED:
                 break
             incumbent = self.climb(max(others, key=lambda visit: visit.gain))
-        return max(self.visited.values(), key=self.verdicts.safety)
+        stock = self.visited.get(STOCK.profile)
+        return stock or max(self.visited.values(), key=self.verdicts.safety)
 
     def _between(self, incumbent: Visit) -> Visit:
         """Halve the gaps between the incumbent's channel count and its neighbours'."""

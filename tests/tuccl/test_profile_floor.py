@@ -103,13 +103,23 @@ def test_what_stays_in_doubt_is_decided_by_the_mean_after_5_pairs_and_strictly_b
         assert (earlier.holds, earlier.starts) == (False, 3)
 
 
-def test_where_noise_hides_what_the_floor_allows_stock_stays_unless_every_key_gains() -> None:
-    for ratio, least, most in ((1.0, 0, 3), (0.97, 0, 0), (1.2, 20, 20)):
-        noisy = [verdict_on(Starts([ratio] * 8, seed, own=0.05)) for seed in range(20)]
-        assert least <= sum(verdict is not None and verdict.holds for verdict in noisy) <= most
+@pytest.mark.parametrize(
+    ("ratios", "least", "most"),
+    [
+        ([1.0] * 8, 0, 1),
+        ([0.926] + [1.11] * 7, 0, 2),  # As was seen over TCP; 95 % are claimed.
+        ([0.952] + [1.11] * 7, 0, 2),
+        ([1.2] * 8, 40, 40),
+    ],
+)
+def test_where_noise_hides_what_the_floor_allows_every_key_has_to_be_proved(
+    ratios: list[float], least: int, most: int
+) -> None:
+    found = [verdict_on(Starts(ratios, seed, own=0.05), floor=0.97) for seed in range(40)]
+    assert least <= sum(verdict is not None and verdict.holds for verdict in found) <= most
 
 
-def test_a_floor_of_1_lets_a_profile_win_that_every_key_gains_by() -> None:
+def test_a_floor_of_1_asks_every_key_for_proof_of_a_gain() -> None:
     for ratio, holds in ((1.01, True), (1.0, False), (0.99, False)):
         verdict = verdict_on(Starts([ratio] * 8, own=0.001), floor=1.0)
         assert verdict is not None
