@@ -47,7 +47,8 @@ class Borders:
             fresh: Gives samples, also of sizes between the keys'.
         """
         self._fresh = fresh
-        self._ratios: dict[tuple[Task, Config, Config], float] = {}
+        self._ratios: dict[tuple[Task, Config, Config], float | None] = {}
+        """Of the one's time over the other's; None where one of them cannot run."""
 
     def ranges(self, winners: Mapping[Task, Config]) -> dict[Task, tuple[int, int]]:
         """Inclusive byte range of each key.
@@ -79,23 +80,28 @@ class Borders:
             if not low < middle < high:
                 break
             task = replace(small, size_bytes=middle)
-            try:
-                ratio = self._ratio(task, small_wins, large_wins)
-            except ConfigurationFailedError:
+            ratio = self._ratio(task, small_wins, large_wins)
+            if ratio is None:
                 break
             low, high = (middle, high) if ratio <= 1.0 else (low, middle)
         return isqrt(low * high)
 
-    def _ratio(self, task: Task, one: Config, other: Config) -> float:
-        """Median over pairs, taken in turn, of the one's time over the other's."""
+    def _ratio(self, task: Task, one: Config, other: Config) -> float | None:
+        """What a comparison showed, which is made once."""
         compared = task, one, other
         if compared not in self._ratios:
-            pairs = [
-                (self._fresh(task, one, 1)[0], self._fresh(task, other, 1)[0])
-                for _ in range(_PAIRS)
-            ]
-            self._ratios[compared] = median(a / b for a, b in pairs)
+            try:
+                self._ratios[compared] = self._compare(*compared)
+            except ConfigurationFailedError:
+                self._ratios[compared] = None
         return self._ratios[compared]
+
+    def _compare(self, task: Task, one: Config, other: Config) -> float:
+        """Median over pairs, taken in turn, of the one's time over the other's."""
+        pairs = [
+            (self._fresh(task, one, 1)[0], self._fresh(task, other, 1)[0]) for _ in range(_PAIRS)
+        ]
+        return median(a / b for a, b in pairs)
 
 
 def _whole(size_bytes: int, ranks: int) -> int:

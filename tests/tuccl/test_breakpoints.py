@@ -49,11 +49,17 @@ def test_where_neighbours_agree_nothing_is_measured() -> None:
     assert not machine.sizes
 
 
-def test_where_nothing_can_be_measured_the_middle_stays() -> None:
+def test_where_nothing_can_be_measured_the_middle_stays_and_is_not_tried_again() -> None:
+    tried: list[Config] = []
+
     def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        tried.append(config)
         raise ConfigurationFailedError("not in the record")
 
-    assert Borders(fresh).border(key(1 << 16), key(1 << 18), LOW_LATENCY, BANDWIDTH) == 1 << 17
+    borders = Borders(fresh)
+    for _ in range(2):
+        assert borders.border(key(1 << 16), key(1 << 18), LOW_LATENCY, BANDWIDTH) == 1 << 17
+    assert tried == [LOW_LATENCY]
 
 
 def test_what_changes_is_compared_by_fresh_samples_of_both_and_the_rest_not_again() -> None:

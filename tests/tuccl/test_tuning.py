@@ -1,4 +1,5 @@
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,6 +219,32 @@ def test_a_budget_leaves_the_starts_that_an_unsteady_machine_takes(tmp_path: Pat
     assert result.starts == 3
     assert winners(result) == [("LL", 4), None, None]
     assert result.spent_s <= 27.0
+
+
+def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Path) -> None:
+    """What starts changed is compared anew, both calls; and all of it continues from its log."""
+
+    class Noting(UnlikeStarts):
+        def __init__(self) -> None:
+            super().__init__()
+            self.between: dict[Task, dict[int, Counter[Config]]] = {}
+
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            if task.size_bytes not in SIZES:
+                of_start = self.between.setdefault(task, {}).setdefault(self.starts, Counter())
+                of_start[config] += repeats
+            return measured
+
+    machine, again = Noting(), Noting()
+    result = tuned(tmp_path, machine)
+    located_twice = [by_start for by_start in machine.between.values() if len(by_start) > 1]
+    assert located_twice
+    for by_start in machine.between.values():
+        for compared in by_start.values():
+            assert sorted(compared.values()) == [5, 5]
+    assert tuned(tmp_path, again) == result
+    assert again.measured == 0
 
 
 def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path: Path) -> None:

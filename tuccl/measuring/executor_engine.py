@@ -31,7 +31,8 @@ class ExecutorEngine(NcclEngine):
         """
         self._executor = ExecutorLibrary()
         self._taken: set[Call] = set()
-        self._not_taken: set[Call] = set()
+        self._not_taken: dict[Call, str] = {}
+        """With what is said of it."""
         super().__init__(controlled=controlled)
 
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
@@ -52,25 +53,26 @@ class ExecutorEngine(NcclEngine):
             return super()._wish(call)
         return _EXECUTOR_WORD | crc32(rule.line.encode())
 
-    def _prepare(self, call: Call, native: NativeCall) -> None:
+    def _prepare(self, call: Call, native: NativeCall) -> bool:
         self._prepare_meeting(call)
         rule = rule_of(call)
+        if call in self._not_taken:
+            raise EngineError(self._not_taken[call])
         self._executor.choose(rule)
         before = self._executor.calls
         if rule is None:
-            super()._prepare(call, native)
-            if self._executor.calls > before:
-                self._taken.add(call)
-            return
-        if call not in self._not_taken:
-            is_new = self._session.call("prepare", byref(native))
-            if self._executor.calls > before:
-                self._taken.add(call)
-                return
-            if not is_new:
-                return
-            self._not_taken.add(call)
-        raise EngineError(f"the executor cannot run {rule.line} here, NCCL would")
+            is_new = super()._prepare(call, native)
+        else:
+            is_new = self._session.call("prepare", byref(native)) != 0
+        if not is_new:
+            return False
+        self._taken.discard(call)
+        if self._executor.calls > before:
+            self._taken.add(call)
+        elif rule is not None:
+            self._not_taken[call] = f"the executor cannot run {rule.line} here, NCCL would"
+            raise EngineError(self._not_taken[call])
+        return True
 
 
 def rule_of(call: Call) -> Rule | None:

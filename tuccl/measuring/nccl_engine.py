@@ -203,8 +203,11 @@ class NcclEngine:
         self._session.call("time", byref(native), by_host_clock, launches, times_us)
         return list(times_us)
 
-    def _prepare(self, call: Call, native: NativeCall) -> None:
+    def _prepare(self, call: Call, native: NativeCall) -> bool:
         """Point the plugin to the call's configuration, warm it up, and see whether it was taken.
+
+        Returns:
+            Whether that was new; otherwise it was prepared before.
 
         Raises:
             EngineError: It was not.
@@ -221,17 +224,15 @@ class NcclEngine:
             raise EngineError(self._refused[key])
         self._prepare_meeting(call)
         if self._control is None:
-            self._session.call("prepare", byref(native))
-            return
+            return self._session.call("prepare", byref(native)) != 0
         chosen_from = self._can_run.get(_without_wish(native))
         wanted = (call.algorithm, call.protocol)
         if chosen_from and native.configuration != NO_WISH and wanted not in chosen_from:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
         self._control.set_wish(native.configuration)
         before = self._control.counters()
-        is_new = self._session.call("prepare", byref(native))
-        if not is_new:
-            return
+        if self._session.call("prepare", byref(native)) == 0:
+            return False
         after = self._control.counters()
         if native.configuration == NO_WISH:
             if after.asked != before.asked:
@@ -240,6 +241,7 @@ class NcclEngine:
             self._refuse(key, f"NCCL asked no tuner about {_describe(call)}")
         elif after.forced - before.forced != after.asked - before.asked:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
+        return True
 
     def _prepare_meeting(self, call: Call) -> None:
         """Have it behind when a call is counted: how ranks meet is calls of NCCL too."""
