@@ -5,13 +5,22 @@
 # so: those tests then skip, each with its reason.
 set -euo pipefail
 
-tools=(
-  ping:iputils-ping iperf3:iperf3 ip:iproute2 tc:iproute2 mpirun:openmpi-bin clang++-19:clang-19
-)
+tools=(ping:iputils-ping iperf3:iperf3 ip:iproute2 tc:iproute2 mpirun:openmpi-bin)
+clangs=(19 18 17 16 20 21) # Any of these does; the first that the release has is installed.
+
+has_clang() {
+  local version
+  for version in "${clangs[@]}"; do
+    if command -v "clang++-$version" >/dev/null; then return 0; fi
+  done
+  return 1
+}
+
 packages=()
 for entry in "${tools[@]}"; do
   command -v "${entry%%:*}" >/dev/null || packages+=("${entry#*:}")
 done
+has_clang || packages+=(clang)
 if [ "${#packages[@]}" -eq 0 ]; then
   exit 0
 fi
@@ -20,13 +29,23 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive
+
 install() {
-  apt-get install -q -y --no-install-recommends "$@" >&2
-}
-apt-get update -q >&2 || true # A list that is there may do; what is missing is told below.
-if ! install "${packages[@]}"; then
-  # One that cannot be had must not keep the others out.
-  for package in "${packages[@]}"; do
-    install "$package" || echo "$0: apt-get failed; tests that need $package will skip" >&2
+  local version
+  if [ "$1" != clang ]; then
+    apt-get install -q -y --no-install-recommends "$1" >&2
+    return
+  fi
+  for version in "${clangs[@]}"; do
+    if apt-cache show "clang-$version" >/dev/null 2>&1; then
+      apt-get install -q -y --no-install-recommends "clang-$version" >&2
+      return
+    fi
   done
-fi
+  return 1
+}
+
+apt-get update -q >&2 || echo "$0: apt-get update failed; the lists that are there are used" >&2
+for package in "${packages[@]}"; do # One by one: what cannot be had does not keep others out.
+  install "$package" || echo "$0: cannot install $package; tests that need it will skip" >&2
+done

@@ -1,11 +1,12 @@
 """The CUDA code compiles for GPUs that this build is not for.
 
-An installation without a GPU compiles for 80 and 90. Here `scripts/check_architectures.sh` does the
+An installation without a GPU compiles for 80 and 90. Here `scripts/check_architectures.py` does the
 oldest and the newest; without arguments it does all four.
 """
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,14 @@ NO_COMPILER = 77
 
 
 def check(architecture: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = ["bash", str(root / "scripts" / "check_architectures.sh"), architecture]
+    command = [sys.executable, str(root / "scripts" / "check_architectures.py"), architecture]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def project_with(kernel: str, folder: Path) -> Path:
     """A project of one CUDA file beside the real script."""
     (folder / "scripts").mkdir()
-    for name in ("check_architectures.sh", "python_environment.sh"):
-        shutil.copy(ROOT / "scripts" / name, folder / "scripts")
+    shutil.copy(ROOT / "scripts" / "check_architectures.py", folder / "scripts")
     for place in ("tuccl/runtime", "probes/p2p/benchmark"):
         (folder / place).mkdir(parents=True)
     (folder / "tuccl" / "runtime" / "kernel.cu").write_text(kernel)
@@ -42,7 +42,10 @@ def test_the_cuda_code_compiles(architecture: str) -> None:
 
 @pytest.mark.parametrize(
     "kernel",
-    ["__global__ void kernel(int *at) { int unused; *at = 1; }", "__global__ int kernel() {}"],
+    [
+        "__global__ void kernel(int *at) { int unused; *at = 1; }",
+        "__global__ void kernel() {}\nvoid host() { int unused; }",
+    ],
 )
 def test_a_warning_is_an_error(kernel: str, tmp_path: Path) -> None:
     done = check("90", project_with(kernel, tmp_path))
@@ -56,4 +59,16 @@ def test_a_warning_is_an_error(kernel: str, tmp_path: Path) -> None:
 def test_a_gpu_that_no_compiler_knows_is_told_apart_from_an_error(tmp_path: Path) -> None:
     done = check("999", project_with("__global__ void kernel() {}", tmp_path))
     assert done.returncode == NO_COMPILER
-    assert "sm_999: nvcc is not there or does not know it" in done.stderr
+    assert "sm_999: nvcc is not there, or does not know it" in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["TUCCL_CLANG", "TUCCL_CUDA_12"])
+def test_what_the_environment_names_is_taken_or_refused(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "/nonexistent")
+    done = check("60", project_with("__global__ void kernel() {}", tmp_path))
+    if done.returncode == NO_COMPILER:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 2
+    assert f"{variable}=/nonexistent" in done.stderr
