@@ -129,6 +129,8 @@ def find_cuda_12() -> Path:
         return folder
     if named:
         raise UsageError(f"TUCCL_CUDA_12={named} has no bin/ptxas")
+    if folder.exists():
+        raise UsageError(f"{folder} is no whole CUDA 12; remove it, and it is fetched again")
     folder.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="cuda-12.", dir=folder.parent) as scratch:
         whole = fetch_cuda_12(Path(scratch))
@@ -183,7 +185,7 @@ def compile_one(compiler: Compiler, source: Path, folder: Path) -> int:
     Raises:
         CompileError: It does not.
     """
-    output = folder / f"{source.stem}.o"
+    output = folder / "-".join(source.relative_to(ROOT).with_suffix(".o").parts)
     includes = [f"-I{ROOT / place}" for place in INCLUDES]
     commands = [[*compiler.command, *includes, str(source), "-o", str(output)]]
     if compiler.host_half:

@@ -67,8 +67,19 @@ def test_what_the_environment_names_is_taken_or_refused(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "/nonexistent")
-    done = check("60", project_with("__global__ void kernel() {}", tmp_path))
+    # An architecture that no nvcc of today knows, so that clang is asked for.
+    done = check("30", project_with("__global__ void kernel() {}", tmp_path))
     if done.returncode == NO_COMPILER:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 2
     assert f"{variable}=/nonexistent" in done.stderr
+
+
+def test_half_a_cuda_is_named_and_not_used(tmp_path: Path) -> None:
+    project = project_with("__global__ void kernel() {}", tmp_path)
+    (project / "build" / "cuda-12").mkdir(parents=True)
+    done = check("30", project)
+    if done.returncode == NO_COMPILER:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 2
+    assert "cuda-12 is no whole CUDA 12; remove it" in done.stderr

@@ -54,7 +54,6 @@ class ExecutorEngine(NcclEngine):
         return _EXECUTOR_WORD | crc32(rule.line.encode())
 
     def _prepare(self, call: Call, native: NativeCall) -> bool:
-        self._prepare_meeting(call)
         rule = rule_of(call)
         if call in self._not_taken:
             raise EngineError(self._not_taken[call])

@@ -84,7 +84,6 @@ class NcclEngine:
         self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
         """Of calls that NCCL chose for itself: the algorithms and protocols it chose from."""
         self._nccl_version = 0
-        self._meets_in_graphs = False
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
     def make_group_id(self) -> bytes:
@@ -122,8 +121,7 @@ class NcclEngine:
 
     def check(self, call: Call) -> str:
         """Run the call once on known data and compare every byte; see `Engine.check`."""
-        native = self._native(call)
-        self._prepare(call, native)
+        native = self._prepared(call)
         finding = ctypes.create_string_buffer(TEXT_BYTES)
         if self._session.call("check", byref(native), finding, TEXT_BYTES) == 0:
             return ""
@@ -197,11 +195,26 @@ class NcclEngine:
             raise EngineError(f"NCCL cannot run {_describe(call)}: {error}") from error
 
     def _time(self, call: Call, launches: int, *, by_host_clock: bool) -> list[float]:
-        native = self._native(call)
-        self._prepare(call, native)
+        native = self._prepared(call)
         times_us = (c_double * launches)()
         self._session.call("time", byref(native), by_host_clock, launches, times_us)
         return list(times_us)
+
+    def _prepared(self, call: Call) -> NativeCall:
+        """The call as the library takes it, ready to be timed.
+
+        How ranks meet is calls of NCCL too, so it is made ready before `_prepare` counts any.
+
+        Raises:
+            EngineError: What was asked for cannot be run.
+        """
+        native = self._native(call)
+        if call.use_graph:
+            if self._control is not None:
+                self._control.set_wish(NO_WISH)
+            self._session.call("prepare_graphs")
+        self._prepare(call, native)
+        return native
 
     def _prepare(self, call: Call, native: NativeCall) -> bool:
         """Point the plugin to the call's configuration, warm it up, and see whether it was taken.
@@ -222,7 +235,6 @@ class NcclEngine:
         )
         if key in self._refused:
             raise EngineError(self._refused[key])
-        self._prepare_meeting(call)
         if self._control is None:
             return self._session.call("prepare", byref(native)) != 0
         chosen_from = self._can_run.get(_without_wish(native))
@@ -242,14 +254,6 @@ class NcclEngine:
         elif after.forced - before.forced != after.asked - before.asked:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
         return True
-
-    def _prepare_meeting(self, call: Call) -> None:
-        """Have it behind when a call is counted: how ranks meet is calls of NCCL too."""
-        if call.use_graph and not self._meets_in_graphs:
-            if self._control is not None:
-                self._control.set_wish(NO_WISH)
-            self._session.call("prepare_graphs")
-            self._meets_in_graphs = True
 
     def _refuse(self, key: tuple[int, ...], reason: str) -> NoReturn:
         self._refused[key] = reason
