@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from lookup_tables.table import Operation
@@ -26,7 +27,8 @@ TUNABLE_OPERATIONS = (
     Operation.BROADCAST,
     Operation.REDUCE,
 )
-"""What NCCL asks a tuner about: not alltoall, which it runs as sends and receives."""
+"""What NCCL asks a tuner about: not alltoall, which it runs as sends and receives, so that only
+schedules can be chosen for it."""
 MAX_CYCLES = 100
 MAX_REPEATS = 27
 """Samples of a configuration at full budget."""
@@ -132,8 +134,13 @@ def make_settings(
         raise UsageError(f"{option} says how NCCL is timed; --backend {backend} times none")
     if not 1 <= cycles <= MAX_CYCLES:
         raise UsageError(f"--cycles {cycles} is out of range: use 1 to {MAX_CYCLES}")
+    wanted = parse_operations(operations)
+    if not (schedules and kind.runs_schedules):
+        _refuse_without_schedules(wanted, backend)
+    if in_place and Operation.ALLTOALL in wanted:
+        raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
     return RunSettings(
-        operations=parse_operations(operations),
+        operations=wanted,
         sizes_bytes=size_ladder(min_bytes, max_bytes, step),
         backend=backend,
         seed=seed,
@@ -146,6 +153,16 @@ def make_settings(
         graphs=not plain,
         in_place=in_place,
     )
+
+
+def _refuse_without_schedules(operations: Sequence[Operation], backend: str) -> None:
+    for operation in operations:
+        if operation not in TUNABLE_OPERATIONS:
+            raise UsageError(
+                f"{operation.value} cannot be tuned without schedules: NCCL runs it as sends and "
+                "receives, about which it asks no tuner; use `tuccl init` with --backend "
+                f"nccl,executor (here it is --backend {backend})"
+            )
 
 
 def parse_operations(text: str) -> tuple[Operation, ...]:
@@ -185,15 +202,10 @@ def parse_operation(name: str) -> Operation:
         UsageError: for anything else.
     """
     wanted = name.lower().replace("_", "").replace("-", "")
-    for operation in TUNABLE_OPERATIONS:
+    for operation in Operation:
         if operation.value.replace("_", "") == wanted:
             return operation
-    if wanted == Operation.ALLTOALL:
-        raise UsageError(
-            f"{name} is not tuned: NCCL runs it as sends and receives, about which it asks no "
-            "tuner; `tuccl synthesize --op alltoall` makes a schedule for an MSCCL runtime"
-        )
-    known = ", ".join(operation.value for operation in TUNABLE_OPERATIONS)
+    known = ", ".join(operation.value for operation in Operation)
     raise UsageError(f"operation {name!r} is unknown: use one of {known}")
 
 

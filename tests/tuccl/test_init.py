@@ -44,6 +44,26 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
         assert verdict.returncode == 0, verdict.stdout + verdict.stderr
 
 
+def test_alltoall_gets_entries_of_schedules_alone(
+    run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    small = ("--operations", "alltoall", "--min-size", "4K", "--max-size", "1M", "--step", "16")
+    done = run_tuccl("init", "--topology", h200, *small, "--json")
+    assert done.returncode == 0, done.stderr
+    entries = json.loads(done.stdout)["entries"]
+    assert entries
+    root = Workspace(tmp_path / "tuccl-workspace").current().root
+    bundle = read_bundle((root / "bundle.tuccl").read_bytes(), "bundle")
+    for entry in entries:
+        found = bundle.lookup(Operation.ALLTOALL, entry["tuned_bytes"], Shape(4, 1, 4))
+        assert found is not None
+        assert found.builtin is None
+        assert found.schedule is not None
+    asked = run_tuccl("explain", "alltoall", "4K")
+    assert asked.returncode == 0, asked.stderr
+    assert "alltoall_" in asked.stdout
+
+
 def test_run_again_there_is_nothing_to_do(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
     first = run_tuccl("init", "--topology", h200, *SMALL_RUN)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tuccl-workspace").rglob("*")}
@@ -201,6 +221,7 @@ def test_a_machine_that_cannot_serve_is_one_line_and_nothing_is_written(
     [
         (("--operations", "all_scatter"), "all_scatter"),
         (("--operations", ","), "no operation"),
+        (("--operations", "alltoall", "--backend", "nccl"), "asks no tuner"),
         (("--min-size", "7Q"), "7Q"),
         (("--min-size", "1G", "--max-size", "1K"), "above"),
         (("--step", "1"), "--step 1"),

@@ -6,16 +6,39 @@ import pytest
 
 from lookup_tables.table import Operation
 from tuccl.errors import UsageError
-from tuccl.settings import TUNABLE_OPERATIONS, parse_operation
+from tuccl.settings import (
+    TUNABLE_OPERATIONS,
+    RunSettings,
+    make_settings,
+    parse_operation,
+)
+
+
+def settings_for(operations: str, backend: str, **others: bool) -> RunSettings:
+    return make_settings(operations, 1024, 4096, 2, backend=backend, seed=0, cycles=1, **others)
 
 
 @pytest.mark.parametrize("name", ["alltoall", "AllToAll", "all_to_all"])
-def test_what_nccl_asks_no_tuner_about_is_refused_with_the_reason(name: str) -> None:
-    with pytest.raises(UsageError, match=r"asks no tuner; `tuccl synthesize --op alltoall` makes"):
-        parse_operation(name)
+def test_alltoall_is_tuned_where_a_schedule_can_take_the_place_of_sends(name: str) -> None:
+    for backend in ("nccl,executor", "executor", "simulated"):
+        assert settings_for(name, backend).operations == (Operation.ALLTOALL,)
 
 
-def test_all_others_are_understood_however_they_are_written() -> None:
+def test_without_schedules_alltoall_is_refused_with_the_reason() -> None:
+    for backend in ("nccl", "replay", "sockets"):
+        with pytest.raises(UsageError, match="asks no tuner; use `tuccl init`"):
+            settings_for("all_reduce,alltoall", backend)
+    with pytest.raises(UsageError, match="asks no tuner"):
+        settings_for("alltoall", "nccl,executor", schedules=False)
+
+
+def test_in_place_alltoall_is_refused_because_there_is_none() -> None:
+    with pytest.raises(UsageError, match="alltoall has no such form"):
+        settings_for("alltoall,all_reduce", "nccl,executor", in_place=True)
+    assert settings_for("all_reduce", "nccl,executor", in_place=True).in_place
+
+
+def test_operations_are_understood_however_they_are_written() -> None:
     assert set(TUNABLE_OPERATIONS) == set(Operation) - {Operation.ALLTOALL}
     for name in ("ReduceScatter", "reduce-scatter", "reduce_scatter"):
         assert parse_operation(name) is Operation.REDUCE_SCATTER

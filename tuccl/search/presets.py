@@ -87,7 +87,7 @@ def nccl_space(
 ) -> Space:
     """The joint space of stock NCCL: what is chosen per call and per process, and its own choice.
 
-    Empty where the tuner interface does not reach.
+    Its own choice under the process profiles alone where the tuner interface does not reach.
 
     Args:
         operation: The collective.
@@ -99,7 +99,7 @@ def nccl_space(
     families = nccl_families(operation, shape, ll128=ll128, min_nchannels=min_nchannels)
     return Space(
         "nccl",
-        (default_family(min_nchannels), *families) if families else (),
+        (default_family(min_nchannels), *families),
         between_min_nchannels=_BETWEEN_CHANNELS if len(min_nchannels) > 1 else (),
         knobs=knobs,
     )

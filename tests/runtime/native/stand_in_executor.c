@@ -66,3 +66,11 @@ EXPORTED int ncclAllGather(const void *send, void *receive, size_t count, int ty
     bool spoils = takes("all_gather") && getenv("STAND_IN_EXECUTOR_SPOILS") != NULL;
     return real(send, receive, spoils ? count / 2 : count, type, communicator, stream);
 }
+
+EXPORTED int ncclAlltoAll(const void *send, void *receive, size_t count, int type,
+                          void *communicator, void *stream) {
+    int (*real)(const void *, void *, size_t, int, void *, void *);
+    *(void **)&real = find("ncclAlltoAll");
+    (void)takes("alltoall");
+    return real(send, receive, count, type, communicator, stream);
+}

@@ -125,6 +125,23 @@ def test_builtins_and_schedules_are_timed_and_checked_on_the_same_workers(
     assert os.environ.get("LD_PRELOAD", "") == ""
 
 
+def test_alltoall_which_no_tuner_is_asked_about_is_timed_as_sends_and_as_a_schedule(
+    stand_ins: StandIns, sketches: tuple[Sketch, ...]
+) -> None:
+    assert stand_ins.executor.exists()
+    task = Task(Operation.ALLTOALL, 4096, SHAPE)
+    (kernel,) = with_kernels(Operation.ALLTOALL, (), sketches, whole_machine(TOPOLOGY), SIZES)
+    assert pattern_of_schedule(kernel.algorithm) is Pattern.DIRECT
+    schedules = {kernel.content_hash: (kernel.algorithm, kernel.sketch)}
+    request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
+    assert all(config.is_default for config in builtins_of(request, task))
+    direct = Config(f"schedule:{kernel.content_hash}", "LL", 8, 256)
+    with open_backend("nccl,executor", request) as backend:
+        for config in (STOCK, Config("default", "", 0, 256), direct):
+            assert backend.measure(task, config, 0, 1).samples_us[0] > 0
+            backend.check(task, config)
+
+
 def test_the_executor_alone_leaves_nccl_as_it_is_and_serves_one_node() -> None:
     request = BackendRequest(TOPOLOGY, SHAPE, tunes_nccl=False)
     assert list(builtins_of(request, TASK)) == [STOCK]
