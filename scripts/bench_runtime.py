@@ -164,6 +164,18 @@ def choose_variables(
     return executor_variables(arguments.executor, arguments.rules), found
 
 
+def parse_settings(words: Sequence[str]) -> dict[str, str]:
+    """Variables from `NAME=VALUE`.
+
+    Raises:
+        UsageError: A word has no `=`.
+    """
+    for word in words:
+        if "=" not in word.lstrip("="):
+            raise UsageError(f"--set {word}: write NAME=VALUE")
+    return dict(word.split("=", 1) for word in words)
+
+
 def bench_all(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Everything in order, as it goes into the report."""
     begin = time.monotonic()
@@ -171,6 +183,7 @@ def bench_all(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
     keys = tuple((operation, size) for operation in arguments.operations for size in sizes)
     variables, swept = choose_variables(arguments, site, keys)
+    variables |= parse_settings(arguments.settings)
     modes = (GRAPH,) if arguments.no_plain else (GRAPH, PLAIN)
     bench = Bench(site, keys, modes, variables, arguments.launches)
     checked = bench.prove()
@@ -181,6 +194,7 @@ def bench_all(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "totals": totals(rows),
         "targets": judge(rows),
         "checked_calls": checked,
+        "set": arguments.settings,
         "rules": arguments.rules.read_text(encoding="utf-8") if arguments.rules else "",
         "sweep": [row | {"rule": row["rule"] and row["rule"].line} for row in swept],
         "nccl": site.nccl,
@@ -198,6 +212,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sweep", action="store_true", help="find the rules first, write them")
     parser.add_argument("--sweep-to", default="64M", help="larger sizes are left to NCCL")
     parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="further variables of the executor's processes, as NCCL_MIN_NCHANNELS=32",
+    )
     parser.add_argument(
         "--operations",
         nargs="+",

@@ -81,6 +81,26 @@ def test_how_ranks_meet_says_nothing_about_who_runs_a_call(
     assert [(row["mode"], row["by_executor"]) for row in rows] == [(GRAPH, False), (PLAIN, False)]
 
 
+def test_variables_can_be_set_for_the_executors_processes_alone(
+    bench_runtime: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rules, report = tmp_path / "rules.txt", tmp_path / "report.json"
+    rules.write_text(Rule("all_gather", 1, K, "direct", "LL", 8, 512).line + "\n")
+    words = ["--executor", stand_ins.executor, "--rules", rules, "--to", "1K", "--json", report]
+    words += ["--operations", "all_gather", "--set"]
+    assert run(bench_runtime, stand_ins, monkeypatch, *words, "SOMETHING=a=b", "OTHER=") == 1
+    assert json.loads(report.read_text())["set"] == ["SOMETHING=a=b", "OTHER="]
+    assert run(bench_runtime, stand_ins, monkeypatch, *words, "STAND_IN_EXECUTOR_SPOILS=1") == 2
+    assert "all_gather of 1024 bytes: rank" in capsys.readouterr().err
+    for word in ("nonsense", "=1"):
+        assert run(bench_runtime, stand_ins, monkeypatch, *words, word) == 2
+        assert f"--set {word}: write NAME=VALUE" in capsys.readouterr().err
+
+
 def test_what_is_missing_is_said(
     bench_runtime: ModuleType,
     stand_ins: StandIns,
