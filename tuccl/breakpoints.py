@@ -18,8 +18,8 @@ from math import isqrt
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.profile_floor import Fresh
 from tuccl.search.config import Config, Task
+from tuccl.spending import Fresh
 
 _HALVINGS = 2
 """A border is known to a quarter of a step."""

@@ -32,9 +32,8 @@ from statistics import fmean, median, variance
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.sample_statistics import student_quantile
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.spending import Fresh
 
-Fresh = Callable[[Task, Config, int], Sequence[float]]
-"""`fresh(task, config, count)`: so many further samples, in us."""
 Ratios = dict[tuple[Task, Config], list[float]]
 """By key and call the logarithms of stock's time over the call's, one per round of starts."""
 CONFIDENCE = 0.95

@@ -7,12 +7,16 @@ at the cost that it had, so a run that continues decides as one that was never s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import MeasurementLog
 from tuccl.search.config import Config, ProcessProfile, Task
+
+Fresh = Callable[[Task, Config, int], Sequence[float]]
+"""`Spending.fresh` alone: so many samples, in us, that nobody was given before."""
 
 
 class Spending:
