@@ -125,8 +125,9 @@ class Contents:
         self._known[recorded.task, recorded.config] = recorded
         if recorded.answers and not recorded.failed:
             self.restart_s = recorded.answers[-1].restart_s
-        if self.profiles[-1:] != [recorded.config.profile]:
-            self.profiles.append(recorded.config.profile)
+        config = recorded.config
+        if not config.is_schedule and self.profiles[-1:] != [config.profile]:
+            self.profiles.append(config.profile)
 
     @property
     def all(self) -> tuple[Recorded, ...]:

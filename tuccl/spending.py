@@ -37,7 +37,7 @@ class Spending:
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
         self._up = ProcessProfile()
-        """Profile of the workers that the latest measurement left running."""
+        """Profile that the latest measurement needed; schedules need none of their own."""
         self._restarts_s: dict[tuple[Task, Config], float] = {}
         """What of the seconds of a configuration went into starting workers."""
         self._failed: set[tuple[Task, Config]] = set()
@@ -97,7 +97,7 @@ class Spending:
         self._log.check(task, config)
 
     def _note_restart(self, task: Task, config: Config, seconds: float, restart_s: float) -> None:
-        if config.profile != self._up:
+        if not config.is_schedule and config.profile != self._up:
             known_s = self._restarts_s.get((task, config), 0.0)
             self._restarts_s[task, config] = known_s + min(seconds, restart_s)
             self._up = config.profile

@@ -5,8 +5,8 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError
-from tuccl.measurement_log import MeasurementLog
-from tuccl.search.config import Config, Task
+from tuccl.measurement_log import MeasurementLog, read_log
+from tuccl.search.config import Config, ProcessProfile, Task
 from tuccl.spending import Spending
 
 TASK = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
@@ -94,6 +94,22 @@ def test_a_run_that_continues_plans_with_the_same_price_of_a_restart(tmp_path: P
     assert first == [2.0, 2.5, 2.5, 2.25]
     with MeasurementLog(tmp_path / "log", LearnsItsPrice([9.0]), "id") as log:
         assert prices(log, 5) == [*first, 9.0]
+
+
+def test_a_schedule_after_a_profile_starts_no_workers(tmp_path: Path) -> None:
+    threads, schedule = Config("ring", "LL", 4, 128), Config("schedule:a", "LL", 4, 256)
+    with MeasurementLog(tmp_path / "log", LearnsItsPrice([1.0] * 4), "id") as log:
+        spending = Spending(log)
+        seconds = [
+            spending.measure_running(TASK, config, count).seconds
+            for config, count in ((threads, 1), (schedule, 1), (threads, 2), (RING, 1))
+        ]
+        assert seconds == [0.0, 1.0, 1.0, 0.0]
+
+    assert read_log(tmp_path / "log", "id").profiles == [
+        ProcessProfile(nthreads=128),
+        ProcessProfile(),
+    ]
 
 
 def test_fresh_samples_come_after_all_that_were_given_out(tmp_path: Path) -> None:

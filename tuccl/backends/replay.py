@@ -72,7 +72,7 @@ class ReplayBackend:
         The cost is counted launch by launch, as many calls each as `Record.timing` says; what a
         leader needs around them is not.
         """
-        restart_s = self.restart_s if self._running.use(config.profile) else 0.0
+        restart_s = self.restart_s if self._running.run(config) else 0.0
         row = self._record.row(task, config)
         if row is None:
             raise ConfigurationFailedError(NOT_RECORDED, seconds=restart_s)

@@ -7,7 +7,7 @@ would have told nothing.
 
 from __future__ import annotations
 
-from tuccl.search.config import ProcessProfile
+from tuccl.search.config import Config, ProcessProfile
 
 STOCK_PROFILE = ProcessProfile()
 
@@ -24,3 +24,7 @@ class RunningProfiles:
         starts = profile != self._profile
         self._profile = profile
         return starts
+
+    def run(self, config: Config) -> bool:
+        """Turn to workers that can run a configuration; schedules run under any profile."""
+        return not config.is_schedule and self.use(config.profile)

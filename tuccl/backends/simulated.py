@@ -88,7 +88,7 @@ class SimulatedBackend:
         subject = f"{task.name}:{config.describe()}"
         samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
         calls = self.timing.calls(task.size_bytes)
-        restart_s = self.restart_s if self._running.use(config.profile) else 0.0
+        restart_s = self.restart_s if self._running.run(config) else 0.0
         return Measured(samples, restart_s + _SET_UP_S + sum(samples) * 1e-6 * calls)
 
     def check(self, task: Task, config: Config) -> None:

@@ -5,6 +5,7 @@ import pytest
 from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
 from tuccl.backends.figures import communicator_shape
+from tuccl.backends.running_profiles import RunningProfiles
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import ModelledRestarts
@@ -24,6 +25,12 @@ def test_another_profile_than_the_one_before_costs_a_restart() -> None:
     costs = [model.measure(TASK, config, 0, 1).seconds for config in
              (STOCK, Config("ring", "LL", 4), FEW_THREADS, FEW_THREADS, STOCK)]  # fmt: skip
     assert [round(cost / model.restart_s) for cost in costs] == [1, 0, 1, 0, 1]
+
+
+def test_a_schedule_runs_on_whatever_workers_are_up() -> None:
+    running = RunningProfiles()
+    configs = (FEW_THREADS, Config("schedule:a", "LL", 4, 256), FEW_THREADS, STOCK)
+    assert [running.run(config) for config in configs] == [True, False, False, True]
 
 
 def test_samples_cost_their_launches() -> None:
