@@ -118,9 +118,14 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
         return ReplayBackend(request.record).space_of(task)
     if not request.tunes_nccl:
         return stock_space()
-    nvlink = machine_figures(request.topology).fabric is Fabric.NVLINK
+    ll128 = keeps_128_bytes(request.topology)
     knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
-    return nccl_space(task.operation, request.shape, ll128=nvlink, knobs=knobs)
+    return nccl_space(task.operation, request.shape, ll128=ll128, knobs=knobs)
+
+
+def keeps_128_bytes(topology: Topology) -> bool:
+    """Whether stores of 128 bytes arrive whole, which LL128 needs: over NVLink, not over PCIe."""
+    return machine_figures(topology).fabric is Fabric.NVLINK
 
 
 def _may_use_tcp(request: BackendRequest) -> bool:

@@ -44,7 +44,7 @@ OperationsOption = Annotated[
     str | None,
     typer.Option(
         help="Comma-separated, as nccl-tests names them; if not given, all of the record, or "
-        "all_reduce,all_gather,reduce_scatter; alltoall too where schedules are searched.",
+        "all_reduce,all_gather,reduce_scatter. `init` takes alltoall where it searches schedules.",
         show_default=False,
     ),
 ]

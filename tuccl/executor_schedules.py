@@ -104,14 +104,23 @@ def _all_promises(
     )
 
 
-def executor_space(candidates: Sequence[Candidate]) -> Space:
-    """Schedules with the executor's parameters: of its kernels, and of its interpreter."""
+def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Space:
+    """Schedules with the executor's parameters: of its kernels, and of its interpreter.
+
+    Args:
+        candidates: The schedules.
+        ll128: Whether the links keep 128 bytes in order, which LL128 needs.
+    """
     kernels: list[str] = []
     interpreted: list[str] = []
     for candidate in candidates:
         pattern = pattern_of_schedule(candidate.algorithm)
         (kernels if pattern else interpreted).append(candidate.content_hash)
-    return Space("executor", (*pattern_families(kernels), *executor_families(interpreted)))
+    families = (
+        *pattern_families(kernels, ll128=ll128),
+        *executor_families(interpreted, ll128=ll128),
+    )
+    return Space("executor", families)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tuccl.backend_choice import (
     BackendRequest,
     backend_kind,
     builtins_of,
+    keeps_128_bytes,
     open_backend,
     promising_of,
 )
@@ -261,12 +262,15 @@ def _tune(
     begun: RunRecord,
     progress: Progress,
 ) -> InitResult:
+    ll128 = keeps_128_bytes(request.topology)
+
     def schedules(task: Task) -> Space:
         found = candidates.get(task.operation, ())
         promising = [c for c in found if c.promises_for(task.size_bytes)]
         if backend_kind(settings.backend).has_executor:
-            return executor_space(promising)
-        return Space("executor", executor_families([c.content_hash for c in promising]))
+            return executor_space(promising, ll128=ll128)
+        hashes = [c.content_hash for c in promising]
+        return Space("executor", executor_families(hashes, ll128=ll128))
 
     spaces = SearchSpaces(partial(builtins_of, request), schedules, partial(promising_of, request))
     with (

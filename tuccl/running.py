@@ -33,7 +33,7 @@ from tuccl.run_options import (
     record_of_options,
     settings_of_options,
 )
-from tuccl.settings import RunSettings, describe_sizes
+from tuccl.settings import RunSettings, describe_sizes, require_executor_for_alltoall
 from tuccl.workspace import Workspace
 
 
@@ -107,7 +107,9 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
         if backend_kind(settings.backend).measures_nccl:
             settings = replace(settings, nccl=version_here())
         machine = None if given.topology is not None else probed()
-        return Prepared(options, machine_of_options(given, machine), settings, None)
+        topology = machine_of_options(given, machine)
+        require_executor_for_alltoall(settings, communicator_shape(topology))
+        return Prepared(options, topology, settings, None)
     machine = None if given.topology is None else machine_of_options(given)
     record = record_of_options(given, machine)
     if record is None:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from lookup_tables.table import Operation
+from lookup_tables.program_layout import MOST_RANKS
+from lookup_tables.table import Operation, Shape
 from probes.topology import Topology
 from tuccl import __version__
 from tuccl.backend_choice import backend_kind
@@ -20,21 +21,14 @@ from tuccl.errors import UsageError
 from tuccl.search.strategies import make_strategy
 from tuccl.sizes import format_size, size_ladder
 
-TUNABLE_OPERATIONS = (
-    Operation.ALL_REDUCE,
-    Operation.ALL_GATHER,
-    Operation.REDUCE_SCATTER,
-    Operation.BROADCAST,
-    Operation.REDUCE,
-)
-"""What NCCL asks a tuner about: not alltoall, which it runs as sends and receives, so that only
-schedules can be chosen for it."""
 MAX_CYCLES = 100
 MAX_REPEATS = 27
 """Samples of a configuration at full budget."""
 DEFAULT_FLOOR = 0.99
 """A table is switched on for all jobs of a machine, those that send small messages only included,
 and must not take from any of them; whoever has none of these may ask for the last per cent."""
+_WITH_ALLTOALL = (2, 28)
+"""NCCL's version that brought ncclAlltoAll."""
 _FORMATS = 4
 """Raised when a file of a run changes its form, so that a run never continues from older files."""
 
@@ -135,8 +129,7 @@ def make_settings(
     if not 1 <= cycles <= MAX_CYCLES:
         raise UsageError(f"--cycles {cycles} is out of range: use 1 to {MAX_CYCLES}")
     wanted = parse_operations(operations)
-    if not (schedules and kind.runs_schedules):
-        _refuse_without_schedules(wanted, backend)
+    _require_schedules_for_alltoall(wanted, backend, wanted=schedules)
     if in_place and Operation.ALLTOALL in wanted:
         raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
     return RunSettings(
@@ -155,14 +148,41 @@ def make_settings(
     )
 
 
-def _refuse_without_schedules(operations: Sequence[Operation], backend: str) -> None:
-    for operation in operations:
-        if operation not in TUNABLE_OPERATIONS:
-            raise UsageError(
-                f"{operation.value} cannot be tuned without schedules: NCCL runs it as sends and "
-                "receives, about which it asks no tuner; use `tuccl init` with --backend "
-                f"nccl,executor (here it is --backend {backend})"
-            )
+def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
+    """See to it that somebody can run the schedules which are all that alltoall has.
+
+    Raises:
+        UsageError: The executor does not serve such a communicator, or NCCL has no such function.
+    """
+    if Operation.ALLTOALL not in settings.operations:
+        return
+    if shape.nodes > 1 or not 2 <= shape.ranks <= MOST_RANKS:
+        raise UsageError(
+            "alltoall is tuned by schedules alone, and the executor runs them on 2 to "
+            f"{MOST_RANKS} GPUs of one node, here are {shape.ranks} on {shape.nodes}; leave it "
+            "out, or make a schedule for another runtime with `tuccl synthesize --op alltoall`"
+        )
+    version = tuple(int(part) for part in settings.nccl.split(".") if part.isdecimal())
+    if version and version < _WITH_ALLTOALL:
+        raise UsageError(
+            f"NCCL {settings.nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
+        )
+
+
+def _require_schedules_for_alltoall(
+    operations: Sequence[Operation], backend: str, *, wanted: bool
+) -> None:
+    if Operation.ALLTOALL not in operations or (wanted and backend_kind(backend).runs_schedules):
+        return
+    raise UsageError(
+        "alltoall is tuned by schedules alone, since NCCL runs it as sends and receives, about "
+        "which it asks no tuner: "
+        + (
+            f"--backend {backend} runs none, use --backend nccl,executor"
+            if wanted
+            else "`tuccl tune` searches none, use `tuccl init`"
+        )
+    )
 
 
 def parse_operations(text: str) -> tuple[Operation, ...]:

@@ -162,7 +162,8 @@ def _preloading(mark: str) -> list[str]:
     return [
         "",
         "# The executor, which runs the schedules of the table, in whatever this shell starts from",
-        "# here on. Without it NCCL serves their calls, with the best of its own algorithms.",
+        "# here on. Without it NCCL serves their calls, with the best of its own algorithms where",
+        "# it has several (for alltoall it has one).",
         f'{mark}{name}="$tuccl_files/{EXECUTOR_NAME}"',
         f'{mark}case " ${{LD_PRELOAD:-}} " in *" ${name} "*) ;; *)',
         f'{mark}    export LD_PRELOAD="${name}${{LD_PRELOAD:+ $LD_PRELOAD}}" ;;',

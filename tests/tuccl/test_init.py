@@ -64,6 +64,22 @@ def test_alltoall_gets_entries_of_schedules_alone(
     assert "alltoall_" in asked.stdout
 
 
+def test_what_a_record_holds_of_alltoall_is_left_out(
+    run_tuccl: Run, h200: Path, tmp_path: Path
+) -> None:
+    both = ("--operations", "alltoall,all_gather", "--min-size", "4K", "--max-size", "64K")
+    made = run_tuccl("init", "--topology", h200, *both, "--step", "16", "--record", "r.parquet")
+    assert made.returncode == 0, made.stderr
+    tuned = run_tuccl("tune", "--records", "r.parquet", "--workspace", "again", "--json")
+    assert tuned.returncode == 0, tuned.stderr
+    assert {key["operation"] for key in json.loads(tuned.stdout)["keys"]} == {"all_gather"}
+    named = run_tuccl("tune", "--records", "r.parquet", "--operations", "alltoall")
+    assert (named.returncode, "asks no tuner" in named.stderr) == (2, True)
+    fit = run_tuccl("calibrate", "r.parquet", "--topology", h200, "-o", "model.json")
+    assert "times of all_gather" in fit.stdout + fit.stderr
+    assert "alltoall" not in fit.stdout + fit.stderr
+
+
 def test_run_again_there_is_nothing_to_do(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
     first = run_tuccl("init", "--topology", h200, *SMALL_RUN)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tuccl-workspace").rglob("*")}
@@ -222,6 +238,10 @@ def test_a_machine_that_cannot_serve_is_one_line_and_nothing_is_written(
         (("--operations", "all_scatter"), "all_scatter"),
         (("--operations", ","), "no operation"),
         (("--operations", "alltoall", "--backend", "nccl"), "asks no tuner"),
+        (
+            ("--operations", "alltoall", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "2"),
+            "here are 16 on 2",
+        ),
         (("--min-size", "7Q"), "7Q"),
         (("--min-size", "1G", "--max-size", "1K"), "above"),
         (("--step", "1"), "--step 1"),

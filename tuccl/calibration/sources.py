@@ -20,7 +20,7 @@ from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
 from tuccl.search.config import STOCK, Config
-from tuccl.settings import TUNABLE_OPERATIONS
+from tuccl.search.presets import ASKED_ABOUT
 
 _FACTOR_ROUNDING = 0.03
 _STAND_IN = "sockets"
@@ -83,7 +83,12 @@ def from_record(record: Record, topology: Topology) -> Measurements:
         )
     machine = machine_figures(topology)
     known = [
-        row for row in record.rows if row.samples_us and not row.failed and _is_modelled(row.config)
+        row
+        for row in record.rows
+        if row.samples_us
+        and not row.failed
+        and row.operation in ASKED_ABOUT
+        and _is_modelled(row.config)
     ]
     observations = tuple(
         Observation(
@@ -151,7 +156,7 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
         raise NcclTestsFormatError(
             f"{source}: it does not say which collective was measured; add --op, as --op all_reduce"
         )
-    if found not in TUNABLE_OPERATIONS:
+    if found not in ASKED_ABOUT:
         raise NcclTestsFormatError(
             f"{source}: {found.value} runs no algorithm that NCCL chooses; name another output"
         )

@@ -44,6 +44,7 @@ from tuccl.measuring.nccl_library import (
 )
 from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.search.config import DEFAULT_ALGORITHM
+from tuccl.search.presets import ASKED_ABOUT
 
 _OPERATIONS = {operation: code for code, operation in enumerate(Operation)}
 _DATA_TYPES = {
@@ -61,8 +62,6 @@ _DATA_TYPES = {
 """ncclDataType_t."""
 _TAKES_NO_PATHS = 22703
 """It makes libnccl-tuner-PATH.so of NCCL_TUNER_PLUGIN=PATH (src/plugin/plugin_open.cc)."""
-_NOT_ASKED = frozenset({Operation.ALLTOALL})
-"""NCCL asks no tuner about point-to-point."""
 
 
 class NcclEngine:
@@ -187,7 +186,7 @@ class NcclEngine:
     def _wish(self, call: Call) -> int:
         if call.algorithm == DEFAULT_ALGORITHM:
             return NO_WISH
-        if self._control is None or call.operation in _NOT_ASKED:
+        if self._control is None or call.operation not in ASKED_ABOUT:
             raise EngineError(f"no tuner plugin can choose {_describe(call)}")
         try:
             return wish_word(call.algorithm, call.protocol, call.nchannels)

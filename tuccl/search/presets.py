@@ -43,6 +43,9 @@ _ALGORITHMS = {
     Operation.REDUCE: (NcclAlgorithm.RING,),
     Operation.ALLTOALL: (),
 }
+ASKED_ABOUT = tuple(operation for operation, algorithms in _ALGORITHMS.items() if algorithms)
+"""What NCCL asks a tuner about: not alltoall, which it runs as sends and receives, so that only
+schedules can be chosen for it."""
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Of the interpreter, which runs 512 at most (`tuccl/runtime/executor/program_staging.h`)."""
 
@@ -87,7 +90,8 @@ def nccl_space(
 ) -> Space:
     """The joint space of stock NCCL: what is chosen per call and per process, and its own choice.
 
-    Its own choice under the process profiles alone where the tuner interface does not reach.
+    Where the tuner interface does not reach, its own choice alone, under the process profiles that
+    other operations bring into a race.
 
     Args:
         operation: The collective.
@@ -110,20 +114,21 @@ def stock_space() -> Space:
     return Space("nccl", (Family(DEFAULT_ALGORITHM, "", (0,), (0,), (0,)),))
 
 
-def executor_families(schedules: Sequence[str]) -> tuple[Family, ...]:
-    """Schedules, by content hash, under every protocol."""
+def executor_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[Family, ...]:
+    """Schedules, by content hash, under every protocol; `ll128` as for `nccl_families`."""
     buffers = tuple(64 * KIB << i for i in range(8))
     return tuple(
         Family(f"{SCHEDULE_PREFIX}{schedule}", protocol, (1, 2, 4, 8, 16, 32, 64), threads, buffers)
         for schedule in schedules
         for protocol, threads in _EXECUTOR_THREADS.items()
+        if protocol != _LL128 or ll128
     )
 
 
-def pattern_families(schedules: Sequence[str]) -> tuple[Family, ...]:
+def pattern_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[Family, ...]:
     """Schedules, by content hash, that the executor has a kernel of its own for.
 
-    Channels are thread blocks there, and staging has one size.
+    Channels are thread blocks there, and staging has one size; `ll128` as for `nccl_families`.
     """
     return tuple(
         Family(
@@ -134,7 +139,7 @@ def pattern_families(schedules: Sequence[str]) -> tuple[Family, ...]:
             (64 * KIB,),
         )
         for schedule in schedules
-        for protocol in (_LL, _LL128)
+        for protocol in ((_LL, _LL128) if ll128 else (_LL,))
     )
 
 

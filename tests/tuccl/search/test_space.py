@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from lookup_tables.table import Operation, Shape
 from tuccl.search.config import STOCK, Config, ProcessProfile
 from tuccl.search.opening import star
-from tuccl.search.presets import executor_families, nccl_families, nccl_space, paper_space
+from tuccl.search.presets import (
+    ASKED_ABOUT,
+    executor_families,
+    nccl_families,
+    nccl_space,
+    paper_space,
+    pattern_families,
+)
 from tuccl.search.space import Family, Knob, Scope, Space, space_of, with_profile
 from tuccl.search.unseen import Unseen
 
@@ -37,8 +44,17 @@ def test_tree_is_proposed_for_all_reduce_alone() -> None:
         assert {family.algorithm for family in nccl_families(operation)} == {"ring"}
 
 
+def test_ll128_is_not_proposed_where_links_do_not_keep_128_bytes_in_order() -> None:
+    for families, others in (
+        (executor_families(["a"], ll128=False), {"LL", "Simple"}),
+        (pattern_families(["a"], ll128=False), {"LL"}),
+    ):
+        assert {family.protocol for family in families} == others
+
+
 def test_a_tuner_cannot_choose_anything_for_alltoall() -> None:
     assert nccl_families(Operation.ALLTOALL) == ()
+    assert set(ASKED_ABOUT) == set(Operation) - {Operation.ALLTOALL}
 
 
 @given(st.integers(0, 2**32 - 1))
