@@ -139,9 +139,9 @@ def make_site(arguments: argparse.Namespace, folder: Path) -> Site:
 
 
 def choose_variables(
-    arguments: argparse.Namespace, site: Site, keys: Sequence[Key]
+    arguments: argparse.Namespace, site: Site, keys: Sequence[Key], settings: Mapping[str, str]
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """The executor's environment, and what a sweep measured on the way.
+    """The executor's environment, `settings` included, and what a sweep measured on the way.
 
     Raises:
         UsageError: The words say no executor, or no rules.
@@ -152,16 +152,16 @@ def choose_variables(
             variables[PRELOAD_VARIABLE] = str(arguments.executor.resolve())
         if PRELOAD_VARIABLE not in variables:
             raise UsageError(f"{arguments.table} has no executor: name one with --executor")
-        return variables, []
+        return variables | dict(settings), []
     if arguments.executor is None or arguments.rules is None:
         raise UsageError("name --executor and --rules, or --table")
     found: list[dict[str, Any]] = []
     if arguments.sweep:
         largest = parse_size(arguments.sweep_to)
-        rules, found = sweep(site, arguments.executor, keys, largest)
+        rules, found = sweep(site, arguments.executor, keys, largest, settings)
         write_rules(arguments.rules, rules)
         print(arguments.rules.read_text(encoding="utf-8"), end="", flush=True)
-    return executor_variables(arguments.executor, arguments.rules), found
+    return executor_variables(arguments.executor, arguments.rules) | dict(settings), found
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, str]:
@@ -182,8 +182,8 @@ def bench_all(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     site = make_site(arguments, folder)
     sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
     keys = tuple((operation, size) for operation in arguments.operations for size in sizes)
-    variables, swept = choose_variables(arguments, site, keys)
-    variables |= parse_settings(arguments.settings)
+    settings = parse_settings(arguments.settings)
+    variables, swept = choose_variables(arguments, site, keys, settings)
     modes = (GRAPH,) if arguments.no_plain else (GRAPH, PLAIN)
     bench = Bench(site, keys, modes, variables, arguments.launches)
     checked = bench.prove()

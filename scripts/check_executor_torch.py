@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from measuring_job import TAKEN_OUT, JobError, wait_for_all  # noqa: E402
+from measuring_job import JobError, wait_for_all, without_tables  # noqa: E402
 from nccl_variants import STOCK, shipped_variables  # noqa: E402
 from runtime_sweep import executor_variables  # noqa: E402
 
@@ -83,11 +83,7 @@ class Variants:
     def _start(
         self, folder: Path, variables: Mapping[str, str]
     ) -> Iterator[subprocess.Popen[bytes]]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in TAKEN_OUT and not name.startswith("TUCCL_")
-        }
+        inherited = without_tables(os.environ)
         command = [sys.executable, str(ROOT / "scripts" / "torch_rank.py")]
         for rank in range(self.ranks):
             with (folder / f"out{rank}").open("wb") as out:

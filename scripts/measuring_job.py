@@ -20,7 +20,27 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 LAST_WORDS_S = 1.0
 """How long the other ranks may go on when one has failed."""
-TAKEN_OUT = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN")
+TAKEN_OUT = (
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_TUNER_PLUGIN",
+    "NCCL_NTHREADS",
+    "NCCL_LL128_NTHREADS",
+    "NCCL_THREAD_THRESHOLDS",
+    "NCCL_BUFFSIZE",
+    "NCCL_LL_BUFFSIZE",
+    "NCCL_LL128_BUFFSIZE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MAX_CTAS",
+    "NCCL_NSOCKS_PERTHREAD",
+    "NCCL_SOCKET_NTHREADS",
+)
+"""What a shell may have from a `tuccl.env`, or for NCCL as a whole: stock NCCL is without it. As in
+`tuccl.measuring.nccl_environment`, written out because PyTorch's Python may lack what it needs."""
+PRELOAD = "LD_PRELOAD"
+EXECUTOR = "libtuccl-executor.so"
 
 
 class JobError(Exception):
@@ -103,25 +123,54 @@ def run_job(
     }
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in TAKEN_OUT and not name.startswith("TUCCL_")
-    }
+    inherited = without_tables(os.environ)
     inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
+    environments = [
+        inherited | dict(variables) | fake_node(rank, ranks, nodes) for rank in range(ranks)
+    ]
     begin = time.monotonic()
-    processes = []
-    for rank in range(ranks):
-        environment = inherited | dict(variables) | fake_node(rank, ranks, nodes)
-        command = [sys.executable, str(ROOT / "scripts" / "measuring_rank.py"), str(job_file)]
-        with (folder / f"out{rank}").open("wb") as out:
-            processes.append(
-                subprocess.Popen(
-                    [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
-                )
-            )
+    processes = start_all(folder, job_file, environments)
     ends = wait_for_all(processes, begin + limit_s)
     return _collect(folder, ends, time.monotonic() - begin)
+
+
+def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a job inherits: nothing of a table, its profile or the executor."""
+    inherited = {
+        name: value
+        for name, value in environment.items()
+        if name not in TAKEN_OUT and not name.startswith("TUCCL_")
+    }
+    preloaded = inherited.pop(PRELOAD, "").replace(":", " ").split()
+    if others := [path for path in preloaded if Path(path).name != EXECUTOR]:
+        inherited[PRELOAD] = " ".join(others)
+    return inherited
+
+
+def start_all(
+    folder: Path, job_file: Path, environments: Sequence[Mapping[str, str]]
+) -> list[subprocess.Popen[bytes]]:
+    """One process per rank.
+
+    Raises:
+        JobError: One cannot be started; those before it are killed.
+    """
+    command = [sys.executable, str(ROOT / "scripts" / "measuring_rank.py"), str(job_file)]
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, environment in enumerate(environments):
+            with (folder / f"out{rank}").open("wb") as out:
+                processes.append(
+                    subprocess.Popen(
+                        [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
+                    )
+                )
+    except OSError as error:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise JobError(f"rank {len(processes)} cannot be started: {error}") from error
+    return processes
 
 
 def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> list[str]:

@@ -82,7 +82,12 @@ def as_step(key: Key, rule: Rule, launches: int) -> dict[str, Any]:
 
 
 def sweep(
-    site: Site, library: Path, keys: Sequence[Key], largest: int, launches: int = 3
+    site: Site,
+    library: Path,
+    keys: Sequence[Key],
+    largest: int,
+    settings: Mapping[str, str],
+    launches: int = 3,
 ) -> tuple[list[Rule], list[dict[str, Any]]]:
     """The best rule of each key that has one, and every time that was measured.
 
@@ -91,6 +96,7 @@ def sweep(
         library: The executor.
         keys: Operations and sizes.
         largest: Sizes above are left to NCCL.
+        settings: Further variables of the processes.
         launches: Of each configuration.
 
     Raises:
@@ -103,7 +109,7 @@ def sweep(
         if key[1] <= largest:
             tried += [(key, None), *((key, rule) for rule in grid(*key))]
     steps = [as_step(key, rule, launches) if rule else step(key, launches) for key, rule in tried]
-    result = site.run(steps, executor_variables(library, empty), controlled=False)
+    result = site.run(steps, executor_variables(library, empty) | dict(settings), controlled=False)
     found: list[dict[str, Any]] = []
     for (key, rule), outcome in zip(tried, result.steps, strict=True):
         time_us = statistics.median(outcome["times_us"]) if "times_us" in outcome else None

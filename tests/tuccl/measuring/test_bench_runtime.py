@@ -130,7 +130,9 @@ def test_a_sweep_tells_what_ran_from_what_the_executor_left(
     grid = [Rule("all_gather", K, K, "direct", protocol, 4, 256) for protocol in ("LL", "Simple")]
     monkeypatch.setattr(runtime_sweep, "grid", lambda *_: grid)
     site = Site(tmp_path, stand_ins.libraries, str(stand_ins.nccl), 2, 1, 60, {})
-    rules, found = sweep(site, stand_ins.executor, [("all_gather", K), ("all_gather", 4 * K)], K)
+    rules, found = sweep(
+        site, stand_ins.executor, [("all_gather", K), ("all_gather", 4 * K)], K, {}
+    )
     assert [rule.line for rule in rules] == ["all_gather 1 1024 direct ll 4 256 0"]
     assert [bool(row["us"]) for row in found] == [True, True, False]
     assert "NCCL would" in found[2]["error"]

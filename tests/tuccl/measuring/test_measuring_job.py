@@ -4,10 +4,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.runtime.conftest import ROOT
+from tuccl.measuring.nccl_environment import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
 
 
 def started(*programs: str) -> list[subprocess.Popen[bytes]]:
@@ -28,6 +30,45 @@ def test_it_says_of_each_process_how_it_ended(monkeypatch: pytest.MonkeyPatch) -
         "hung",
     ]
     assert time.monotonic() - begin < 20
+
+
+def test_a_job_inherits_nothing_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from measuring_job import TAKEN_OUT, without_tables  # noqa: PLC0415
+
+    assert set(TAKEN_OUT) == {*OVERRULING, *PER_PROCESS, PLUGIN_VARIABLE}
+    profile = dict.fromkeys(TAKEN_OUT, "1") | {"TUCCL_BUNDLE": "b", "NCCL_DEBUG": "WARN"}
+    preload = {"LD_PRELOAD": "/a/other.so:/b/libtuccl-executor.so third.so"}
+    assert without_tables(profile | preload) == {
+        "NCCL_DEBUG": "WARN",
+        "LD_PRELOAD": "/a/other.so third.so",
+    }
+    assert without_tables({"LD_PRELOAD": "/b/libtuccl-executor.so"}) == {}
+
+
+def test_ranks_before_one_that_cannot_be_started_are_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import measuring_job  # noqa: PLC0415
+
+    sleeper = tmp_path / "scripts" / "measuring_rank.py"
+    sleeper.parent.mkdir()
+    sleeper.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(measuring_job, "ROOT", tmp_path)
+    made: list[subprocess.Popen[bytes]] = []
+
+    def only_one(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if made:
+            raise OSError(11, "Resource temporarily unavailable")
+        made.append(start(*words, **options))
+        return made[0]
+
+    start = subprocess.Popen
+    monkeypatch.setattr(measuring_job.subprocess, "Popen", only_one)
+    with pytest.raises(measuring_job.JobError, match=r"rank 1 cannot be started: .*unavailable"):
+        measuring_job.run_job(tmp_path / "job", 2, [], {}, libraries=tmp_path, controlled=False)
+    assert made[0].returncode is not None
 
 
 def test_a_rank_that_died_is_named_with_its_signal(
