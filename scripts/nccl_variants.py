@@ -133,7 +133,7 @@ class Variant:
         )
 
     def run(self, site: Site, launches: int) -> dict[Key, float]:
-        """Median time of each key in us, from new processes."""
+        """Interquartile mean time of each key in us, from new processes."""
         times: dict[Key, float] = {}
         for part in self.parts:
             steps = [step(key, launches) | dict(forced) for key, forced in part.forced.items()]
@@ -215,7 +215,7 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
 
 
 def keys_with_entry(bundle: Bundle, site: Site, keys: Sequence[Key]) -> frozenset[Key]:
-    """Keys for which the plugin finds an entry; for all others NCCL chooses."""
+    """Keys with an entry, be it for the plugin or the executor; for all others NCCL chooses."""
     shape = Shape(site.ranks, site.nodes, site.ranks // site.nodes)
     return frozenset(key for key in keys if bundle.lookup(Operation(key[0]), key[1], shape))
 

@@ -17,8 +17,8 @@ the confidence over all looks and profiles together (Bonferroni): that some key 
 for which the upper bounds allow for the number of keys, and that none is, for which each key has to
 show it, so that the lower bounds need no such allowance (an intersection-union test).
 
-The order rotates from round to round, so that a machine which gets slower all the time is not held
-against the profile that comes last.
+The order of several rotates from round to round, so that a machine which gets slower all the time
+is not held against the profile that comes last. A single one always follows stock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tuccl.spending import Fresh
 
 Ratios = dict[tuple[Task, Config], list[float]]
 """By key and call the logarithms of stock's time over the call's, one per round of starts."""
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 _LOOKS = (3, 5)
 """After so many rounds of starts it is asked whether they suffice; after the last they have to."""
 _SUSPECTS = 8
@@ -169,7 +169,7 @@ def key_ratios(
             best[task] = logs
     own = {task: variance(logs) for task, logs in best.items()}
     pooled = fmean(own.values()) if own else 0.0
-    error = (1.0 - CONFIDENCE) / len(_LOOKS)
+    error = (1.0 - _CONFIDENCE) / len(_LOOKS)
     degrees = max(1, len(own) * (starts - 1))
     alone = student_quantile(1.0 - error, degrees)
     below = student_quantile(1.0 - error / profiles, degrees)

@@ -9,7 +9,9 @@ from lookup_tables.table import Shape
 from tuccl.search.config import Task
 from tuccl.settings import RunSettings
 
-_ENOUGH_KEYS = 36
+_ENOUGH_KEYS, _ENOUGH_SIZES = 36, 12
+"""Beyond both, every other size stands for its neighbours; a further operation of few sizes must
+not take sizes from the others."""
 
 
 def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
@@ -23,10 +25,10 @@ def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
 
 def representative(tasks: Sequence[Task]) -> list[Task]:
     """Keys enough to choose a process profile by: of many sizes every other one."""
-    if len(tasks) <= _ENOUGH_KEYS:
+    sizes = sorted({task.size_bytes for task in tasks})
+    if len(tasks) <= _ENOUGH_KEYS or len(sizes) <= _ENOUGH_SIZES:
         return list(tasks)
-    sizes = sorted({task.size_bytes for task in tasks})[::2]
-    return [task for task in tasks if task.size_bytes in sizes]
+    return [task for task in tasks if task.size_bytes in sizes[::2]]
 
 
 def smaller_neighbour(task: Task, others: Iterable[Task]) -> Task | None:

@@ -20,11 +20,11 @@ from statistics import fmean, stdev, variance
 
 from tuccl.decision import MIN_GAIN, Comparison, Decision
 from tuccl.errors import ConfigurationFailedError
-from tuccl.profile_floor import CONFIDENCE
 from tuccl.sample_statistics import interquartile_mean, student_quantile
 from tuccl.search.config import Config, Task
 from tuccl.spending import Spending
 
+_CONFIDENCE = 0.95
 _LOOKS = (3, 5, 8, 12)
 """After so many starts each open key is decided, if they suffice for it."""
 _FEW, _MANY = 6, 24
@@ -216,7 +216,7 @@ class _Noise:
         """
         own = variance(gains)
         freedom = len(gains) - 1 if own > _UNLIKE * self.variance else self.freedom
-        error = (1.0 - CONFIDENCE) / len(_LOOKS)
+        error = (1.0 - _CONFIDENCE) / len(_LOOKS)
         quantile = student_quantile(1.0 - error, freedom)
         return quantile * math.sqrt(max(own, self.variance) / len(gains))
 
