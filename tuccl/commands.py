@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from tuccl.explanation import explain as explain_call
 from tuccl.measuring.places import Places
 from tuccl.pipeline import InitResult, read_machine, read_table
 from tuccl.probed_machine import keep, probe_again, probed_machine
+from tuccl.regular_file import read_regular_file
 from tuccl.report import KeyReport, Report, read_report
 from tuccl.resuming import require_begun
 from tuccl.retuning import changes_since
@@ -33,6 +35,7 @@ from tuccl.sizes import format_size, parse_size
 from tuccl.workspace import Workspace
 
 SCHEMA_VERSION = 1
+_STANDARD_INPUT = Path("/dev/stdin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,8 @@ def verify(file: Path, as_json: bool) -> int:
     from synthesizer.verifier import verify as verify_algorithm
 
     try:
-        text = file.read_text(encoding="utf-8")
+        given = sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_regular_file(file)
+        text = given.decode()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}; name an MSCCL XML file") from error
     except UnicodeDecodeError as error:

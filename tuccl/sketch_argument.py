@@ -11,6 +11,7 @@ from sketches.taccl.records import is_taccl_sketch
 from sketches.taccl.rules import taccl_sketch
 from sketches.taccl.sketch_file import TacclRules, read_taccl_sketch
 from tuccl.errors import UsageError
+from tuccl.regular_file import read_regular_file
 
 _MOST_BYTES = 256 << 20
 
@@ -28,7 +29,7 @@ def read_sketch_argument(path: Path) -> GivenSketch:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path}: more than {_MOST_BYTES:,} bytes; give a sketch's JSON file")
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular_file(path).decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a sketch file") from error
     except ValueError as error:

@@ -95,3 +95,13 @@ def test_verify_of_no_schedule_is_one_line(
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "file.xml" in done.stderr
+
+
+def test_a_device_is_no_schedule_and_standard_input_may_be_one(run_tuccl: Run) -> None:
+    endless = run_tuccl("verify", "/dev/zero")
+    assert endless.returncode == 2
+    assert "a device or pipe, not a file" in endless.stderr
+    given = run_tuccl("verify", "/dev/stdin", input="<algo>")
+    assert given.returncode == 2
+    assert "/dev/stdin" in given.stderr
+    assert "device" not in given.stderr

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.first_fault import first_fault
 from tuccl.backends.model_constants import ModelConstants, ProtocolCosts
 from tuccl.calibration.errors import ModelFileError
+from tuccl.regular_file import read_regular_file
 
 _DIGITS = 6
 
@@ -109,7 +110,7 @@ def read_model_file(path: Path) -> ModelFile:
         ModelFileError: It cannot be read, or holds no constants of this version.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ModelFileError(

@@ -19,6 +19,7 @@ from tuccl.records.errors import RecordMismatchError
 from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
+from tuccl.regular_file import read_regular_file
 from tuccl.search.config import STOCK, Config
 from tuccl.search.presets import ASKED_ABOUT
 
@@ -57,7 +58,7 @@ def read_measurements(path: Path, topology: Topology, operation: Operation | Non
             raise UsageError(f"{path}: a record names its operations; leave --op away")
         return from_record(_record(path, topology), topology)
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_regular_file(path).decode(errors="replace")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a file") from error
     run = parse_nccl_tests(text, str(path))

@@ -20,6 +20,7 @@ from tuccl.atomic_file import write_atomically
 from tuccl.backends.timing import timing_from_json
 from tuccl.records.errors import RecordFileError
 from tuccl.records.record import Record, Row, make_record
+from tuccl.regular_file import read_regular_file
 from tuccl.search.config import Config
 
 RECORD_VERSION = 1
@@ -70,7 +71,7 @@ def read_record(path: Path) -> Record:
         RecordFileError: it cannot be read, or is no record of this version.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular_file(path)
     except OSError as error:
         raise RecordFileError(
             f"cannot read {path}: {error.strerror}; name a record that `--record` wrote"
