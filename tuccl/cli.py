@@ -256,7 +256,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - unknown ones are raised again
         code = _exit_code_of(error)
     if code == ExitCode.INTERRUPTED:
-        _complain("interrupted; `tuccl init` and `tune` continue where they stopped")
+        _complain("interrupted; `tuccl init`, `tune` and `retune` continue where they stopped")
     sys.exit(code)
 
 
