@@ -7,7 +7,6 @@ TuCCL's JSON, NCCL's XML, hwloc's XML, a tar of /sys, the output of lspci, the t
 from __future__ import annotations
 
 import json
-import stat
 from pathlib import Path, PurePath
 
 from probes.errors import MachineFileError
@@ -20,6 +19,7 @@ from probes.pci.lspci import parse_lspci
 from probes.pci.records import host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import TarTree
+from probes.regular_file import NotAFileError, regular_status
 from probes.topology import Topology
 from probes.topology_json import topology_from_json
 from probes.validation import check_structure
@@ -61,16 +61,15 @@ def machine_from_bytes(content: bytes, source: str) -> Topology:
 
 def _content(path: Path) -> bytes:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
-            raise MachineFileError(f"{path}: {kind}, not a file; give {FORMS}")
+        status = regular_status(path)
         if status.st_size > MAX_BYTES:
             raise MachineFileError(
                 f"{path}: {status.st_size:,} bytes; a machine's file has at most {MAX_BYTES:,}"
             )
         with path.open("rb") as file:
             return file.read(MAX_BYTES)
+    except NotAFileError as error:
+        raise MachineFileError(f"{path}: {error.strerror}; give {FORMS}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise MachineFileError(f"{path}: cannot be read: {reason}; give a readable file") from error

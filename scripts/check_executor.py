@@ -5,7 +5,7 @@
     check_executor.py --executor libtuccl-executor.so --part huge lifecycle
 
 calls: random types, operations, counts (0, 1, odd, prime), offsets, in and out of place, streams,
-graphs, 2 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
+graphs, 1 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
 the same bit for bit; sums of floats may be rounded otherwise. A call that failed is printed with
 its number and seed: --first NUMBER --calls 1 runs it alone.
 With --programs schedules are interpreted instead of patterns run.

@@ -114,7 +114,7 @@ class Checker:
         self._slots = [Slot(cuda) for _ in range(BATCH)]
         self._communicators = {
             ranks: session.join(ranks, str(ranks))
-            for ranks in range(2, session.ranks + 1)
+            for ranks in range(1, session.ranks + 1)
             if rank < ranks
         }
         self.failures: list[str] = []

@@ -18,27 +18,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tuccl.measuring.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE  # noqa: E402
+
 LAST_WORDS_S = 1.0
 """How long the other ranks may go on when one has failed."""
-TAKEN_OUT = (
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_TUNER_PLUGIN",
-    "NCCL_NTHREADS",
-    "NCCL_LL128_NTHREADS",
-    "NCCL_THREAD_THRESHOLDS",
-    "NCCL_BUFFSIZE",
-    "NCCL_LL_BUFFSIZE",
-    "NCCL_LL128_BUFFSIZE",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS",
-    "NCCL_MAX_CTAS",
-    "NCCL_NSOCKS_PERTHREAD",
-    "NCCL_SOCKET_NTHREADS",
-)
-"""What a shell may have from a `tuccl.env`, or for NCCL as a whole: stock NCCL is without it. As in
-`tuccl.measuring.nccl_environment`, written out because PyTorch's Python may lack what it needs."""
+TAKEN_OUT = frozenset({*OVERRULING, *PER_PROCESS, PLUGIN_VARIABLE})
+"""What a shell may have from a `tuccl.env`, or for NCCL as a whole: stock NCCL is without it."""
 PRELOAD = "LD_PRELOAD"
 EXECUTOR = "libtuccl-executor.so"
 

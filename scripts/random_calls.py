@@ -107,7 +107,7 @@ def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
     operations = [name for name in wanted.operations if not runners or name in runners]
     operation = str(random.choice(operations))
     data_type = str(random.choice(list(wanted.types)))
-    ranks = int(random.integers(wanted.ranks if runners else 2, wanted.ranks + 1))
+    ranks = int(random.integers(wanted.ranks if runners else 1, wanted.ranks + 1))
     parts = ranks if operation in BY_RANK else 1
     most = wanted.largest_bytes // storage(data_type).itemsize // parts
     count = _count(random, most)

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from lookup_tables.table import Shape
 from probes.cluster.crew import Crew
+from probes.regular_file import read_regular_file
 from probes.topology import Topology
 from tuccl import display, shipping
 from tuccl.backends.figures import communicator_shape
@@ -25,7 +26,6 @@ from tuccl.explanation import explain as explain_call
 from tuccl.measuring.places import Places
 from tuccl.pipeline import InitResult, read_machine, read_table
 from tuccl.probed_machine import keep, probe_again, probed_machine
-from tuccl.regular_file import read_regular_file
 from tuccl.report import KeyReport, Report, read_report
 from tuccl.resuming import require_begun
 from tuccl.retuning import changes_since

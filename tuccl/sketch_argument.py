@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from probes.regular_file import read_regular_file
 from probes.topology import Topology
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_from_json
@@ -11,7 +12,6 @@ from sketches.taccl.records import is_taccl_sketch
 from sketches.taccl.rules import taccl_sketch
 from sketches.taccl.sketch_file import TacclRules, read_taccl_sketch
 from tuccl.errors import UsageError
-from tuccl.regular_file import read_regular_file
 
 _MOST_BYTES = 256 << 20
 

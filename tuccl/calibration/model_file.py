@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.first_fault import first_fault
+from probes.regular_file import read_regular_file
 from tuccl.backends.model_constants import ModelConstants, ProtocolCosts
 from tuccl.calibration.errors import ModelFileError
-from tuccl.regular_file import read_regular_file
 
 _DIGITS = 6
 

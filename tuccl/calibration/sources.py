@@ -8,6 +8,7 @@ from statistics import median
 
 from lookup_tables.table import NcclAlgorithm, Operation
 from probes.machine_file import read_machine_file
+from probes.regular_file import read_regular_file
 from probes.topology import Topology
 from tuccl.backends.figures import MachineFigures, machine_figures
 from tuccl.backends.nccl_choice import MODELLED
@@ -19,7 +20,6 @@ from tuccl.records.errors import RecordMismatchError
 from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
-from tuccl.regular_file import read_regular_file
 from tuccl.search.config import STOCK, Config
 from tuccl.search.presets import ASKED_ABOUT
 

@@ -32,16 +32,13 @@ from tuccl.measuring.measure_library import (
     MeasureSession,
     NativeCall,
 )
-from tuccl.measuring.nccl_environment import (
-    PLUGIN_VARIABLE,
-    NcclEnvironmentError,
-    check_overruling,
-)
+from tuccl.measuring.nccl_environment import NcclEnvironmentError, check_overruling
 from tuccl.measuring.nccl_library import (
     NcclLibraryError,
     find_nccl,
     version_text,
 )
+from tuccl.measuring.nccl_variables import PLUGIN_VARIABLE
 from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.search.config import DEFAULT_ALGORITHM
 from tuccl.search.presets import ASKED_ABOUT

@@ -12,25 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuccl.errors import MeasurementError
-from tuccl.search.presets import KNOBS
-
-PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
-OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
-"""Exclude configurations from the search, and from every job that inherits them."""
-PER_PROCESS = (
-    "NCCL_NTHREADS",
-    "NCCL_LL128_NTHREADS",
-    "NCCL_THREAD_THRESHOLDS",
-    "NCCL_BUFFSIZE",
-    "NCCL_LL_BUFFSIZE",
-    "NCCL_LL128_BUFFSIZE",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS",
-    "NCCL_MAX_CTAS",
-    *sorted({variable for knob in KNOBS for variable in knob.variables}),
-)
-"""What the search tries out itself, or what bounds it."""
+from tuccl.measuring.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
 
 
 class NcclEnvironmentError(MeasurementError):

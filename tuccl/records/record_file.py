@@ -15,12 +15,12 @@ from typing import Any
 from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
 from lookup_tables.table import Operation, Shape
 from probes.errors import TopologyFileError
+from probes.regular_file import read_regular_file
 from probes.topology_json import topology_from_json, topology_to_json
 from tuccl.atomic_file import write_atomically
 from tuccl.backends.timing import timing_from_json
 from tuccl.records.errors import RecordFileError
 from tuccl.records.record import Record, Row, make_record
-from tuccl.regular_file import read_regular_file
 from tuccl.search.config import Config
 
 RECORD_VERSION = 1

@@ -101,7 +101,7 @@ def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> No
     assert {call.operation for call in calls} == set(OPERATIONS)
     assert {call.type for call in calls} == set(TYPES)
     assert {0, 1} < {call.count for call in calls}
-    assert {call.ranks for call in calls} == {2, 3, 4}
+    assert {call.ranks for call in calls} == {1, 2, 3, 4}
     for call in calls:
         assert max(call.send_count, call.receive_count) * call.element_bytes <= 1 << 20
         assert call.rule.min_bytes == call.rule.max_bytes

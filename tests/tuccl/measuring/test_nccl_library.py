@@ -13,13 +13,12 @@ import pytest
 from tests.runtime.conftest import compile_c
 from tests.tuccl.measuring.nccl_stand_ins import NATIVE, ROOT
 from tuccl.measuring.nccl_environment import (
-    OVERRULING,
-    PER_PROCESS,
     NcclEnvironmentError,
     check_environment,
     check_overruling,
 )
 from tuccl.measuring.nccl_library import NcclLibraryError, find_nccl, version_text
+from tuccl.measuring.nccl_variables import OVERRULING, PER_PROCESS
 
 MakeNccl = Callable[[str, int], Path]
 
