@@ -8,7 +8,7 @@ calls: random types, operations, counts (0, 1, odd, prime), offsets, in and out 
 graphs, 1 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
 the same bit for bit; sums of floats may be rounded otherwise. A call that failed is printed with
 its number and seed: --first NUMBER --calls 1 runs it alone.
-With --programs schedules are interpreted instead of patterns run.
+With --programs half of what there are schedules for is interpreted instead of run as a pattern.
 load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
 the device, with communicators made anew and what memory and descriptors grow by.
 huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
@@ -50,6 +50,8 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Jobs until all calls are done, or something is wrong."""
     begin = time.monotonic()
     taken: Counter[str] = Counter()
+    by_ranks: Counter[str] = Counter()
+    programs: set[str] = set()
     done = left = jobs = 0
     failures: list[str] = []
     while not failures and done < arguments.calls:
@@ -59,6 +61,8 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         failures = failures_of(results)
         # Rank 0 is part of every call.
         taken.update(results[0]["taken"])
+        by_ranks.update(results[0]["by_ranks"])
+        programs.update(results[0]["programs"])
         left += results[0]["left"]
         done += results[0]["calls"]
         jobs += 1
@@ -69,6 +73,8 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "calls": done,
         "by_executor": dict(sorted(taken.items())),
+        "by_ranks": dict(sorted(by_ranks.items())),
+        "programs": sorted(programs),
         "left_to_nccl": left,
         "failures": failures,
         "jobs": jobs,
@@ -153,7 +159,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("--reductions", nargs="+", choices=REDUCTIONS, default=REDUCTIONS)
     parser.add_argument(
-        "--programs", type=Path, help="folder of write_programs.py, to be interpreted by all GPUs"
+        "--programs", type=Path, help="folder of write_programs.py, to be interpreted"
     )
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
     parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
@@ -172,6 +178,10 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
     """A part for people."""
     for what, calls in (found.get("by_executor") or found.get("put") or {}).items():
         print(f"{what:<44}{calls:>9}")
+    if "by_ranks" in found:
+        ranks = ", ".join(f"{calls} on {ranks}" for ranks, calls in found["by_ranks"].items())
+        print(f"GPUs: {ranks}; {found['left_to_nccl']} left to NCCL", end="")
+        print(f"; {len(found['programs'])} programs interpreted" if found["programs"] else "")
     for rank, statistics in enumerate(found.get("statistics", ())):
         if statistics:
             print(f"rank {rank} held first {statistics[0]}, last {statistics[-1]}")

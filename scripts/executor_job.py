@@ -58,7 +58,7 @@ def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
     environment |= executor_variables(arguments.executor, rules)
     if arguments.programs is not None:
-        bundle = arguments.programs / str(arguments.gpus) / "bundle.tuccl"
+        bundle = arguments.programs / "bundle.tuccl"
         environment |= {"TUCCL_BUNDLE": str(bundle.resolve()), RULES_VARIABLE: ""}
     # Tools that watch a process, compute-sanitizer among them, come to it the same way.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
@@ -130,9 +130,9 @@ def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
 
 def wanted_of(arguments: argparse.Namespace) -> Wanted:
     """What calls are drawn from."""
-    runners: dict[str, list[str]] = {}
+    runners: dict[str, dict[str, list[str]]] = {}
     if arguments.programs is not None:
-        path = arguments.programs / str(arguments.gpus) / "runners.json"
+        path = arguments.programs / "runners.json"
         runners = json.loads(path.read_text(encoding="utf-8"))
     return Wanted(
         tuple(arguments.operations),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from pathlib import Path
@@ -118,7 +119,9 @@ class Checker:
             if rank < ranks
         }
         self.failures: list[str] = []
-        self.taken: dict[str, int] = {}
+        self.taken: Counter[str] = Counter()
+        self.by_ranks: Counter[int] = Counter()
+        self.programs: set[str] = set()
         self.left = 0
 
     def check(self, calls: Sequence[RandomCall]) -> None:
@@ -134,11 +137,7 @@ class Checker:
             before = self._executor.calls
             self._executor.choose(call.rule)
             self._submit(self._seen, call, slot, which=0)
-            if self._executor.calls > before:
-                key = f"{call.operation} {call.rule.runner} {call.rule.protocol}"
-                self.taken[key] = self.taken.get(key, 0) + 1
-            else:
-                self.left += 1
+            self._count(call, by_executor=self._executor.calls > before)
         for call, slot in mine:
             self._submit(self._real, call, slot, which=1)
         for stream in self._streams:
@@ -146,6 +145,16 @@ class Checker:
         for call, slot in mine:
             if finding := slot.finding(call, self._rank):
                 self.failures.append(f"rank {self._rank}, {call.describe()}: {finding}")
+
+    def _count(self, call: RandomCall, *, by_executor: bool) -> None:
+        self.by_ranks[call.ranks] += 1
+        if not by_executor:
+            self.left += 1
+            return
+        runner = "interpreted" if call.program else call.rule.runner
+        self.taken[f"{call.operation} {runner} {call.rule.protocol}"] += 1
+        if call.program:
+            self.programs.add(call.program)
 
     def _submit(self, nccl: Nccl, call: RandomCall, slot: Slot, *, which: int) -> None:
         stream = self._streams[call.stream]
@@ -189,6 +198,8 @@ def run_calls(session: Session, job: dict[str, Any]) -> dict[str, Any]:
         "calls": done,
         "failures": checker.failures,
         "taken": checker.taken,
+        "by_ranks": checker.by_ranks,
+        "programs": sorted(checker.programs),
         "left": checker.left,
     }
 

@@ -121,7 +121,8 @@ class Huge:
 def run_huge(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     """All of them."""
     calls = list(huge_calls(session.ranks, job["count"]))
-    huge = Huge(session, len(calls), job["wanted"]["runners"])
+    runners = job["wanted"]["runners"].get(str(session.ranks), {})
+    huge = Huge(session, len(calls), runners)
     for index, call in enumerate(calls):
         huge.check(index, call)
     session.leave(huge.communicator)

@@ -44,8 +44,8 @@ class Wanted:
     ranks: int = 2
     """Most of a communicator."""
     largest_bytes: int = 4 * M
-    runners: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Programs to interpret, by operation; calls are those of all ranks then, from root 0."""
+    runners: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """Programs to interpret in half of the calls that they are for, by ranks and operation."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class RandomCall:
     stream: int = 0
     whole: bool = True
     """Small whole numbers as data, which every order of summing gives exactly."""
+
+    @property
+    def program(self) -> str | None:
+        """That is to be interpreted, if one is."""
+        return self.rule.runner if self.rule.runner.startswith("program:") else None
 
     @property
     def element_bytes(self) -> int:
@@ -103,11 +108,11 @@ class RandomCall:
 def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
     """The call with this number."""
     random = np.random.default_rng((seed, number))
-    runners = wanted.runners
-    operations = [name for name in wanted.operations if not runners or name in runners]
-    operation = str(random.choice(operations))
+    operation = str(random.choice(list(wanted.operations)))
     data_type = str(random.choice(list(wanted.types)))
-    ranks = int(random.integers(wanted.ranks if runners else 1, wanted.ranks + 1))
+    ranks = int(random.integers(1, wanted.ranks + 1))
+    runners = wanted.runners.get(str(ranks), {}).get(operation, ())
+    interpreted = bool(runners) and bool(random.random() < 0.5)
     parts = ranks if operation in BY_RANK else 1
     most = wanted.largest_bytes // storage(data_type).itemsize // parts
     count = _count(random, most)
@@ -125,11 +130,12 @@ def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
         receive_offset=_offset(random),
         in_place=in_place,
         in_graph=bool(random.random() < 0.2),
-        root=int(random.integers(1 if runners else ranks)) if operation in ROOTED else 0,
+        # Programs are compiled for root 0.
+        root=int(random.integers(1 if interpreted else ranks)) if operation in ROOTED else 0,
         stream=int(random.integers(3)),
         whole=bool(random.random() < 0.5),
-        rule=_program_rule(random, operation, max(size_bytes, 1), runners[operation])
-        if runners
+        rule=_program_rule(random, operation, max(size_bytes, 1), runners)
+        if interpreted
         else _rule(random, operation, max(size_bytes, 1)),
     )
 

@@ -2,8 +2,8 @@
 
 write_programs.py FOLDER [RANKS ...]
 
-Beside them bundle.tuccl, which holds all of them for the executor, and runners.json: what a rule
-calls those that are interpreted, by operation.
+Beside the folders bundle.tuccl, which holds all of them for the executor, and runners.json: what a
+rule calls them when they are to be interpreted, by ranks and operation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from itertools import permutations
 from pathlib import Path
 
 from lookup_tables.program import compile_program
-from lookup_tables.table import Shape
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
@@ -40,25 +39,26 @@ def switched(ranks: int) -> Sketch:
     )
 
 
-def write_bundle(folder: Path, ranks: int, algorithms: list[Algorithm]) -> None:
-    """All of one number of ranks; a schedule that a kernel runs is interpreted too."""
+def write_bundle(folder: Path, algorithms: list[Algorithm]) -> None:
+    """All of them; a schedule that a kernel runs is interpreted too."""
     schedules = {algorithm.content_hash(): algorithm for algorithm in algorithms}
-    programs = executor_programs(schedules, Shape(ranks, 1, ranks))
+    programs = executor_programs(schedules)
     (folder / "bundle.tuccl").write_bytes(programs.bundle)
-    runners: dict[str, list[str]] = {}
+    runners: dict[int, dict[str, list[str]]] = {}
     for content_hash, runner in programs.runners.items():
-        operation = schedules[content_hash].collective.value
-        runners.setdefault(operation, []).append(":".join(runner.split(":")[:2]))
+        algorithm = schedules[content_hash]
+        of_ranks = runners.setdefault(algorithm.ranks, {})
+        named = of_ranks.setdefault(algorithm.collective.value, [])
+        named.append(":".join(runner.split(":")[:2]))
     (folder / "runners.json").write_text(json.dumps(runners, indent=1), encoding="utf-8")
 
 
 def main(folder: Path, counts: list[int]) -> None:
     """Write the programs of each number of ranks."""
-    written = 0
+    algorithms: list[Algorithm] = []
     for ranks in counts:
         target = folder / str(ranks)
         target.mkdir(parents=True, exist_ok=True)
-        algorithms: list[Algorithm] = []
         for collective in Collective:
             if collective is Collective.CUSTOM:
                 continue
@@ -66,9 +66,8 @@ def main(folder: Path, counts: list[int]) -> None:
                 data = compile_program(write_msccl_xml(algorithm))
                 (target / f"{algorithm.name}.program").write_bytes(data)
                 algorithms.append(algorithm)
-                written += 1
-        write_bundle(target, ranks, algorithms)
-    print(f"{written} programs in {folder}")
+    write_bundle(folder, algorithms)
+    print(f"{len(algorithms)} programs in {folder}")
 
 
 if __name__ == "__main__":

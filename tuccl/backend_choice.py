@@ -193,7 +193,7 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
             raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
         variables = nccl_worker_variables(shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
         algorithms = {name: algorithm for name, (algorithm, _) in request.schedules.items()}
-        programs = executor_programs(algorithms, shape)
+        programs = executor_programs(algorithms)
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
             variables |= programs.write(Path(folder))
             options = WorkersOptions(

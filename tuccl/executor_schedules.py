@@ -140,16 +140,15 @@ class ExecutorPrograms:
         return {"TUCCL_BUNDLE": named, "TUCCL_BUNDLE_CRC": "", "TUCCL_EXECUTOR_RULES": ""}
 
 
-def executor_programs(schedules: Mapping[str, Algorithm], shape: Shape) -> ExecutorPrograms:
-    """Compile all schedules that can be, for a communicator shape.
+def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
+    """Compile all schedules that can be, each for communicators of its ranks on one node.
 
     Args:
         schedules: By content hash.
-        shape: Of the communicator.
     """
     stored: list[StoredSchedule] = []
     runners: dict[str, str] = {}
-    first: dict[Operation, str] = {}
+    first: dict[tuple[int, Operation], str] = {}
     for content_hash, algorithm in sorted(schedules.items()):
         xml = write_msccl_xml(algorithm)
         pattern = pattern_of_schedule(algorithm)
@@ -158,10 +157,11 @@ def executor_programs(schedules: Mapping[str, Algorithm], shape: Shape) -> Execu
         kernel = f":{pattern.name.lower()}" if pattern else ""
         runners[content_hash] = f"program:{len(stored)}{kernel}"
         stored.append(StoredSchedule(content_hash, algorithm.name, xml))
-        first.setdefault(Operation(algorithm.collective.value), content_hash)
+        operation = Operation(algorithm.collective.value)
+        first.setdefault((algorithm.ranks, operation), content_hash)
     entries = tuple(
         Entry(
-            key=Key(operation, 1, 1, shape, _NOWHERE),
+            key=Key(operation, 1, 1, Shape(ranks, 1, ranks), _NOWHERE),
             tuned_bytes=1,
             builtin=None,
             schedule=replace(_UNUSED, schedule=content_hash),
@@ -173,7 +173,7 @@ def executor_programs(schedules: Mapping[str, Algorithm], shape: Shape) -> Execu
             tuned_at="",
             versions="",
         )
-        for operation, content_hash in sorted(first.items())
+        for (ranks, operation), content_hash in sorted(first.items())
     )
     table = Table(_NOWHERE, _NOWHERE, (), entries, {}, tuple(stored))
     return ExecutorPrograms(runners, bundle_bytes(table) if entries else b"")

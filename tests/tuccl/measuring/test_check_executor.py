@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from lookup_tables.bundle import read_bundle
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
 
 sys.path.append(str(ROOT / "scripts"))
@@ -257,22 +258,27 @@ def test_the_verdict_is_written_when_the_check_is_ended(
     assert json.loads(report.read_text())["verdict"].startswith("something did not run")
 
 
-def test_programs_take_the_place_of_patterns(
+def test_half_of_what_there_are_programs_for_is_interpreted(
     check_executor: ModuleType,
     stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = tmp_path / "2"
-    folder.mkdir()
-    (folder / "bundle.tuccl").write_bytes(b"")
-    runners = {"all_reduce": ["program:4", "program:7"], "all_gather": ["program:1"]}
-    (folder / "runners.json").write_text(json.dumps(runners))
+    (tmp_path / "bundle.tuccl").write_bytes(b"")
+    runners = {"2": {"all_reduce": ["program:4", "program:7"], "all_gather": ["program:1"]}}
+    (tmp_path / "runners.json").write_text(json.dumps(runners))
     report = tmp_path / "report.json"
     words = [*ALL_FOUR, "--programs", str(tmp_path), "--json", str(report)]
-    assert run(check_executor, stand_ins, monkeypatch, *words, "--calls", "24") == 0
-    found = json.loads(report.read_text())["calls"]["by_executor"]
-    assert {name.split()[1] for name in found} <= {"program:1", "program:4", "program:7"}
+    assert run(check_executor, stand_ins, monkeypatch, *words, "--calls", "60") == 0
+    found = json.loads(report.read_text())["calls"]
+    assert found["programs"] == ["program:1", "program:4", "program:7"]
+    ways = {tuple(name.split()[:2]) for name in found["by_executor"]}
+    assert {("all_reduce", "interpreted"), ("all_gather", "interpreted")} < ways
+    assert {("all_gather", "direct"), ("alltoall", "direct")} < ways
+    assert ("alltoall", "interpreted") not in ways
+    assert sum(found["by_ranks"].values()) == 60
+    assert "3 programs interpreted" in capsys.readouterr().out
     huge = [*words, "--part", "huge", "--huge-count", "1001"]
     assert run(check_executor, stand_ins, monkeypatch, *huge) == 0
     put = json.loads(report.read_text())["huge"]["put"]
@@ -280,10 +286,34 @@ def test_programs_take_the_place_of_patterns(
     assert put["all_reduce by executor"] == 4
 
 
-def test_programs_are_called_by_all_ranks_from_root_0() -> None:
-    wanted = Wanted(ranks=3, runners={"broadcast": ["program:2"], "alltoall": ["program:0"]})
-    calls = [draw(wanted, 1, number) for number in range(60)]
-    assert {call.operation for call in calls} == {"broadcast", "alltoall"}
-    assert {(call.ranks, call.root) for call in calls} == {(3, 0)}
-    assert {call.rule.protocol for call in calls} == {"LL", "LL128", "Simple"}
-    assert all(call.rule.runner.startswith("program:") for call in calls)
+def test_programs_are_for_their_ranks_and_operations_from_root_0() -> None:
+    runners = {"3": {"broadcast": ["program:2"], "alltoall": ["program:0"]}}
+    wanted = Wanted(ranks=3, runners=runners)
+    calls = [draw(wanted, 1, number) for number in range(400)]
+    interpreted = [call for call in calls if call.program]
+    assert {(call.operation, call.program) for call in interpreted} == {
+        ("broadcast", "program:2"),
+        ("alltoall", "program:0"),
+    }
+    assert {(call.ranks, call.root) for call in interpreted} == {(3, 0)}
+    assert {call.rule.protocol for call in interpreted} == {"LL", "LL128", "Simple"}
+    others = [call for call in calls if not call.program]
+    assert {call.ranks for call in others} == {1, 2, 3}
+    assert any(call.operation == "alltoall" and call.ranks == 3 for call in others)
+
+
+def test_one_bundle_has_the_programs_of_every_number_of_ranks(tmp_path: Path) -> None:
+    from write_programs import main as write_programs  # noqa: PLC0415
+
+    write_programs(tmp_path, [2, 3])
+    bundle = read_bundle((tmp_path / "bundle.tuccl").read_bytes(), "test")
+    runners = json.loads((tmp_path / "runners.json").read_text())
+    assert {(e.key.shape.ranks, e.key.operation.value) for e in bundle.entries} == {
+        (ranks, operation) for ranks in (2, 3) for operation in OPERATIONS
+    }
+    assert set(runners["2"]) == set(runners["3"]) == set(OPERATIONS)
+    named = [
+        int(name.split(":")[1]) for of in runners.values() for all_ in of.values() for name in all_
+    ]
+    assert sorted(named) == list(range(len(bundle.programs)))
+    assert len(list((tmp_path / "3").glob("*.program"))) > len(runners["3"])

@@ -71,7 +71,7 @@ def test_schedules_of_no_kernel_stay_for_the_interpreter(
 
 def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...]) -> None:
     algorithms = {each.content_hash: each.algorithm for each in candidates}
-    programs = executor_programs(algorithms, SHAPE)
+    programs = executor_programs(algorithms)
     table = read_bundle(programs.bundle, "test")
     assert all(table.programs)
     order = [stored.content_hash for stored in table.schedules]
@@ -81,7 +81,7 @@ def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...
         f"program:{order.index(candidates[1].content_hash)}:two_phase",
     }
     assert [(e.key.min_bytes, e.key.max_bytes, e.builtin) for e in table.entries] == [(1, 1, None)]
-    assert executor_programs({}, SHAPE).bundle == b""
+    assert executor_programs({}).bundle == b""
 
 
 @pytest.fixture
