@@ -43,6 +43,7 @@ from nccl_variants import (  # noqa: E402
 
 from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
+from tuccl.measuring.congestion import congestion_control, loopback_notes  # noqa: E402
 from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
 from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
 from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
@@ -179,6 +180,9 @@ def tell_entries(found: dict[str, Any], keys: int) -> None:
 def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Makes the variants, runs the rounds."""
     begin = time.monotonic()
+    faked = arguments.fake_nodes > 1
+    for note in loopback_notes(congestion_control()) if faked else []:
+        print(f"note: {note}", file=sys.stderr, flush=True)
     site = Site(
         folder=folder,
         libraries=build_libraries(folder / "built"),
@@ -219,6 +223,7 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "ranks": site.ranks,
         "nodes": site.nodes,
         "pinned": site.pinned,
+        "congestion_control": congestion_control() if faked else "",
         "apart": arguments.apart,
         "rounds": len(times["stock"]),
         "call": dict(site.call),

@@ -19,6 +19,7 @@ from tuccl.backend_choice import BackendRequest, backend_kind
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import ExitCode, UsageError
 from tuccl.measurement_log import read_log
+from tuccl.measuring.congestion import congestion_control, loopback_notes
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.nccl_library import version_here
 from tuccl.measuring.places import Places
@@ -106,6 +107,8 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
         settings = settings_of_options(given, None)
         if backend_kind(settings.backend).measures_nccl:
             settings = replace(settings, nccl=version_here())
+        if settings.fake_nodes:
+            settings = replace(settings, congestion_control=congestion_control())
         machine = None if given.topology is not None else probed()
         topology = machine_of_options(given, machine)
         require_executor_for_alltoall(settings, communicator_shape(topology))
@@ -144,7 +147,8 @@ def run(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
         f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
     )
-    for note in (*topology.notes, *_left_out(prepared)):
+    loopback = loopback_notes(settings.congestion_control)
+    for note in (*topology.notes, *loopback, *_left_out(prepared)):
         display.say(f"note: {note}")
     with display.progress_line() as progress:
         result = initialize(

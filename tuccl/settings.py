@@ -63,6 +63,8 @@ class RunSettings:
     """Whether schedules are made and searched beside NCCL's built-ins."""
     fake_nodes: bool = False
     """Whether the devices of one host were made to appear as several nodes."""
+    congestion_control: str = ""
+    """TCP's, by which faked nodes talk over loopback; empty where none are faked."""
     graphs: bool = True
     """Whether NCCL's calls are timed in CUDA graphs, or else put on the stream one by one."""
     in_place: bool = False

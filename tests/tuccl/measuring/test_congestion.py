@@ -1,0 +1,62 @@
+"""What is said of TCP's congestion control to whoever fakes nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuccl.measuring.congestion import congestion_control, loopback_notes
+
+
+def write_setting(proc: Path, text: str) -> Path:
+    folder = proc / "sys" / "net" / "ipv4"
+    folder.mkdir(parents=True)
+    (folder / "tcp_congestion_control").write_text(text)
+    return proc
+
+
+def test_the_kernel_says_it_in_one_word(tmp_path: Path) -> None:
+    assert congestion_control(write_setting(tmp_path, "cubic\n")) == "cubic"
+
+
+def test_a_kernel_that_does_not_say_is_no_error(tmp_path: Path) -> None:
+    assert congestion_control(tmp_path) == ""
+
+
+def test_pacing_is_warned_of_with_the_remedy_and_nothing_else_is() -> None:
+    assert loopback_notes("cubic") == loopback_notes("") == []
+    (note,) = loopback_notes("bbr")
+    assert "tcp_congestion_control is bbr" in note
+    assert "sysctl -w net.ipv4.tcp_congestion_control=cubic" in note
+
+
+BENCH = Path(__file__).parents[3] / "scripts" / "bench_loopback.py"
+
+
+def run_bench(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCH), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes poll: needs two cores")
+def test_the_bench_times_every_control_and_size(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ["--controls", "reno", "--sizes", "1K", "4K", "--connections", 2, "--json", report]
+    done = run_bench(*words)
+    assert done.returncode == 0, done.stderr
+    times_us = json.loads(report.read_text())["times_us"]["reno"]
+    assert {size: len(found) for size, found in times_us.items()} == {"1024": 2, "4096": 2}
+    assert all(0 < one < 1e5 for found in times_us.values() for one in found)
+    assert [line.split()[1] for line in done.stdout.splitlines()[2:]] == ["1K", "4K"]
+
+
+def test_the_bench_names_a_control_that_the_kernel_has_not() -> None:
+    done = run_bench("--controls", "carrier-pigeon", "--connections", 1)
+    assert done.returncode == 2
+    assert "congestion control carrier-pigeon: No such file" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,34 @@
+"""TCP's congestion control, which decides how fast the faked nodes of a host talk to one another.
+
+Their traffic is loopback's. BBR paces each connection by what it believes the bandwidth to be, and
+over loopback it believes too little: messages of 1 MB and more take twice as long as with CUBIC,
+and those of 512 KB do on some connections and on others not, so that one start of a job differs
+from the next (`scripts/bench_loopback.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SETTING = "net.ipv4.tcp_congestion_control"
+PACING = frozenset({"bbr", "bbr2", "bbr3"})
+
+
+def congestion_control(proc: Path = Path("/proc")) -> str:
+    """Of new connections on this host; empty where the kernel does not say."""
+    try:
+        return (proc / "sys" / _SETTING.replace(".", "/")).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def loopback_notes(control: str) -> list[str]:
+    """What whoever fakes nodes on a host with this congestion control should know."""
+    if control not in PACING:
+        return []
+    note = (
+        f"{_SETTING} is {control} here, which makes faked nodes slower than they need be and "
+        f"different from start to start; for figures that hold, `sysctl -w {_SETTING}=cubic` first "
+        "(docs/nccl-backend.md)"
+    )
+    return [note]
