@@ -38,6 +38,7 @@ from tuccl.cli_options import (
     RecordToOption,
     SeedOption,
     StepOption,
+    WeightsOption,
     WorkspaceOption,
     machine_option,
 )
@@ -137,6 +138,7 @@ def init(
     record: RecordToOption = None,
     budget: BudgetOption = None,
     floor: FloorOption = None,
+    weights: WeightsOption = None,
     plain: PlainOption = False,
     in_place: InPlaceOption = False,
     seed: SeedOption = 0,
@@ -163,6 +165,7 @@ def init(
         "model": model,
         "budget": budget,
         "floor": floor,
+        "weights": weights,
         "plain": plain,
         "in_place": in_place,
         "seed": seed,

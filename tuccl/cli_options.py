@@ -109,6 +109,14 @@ FloorOption = Annotated[
         show_default=False,
     ),
 ]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How much operations count when the process profile is chosen, as all_reduce=3; "
+        "1 if not given.",
+        show_default=False,
+    ),
+]
 PlainOption = Annotated[
     bool,
     typer.Option(

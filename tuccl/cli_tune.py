@@ -23,6 +23,7 @@ from tuccl.cli_options import (
     RecordToOption,
     SeedOption,
     StepOption,
+    WeightsOption,
     WorkspaceOption,
     machine_option,
 )
@@ -50,6 +51,7 @@ def tune(
     ] = "mraco",
     budget: BudgetOption = None,
     floor: FloorOption = None,
+    weights: WeightsOption = None,
     plain: PlainOption = False,
     in_place: InPlaceOption = False,
     dry_run: Annotated[
@@ -80,6 +82,7 @@ def tune(
             "strategy": strategy,
             "budget": budget,
             "floor": floor,
+            "weights": weights,
             "plain": plain,
             "in_place": in_place,
             "seed": seed,

@@ -137,7 +137,10 @@ def summary_lines(table: Table, report: Report) -> list[str]:
             "not beaten: nothing was faster beyond the noise, so the key has no entry and NCCL "
             "chooses" + (" (under the process profile)" if table.profile else "")
         )
-    lines.append(f"process profile: {profile_text(table.profile)}")
+    weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
+    lines.append(
+        f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
+    )
     return [*lines, *floor_lines(report.floor), *starts_lines(report.starts), *_cost_lines(report)]
 
 

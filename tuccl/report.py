@@ -109,6 +109,8 @@ class Report(_Model):
     """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
     floor: FloorReport | None = None
     """None: there was no floor."""
+    weights: dict[str, float] = {}
+    """How much operations counted when the process profile was chosen; 1 where nothing is said."""
 
     def readable(self, text: str) -> str:
         """The text with schedules named instead of hashed."""

@@ -142,6 +142,7 @@ def build_report(
         in_place=timing.in_place,
         starts=tuning.starts,
         floor=None if settings.floor is None else _floor_report(settings.floor, tuning.race),
+        weights={operation.value: weight for operation, weight in settings.weights},
     )
 
 

@@ -26,7 +26,14 @@ from tuccl.records.reading import read_records
 from tuccl.records.record import Record
 from tuccl.search.config import STOCK, Task
 from tuccl.search.presets import ASKED_ABOUT
-from tuccl.settings import DEFAULT_FLOOR, RunSettings, make_settings, parse_floor, parse_operations
+from tuccl.settings import (
+    DEFAULT_FLOOR,
+    RunSettings,
+    make_settings,
+    parse_floor,
+    parse_operations,
+    parse_weights,
+)
 from tuccl.sizes import MAX_SIZE_BYTES, format_size, parse_size
 
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
@@ -61,6 +68,7 @@ class RunOptions(BaseModel):
     budget: str | None = None
     floor: str | None = None
     """None: `DEFAULT_FLOOR`."""
+    weights: str | None = None
     seed: int = 0
     cycles: int = 1
     schedules: bool = True
@@ -161,11 +169,18 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:
-        return ladder
+        return _weighed(ladder, options)
     if options.step is not None:
         raise UsageError("--step has no meaning with --records: the sizes are those recorded")
     operations, sizes_bytes = _recorded_keys(options, record)
-    return replace(ladder, operations=operations, sizes_bytes=sizes_bytes, record=record.digest)
+    recorded = replace(ladder, operations=operations, sizes_bytes=sizes_bytes, record=record.digest)
+    return _weighed(recorded, options)
+
+
+def _weighed(settings: RunSettings, options: RunOptions) -> RunSettings:
+    if options.weights is None:
+        return settings
+    return replace(settings, weights=parse_weights(options.weights, settings.operations))
 
 
 def _model(options: RunOptions, path: Path) -> ModelConstants:

@@ -199,6 +199,34 @@ def parse_operations(text: str) -> tuple[Operation, ...]:
     return tuple(sorted({parse_operation(name) for name in names}))
 
 
+def parse_weights(
+    text: str, operations: Sequence[Operation]
+) -> tuple[tuple[Operation, float], ...]:
+    """Weights from `all_reduce=3,all_gather=0.5`, ascending by operation.
+
+    Raises:
+        UsageError: An operation that is not tuned, or is named twice; a weight that is no number
+            above 0.
+    """
+    weights: dict[Operation, float] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, number = part.partition("=")
+        operation = parse_operation(name.strip())
+        if operation not in operations or operation in weights:
+            why = "is named twice" if operation in weights else "is not among the --operations"
+            raise UsageError(f"--weights {text!a:.80}: {operation} {why}")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not 0.0 < weight < math.inf:
+            raise UsageError(f"--weights {part!a:.40}: use a number above 0, as all_reduce=3")
+        weights[operation] = weight
+    if not weights:
+        raise UsageError("--weights names no operation: use for example --weights all_reduce=3")
+    return tuple(sorted(weights.items()))
+
+
 def parse_floor(text: str) -> float | None:
     """The floor from `0.99`; None from `none` or `0`.
 

@@ -207,3 +207,28 @@ def test_a_floor_is_a_share_or_none(text: str | None, floor: float | None) -> No
 def test_a_floor_that_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"--floor .*: use a share of stock NCCL's speed"):
         settings_of_options(RunOptions(topology="x", floor=text), None)
+
+
+def test_weights_are_by_operation_and_part_of_the_settings() -> None:
+    def weights(text: str | None) -> tuple[tuple[Operation, float], ...]:
+        return settings_of_options(RunOptions(topology="x", weights=text), None).weights
+
+    assert weights(None) == ()
+    asked = weights("reduce_scatter=0.5, all_gather = 3")
+    assert asked == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("all_reduce", "use a number above 0"),
+        ("all_reduce=0", "use a number above 0"),
+        ("all_reduce=inf", "use a number above 0"),
+        ("all_reduce=1,all_reduce=2", "all_reduce is named twice"),
+        ("broadcast=2", "broadcast is not among the --operations"),
+        (" ,", "names no operation"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        settings_of_options(RunOptions(topology="x", weights=text), None)

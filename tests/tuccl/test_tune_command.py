@@ -132,6 +132,7 @@ def test_the_table_says_what_the_profile_leaves_the_key_that_gets_least(
     assert floor.chosen.holds
     assert floor.chosen.profile == json.loads(tuccl("table", "--json")[1])["profile"]
     assert "leaves every key" not in tuccl(*common, "--floor", "none")[1]
+    assert "(all_reduce counts 2)" in tuccl(*common, "--weights", "all_reduce=2")[1]
 
 
 def test_a_grid_as_csv_gives_the_same_table(tuccl: Tuccl, records: Path, tmp_path: Path) -> None:

@@ -173,6 +173,31 @@ def test_the_floor_decides_whether_a_key_may_pay_for_others(
     assert again.measured == again.starts == 0
 
 
+class Opposed(Machine):
+    """256 threads gain 5 % of an all_gather and cost 6 % of an all_reduce."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        measured = super().measure(task, replace(config, nthreads=0), first, repeats)
+        factor = 1.0
+        if config.nthreads == 256:
+            factor = 0.95 if task.operation is Operation.ALL_GATHER else 1.06
+        return replace(measured, samples_us=tuple(factor * one for one in measured.samples_us))
+
+
+@pytest.mark.parametrize(("weight", "nthreads"), [(1.0, 0), (10.0, 256)])
+def test_what_counts_more_has_the_say_on_the_profile(
+    tmp_path: Path, weight: float, nthreads: int
+) -> None:
+    settings = replace(
+        SETTINGS,
+        operations=(Operation.ALL_REDUCE, Operation.ALL_GATHER),
+        floor=None,
+        weights=((Operation.ALL_GATHER, weight),),
+    )
+    result = tuned(tmp_path, Opposed(), settings)
+    assert result.profile == ProcessProfile(nthreads=nthreads)
+
+
 def test_stock_is_timed_once_more_whatever_the_floor_took_of_it(tmp_path: Path) -> None:
     machine = SmallBuffers()
     tuned(tmp_path, machine)
