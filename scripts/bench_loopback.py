@@ -1,11 +1,14 @@
 """What TCP's congestion control makes of loopback, over which the faked nodes of a host talk.
 
-Messages go to and fro between two processes that poll, as NCCL's proxies do, each on a core of its
-own. Every round makes new connections for each congestion control and size in turn: what differs
-from one connection to the next differs from job to job. Needs no GPU and changes no setting.
+Two processes poll, as NCCL's proxies do, each on a core of its own, and exchange messages both ways
+at once over one connection each way, or two, as over one channel or two. Every round makes new
+connections for each congestion control in turn: what differs from one connection to the next
+differs from job to job. Needs no GPU and changes no setting.
 
     bench_loopback.py [--controls bbr cubic] [--sizes 128K 1M] [--connections 8] [--json FILE]
 
+First messages of each size over one channel. Then `--last` over two, after messages of 32 KB to 512
+KB that used both, or only the first: what a call finds of connections that others left alone.
 Exit code 0 when everything ran, 2 when something could not.
 """
 
@@ -18,10 +21,12 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -30,123 +35,170 @@ from tuccl.measuring.congestion import congestion_control  # noqa: E402
 from tuccl.sizes import format_size, parse_size  # noqa: E402
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+K = 1 << 10
+SLOT_BYTES = 512 * K
+"""What NCCL's proxies hand to TCP at a time: an eighth of a buffer of 4 MB."""
+BEFORE = (32 * K, 64 * K, 128 * K, 256 * K, 512 * K)
 TRAFFIC_BYTES = 256 << 20
-"""Of a connection, each way."""
-MOST_MESSAGES = 2000
+"""Of a message's size, each way."""
+FEWEST, MOST = 64, 2000
+"""Messages of a size."""
 WARM_UP = 0.25
-LIMIT_S = 60
+LIMIT_S = 60.0
 
 
 class LoopbackError(Exception):
     """A connection could not be made, or its other end is gone."""
 
 
-def listen(control: str) -> socket.socket:
-    """A socket whose connections have this congestion control.
+@dataclass(frozen=True)
+class Step:
+    """Messages of a size over so many channels."""
+
+    size_bytes: int
+    channels: int
+
+    @property
+    def messages(self) -> int:
+        """How many, the same in both processes."""
+        return min(MOST, max(FEWEST, TRAFFIC_BYTES // self.size_bytes))
+
+
+class Channel:
+    """A connection each way."""
+
+    def __init__(self, out: socket.socket, into: socket.socket) -> None:
+        for connection in (out, into):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setblocking(False)
+        self._out, self._into = out, into
+        self._sent = memoryview(bytes(SLOT_BYTES))
+        self._received = memoryview(bytearray(SLOT_BYTES))
+        self._to_send = self._to_receive = 0
+
+    def begin(self, size_bytes: int) -> None:
+        """With the next message."""
+        self._to_send = self._to_receive = size_bytes
+
+    def progress(self) -> bool:
+        """Send and receive what can be; whether the message is through both ways.
+
+        Raises:
+            LoopbackError: The other end is gone.
+        """
+        if self._to_send:
+            try:
+                # To the end of a slot: no call mixes two.
+                most = (self._to_send - 1) % SLOT_BYTES + 1
+                self._to_send -= self._out.send(self._sent[:most])
+            except BlockingIOError:
+                pass
+        if self._to_receive:
+            try:
+                got = self._into.recv_into(self._received, min(self._to_receive, SLOT_BYTES))
+            except BlockingIOError:
+                got = -1
+            if got == 0:
+                raise LoopbackError("the other end is gone")
+            self._to_receive -= max(0, got)
+        return not self._to_send and not self._to_receive
+
+
+def run(channels: Sequence[Channel], step: Step) -> list[float]:
+    """The time of each message in us."""
+    used = channels[: step.channels]
+    times_us = []
+    for _ in range(step.messages):
+        begin = time.perf_counter()
+        left = list(used)
+        for channel in left:
+            channel.begin(step.size_bytes // step.channels)
+        while left:
+            left = [channel for channel in left if not channel.progress()]
+        times_us.append((time.perf_counter() - begin) * 1e6)
+    return times_us
+
+
+@contextmanager
+def channels_of(connections: Sequence[socket.socket], *, first: bool) -> Iterator[list[Channel]]:
+    """Of two connections each: what is one process's way out is the other's way in."""
+    with ExitStack() as stack:
+        for connection in connections:
+            stack.enter_context(connection)
+        pairs = list(pairwise(connections))[::2]
+        yield [Channel(*(pair if first else pair[::-1])) for pair in pairs]
+
+
+def open_socket(control: str) -> socket.socket:
+    """Whose connections have this congestion control.
 
     Raises:
         LoopbackError: The kernel does not have it, or keeps it for root.
     """
-    listener = socket.socket()
+    opened = socket.socket()
     try:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
     except OSError as error:
-        listener.close()
+        opened.close()
         raise LoopbackError(f"congestion control {control}: {error.strerror}") from error
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(1)
-    listener.settimeout(LIMIT_S)
-    return listener
+    return opened
 
 
-def prepare(connection: socket.socket, core: int) -> None:
-    """As NCCL's proxies: no delay, no blocking, and here a core of its own."""
+def answer(port: int, control: str, steps: Sequence[Step], core: int) -> None:
+    """The other process."""
     os.sched_setaffinity(0, {core})
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setblocking(False)
-
-
-def send(connection: socket.socket, data: memoryview) -> None:
-    """All of it, polling."""
-    while data:
-        try:
-            data = data[connection.send(data) :]
-        except BlockingIOError:
-            continue
-
-
-def receive(connection: socket.socket, data: memoryview) -> None:
-    """Fill it, polling.
-
-    Raises:
-        LoopbackError: The other end is gone.
-    """
-    while data:
-        try:
-            got = connection.recv_into(data)
-        except BlockingIOError:
-            continue
-        if got == 0:
-            raise LoopbackError("the other end is gone")
-        data = data[got:]
-
-
-def answer(port: int, control: str, size_bytes: int, messages: int, core: int) -> None:
-    """The other process: every message comes back."""
-    with socket.socket() as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
+    connections = []
+    for _ in range(2 * max(step.channels for step in steps)):
+        connection = open_socket(control)
         connection.connect(("127.0.0.1", port))
-        prepare(connection, core)
-        data = memoryview(bytearray(size_bytes))
-        for _ in range(messages):
-            receive(connection, data)
-            send(connection, data)
+        connections.append(connection)
+    with channels_of(connections, first=False) as channels:
+        for step in steps:
+            run(channels, step)
 
 
-def time_connection(control: str, size_bytes: int, cores: Sequence[int]) -> float:
-    """Median time of a message one way, in us, over a new connection."""
-    messages = min(MOST_MESSAGES, max(16, TRAFFIC_BYTES // size_bytes))
+def time_last(control: str, steps: Sequence[Step], cores: Sequence[int]) -> float:
+    """Median time of the last step's messages, in us, over new connections."""
     before = os.sched_getaffinity(0)
-    with listen(control) as listener:
-        words = (listener.getsockname()[1], control, size_bytes, messages, cores[1])
+    with open_socket(control) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(LIMIT_S)
+        words = (listener.getsockname()[1], control, list(steps), cores[1])
         other = get_context("spawn").Process(target=answer, args=words, daemon=True)
         other.start()
+        os.sched_setaffinity(0, {cores[0]})
         try:
-            connection, _ = listener.accept()
-            with connection:
-                prepare(connection, cores[0])
-                times_us = exchange(connection, size_bytes, messages)
+            number = 2 * max(step.channels for step in steps)
+            connections = [listener.accept()[0] for _ in range(number)]
+            with channels_of(connections, first=True) as channels:
+                for step in steps:
+                    times_us = run(channels, step)
         except TimeoutError as error:
-            raise LoopbackError(f"nobody connected within {LIMIT_S} s") from error
+            raise LoopbackError(f"nobody connected within {LIMIT_S:.0f} s") from error
         finally:
             other.join(1)
             other.kill()
             os.sched_setaffinity(0, before)
-    return statistics.median(times_us[int(WARM_UP * messages) :])
+    return statistics.median(times_us[int(WARM_UP * len(times_us)) :])
 
 
-def exchange(connection: socket.socket, size_bytes: int, messages: int) -> list[float]:
-    """Half the time from sending a message to having it back, in us, message by message."""
-    data = memoryview(bytearray(size_bytes))
-    times_us = []
-    for _ in range(messages):
-        begin = time.perf_counter()
-        send(connection, data)
-        receive(connection, data)
-        times_us.append((time.perf_counter() - begin) * 1e6 / 2)
-    return times_us
+def plans(sizes_bytes: Sequence[int], last_bytes: int) -> dict[str, list[Step]]:
+    """What new connections are used for, by what it is called."""
+    found = {f"{format_size(size)}": [Step(size, 1)] for size in sizes_bytes}
+    for name, channels in (("both", 2), ("first", 1)):
+        steps = [*(Step(size, channels) for size in BEFORE), Step(last_bytes, 2)]
+        found[f"{format_size(last_bytes)} over two after {name}"] = steps
+    return found
 
 
-def tell(times_us: dict[str, dict[int, list[float]]]) -> None:
-    """One row for each control and size."""
-    print(f"{'control':<10}{'message':>8}{'us, median':>12}{'least':>9}{'most':>9}{'GB/s':>7}")
-    for control, by_size in times_us.items():
-        for size_bytes, found in by_size.items():
+def tell(times_us: dict[str, dict[str, list[float]]]) -> None:
+    """One row for each control and plan."""
+    print(f"{'control':<10}{'messages':<27}{'us, median':>12}{'least':>9}{'most':>9}")
+    for control, by_plan in times_us.items():
+        for name, found in by_plan.items():
             middle = statistics.median(found)
-            print(
-                f"{control:<10}{format_size(size_bytes):>8}{middle:>12.1f}{min(found):>9.1f}"
-                f"{max(found):>9.1f}{size_bytes / middle / 1e3:>7.1f}"
-            )
+            print(f"{control:<10}{name:<27}{middle:>12.1f}{min(found):>9.1f}{max(found):>9.1f}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -154,38 +206,43 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--controls", nargs="+", help="default: all that the kernel has loaded")
     parser.add_argument("--sizes", nargs="+", default=["128K", "512K", "1M", "4M"])
-    parser.add_argument("--connections", type=int, default=8, help="of each control and size")
-    parser.add_argument("--json", type=Path, help="write every connection's time to this file")
+    parser.add_argument("--last", default="1M", help="over two channels after others")
+    parser.add_argument("--connections", type=int, default=8, help="rounds of new connections")
+    parser.add_argument("--json", type=Path, help="write the time of every round to this file")
     return parser.parse_args()
+
+
+def bench(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
+    """By congestion control and plan the median time of each round, in us."""
+    controls = arguments.controls or AVAILABLE.read_text(encoding="ascii").split()
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        raise LoopbackError("two processes that poll need two cores, here is one")
+    wanted = plans([parse_size(text) for text in arguments.sizes], parse_size(arguments.last))
+    times_us: dict[str, dict[str, list[float]]] = {
+        control: {name: [] for name in wanted} for control in controls
+    }
+    for _ in range(arguments.connections):
+        for control in controls:
+            for name, steps in wanted.items():
+                times_us[control][name].append(time_last(control, steps, cores))
+    return times_us
 
 
 def main() -> int:
     """Exit code 0, or 2 with one line on what could not run."""
     arguments = parse_arguments()
     try:
-        controls = arguments.controls or AVAILABLE.read_text(encoding="ascii").split()
-        cores = sorted(os.sched_getaffinity(0))[:2]
-        if len(cores) < 2:
-            raise LoopbackError("two processes that poll need two cores, here is one")
-        sizes_bytes = [parse_size(text) for text in arguments.sizes]
-        times_us: dict[str, dict[int, list[float]]] = {
-            control: {size: [] for size in sizes_bytes} for control in controls
-        }
-        for _ in range(arguments.connections):
-            for control in controls:
-                for size_bytes in sizes_bytes:
-                    found = time_connection(control, size_bytes, cores)
-                    times_us[control][size_bytes].append(found)
+        times_us = bench(arguments)
     except (LoopbackError, OSError, ValueError) as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
-    print(
-        f"congestion control of this host: {congestion_control()}; {arguments.connections} rounds"
-    )
+    own = congestion_control()
+    print(f"this host's congestion control: {own}; {arguments.connections} rounds")
     tell(times_us)
     if arguments.json is not None:
-        report: dict[str, Any] = {"own": congestion_control(), "times_us": times_us}
-        arguments.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+        report = json.dumps({"own": own, "times_us": times_us}, indent=1)
+        arguments.json.write_text(report, encoding="utf-8")
     return 0
 
 

@@ -1,9 +1,9 @@
 """TCP's congestion control, which decides how fast the faked nodes of a host talk to one another.
 
 Their traffic is loopback's. BBR paces each connection by what it believes the bandwidth to be, and
-over loopback it believes too little: messages of 1 MB and more take twice as long as with CUBIC,
-and those of 512 KB do on some connections and on others not, so that one start of a job differs
-from the next (`scripts/bench_loopback.py`).
+over loopback it believes too little: messages of 1 MB take 1.7 times as long as with CUBIC, and up
+to 1.8 times as long again where one of two connections was idle before, so that one start of a job
+differs from the next (`scripts/bench_loopback.py`).
 """
 
 from __future__ import annotations

@@ -44,15 +44,16 @@ def run_bench(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes poll: needs two cores")
-def test_the_bench_times_every_control_and_size(tmp_path: Path) -> None:
+def test_the_bench_times_every_control_and_plan(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    words = ["--controls", "reno", "--sizes", "1K", "4K", "--connections", 2, "--json", report]
-    done = run_bench(*words)
+    words = ["--controls", "reno", "--sizes", "100K", "--last", "600K", "--connections", 2]
+    done = run_bench(*words, "--json", report)
     assert done.returncode == 0, done.stderr
     times_us = json.loads(report.read_text())["times_us"]["reno"]
-    assert {size: len(found) for size, found in times_us.items()} == {"1024": 2, "4096": 2}
-    assert all(0 < one < 1e5 for found in times_us.values() for one in found)
-    assert [line.split()[1] for line in done.stdout.splitlines()[2:]] == ["1K", "4K"]
+    names = ["100K", "600K over two after both", "600K over two after first"]
+    assert {name: len(found) for name, found in times_us.items()} == dict.fromkeys(names, 2)
+    assert all(0 < one < 1e6 for found in times_us.values() for one in found)
+    assert [line[10:37].strip() for line in done.stdout.splitlines()[2:]] == names
 
 
 def test_the_bench_names_a_control_that_the_kernel_has_not() -> None:
