@@ -12,7 +12,8 @@ under 64 channels small messages take up to 1 % longer once all algorithms and s
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
 logarithm over the rounds. The variance is taken over all suspected keys together, because few
-starts say little about a single one, or the key's own where that is larger. Both claims hold with
+starts say little about a single one, or the key's own where that is larger; a key that is noisier
+by far than the others stands for itself, with no more than its own starts. Both claims hold with
 the confidence over all looks and profiles together (Bonferroni): that some key is under the floor,
 for which the upper bounds allow for the number of keys, and that none is, for which each key has to
 show it, so that the lower bounds need no such allowance (an intersection-union test).
@@ -42,6 +43,8 @@ _LOOKS = (3, 5)
 _SUSPECTS = 8
 _SAMPLES = 11
 """Of each call in a start."""
+_UNLIKE = 0.005
+"""How rarely a key that is as noisy as the others may be taken for one that is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,23 +171,39 @@ def key_ratios(
         if len(logs) == starts and (task not in best or fmean(logs) > fmean(best[task])):
             best[task] = logs
     own = {task: variance(logs) for task, logs in best.items()}
-    pooled = fmean(own.values()) if own else 0.0
     error = (1.0 - _CONFIDENCE) / len(_LOOKS)
-    degrees = max(1, len(own) * (starts - 1))
-    alone = student_quantile(1.0 - error, degrees)
-    below = student_quantile(1.0 - error / profiles, degrees)
-    above = student_quantile(1.0 - error / profiles / len(tasks), degrees)
     found = []
     for task in tasks:
         if task not in best:
             found.append(KeyRatio(task, 0.0, 0.0, 0.0))
             continue
-        middle = fmean(best[task])
-        noise = math.sqrt(max(own[task], pooled) / starts)
-        ratio = math.exp(middle)
+        noise, degrees = _noise(task, own, starts)
+        alone = student_quantile(1.0 - error, degrees)
+        below = student_quantile(1.0 - error / profiles, degrees)
+        above = student_quantile(1.0 - error / profiles / len(tasks), degrees)
+        ratio = math.exp(fmean(best[task]))
         low, high = ratio * math.exp(-below * noise), ratio * math.exp(above * noise)
         found.append(KeyRatio(task, ratio, low, high, ratio - ratio * math.exp(-alone * noise)))
     return found
+
+
+def _noise(task: Task, variances: Mapping[Task, float], starts: int) -> tuple[float, int]:
+    """Standard error of a key's mean logarithm, and the degrees of freedom it is known with."""
+    own = variances[task]
+    others = [other for key, other in variances.items() if key != task]
+    if others and own > _most_alike(len(others) * (starts - 1)) * fmean(others):
+        return math.sqrt(own / starts), starts - 1
+    pooled = fmean(variances.values())
+    return math.sqrt(max(own, pooled) / starts), len(variances) * (starts - 1)
+
+
+def _most_alike(degrees: int) -> float:
+    """Most that the variance of one key may be of several others', known with so many degrees.
+
+    The quantile of F with 2 degrees above, as of three starts; of five it would be a little less.
+    (1 + 2 f / d)^(-d / 2) is the share beyond f.
+    """
+    return degrees / 2.0 * (math.pow(_UNLIKE, -2.0 / degrees) - 1.0)
 
 
 def _one_round(

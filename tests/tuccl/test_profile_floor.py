@@ -93,6 +93,23 @@ def test_half_of_the_allowed_loss_passes_and_half_more_than_it_does_not(
         assert least <= sum(verdict is not None and verdict.holds for verdict in found) <= most
 
 
+class OneNoisier(Starts):
+    """Starts differ ten times as much for the first key as for the others."""
+
+    def __call__(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        before = len(self.starts)
+        super().__call__(task, config, count)
+        if len(self.starts) > before:
+            self.shift[TASKS[0]] *= 10.0
+        return super().__call__(task, config, count)
+
+
+def test_a_key_that_is_far_noisier_than_the_others_is_judged_by_itself() -> None:
+    """Of 200 that are under the floor no more may be said to be clear of it than is claimed."""
+    found = [verdict_on(OneNoisier([0.985] + [1.0] * 7, seed, own=0.0015)) for seed in range(200)]
+    assert sum(verdict is not None and verdict.proved for verdict in found) <= 5
+
+
 def test_what_stays_in_doubt_is_decided_by_the_mean_after_5_pairs_and_strictly_before() -> None:
     for worst, holds in ((0.9925, True), (0.9875, False)):
         verdict = verdict_on(Starts([worst] + [1.0] * 7, seed=0, own=0.002))
