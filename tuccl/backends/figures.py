@@ -217,4 +217,6 @@ def _network_channels(
     limit = min(nic_gb_per_s, usable_gb_per_s)
     speed = next((speed for speed in speeds if speed <= limit), limit)
     each = max(1, int(nic_gb_per_s // speed))
-    return max(1, min(_MAX_CHANNELS, nics * each, int(usable_gb_per_s // speed))), speed
+    # A single GPU of a node has nothing to send inside: no limit, which no integer holds.
+    inside = min(usable_gb_per_s, nics * nic_gb_per_s)
+    return max(1, min(_MAX_CHANNELS, nics * each, int(inside // speed))), speed

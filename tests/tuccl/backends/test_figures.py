@@ -57,3 +57,12 @@ def test_real_machines_are_told_apart_by_what_joins_their_gpus(file: str, fabric
     assert figures.fabric is fabric
     assert figures.channels >= 1
     assert figures.intra_gb_per_s > 0
+
+
+def test_a_single_gpu_per_node_is_limited_by_its_nics_alone() -> None:
+    """Nothing is sent inside the node, so what it could send there is without limit."""
+    shape = Shape(4, 4, 1)
+    figures = figures_of(shape, Fabric.PCI, Generation.HOPPER, float("inf"), 1, 25.0, 5.0)
+    many = figures_of(shape, Fabric.PCI, Generation.HOPPER, 1000.0, 1, 25.0, 5.0)
+    assert figures.channels == many.channels > 0
+    assert figures.channel_gb_per_s == many.channel_gb_per_s
