@@ -1,40 +1,53 @@
 #!/usr/bin/env bash
 # Tunes the GPUs of this host as two nodes over TCP, ships the table, and holds it against stock NCCL
-# in new processes, for as many rounds as there is time for. Needs an even number of GPUs, an
-# installed TuCCL and a C compiler. FOLDER is made; it keeps the run, SHIPPED, bench.json, bench.txt.
+# in new processes, for as many rounds as there is time for. Needs an even number of GPUs (those of
+# CUDA_VISIBLE_DEVICES, if it is set), `tuccl` of this release in PATH and a C compiler. FOLDER is
+# made; it keeps the run, SHIPPED, bench.json and bench.txt.
 #
 #   scripts/bench_faked_nodes.sh FOLDER [--topology HALF] [--budget 270s] [--to 64M] [--seconds 860]
 #
 # --topology: a file that describes half of the GPUs (default: the first half is probed).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+fail() {
+  echo "$0: $*" >&2
+  exit 2
+}
+
 topology='' budget=270s to=64M seconds=860
-folder=${1:?"name a folder for the results"}
+case ${1:-} in '' | -*) fail "usage: $0 FOLDER [--topology HALF] [--budget 270s] [--to 64M] [--seconds 860]" ;; esac
+folder=$1
 shift
 while [ $# -gt 0 ]; do
-  value=${2:?"$1 needs a value"}
+  [ $# -gt 1 ] || fail "$1 is unknown, or lacks its value"
   case $1 in
-    --topology) topology=$(realpath "$value") ;;
-    --budget) budget=$value ;;
-    --to) to=$value ;;
-    --seconds) seconds=$value ;;
-    *)
-      echo "$0: unknown option $1" >&2
-      exit 2
-      ;;
+    --topology) topology=$2 ;;
+    --budget) budget=$2 ;;
+    --to) to=$2 ;;
+    --seconds) seconds=$2 ;;
+    *) fail "unknown option $1" ;;
   esac
   shift 2
 done
-if [ -e "$folder" ]; then
-  echo "$0: $folder exists; name a new one" >&2
-  exit 2
+[ ! -e "$folder" ] || fail "$folder exists; name a new one"
+command -v tuccl >/dev/null || fail "no tuccl in PATH; pip install it first"
+half=
+if [ -n "$topology" ]; then
+  [ -r "$topology" ] || fail "cannot read --topology $topology"
+  topology=$(realpath "$topology")
+else
+  command -v nvidia-smi >/dev/null || fail "no nvidia-smi, so no GPUs to probe; give --topology"
+  visible=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd,)}
+  IFS=, read -ra gpus <<<"$visible"
+  [ $((${#gpus[@]} % 2)) -eq 0 ] && [ "${#gpus[@]}" -gt 0 ] || fail "${#gpus[@]} GPUs cannot be halved"
+  half=$(IFS=, && echo "${gpus[*]:0:${#gpus[@]}/2}")
 fi
+
 mkdir -p "$folder"
 cd "$folder"
-if [ -z "$topology" ]; then
-  gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader | wc -l)
+if [ -n "$half" ]; then
   topology=half.json
-  CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((gpus / 2 - 1))) tuccl probe -o "$topology"
+  CUDA_VISIBLE_DEVICES=$half tuccl probe -o "$topology"
 fi
 tuccl init --backend nccl --topology "$topology" --nodes 2 --fake-nodes --network-gbps 20 --plain \
   --step 2 --min-size 1K --max-size "$to" --floor 0.97 --budget "$budget"

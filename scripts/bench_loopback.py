@@ -1,15 +1,15 @@
 """What TCP's congestion control makes of loopback, over which the faked nodes of a host talk.
 
-Two processes poll, as NCCL's proxies do, each on a core of its own, and exchange messages both ways
-at once over one connection each way, or two, as over one channel or two. Every round makes new
-connections for each congestion control in turn: what differs from one connection to the next
-differs from job to job. Needs no GPU and changes no setting.
+Two processes poll, as NCCL's proxies do, each on a core of its own if there are two, and exchange
+messages both ways at once over one connection each way, or two, as over one channel or two. Every
+round makes new connections for each congestion control in turn: what differs from one connection to
+the next differs from job to job. Needs no GPU and changes no setting.
 
     bench_loopback.py [--controls bbr cubic] [--sizes 128K 1M] [--connections 8] [--json FILE]
 
 First messages of each size over one channel. Then `--last` over two, after messages of 32 KB to 512
 KB that used both, or only the first: what a call finds of connections that others left alone.
-Exit code 0 when everything ran, 2 when something could not.
+Exit code 0 when everything ran, 2 when something could not, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,10 +31,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tuccl.atomic_file import require_writable  # noqa: E402
+from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
 from tuccl.sizes import format_size, parse_size  # noqa: E402
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 K = 1 << 10
 SLOT_BYTES = 512 * K
 """What NCCL's proxies hand to TCP at a time: an eighth of a buffer of 4 MB."""
@@ -44,6 +47,7 @@ TRAFFIC_BYTES = 256 << 20
 FEWEST, MOST = 64, 2000
 """Messages of a size."""
 WARM_UP = 0.25
+LARGEST = 256 << 20
 LIMIT_S = 60.0
 
 
@@ -204,7 +208,9 @@ def tell(times_us: dict[str, dict[str, list[float]]]) -> None:
 def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--controls", nargs="+", help="default: all that the kernel has loaded")
+    parser.add_argument(
+        "--controls", nargs="+", help="default: all that the kernel has loaded and lets us use"
+    )
     parser.add_argument("--sizes", nargs="+", default=["128K", "512K", "1M", "4M"])
     parser.add_argument("--last", default="1M", help="over two channels after others")
     parser.add_argument("--connections", type=int, default=8, help="rounds of new connections")
@@ -214,19 +220,63 @@ def parse_arguments() -> argparse.Namespace:
 
 def bench(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """By congestion control and plan the median time of each round, in us."""
-    controls = arguments.controls or AVAILABLE.read_text(encoding="ascii").split()
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    if len(cores) < 2:
-        raise LoopbackError("two processes that poll need two cores, here is one")
-    wanted = plans([parse_size(text) for text in arguments.sizes], parse_size(arguments.last))
+    cores = two_cpus()
+    sizes_bytes = [parse_size(text) for text in arguments.sizes]
+    wanted = plans(sizes_bytes, parse_size(arguments.last))
+    if arguments.connections < 1 or not all(2 <= size <= LARGEST for size in sizes_of(wanted)):
+        raise LoopbackError(
+            f"use at least one of --connections, and sizes from 2 bytes to {format_size(LARGEST)}"
+        )
+    if arguments.json is not None:
+        require_writable(arguments.json)
     times_us: dict[str, dict[str, list[float]]] = {
-        control: {name: [] for name in wanted} for control in controls
+        control: {name: [] for name in wanted}
+        for control in arguments.controls or usable_controls()
     }
     for _ in range(arguments.connections):
-        for control in controls:
+        for control, by_plan in times_us.items():
             for name, steps in wanted.items():
-                times_us[control][name].append(time_last(control, steps, cores))
+                by_plan[name].append(time_last(control, steps, cores))
     return times_us
+
+
+def sizes_of(wanted: Mapping[str, Sequence[Step]]) -> list[int]:
+    """Of all messages."""
+    return [step.size_bytes for steps in wanted.values() for step in steps]
+
+
+def two_cpus() -> tuple[int, int]:
+    """That this process may run on: of two cores, if there are two.
+
+    Raises:
+        LoopbackError: There is only one.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise LoopbackError("two processes that poll need two CPUs, here is one")
+    first = siblings(cpus[0])
+    return cpus[0], next((cpu for cpu in cpus[1:] if siblings(cpu) != first), cpus[1])
+
+
+def siblings(cpu: int) -> str:
+    """The CPUs of a core, as the kernel writes them; another word for each where it does not."""
+    try:
+        return Path(SIBLINGS.format(cpu)).read_text(encoding="ascii")
+    except OSError:
+        return str(cpu)
+
+
+def usable_controls() -> list[str]:
+    """Of those that the kernel has loaded; some may be for root alone."""
+    usable = []
+    for control in AVAILABLE.read_text(encoding="ascii").split():
+        try:
+            open_socket(control).close()
+        except LoopbackError as error:
+            print(f"left out: {error}", file=sys.stderr)
+        else:
+            usable.append(control)
+    return usable
 
 
 def main() -> int:
@@ -234,7 +284,9 @@ def main() -> int:
     arguments = parse_arguments()
     try:
         times_us = bench(arguments)
-    except (LoopbackError, OSError, ValueError) as error:
+    except KeyboardInterrupt:
+        return 130
+    except (LoopbackError, TucclError, OSError, ValueError) as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
     own = congestion_control()

@@ -180,8 +180,8 @@ def tell_entries(found: dict[str, Any], keys: int) -> None:
 def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Makes the variants, runs the rounds."""
     begin = time.monotonic()
-    faked = arguments.fake_nodes > 1
-    for note in loopback_notes(congestion_control()) if faked else []:
+    over_loopback = congestion_control() if arguments.fake_nodes > 1 else ""
+    for note in loopback_notes(over_loopback):
         print(f"note: {note}", file=sys.stderr, flush=True)
     site = Site(
         folder=folder,
@@ -223,7 +223,7 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "ranks": site.ranks,
         "nodes": site.nodes,
         "pinned": site.pinned,
-        "congestion_control": congestion_control() if faked else "",
+        "congestion_control": over_loopback,
         "apart": arguments.apart,
         "rounds": len(times["stock"]),
         "call": dict(site.call),

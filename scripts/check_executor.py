@@ -8,7 +8,8 @@ calls: random types, operations, counts (0, 1, odd, prime), offsets, in and out 
 graphs, 1 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
 the same bit for bit; sums of floats may be rounded otherwise. A call that failed is printed with
 its number and seed: --first NUMBER --calls 1 runs it alone.
-With --programs half of what there are schedules for is interpreted instead of run as a pattern.
+With --programs half of the calls that there are schedules for are interpreted (of huge all) instead
+of run as a pattern.
 load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
 the device, with communicators made anew and what memory and descriptors grow by.
 huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
@@ -52,7 +53,7 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     taken: Counter[str] = Counter()
     by_ranks: Counter[str] = Counter()
     programs: set[str] = set()
-    done = left = jobs = 0
+    done = left = refused = jobs = 0
     failures: list[str] = []
     while not failures and done < arguments.calls:
         calls = min(arguments.calls_per_job, arguments.calls - done)
@@ -64,17 +65,21 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         by_ranks.update(results[0]["by_ranks"])
         programs.update(results[0]["programs"])
         left += results[0]["left"]
+        refused += results[0]["programs_left"]
         done += results[0]["calls"]
         jobs += 1
         seconds = time.monotonic() - begin
         print(f"{done} calls in {seconds:.0f} s, {taken.total()} by the executor", flush=True)
     if not taken and not failures:
         raise JobError("the executor ran none of them: nothing was checked")
+    if arguments.programs is not None and not programs and not failures:
+        raise JobError("the executor interpreted no schedule, though --programs names some")
     return {
         "calls": done,
         "by_executor": dict(sorted(taken.items())),
-        "by_ranks": dict(sorted(by_ranks.items())),
-        "programs": sorted(programs),
+        "by_ranks": {int(ranks): by_ranks[ranks] for ranks in sorted(by_ranks, key=int)},
+        "programs": len(programs),
+        "programs_left_to_nccl": refused,
         "left_to_nccl": left,
         "failures": failures,
         "jobs": jobs,
@@ -159,7 +164,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("--reductions", nargs="+", choices=REDUCTIONS, default=REDUCTIONS)
     parser.add_argument(
-        "--programs", type=Path, help="folder of write_programs.py, to be interpreted"
+        "--programs", type=Path, help="folder of write_programs.py: schedules to be interpreted too"
     )
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
     parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
@@ -180,8 +185,9 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
         print(f"{what:<44}{calls:>9}")
     if "by_ranks" in found:
         ranks = ", ".join(f"{calls} on {ranks}" for ranks, calls in found["by_ranks"].items())
-        print(f"GPUs: {ranks}; {found['left_to_nccl']} left to NCCL", end="")
-        print(f"; {len(found['programs'])} programs interpreted" if found["programs"] else "")
+        print(f"GPUs: {ranks}; {found['left_to_nccl']} left to NCCL")
+        left = found["programs_left_to_nccl"]
+        print(f"{found['programs']} schedules interpreted; {left} calls of theirs left to NCCL")
     for rank, statistics in enumerate(found.get("statistics", ())):
         if statistics:
             print(f"rank {rank} held first {statistics[0]}, last {statistics[-1]}")

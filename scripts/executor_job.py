@@ -130,10 +130,7 @@ def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
 
 def wanted_of(arguments: argparse.Namespace) -> Wanted:
     """What calls are drawn from."""
-    runners: dict[str, dict[str, list[str]]] = {}
-    if arguments.programs is not None:
-        path = arguments.programs / "runners.json"
-        runners = json.loads(path.read_text(encoding="utf-8"))
+    runners = {} if arguments.programs is None else read_runners(arguments.programs, arguments.gpus)
     return Wanted(
         tuple(arguments.operations),
         tuple(arguments.types),
@@ -142,3 +139,25 @@ def wanted_of(arguments: argparse.Namespace) -> Wanted:
         parse_size(arguments.largest),
         runners,
     )
+
+
+def read_runners(folder: Path, gpus: int) -> dict[str, dict[str, list[str]]]:
+    """What write_programs.py made, by ranks and operation.
+
+    Raises:
+        JobError: It is not of write_programs.py, or has nothing for so many GPUs.
+    """
+    path = folder / "runners.json"
+    try:
+        runners: dict[str, dict[str, list[str]]] = json.loads(path.read_text(encoding="utf-8"))
+        made_for = [int(ranks) for ranks in runners]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise JobError(
+            f"{path} is not of scripts/write_programs.py: make the folder anew"
+        ) from error
+    if gpus not in made_for:
+        raise JobError(
+            f"{path} has schedules for {made_for} ranks, none for {gpus}: "
+            f"scripts/write_programs.py FOLDER 2 {gpus} makes them"
+        )
+    return runners

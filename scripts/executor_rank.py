@@ -122,7 +122,7 @@ class Checker:
         self.taken: Counter[str] = Counter()
         self.by_ranks: Counter[int] = Counter()
         self.programs: set[str] = set()
-        self.left = 0
+        self.left = self.programs_left = 0
 
     def check(self, calls: Sequence[RandomCall]) -> None:
         """Run a batch; ranks that are in none of a call's communicators skip it."""
@@ -150,6 +150,7 @@ class Checker:
         self.by_ranks[call.ranks] += 1
         if not by_executor:
             self.left += 1
+            self.programs_left += bool(call.program and call.count)
             return
         runner = "interpreted" if call.program else call.rule.runner
         self.taken[f"{call.operation} {runner} {call.rule.protocol}"] += 1
@@ -201,6 +202,7 @@ def run_calls(session: Session, job: dict[str, Any]) -> dict[str, Any]:
         "by_ranks": checker.by_ranks,
         "programs": sorted(checker.programs),
         "left": checker.left,
+        "programs_left": checker.programs_left,
     }
 
 

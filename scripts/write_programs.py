@@ -13,13 +13,16 @@ import sys
 from itertools import permutations
 from pathlib import Path
 
-from lookup_tables.program import compile_program
-from sketches.sketch import Edge, EdgeKind, Port, Sketch
-from synthesizer.algorithm import Algorithm
-from synthesizer.collectives import Collective
-from synthesizer.experts import expert_algorithms
-from synthesizer.msccl_xml import write_msccl_xml
-from tuccl.executor_schedules import executor_programs
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from lookup_tables.program import compile_program  # noqa: E402
+from sketches.sketch import Edge, EdgeKind, Port, Sketch  # noqa: E402
+from synthesizer.algorithm import Algorithm  # noqa: E402
+from synthesizer.collectives import Collective  # noqa: E402
+from synthesizer.experts import expert_algorithms  # noqa: E402
+from synthesizer.msccl_xml import write_msccl_xml  # noqa: E402
+from tuccl.executor_schedules import executor_programs  # noqa: E402
 
 
 def switched(ranks: int) -> Sketch:
@@ -67,7 +70,8 @@ def main(folder: Path, counts: list[int]) -> None:
                 (target / f"{algorithm.name}.program").write_bytes(data)
                 algorithms.append(algorithm)
     write_bundle(folder, algorithms)
-    print(f"{len(algorithms)} programs in {folder}")
+    alone = len({algorithm.content_hash() for algorithm in algorithms})
+    print(f"{len(algorithms)} programs in {folder}, {alone} of them different")
 
 
 if __name__ == "__main__":

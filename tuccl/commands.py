@@ -234,6 +234,7 @@ def _result_as_dict(result: InitResult) -> dict[str, Any]:
         "topology": table.topology_name,
         "fingerprint": table.fingerprint,
         "profile": dict(table.profile),
+        "weights": result.report.weights,
         "entries": [asdict(entry) for entry in table.entries],
         "keys": [key.model_dump() for key in result.report.keys],
         "table": str(result.run.table),

@@ -141,10 +141,11 @@ def summary_lines(table: Table, report: Report) -> list[str]:
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
-    return [*lines, *floor_lines(report.floor), *starts_lines(report.starts), *_cost_lines(report)]
+    floor = floor_lines(report.floor, weighed=bool(report.weights))
+    return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
 
 
-def floor_lines(floor: FloorReport | None) -> list[str]:
+def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str]:
     """What the profile leaves the key that gets least, and which faster ones were forgone."""
     if floor is None:
         return []
@@ -154,12 +155,13 @@ def floor_lines(floor: FloorReport | None) -> list[str]:
         if not floor.chosen.holds:
             leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
         lines.append(f"{leaves} {_bounds(floor.chosen)}")
+    average = "weighted average" if weighed else "average"
     for other in floor.forgone[:_FORGONE]:
         under = not other.holds and other.ratio < floor.least
         why = "ruled out by" if under else "less clear of"
         lines.append(
             f"{why} --floor {floor.least:g}: {profile_text(other.profile)}, "
-            f"{other.speedup:.3f}x on average, leaves {_bounds(other)}"
+            f"{other.speedup:.3f}x on {average}, leaves {_bounds(other)}"
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
@@ -196,6 +198,8 @@ def _cost_lines(report: Report) -> list[str]:
         line += ", calls one by one"
     if report.in_place:
         line += ", in place"
+    if report.congestion_control:
+        line += f", nodes faked over TCP with {report.congestion_control}"
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"

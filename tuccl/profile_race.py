@@ -53,7 +53,7 @@ class RaceResult:
     winner; the fastest first."""
 
     def speedup(self, profile: ProcessProfile) -> float:
-        """Geometric mean over the raced keys of stock's time over the best under a profile."""
+        """Geometric mean by weight over the raced keys of stock's time over the profile's best."""
         return next(visit.speedup for visit in self.visits if visit.profile == profile)
 
 

@@ -64,7 +64,8 @@ class ProfileReport(_Model):
 
     profile: dict[str, str]
     speedup: float
-    """Geometric mean over the raced keys of stock's time over the best under the profile."""
+    """Geometric mean over the raced keys, by their weights, of stock's time over the best under the
+    profile."""
     operation: str
     size_bytes: int
     """Of the key that gets least."""
@@ -111,6 +112,8 @@ class Report(_Model):
     """None: there was no floor."""
     weights: dict[str, float] = {}
     """How much operations counted when the process profile was chosen; 1 where nothing is said."""
+    congestion_control: str = ""
+    """TCP's, by which faked nodes talked; empty: none were faked, or nobody looked."""
 
     def readable(self, text: str) -> str:
         """The text with schedules named instead of hashed."""

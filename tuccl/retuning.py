@@ -1,5 +1,7 @@
 """`tuccl retune`: looks at the machine again and tunes again only if it or NCCL changed.
 
+Where nodes are faked, TCP's congestion control belongs to the machine.
+
 What changed gives a new run beside the old one. The old table stays the current one until the new
 run is complete, and stays in the workspace after that.
 """
@@ -14,6 +16,7 @@ from tuccl.backend_choice import backend_kind
 from tuccl.measurement_log import read_log
 from tuccl.measuring.nccl_library import version_in
 from tuccl.pipeline import read_machine
+from tuccl.report import read_report
 from tuccl.settings import RunSettings
 from tuccl.workspace import Run
 
@@ -48,6 +51,12 @@ def changes_since(run: Run, now: Topology, settings: RunSettings) -> MachineChan
         WorkspaceError: a file of the run is damaged.
     """
     change = compare(read_machine(run), now)
+    if settings.fake_nodes:
+        before = read_report(run).congestion_control
+        change = replace(
+            change,
+            changes=(*change.changes, *congestion_change(before, settings.congestion_control)),
+        )
     if not backend_kind(settings.backend).measures_nccl:
         return change
     before = nccl_of(run)
@@ -64,6 +73,23 @@ def compare(before: Topology, now: Topology) -> MachineChange:
         return MachineChange((), old, new)
     changes = describe_changes(before, now) or ("the structure differs in a way not named",)
     return MachineChange(tuple(changes), old, new)
+
+
+def congestion_change(before: str, now: str) -> tuple[str, ...]:
+    """What another congestion control means for a table of faked nodes; nothing for the same one.
+
+    Args:
+        before: That the table was measured under; empty: unknown.
+        now: This host's.
+    """
+    if not before or before == now:
+        return ()
+    now = now or "not known"
+    sentence = (
+        f"TCP's congestion control is {now}, the table's faked nodes were measured under {before}: "
+        "every key is measured again"
+    )
+    return (sentence,)
 
 
 def nccl_of(run: Run) -> str:

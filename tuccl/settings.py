@@ -27,6 +27,7 @@ MAX_REPEATS = 27
 DEFAULT_FLOOR = 0.99
 """A table is switched on for all jobs of a machine, those that send small messages only included,
 and must not take from any of them; whoever has none of these may ask for the last per cent."""
+_MOST_WEIGHT = 1000.0
 _WITH_ALLTOALL = (2, 28)
 """NCCL's version that brought ncclAlltoAll."""
 _FORMATS = 4
@@ -205,22 +206,27 @@ def parse_weights(
     """Weights from `all_reduce=3,all_gather=0.5`, ascending by operation.
 
     Raises:
-        UsageError: An operation that is not tuned, or is named twice; a weight that is no number
-            above 0.
+        UsageError: An operation that is unknown, not tuned, or named twice; a weight that is no
+            number from 0.001 to 1000.
     """
     weights: dict[Operation, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, number = part.partition("=")
-        operation = parse_operation(name.strip())
+        try:
+            operation = parse_operation(name.strip())
+        except UsageError as error:
+            raise UsageError(f"--weights {part!a:.40}: {error}") from error
         if operation not in operations or operation in weights:
-            why = "is named twice" if operation in weights else "is not among the --operations"
+            tuned = f"is not tuned here, which is {', '.join(operations)}"
+            why = "is named twice" if operation in weights else tuned
             raise UsageError(f"--weights {text!a:.80}: {operation} {why}")
         try:
             weight = float(number)
         except ValueError:
             weight = math.nan
-        if not 0.0 < weight < math.inf:
-            raise UsageError(f"--weights {part!a:.40}: use a number above 0, as all_reduce=3")
+        if not 1.0 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
+            least = f"from {1.0 / _MOST_WEIGHT:g} to {_MOST_WEIGHT:g}"
+            raise UsageError(f"--weights {part!a:.40}: use a number {least}, as all_reduce=3")
         weights[operation] = weight
     if not weights:
         raise UsageError("--weights names no operation: use for example --weights all_reduce=3")

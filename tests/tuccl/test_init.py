@@ -25,10 +25,12 @@ from tuccl.workspace import Workspace
 def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     run_tuccl: Run, h200: Path, tmp_path: Path
 ) -> None:
-    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--json")
+    weighed = ("--weights", "all_reduce=2")
+    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, *weighed, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["schema_version"] == 1
+    assert document["weights"] == {"all_reduce": 2.0}
     assert len(document["keys"]) == 6
     assert document["entries"], "nothing was faster than the default"
     root = Workspace(tmp_path / "tuccl-workspace").current().root

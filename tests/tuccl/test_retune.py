@@ -6,13 +6,17 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.conftest import SMALL_RUN, Run
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tuccl.retuning import nccl_change
+from tuccl.pipeline import read_machine
+from tuccl.retuning import changes_since, congestion_change, nccl_change
+from tuccl.settings import RunSettings
 from tuccl.workspace import Workspace
 
 
@@ -159,6 +163,26 @@ def test_calls_are_timed_as_asked_and_the_same_again(stand_ins: StandIns, tmp_pa
     timing = json.loads(log.splitlines()[1])["timing"]
     assert (timing["graph"], timing["in_place"]) == (False, True)
     assert "the table stands" in run_tuccl(tmp_path, stand_ins, "retune").stderr
+
+
+def test_faked_nodes_under_another_congestion_control_are_measured_again(
+    run_tuccl: Run, a100: Path, tmp_path: Path
+) -> None:
+    """The finished run is one of the simulated backend, its report as workers would have it."""
+    assert run_tuccl("init", "--topology", a100, *SMALL_RUN).returncode == 0
+    run = Workspace(tmp_path / "tuccl-workspace").current()
+    report = json.loads(run.report.read_text()) | {"congestion_control": "bbr"}
+    run.report.write_text(json.dumps(report))
+    settings = RunSettings(
+        (Operation.ALL_REDUCE,), (1024,), "sockets", fake_nodes=True, congestion_control="cubic"
+    )
+    machine = read_machine(run)
+    (change,) = changes_since(run, machine, settings).changes
+    assert "is cubic, the table's faked nodes were measured under bbr" in change
+    assert changes_since(run, machine, replace(settings, congestion_control="bbr")).changes == ()
+    assert changes_since(run, machine, replace(settings, fake_nodes=False)).changes == ()
+    assert congestion_change("", "cubic") == ()
+    assert "is not known" in congestion_change("bbr", "")[0]
 
 
 def test_the_same_nccl_or_one_that_is_not_known_changes_nothing() -> None:

@@ -221,11 +221,15 @@ def test_weights_are_by_operation_and_part_of_the_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("all_reduce", "use a number above 0"),
-        ("all_reduce=0", "use a number above 0"),
-        ("all_reduce=inf", "use a number above 0"),
+        ("all_reduce", "use a number from 0.001 to 1000"),
+        ("all_reduce=0", "use a number from 0.001 to 1000"),
+        ("all_reduce=1e308", "use a number from 0.001 to 1000"),
         ("all_reduce=1,all_reduce=2", "all_reduce is named twice"),
-        ("broadcast=2", "broadcast is not among the --operations"),
+        (
+            "broadcast=2",
+            "broadcast is not tuned here, which is all_gather, all_reduce, reduce_scatter",
+        ),
+        ("foo=3", "--weights .foo=3.: operation .foo. is unknown"),
         (" ,", "names no operation"),
     ],
 )

@@ -7,8 +7,12 @@ from typing import NoReturn
 
 import pytest
 
+from lookup_tables.table import Operation
+from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl import running
+from tuccl.records.record_file import write_record
 from tuccl.run_options import RunOptions
+from tuccl.workspace import Workspace
 
 
 def probed() -> NoReturn:
@@ -32,3 +36,26 @@ def test_faked_nodes_under_another_congestion_control_are_another_run(
 def test_it_is_nothing_to_a_run_without_them(h200: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = RunOptions(topology=str(h200))
     assert len({identity(control, monkeypatch, given) for control in ("bbr", "cubic")}) == 1
+
+
+def test_the_note_on_it_is_said_before_anything_is_measured(
+    a100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "initialize", stop)
+    given = RunOptions(topology=str(a100), backend="sockets", nodes=2, fake_nodes=True)
+    for control, notes in (("bbr", 1), ("cubic", 0)):
+        monkeypatch.setattr(running, "congestion_control", lambda control=control: control)
+        prepared = running.prepare(given.model_dump(mode="json"), probed)
+        with pytest.raises(KeyboardInterrupt):
+            running.run(prepared, Workspace(tmp_path), None)
+        assert capsys.readouterr().err.count("tcp_congestion_control is bbr") == notes
+
+
+def test_weights_hold_for_records_too(tmp_path: Path) -> None:
+    write_record(tmp_path / "r.parquet", tiny_grid())
+    given = RunOptions(topology=None, records=str(tmp_path / "r.parquet"), weights="all_reduce=3")
+    prepared = running.prepare(given.model_dump(mode="json"), probed)
+    assert prepared.settings.weights == ((Operation.ALL_REDUCE, 3.0),)

@@ -1,9 +1,9 @@
-"""TCP's congestion control, which decides how fast the faked nodes of a host talk to one another.
+"""TCP's congestion control, which has a say in how fast the faked nodes of a host talk.
 
 Their traffic is loopback's. BBR paces each connection by what it believes the bandwidth to be, and
-over loopback it believes too little: messages of 1 MB take 1.7 times as long as with CUBIC, and up
-to 1.8 times as long again where one of two connections was idle before, so that one start of a job
-differs from the next (`scripts/bench_loopback.py`).
+over loopback it believes too little: messages of 1 MB take 1.7 times as long as with CUBIC, and
+where one of two connections was idle before, up to 1.8 times as long as where both were used. So
+one start of a job differs from the next (`scripts/bench_loopback.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def loopback_notes(control: str) -> list[str]:
     if control not in PACING:
         return []
     note = (
-        f"{_SETTING} is {control} here, which makes faked nodes slower than they need be and "
-        f"different from start to start; for figures that hold, `sysctl -w {_SETTING}=cubic` first "
-        "(docs/nccl-backend.md)"
+        f"{_SETTING} is {control} here: from 512K on faked nodes take longer, and differ from "
+        f"start to start; `sysctl -w {_SETTING}=cubic` before the run spares them that "
+        "(scripts/bench_loopback.py shows both)"
     )
     return [note]

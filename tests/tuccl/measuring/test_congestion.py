@@ -31,7 +31,7 @@ def test_a_kernel_that_does_not_say_is_no_error(tmp_path: Path) -> None:
 def test_pacing_is_warned_of_with_the_remedy_and_nothing_else_is() -> None:
     assert loopback_notes("cubic") == loopback_notes("") == []
     (note,) = loopback_notes("bbr")
-    assert "tcp_congestion_control is bbr" in note
+    assert "tcp_congestion_control is bbr here" in note
     assert "sysctl -w net.ipv4.tcp_congestion_control=cubic" in note
 
 
@@ -43,7 +43,12 @@ def run_bench(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes poll: needs two cores")
+needs_two_cpus = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="two processes poll: needs two CPUs"
+)
+
+
+@needs_two_cpus
 def test_the_bench_times_every_control_and_plan(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ["--controls", "reno", "--sizes", "100K", "--last", "600K", "--connections", 2]
@@ -56,8 +61,26 @@ def test_the_bench_times_every_control_and_plan(tmp_path: Path) -> None:
     assert [line[10:37].strip() for line in done.stdout.splitlines()[2:]] == names
 
 
+@needs_two_cpus
 def test_the_bench_names_a_control_that_the_kernel_has_not() -> None:
     done = run_bench("--controls", "carrier-pigeon", "--connections", 1)
     assert done.returncode == 2
     assert "congestion control carrier-pigeon: No such file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@needs_two_cpus
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--connections", 0), "use at least one of --connections"),
+        (("--last", 1), "sizes from 2 bytes"),
+        (("--sizes", "1T"), "sizes from 2 bytes to 256M"),
+        (("--sizes", "large"), "'large' is not understood"),
+    ],
+)
+def test_what_the_bench_cannot_do_is_one_line(words: tuple[object, ...], why: str) -> None:
+    done = run_bench(*words, "--controls", "reno")
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
