@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lookup_tables.program_layout import MOST_RANKS
 from lookup_tables.table import Entry, Table
 from tuccl.durations import format_seconds
 from tuccl.interrupts import raise_if_interrupted
@@ -131,7 +132,7 @@ def summary_lines(table: Table, report: Report) -> list[str]:
             f"{nccl_alone:.3f}x with stock NCCL and the plugin alone"
         )
     count = f"{len(table.entries)} of {len(report.keys)} keys tuned"
-    lines = [f"{count}; geometric mean over all keys: {gains}"]
+    lines = [f"{count}; geometric mean over all keys: {gains}", *_unserved_lines(table, nccl_alone)]
     if len(table.entries) < len(report.keys):
         lines.append(
             "not beaten: nothing was faster beyond the noise, so the key has no entry and NCCL "
@@ -143,6 +144,22 @@ def summary_lines(table: Table, report: Report) -> list[str]:
     )
     floor = floor_lines(report.floor, weighed=bool(report.weights))
     return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
+
+
+def _unserved_lines(table: Table, nccl_alone: float) -> list[str]:
+    """That nobody runs the schedules of a communicator which the executor does not serve."""
+    shapes = {
+        entry.key.shape
+        for entry in table.entries
+        if entry.schedule is not None
+        and (entry.key.shape.nodes > 1 or entry.key.shape.ranks > MOST_RANKS)
+    }
+    return [
+        f"schedules of {shape.ranks} GPUs on {shape.nodes} node(s) are beyond this release's "
+        f"executor (one node, up to {MOST_RANKS} GPUs): NCCL runs each key's best built-in "
+        f"setting, {nccl_alone:.3f}x"
+        for shape in sorted(shapes, key=lambda shape: (shape.ranks, shape.nodes))
+    ]
 
 
 def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str]:

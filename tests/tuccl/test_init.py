@@ -452,3 +452,16 @@ def test_a_full_disk_is_one_line_and_the_run_continues_with_more_space(
         assert done.returncode == 0, done.stderr
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_what_the_executor_does_not_serve_is_said_below_the_table(
+    run_tuccl: Run, h200: Path, a100: Path
+) -> None:
+    one_size = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
+    beyond = "schedules of 16 GPUs on 2 node(s) are beyond this release's executor"
+    done = run_tuccl("init", "--topology", a100, "--nodes", "2", *one_size)
+    assert done.returncode == 0, done.stderr
+    assert beyond in done.stdout
+    served = run_tuccl("init", "--topology", h200, *one_size)
+    assert "with schedules" in served.stdout
+    assert "are beyond this release's executor" not in served.stdout
