@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
+from lookup_tables.table import Shape
+
 MAGIC = b"TUCCLPRG"
 VERSION = 1
 
@@ -117,3 +119,8 @@ class Pattern(IntEnum):
     """all_reduce: everybody reduces a shard and sends it to everybody."""
     DIRECT = 3
     """Any other operation: everybody sends straight to whom it concerns."""
+
+
+def executor_serves(shape: Shape) -> bool:
+    """Whether an executor runs schedules on communicators of this shape."""
+    return shape.nodes == 1 and 2 <= shape.ranks <= MOST_RANKS

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lookup_tables.program_layout import MOST_RANKS
+from lookup_tables.program_layout import MOST_RANKS, executor_serves
 from lookup_tables.table import Entry, Table
 from tuccl.durations import format_seconds
 from tuccl.interrupts import raise_if_interrupted
@@ -151,8 +151,7 @@ def _unserved_lines(table: Table, nccl_alone: float) -> list[str]:
     shapes = {
         entry.key.shape
         for entry in table.entries
-        if entry.schedule is not None
-        and (entry.key.shape.nodes > 1 or entry.key.shape.ranks > MOST_RANKS)
+        if entry.schedule is not None and not executor_serves(entry.key.shape)
     }
     return [
         f"schedules of {shape.ranks} GPUs on {shape.nodes} node(s) are beyond this release's "

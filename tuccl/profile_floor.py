@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, variance
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.sample_statistics import student_quantile
+from tuccl.sample_statistics import fisher_quantile_of_2, student_quantile
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.spending import Fresh
 
@@ -43,8 +43,8 @@ _LOOKS = (3, 5)
 _SUSPECTS = 8
 _SAMPLES = 11
 """Of each call in a start."""
-_UNLIKE = 0.005
-"""How rarely a key that is as noisy as the others may be taken for one that is not."""
+_ALIKE = 0.995
+"""How often a key that is as noisy as the others is to be taken for one that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,19 +191,11 @@ def _noise(task: Task, variances: Mapping[Task, float], starts: int) -> tuple[fl
     """Standard error of a key's mean logarithm, and the degrees of freedom it is known with."""
     own = variances[task]
     others = [other for key, other in variances.items() if key != task]
-    if others and own > _most_alike(len(others) * (starts - 1)) * fmean(others):
+    # After three starts a key's own variance has 2 degrees; with more the quantile would be less.
+    if others and own > fmean(others) * fisher_quantile_of_2(_ALIKE, len(others) * (starts - 1)):
         return math.sqrt(own / starts), starts - 1
     pooled = fmean(variances.values())
     return math.sqrt(max(own, pooled) / starts), len(variances) * (starts - 1)
-
-
-def _most_alike(degrees: int) -> float:
-    """Most that the variance of one key may be of several others', known with so many degrees.
-
-    The quantile of F with 2 degrees above, as of three starts; of five it would be a little less.
-    (1 + 2 f / d)^(-d / 2) is the share beyond f.
-    """
-    return degrees / 2.0 * (math.pow(_UNLIKE, -2.0 / degrees) - 1.0)
 
 
 def _one_round(

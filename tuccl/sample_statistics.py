@@ -1,4 +1,4 @@
-"""What samples and starts are judged by: a mean for two modes, and Student's distribution."""
+"""What samples and starts are judged by: a mean for two modes, Student's and Fisher's quantiles."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def student_quantile(probability: float, degrees: int) -> float:
         else:
             high = middle
     return high
+
+
+def fisher_quantile_of_2(probability: float, degrees: int) -> float:
+    """Quantile of F, of a variance known with 2 degrees over one known with so many.
+
+    From the closed form of the share beyond f, (1 + 2 f / d)^(-d / 2).
+    """
+    return degrees / 2.0 * (math.pow(1.0 - probability, -2.0 / degrees) - 1.0)
 
 
 def _student_within(distance: float, degrees: int) -> float:

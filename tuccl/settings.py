@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from lookup_tables.program_layout import MOST_RANKS
+from lookup_tables.program_layout import MOST_RANKS, executor_serves
 from lookup_tables.table import Operation, Shape
 from probes.topology import Topology
 from tuccl import __version__
@@ -159,7 +159,7 @@ def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
     """
     if Operation.ALLTOALL not in settings.operations:
         return
-    if shape.nodes > 1 or not 2 <= shape.ranks <= MOST_RANKS:
+    if not executor_serves(shape):
         raise UsageError(
             "alltoall is tuned by schedules alone, and the executor runs them on 2 to "
             f"{MOST_RANKS} GPUs of one node, here are {shape.ranks} on {shape.nodes}; leave it "
