@@ -91,7 +91,9 @@ def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
 
 
 def test_a_host_that_never_answers_and_one_that_dies_are_named_and_nobody_else() -> None:
-    with NetworkNamespaces([[Interface()] for _ in range(4)]) as hosts:
+    # On a busy machine a message waits for the processor for 80 us: little beside these delays,
+    # while without them, at 25 us a message, it would make a sound way a slow one.
+    with NetworkNamespaces([[GOOD] for _ in range(4)]) as hosts:
         names = [hosts.namespace(host) for host in range(4)]
         fails = f"case $0 in {names[0]}) echo no route >&2; exit 255;; esac"
         crew = LaunchedCrew(names, f"sh -c '{fails}; exec ip netns exec $0 \"$@\"' {{host}}")
@@ -112,11 +114,11 @@ def test_a_host_that_never_answers_and_one_that_dies_are_named_and_nobody_else()
     findings = found.findings
     assert findings is not None
     assert any(2 in (result.pair.client, result.pair.server) for result in findings.results[:2])
-    # Between namespaces a message takes 25 us, and 15 more when the processor is busy elsewhere.
-    slow = [one for one in findings.slow_links if one.figure - one.expected > 50]
-    assert (findings.slow_ports, slow, findings.dead_links) == ((), [], ())
+    assert (findings.slow_ports, findings.slow_links, findings.dead_links) == ((), (), ())
     assert (findings.unreachable_ports, findings.unreachable_hosts) == ((), ())
-    assert route(found.topology, 0, 1).bandwidth_gb_per_s == pytest.approx(100 / 8000, rel=0.1)
+    way = route(found.topology, 0, 1)
+    assert way.bandwidth_gb_per_s == pytest.approx(RATE_MBIT / 8000, rel=0.1)
+    assert way.latency_us == pytest.approx(2 * DELAY_US, rel=0.2)
 
 
 def _killing(
