@@ -26,13 +26,13 @@ from tuccl.backends.simulated import SimulatedBackend  # noqa: E402
 from tuccl.candidates import make_candidates  # noqa: E402
 from tuccl.machine import MachineOptions, load_machine  # noqa: E402
 from tuccl.measurement_log import MeasurementLog  # noqa: E402
+from tuccl.operation_names import parse_operation  # noqa: E402
 from tuccl.search.config import Config, Task  # noqa: E402
 from tuccl.search.meter import Meter  # noqa: E402
 from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
 from tuccl.search.presets import executor_families  # noqa: E402
 from tuccl.search.space import Space  # noqa: E402
 from tuccl.search.strategy import run_search  # noqa: E402
-from tuccl.settings import parse_operation  # noqa: E402
 from tuccl.sizes import format_size, size_ladder  # noqa: E402
 
 MAX_REPEATS = 27

@@ -15,7 +15,7 @@ from tuccl.calibration.model_file import ModelFile, make_model_file, model_file_
 from tuccl.calibration.sources import Measurements, read_measurements
 from tuccl.errors import ExitCode
 from tuccl.machine import MachineOptions, load_machine
-from tuccl.settings import parse_operation
+from tuccl.operation_names import parse_operation
 
 SCHEMA_VERSION = 1
 

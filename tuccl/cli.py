@@ -147,7 +147,7 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Do everything: sketches, schedules, search, table and bundle. Run again, it continues."""
-    from tuccl import commands
+    from tuccl import tuning_commands
 
     options: dict[str, JsonValue] = {
         "topology": topology,
@@ -171,15 +171,15 @@ def init(
         "seed": seed,
         "cycles": cycles,
     }
-    raise typer.Exit(commands.init(options, workspace, as_json, record))
+    raise typer.Exit(tuning_commands.init(options, workspace, as_json, record))
 
 
 @app.command()
 def table(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
     """Show the tuned table against the default."""
-    from tuccl import commands
+    from tuccl import table_commands
 
-    raise typer.Exit(commands.show_table(workspace, as_json))
+    raise typer.Exit(table_commands.show_table(workspace, as_json))
 
 
 @app.command()
@@ -190,9 +190,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Tell which entry applies to an operation and size, and why. Exit code 1: none does."""
-    from tuccl import commands
+    from tuccl import table_commands
 
-    raise typer.Exit(commands.explain(operation, size, workspace, as_json))
+    raise typer.Exit(table_commands.explain(operation, size, workspace, as_json))
 
 
 @app.command()
@@ -202,9 +202,9 @@ def ship(
     as_json: JsonOption = False,
 ) -> None:
     """Write bundle, plugin and a tuccl.env that a job sources."""
-    from tuccl import commands
+    from tuccl import table_commands
 
-    raise typer.Exit(commands.ship(directory, workspace, as_json))
+    raise typer.Exit(table_commands.ship(directory, workspace, as_json))
 
 
 @app.command()
@@ -219,9 +219,9 @@ def retune(
     as_json: JsonOption = False,
 ) -> None:
     """Look at the machine again; if it changed, say how, keep the old table and tune again."""
-    from tuccl import commands
+    from tuccl import tuning_commands
 
-    raise typer.Exit(commands.retune(topology, workspace, as_json))
+    raise typer.Exit(tuning_commands.retune(topology, workspace, as_json))
 
 
 @app.command()
@@ -230,9 +230,9 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
-    from tuccl import commands
+    from tuccl import verifying
 
-    raise typer.Exit(commands.verify(file, as_json))
+    raise typer.Exit(verifying.verify(file, as_json))
 
 
 app.command()(cli_probe.probe)

@@ -67,9 +67,9 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Search NCCL's own settings alone, without schedules. Run again, it continues."""
-    from tuccl import commands
+    from tuccl import tuning_commands
 
-    command = commands.TuneCommand(
+    command = tuning_commands.TuneCommand(
         options={
             "topology": topology,
             "operations": operations,
@@ -95,4 +95,4 @@ def tune(
         resume=resume,
         as_json=as_json,
     )
-    raise typer.Exit(commands.tune(command))
+    raise typer.Exit(tuning_commands.tune(command))

@@ -7,19 +7,17 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 from pydantic import JsonValue
 
 from lookup_tables.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableFileError
-from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
-from lookup_tables.table import Operation, Table
-from probes.errors import ProbeError, TopologyFileError
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import Operation
 from probes.topology import Topology
-from probes.topology_json import topology_from_json, topology_to_json
+from probes.topology_json import topology_to_json
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
@@ -39,11 +37,11 @@ from tuccl.backends.timing import Timing, timing_of
 from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
 from tuccl.errors import WorkspaceError
 from tuccl.executor_schedules import executor_space, with_kernels
+from tuccl.finished_run import FinishedRun, finished
 from tuccl.guidance import guided
 from tuccl.measurement_log import MeasurementLog
 from tuccl.measuring.places import Places
 from tuccl.records.record import Record
-from tuccl.report import Report, read_report
 from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
 from tuccl.search.presets import executor_families
@@ -51,36 +49,7 @@ from tuccl.search.space import Space
 from tuccl.settings import RunSettings
 from tuccl.tuning import Progress, SearchSpaces, tune
 from tuccl.workers import worker_processes, workers_for
-from tuccl.workspace import Run, RunRecord, Workspace, read_text_if_present
-
-
-@dataclass(frozen=True)
-class InitResult:
-    """What `init` ended with."""
-
-    run: Run
-    table: Table
-    report: Report
-    already_done: bool
-    """Whether the table was there before."""
-
-
-def finished(run: Run) -> InitResult | None:
-    """The result of a run that is complete and whole; None where something is left to do.
-
-    A file that was damaged or lost later counts as left to do: it is made again from the log.
-    """
-    try:
-        record = run.record()
-        if record is None or not record.complete:
-            return None
-        table, report = read_table(run), read_report(run)
-        if run.bundle.read_bytes() != bundle_bytes(table):
-            return None
-        topology_from_json(run.topology.read_text(encoding="utf-8"), str(run.topology))
-    except (WorkspaceError, TopologyFileError, OSError, UnicodeDecodeError):
-        return None
-    return InitResult(run, table, report, already_done=True)
+from tuccl.workspace import Run, RunRecord, Workspace
 
 
 def initialize(
@@ -91,7 +60,7 @@ def initialize(
     progress: Progress,
     record: Record | None = None,
     places: Places | None = None,
-) -> InitResult:
+) -> FinishedRun:
     """Tune a machine, or continue where an earlier run stopped.
 
     Args:
@@ -136,37 +105,6 @@ def _begin(run: Run, identity: str, options: dict[str, JsonValue]) -> RunRecord:
     record = replace(record, options=options, complete=False)
     run.write_record(record)
     return record
-
-
-def read_table(run: Run) -> Table:
-    """The table of a run.
-
-    Raises:
-        WorkspaceError: when there is none, or it is damaged.
-    """
-    try:
-        return table_from_parquet_bytes(run.table.read_bytes(), str(run.table))
-    except OSError as error:
-        raise WorkspaceError(
-            f"cannot read {run.table} ({error.strerror}); run `tuccl init` again"
-        ) from error
-    except TableFileError as error:
-        raise WorkspaceError(str(error)) from error
-
-
-def read_machine(run: Run) -> Topology:
-    """The machine that a run was made for.
-
-    Raises:
-        WorkspaceError: when its file is missing or damaged.
-    """
-    text = read_text_if_present(run.topology)
-    if text is None:
-        raise WorkspaceError(f"{run.topology} is missing; run `tuccl init` again")
-    try:
-        return topology_from_json(text, str(run.topology))
-    except ProbeError as error:
-        raise WorkspaceError(f"{error}; run `tuccl init` again") from error
 
 
 def _candidates(
@@ -261,7 +199,7 @@ def _tune(
     run: Run,
     begun: RunRecord,
     progress: Progress,
-) -> InitResult:
+) -> FinishedRun:
     ll128 = keeps_128_bytes(request.topology)
 
     def schedules(task: Task) -> Space:
@@ -287,4 +225,4 @@ def _tune(
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))
-    return InitResult(run, table, report, already_done=False)
+    return FinishedRun(run, table, report, already_done=False)

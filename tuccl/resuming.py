@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from probes.topology import Topology
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.pipeline import read_machine
+from tuccl.finished_run import read_machine
 from tuccl.run_options import read_options
 from tuccl.workspace import Run, RunRecord, Workspace
 

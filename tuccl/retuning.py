@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from probes.changes import describe_changes
 from probes.topology import Topology
 from tuccl.backend_choice import backend_kind
+from tuccl.finished_run import read_machine
 from tuccl.measurement_log import read_log
 from tuccl.measuring.nccl_library import version_in
-from tuccl.pipeline import read_machine
 from tuccl.report import read_report
 from tuccl.settings import RunSettings
 from tuccl.workspace import Run

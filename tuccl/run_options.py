@@ -21,6 +21,7 @@ from tuccl.calibration.model_file import read_model_file
 from tuccl.durations import parse_seconds
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.machine import MachineOptions, load_machine
+from tuccl.operation_names import parse_operations
 from tuccl.records.errors import RecordMismatchError
 from tuccl.records.reading import read_records
 from tuccl.records.record import Record
@@ -31,7 +32,6 @@ from tuccl.settings import (
     RunSettings,
     make_settings,
     parse_floor,
-    parse_operations,
     parse_weights,
 )
 from tuccl.sizes import MAX_SIZE_BYTES, format_size, parse_size

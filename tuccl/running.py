@@ -18,12 +18,13 @@ from tuccl.atomic_file import require_writable
 from tuccl.backend_choice import BackendRequest, backend_kind
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import ExitCode, UsageError
+from tuccl.finished_run import FinishedRun
 from tuccl.measurement_log import read_log
 from tuccl.measuring.congestion import congestion_control, loopback_notes
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.nccl_library import version_here
 from tuccl.measuring.places import Places
-from tuccl.pipeline import InitResult, backend_request, initialize
+from tuccl.pipeline import backend_request, initialize
 from tuccl.probing import ProbeCommand, exit_code_of, with_crew
 from tuccl.records.record import Record
 from tuccl.records.record_file import write_record
@@ -125,7 +126,7 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
 
 def run(
     prepared: Prepared, workspace: Workspace, record_to: Path | None, places: Places | None = None
-) -> InitResult:
+) -> FinishedRun:
     """Tune, or continue; then write the record if one is wanted.
 
     Args:

@@ -18,6 +18,7 @@ from tuccl import __version__
 from tuccl.backend_choice import backend_kind
 from tuccl.backends.model_constants import SHIPPED, ModelConstants
 from tuccl.errors import UsageError
+from tuccl.operation_names import parse_operation, parse_operations
 from tuccl.search.strategies import make_strategy
 from tuccl.sizes import format_size, size_ladder
 
@@ -188,18 +189,6 @@ def _require_schedules_for_alltoall(
     )
 
 
-def parse_operations(text: str) -> tuple[Operation, ...]:
-    """Operations from their names, separated by commas; each once, ascending.
-
-    Raises:
-        UsageError: for an unknown one, or none.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
-    return tuple(sorted({parse_operation(name) for name in names}))
-
-
 def parse_weights(
     text: str, operations: Sequence[Operation]
 ) -> tuple[tuple[Operation, float], ...]:
@@ -249,20 +238,6 @@ def parse_floor(text: str) -> float | None:
             "as 0.99, or none"
         )
     return floor or None
-
-
-def parse_operation(name: str) -> Operation:
-    """An operation by its nccl-tests name; `AllReduce` and `allreduce` are understood too.
-
-    Raises:
-        UsageError: for anything else.
-    """
-    wanted = name.lower().replace("_", "").replace("-", "")
-    for operation in Operation:
-        if operation.value.replace("_", "") == wanted:
-            return operation
-    known = ", ".join(operation.value for operation in Operation)
-    raise UsageError(f"operation {name!r} is unknown: use one of {known}")
 
 
 def describe_sizes(sizes_bytes: tuple[int, ...]) -> str:

@@ -22,8 +22,8 @@ from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from tuccl.atomic_file import absolute, write_atomically
 from tuccl.errors import UsageError
+from tuccl.finished_run import read_table
 from tuccl.measuring.nccl_library import version_in
-from tuccl.pipeline import read_table
 from tuccl.report import read_report
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, PluginMissingError, executor_path, plugin_path
 from tuccl.workspace import Run

@@ -14,7 +14,7 @@ import pytest
 from lookup_tables.table import Operation
 from tests.tuccl.conftest import SMALL_RUN, Run
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tuccl.pipeline import read_machine
+from tuccl.finished_run import read_machine
 from tuccl.retuning import changes_since, congestion_change, nccl_change
 from tuccl.settings import RunSettings
 from tuccl.workspace import Workspace

@@ -11,7 +11,6 @@ from tuccl.errors import UsageError
 from tuccl.settings import (
     RunSettings,
     make_settings,
-    parse_operation,
     require_executor_for_alltoall,
 )
 
@@ -54,10 +53,3 @@ def test_in_place_alltoall_is_refused_because_there_is_none() -> None:
     with pytest.raises(UsageError, match="alltoall has no such form"):
         settings_for("alltoall,all_reduce", "nccl,executor", in_place=True)
     assert settings_for("all_reduce", "nccl,executor", in_place=True).in_place
-
-
-def test_operations_are_understood_however_they_are_written() -> None:
-    for name in ("ReduceScatter", "reduce-scatter", "reduce_scatter"):
-        assert parse_operation(name) is Operation.REDUCE_SCATTER
-    with pytest.raises(UsageError, match="all_scatter"):
-        parse_operation("all_scatter")

@@ -1,0 +1,138 @@
+"""What `tuccl init`, `tune` and `retune` do, between the command line and the packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from probes.cluster.crew import Crew
+from probes.topology import Topology
+from tuccl import display
+from tuccl.default_backend import with_backend
+from tuccl.dry_run import make_plan, plan_lines
+from tuccl.errors import ExitCode, UsageError
+from tuccl.finished_run import FinishedRun, current_run
+from tuccl.measuring.places import Places
+from tuccl.probed_machine import keep, probe_again, probed_machine
+from tuccl.result_output import print_json, print_result, result_as_dict
+from tuccl.resuming import require_begun
+from tuccl.retuning import changes_since
+from tuccl.running import Prepared, prepare, run, with_ranks
+from tuccl.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TuneCommand:
+    """What `tuccl tune` was asked for."""
+
+    options: dict[str, JsonValue]
+    workspace: Path
+    record_to: Path | None
+    dry_run: bool
+    resume: bool
+    as_json: bool
+
+
+def init(
+    options: dict[str, JsonValue], root: Path, as_json: bool, record_to: Path | None = None
+) -> int:
+    """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
+    options = with_backend(options)
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        return _run(prepare(options, probed), root, as_json, record_to, places)
+
+    return with_ranks(options, lambda crew: probed_machine(root, crew), lead)
+
+
+def tune(command: TuneCommand) -> int:
+    """`tuccl tune`: the tuning stage alone."""
+    if command.dry_run:
+        return _plan(command)
+    options = with_backend(command.options)
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        prepared = prepare(options, probed)
+        if command.resume:
+            identity = prepared.settings.identity(prepared.topology)
+            workspace = Workspace(command.workspace)
+            require_begun(workspace, identity, prepared.options, prepared.topology)
+        return _run(prepared, command.workspace, command.as_json, command.record_to, places)
+
+    return with_ranks(options, lambda crew: probed_machine(command.workspace, crew), lead)
+
+
+def _plan(command: TuneCommand) -> int:
+    def probed() -> Topology:
+        raise UsageError("--dry-run needs --topology or --records: to probe is to measure")
+
+    prepared = prepare(command.options, probed)
+    plan = make_plan(prepared.settings, prepared.request)
+    if command.as_json:
+        print_json(asdict(plan))
+    else:
+        print("\n".join(plan_lines(plan)))  # noqa: T201 - the command's result
+    return ExitCode.OK
+
+
+def _run(
+    prepared: Prepared, root: Path, as_json: bool, record_to: Path | None, places: Places | None
+) -> int:
+    result = run(prepared, Workspace(root), record_to, places)
+    if result.already_done:
+        display.say(f"nothing to do: {root} holds this table already")
+    else:
+        display.say(f"table and bundle written to {result.run.root}")
+    print_result(result, as_json)
+    return ExitCode.OK
+
+
+def retune(machine: str | None, root: Path, as_json: bool) -> int:
+    """`tuccl retune`; a machine that was probed is probed again."""
+    old = current_run(root)
+    record = old.run.record()
+    options = dict(record.options) if record is not None else {}
+    if machine is not None:
+        options["topology"] = machine
+    probed: list[Topology] = []
+
+    def probe(crew: Crew) -> Topology:
+        probed.append(probe_again(crew))
+        return probed[-1]
+
+    def lead(found: Callable[[], Topology], places: Places | None) -> int:
+        return _retune(old, prepare(options, found), probed, root, as_json, places)
+
+    return with_ranks(options, probe, lead)
+
+
+def _retune(
+    old: FinishedRun,
+    prepared: Prepared,
+    probed: Sequence[Topology],
+    root: Path,
+    as_json: bool,
+    places: Places | None,
+) -> int:
+    change = changes_since(old.run, prepared.topology, prepared.settings)
+    result = old
+    if change.changes:
+        for machine in probed:
+            keep(machine, root)
+        for sentence in change.changes:
+            display.say(f"changed: {sentence}")
+        result = run(prepared, Workspace(root), None, places)
+        display.say(f"the old table is kept in {old.run.root}")
+    else:
+        display.say(f"the machine is as it was ({change.same}): the table stands")
+    if as_json:
+        kept = str(old.run.root) if change.changes else None
+        document = {"tuned": not result.already_done, "kept": kept}
+        looked = {"changes": change.changes, "before": change.before, "now": change.now}
+        print_json({**looked, **document, **result_as_dict(result)})
+    elif change.changes:
+        display.print_table(result.table, result.report)
+    return ExitCode.OK
