@@ -3,7 +3,9 @@
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,15 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SMALL_RUN = ("--operations", "all_reduce,all_gather", "--min-size", "64K", "--max-size", "4M",
              "--step", "8")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TunedWorkspace:
+    """What `tuccl init --topology H200 SMALL_RUN` left and said."""
+
+    root: Path
+    stdout: str
+    seconds: float
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +53,31 @@ def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def finished_init(tuccl_command: str, tmp_path_factory: pytest.TempPathFactory) -> TunedWorkspace:
+    """Made once, by the command, for all tests of what comes after it."""
+    folder = tmp_path_factory.mktemp("finished-init")
+    machine = shipped_machines()["h200-4gpu"]
+    started = time.monotonic()
+    done = subprocess.run(
+        [tuccl_command, "init", "--topology", str(machine), *SMALL_RUN],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return TunedWorkspace(folder / "tuccl-workspace", done.stdout, time.monotonic() - started)
+
+
+@pytest.fixture
+def tuned(finished_init: TunedWorkspace, tmp_path: Path) -> TunedWorkspace:
+    """The test's own copy, where `run_tuccl` looks for one."""
+    root = shutil.copytree(finished_init.root, tmp_path / "tuccl-workspace", symlinks=True)
+    return replace(finished_init, root=root)
 
 
 @pytest.fixture

@@ -7,13 +7,11 @@ import pytest
 
 from synthesizer.msccl_xml import read_msccl_xml
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tests.tuccl.conftest import SMALL_RUN, Run
+from tests.tuccl.conftest import Run
 
 
-def test_explain_names_entry_reference_and_rejected(
-    run_tuccl: Run, h200: Path, tmp_path: Path
-) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+@pytest.mark.usefixtures("tuned")
+def test_explain_names_entry_reference_and_rejected(run_tuccl: Run) -> None:
     found = json.loads(run_tuccl("explain", "all_gather", "4M", "--json").stdout)
     assert found["entry"]["key"]["min_bytes"] <= 4 << 20 <= found["entry"]["key"]["max_bytes"]
     assert found["evidence"]["size_bytes"] == 4 << 20
@@ -24,8 +22,8 @@ def test_explain_names_entry_reference_and_rejected(
     assert "schedule:" not in text.stdout, "schedules are named, not hashed"
 
 
-def test_explain_beyond_what_was_tuned_says_that_nccl_chooses(run_tuccl: Run, h200: Path) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+@pytest.mark.usefixtures("tuned")
+def test_explain_beyond_what_was_tuned_says_that_nccl_chooses(run_tuccl: Run) -> None:
     done = run_tuccl("explain", "all_reduce", "1G")
     assert done.returncode == 1
     assert "no entry, NCCL chooses by itself" in done.stdout
@@ -42,8 +40,8 @@ def test_unknown_operation_and_size_are_one_line(run_tuccl: Run, arguments: list
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_table_shows_every_key_against_the_default(run_tuccl: Run, h200: Path) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+@pytest.mark.usefixtures("tuned")
+def test_the_table_shows_every_key_against_the_default(run_tuccl: Run) -> None:
     shown = run_tuccl("table").stdout
     assert shown.count("all_reduce") >= 3
     assert "geometric mean" in shown

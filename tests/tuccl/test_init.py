@@ -16,7 +16,7 @@ from lookup_tables.bundle import read_bundle
 from lookup_tables.table import Operation, Shape
 from probes.read import read_topology
 from probes.topology_json import topology_to_json
-from tests.tuccl.conftest import SMALL_RUN, Run
+from tests.tuccl.conftest import SMALL_RUN, Run, TunedWorkspace
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.settings import make_settings
 from tuccl.workspace import Workspace
@@ -82,21 +82,23 @@ def test_what_a_record_holds_of_alltoall_is_left_out(
     assert "alltoall" not in fit.stdout + fit.stderr
 
 
-def test_run_again_there_is_nothing_to_do(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
-    first = run_tuccl("init", "--topology", h200, *SMALL_RUN)
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tuccl-workspace").rglob("*")}
+def test_run_again_there_is_nothing_to_do(
+    run_tuccl: Run, h200: Path, tuned: TunedWorkspace
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tuned.root.rglob("*")}
     again = run_tuccl("init", "--topology", h200, *SMALL_RUN)
-    assert (first.returncode, again.returncode) == (0, 0)
+    assert again.returncode == 0
     assert "nothing to do" in again.stderr
-    assert first.stdout == again.stdout
+    assert tuned.stdout == again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_same_input_same_bundle(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", name)
-        assert done.returncode == 0, done.stderr
-    one, two = (Workspace(tmp_path / name).current() for name in ("one", "two"))
+def test_same_input_same_bundle(
+    run_tuccl: Run, h200: Path, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "two")
+    assert done.returncode == 0, done.stderr
+    one, two = Workspace(tuned.root).current(), Workspace(tmp_path / "two").current()
     assert one.bundle.read_bytes() == two.bundle.read_bytes()
     assert one.report.read_bytes() == two.report.read_bytes()
 
@@ -107,15 +109,11 @@ def table_without_dates(path: Path) -> pd.DataFrame:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_random_moments_it_continues_and_ends_with_the_same_table(
-    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path, seed: int
+    tuccl_command: str, h200: Path, tuned: TunedWorkspace, tmp_path: Path, seed: int
 ) -> None:
-    started = time.monotonic()
-    whole = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "whole")
-    takes_s = time.monotonic() - started
-    assert whole.returncode == 0, whole.stderr
     rng = random.Random(seed)
     command = [tuccl_command, "init", "--topology", str(h200), *SMALL_RUN, "--workspace", "killed"]
-    whole_run = Workspace(tmp_path / "whole").current()
+    whole_run = Workspace(tuned.root).current()
     killed_run = Workspace(tmp_path / "killed").run(whole_run.root.name)
     log = killed_run.measurements
     finished = b""
@@ -125,7 +123,7 @@ def test_killed_at_random_moments_it_continues_and_ends_with_the_same_table(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         if kills < 6:
-            time.sleep(rng.uniform(0.1, 0.6) * takes_s)
+            time.sleep(rng.uniform(0.1, 0.6) * tuned.seconds)
             process.kill()
         _, said = process.communicate()
         if process.returncode != -signal.SIGKILL:
@@ -303,17 +301,17 @@ def test_an_unwritable_workspace_is_one_line(run_tuccl: Run, h200: Path, tmp_pat
 
 
 def test_another_machine_gives_a_run_of_its_own_and_the_old_one_stays(
-    run_tuccl: Run, h200: Path, a100: Path, tmp_path: Path
+    run_tuccl: Run, h200: Path, a100: Path, tuned: TunedWorkspace
 ) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
-    old = Workspace(tmp_path / "tuccl-workspace").current()
+    workspace = Workspace(tuned.root)
+    old = workspace.current()
     bundle = old.bundle.read_bytes()
     assert run_tuccl("init", "--topology", a100, *SMALL_RUN).returncode == 0
-    assert Workspace(tmp_path / "tuccl-workspace").current().root != old.root
+    assert workspace.current().root != old.root
     assert old.bundle.read_bytes() == bundle
     back = run_tuccl("init", "--topology", h200, *SMALL_RUN)
     assert "nothing to do" in back.stderr
-    assert Workspace(tmp_path / "tuccl-workspace").current().root == old.root
+    assert workspace.current().root == old.root
 
 
 @pytest.mark.parametrize(
@@ -360,10 +358,9 @@ def test_a_changed_option_is_another_run(a100: Path, changed: tuple[str, str]) -
 
 @pytest.mark.parametrize("name", ["report", "table", "bundle", "topology"])
 def test_a_lost_or_damaged_file_is_made_again(
-    run_tuccl: Run, h200: Path, tmp_path: Path, name: str
+    run_tuccl: Run, h200: Path, tuned: TunedWorkspace, name: str
 ) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
-    path: Path = getattr(Workspace(tmp_path / "tuccl-workspace").current(), name)
+    path: Path = getattr(Workspace(tuned.root).current(), name)
     whole = path.read_bytes()
     for damage in (path.unlink, lambda: path.write_bytes(whole[: len(whole) // 2])):
         damage()
@@ -377,7 +374,7 @@ def test_ctrl_c_is_one_line_and_the_same_command_continues(
     tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
-        [tuccl_command, "init", "--topology", str(h200)],
+        [tuccl_command, "init", "--topology", str(h200), *SMALL_RUN],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -390,13 +387,13 @@ def test_ctrl_c_is_one_line_and_the_same_command_continues(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert_one_line(said)
-    assert run_tuccl("init", "--topology", h200).returncode == 0
-
-
-def test_a_reader_that_leaves_early_is_not_a_success_and_not_a_traceback(
-    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
-) -> None:
     assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_reader_that_leaves_early_is_not_a_success_and_not_a_traceback(
+    tuccl_command: str, tmp_path: Path
+) -> None:
     with subprocess.Popen(
         [tuccl_command, "table"],
         cwd=tmp_path,

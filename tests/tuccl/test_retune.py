@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation
-from tests.tuccl.conftest import SMALL_RUN, Run
+from tests.tuccl.conftest import SMALL_RUN, Run, TunedWorkspace
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tuccl.finished_run import read_machine
 from tuccl.retuning import changes_since, congestion_change, nccl_change
@@ -166,11 +166,10 @@ def test_calls_are_timed_as_asked_and_the_same_again(stand_ins: StandIns, tmp_pa
 
 
 def test_faked_nodes_under_another_congestion_control_are_measured_again(
-    run_tuccl: Run, a100: Path, tmp_path: Path
+    tuned: TunedWorkspace,
 ) -> None:
     """The finished run is one of the simulated backend, its report as workers would have it."""
-    assert run_tuccl("init", "--topology", a100, *SMALL_RUN).returncode == 0
-    run = Workspace(tmp_path / "tuccl-workspace").current()
+    run = Workspace(tuned.root).current()
     report = json.loads(run.report.read_text()) | {"congestion_control": "bbr"}
     run.report.write_text(json.dumps(report))
     settings = RunSettings(

@@ -17,7 +17,7 @@ from lookup_tables.table import (
     Shape,
     Table,
 )
-from tests.tuccl.conftest import SMALL_RUN, Run
+from tests.tuccl.conftest import Run, TunedWorkspace
 from tuccl.shipping import caveat, environment_file
 from tuccl.workspace import Workspace
 
@@ -71,8 +71,8 @@ def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
     assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle-00000000.tuccl"]
 
 
-def test_ship_writes_everything_a_job_needs(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
+@pytest.mark.usefixtures("tuned")
+def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> None:
     done = run_tuccl("ship", "shipped")
     assert done.returncode == 0, done.stderr
     shipped = tmp_path / "shipped"
@@ -98,10 +98,10 @@ def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("tuned")
 def test_a_directory_that_would_break_out_of_its_comment_is_refused(
-    run_tuccl: Run, h200: Path, tmp_path: Path
+    run_tuccl: Run, tmp_path: Path
 ) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
     done = run_tuccl("ship", "x\ntouch PWNED")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -123,9 +123,10 @@ echo "$TUCCL_BUNDLE"
     assert done.stdout == f"{tmp_path}/second files/bundle-00000002.tuccl\n"
 
 
-def test_a_damaged_bundle_is_not_shipped(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
-    assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
-    run = Workspace(tmp_path / "tuccl-workspace").current()
+def test_a_damaged_bundle_is_not_shipped(
+    run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    run = Workspace(tuned.root).current()
     whole = run.bundle.read_bytes()
     run.bundle.write_bytes(whole[:50])
     assert run_tuccl("ship", "shipped").returncode == 0
