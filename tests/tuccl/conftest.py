@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from probes.shipped import shipped_machines
+from tuccl.cli import main
 from tuccl.workspace import Workspace
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SMALL_RUN = ("--operations", "all_reduce,all_gather", "--min-size", "64K", "--max-size", "4M",
              "--step", "8")  # fmt: skip
+
+
+TINY_RUN = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K")
+"""For what happens around a run, whatever it tunes."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,24 @@ def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
             check=False,
             **options,  # type: ignore[call-overload]
         )
+
+    return run
+
+
+@pytest.fixture
+def run_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """The same inside this process, for mistakes: most of a command that refuses is its imports."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
+        words = ["tuccl", *map(str, args)]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(words, int(left.value.code or 0), said.out, said.err)
 
     return run
 

@@ -34,8 +34,8 @@ def test_explain_beyond_what_was_tuned_says_that_nccl_chooses(run_tuccl: Run) ->
 
 
 @pytest.mark.parametrize("arguments", [("explain", "all_sum", "1M"), ("explain", "reduce", "x")])
-def test_unknown_operation_and_size_are_one_line(run_tuccl: Run, arguments: list[str]) -> None:
-    done = run_tuccl(*arguments)
+def test_unknown_operation_and_size_are_one_line(run_inside: Run, arguments: list[str]) -> None:
+    done = run_inside(*arguments)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
@@ -85,11 +85,11 @@ def test_verify_sees_one_dropped_step(run_tuccl: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"<algo>", b"\xff\xfe", b"<system/>"])
 def test_verify_of_no_schedule_is_one_line(
-    run_tuccl: Run, tmp_path: Path, content: bytes | None
+    run_inside: Run, tmp_path: Path, content: bytes | None
 ) -> None:
     if content is not None:
         (tmp_path / "file.xml").write_bytes(content)
-    done = run_tuccl("verify", "file.xml")
+    done = run_inside("verify", "file.xml")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "file.xml" in done.stderr

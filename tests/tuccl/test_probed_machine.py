@@ -12,7 +12,7 @@ from probes.errors import InvalidTopologyError
 from probes.nvml import read_nvml
 from probes.read import read_topology
 from probes.shipped import shipped_machines
-from tests.tuccl.conftest import SMALL_RUN, Run
+from tests.tuccl.conftest import TINY_RUN, Run
 from tuccl.probed_machine import keep, probe_again, probed_machine
 from tuccl.workspace import Workspace
 
@@ -28,7 +28,7 @@ without_gpus = pytest.mark.skipif(
 def test_a_host_without_gpus_is_one_line_and_leaves_no_trace(
     run_tuccl: Run, tmp_path: Path
 ) -> None:
-    done = run_tuccl("init", *SMALL_RUN)
+    done = run_tuccl("init", *TINY_RUN)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith(
         "without GPUs: nothing to tune; it takes two or more"
@@ -41,12 +41,12 @@ def test_a_workspace_keeps_the_machine_that_was_probed_for_it(
 ) -> None:
     workspace = tmp_path / "tuccl-workspace"
     keep(read_topology(MEASURED), workspace)
-    done = run_tuccl("init", *SMALL_RUN)
+    done = run_tuccl("init", *TINY_RUN)
     assert done.returncode == 0, done.stderr
     assert "probed.json; `tuccl retune` looks whether it changed" in done.stderr
     run = Workspace(workspace).current()
     assert read_topology(run.topology) == read_topology(MEASURED)
-    again = run_tuccl("init", *SMALL_RUN)
+    again = run_tuccl("init", *TINY_RUN)
     assert "nothing to do" in again.stderr
 
 
@@ -56,7 +56,7 @@ def test_retune_probes_again_and_a_machine_that_cannot_be_tuned_changes_nothing(
 ) -> None:
     workspace = tmp_path / "tuccl-workspace"
     keep(read_topology(MEASURED), workspace)
-    assert run_tuccl("init", *SMALL_RUN).returncode == 0
+    assert run_tuccl("init", *TINY_RUN).returncode == 0
     before = Workspace(workspace).current().root
     done = run_tuccl("retune")
     assert done.returncode == 2
@@ -86,7 +86,7 @@ def test_a_probe_without_gpus_is_refused() -> None:
 def test_under_mpi_one_process_tunes_and_the_others_leave_with_its_code(
     tuccl_command: str, tmp_path: Path
 ) -> None:
-    machine = ("--topology", "shipped:h200-4gpu", *SMALL_RUN)
+    machine = ("--topology", "shipped:h200-4gpu", *TINY_RUN)
     argv = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", tuccl_command, "init")
     done = subprocess.run(
         [*argv, *machine, "--json"],

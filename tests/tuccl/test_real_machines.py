@@ -19,6 +19,8 @@ CANNOT_SERVE = {
     "dgx1v-v100x8.graph.xml": "graph",
     "rtx3090x8-dump.graph.xml": "graph",
 }
+VARIANTS = [f"topo_8p6l_{nics}nic.xml" for nics in range(1, 6)]
+"""Of a machine that is there without NICs."""
 ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
 
 
@@ -27,7 +29,13 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 @requires_shared_data
-@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in VARIANTS else [])
+        for path in FILES
+    ],
+)
 def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) -> None:
     if path.name in CANNOT_SERVE:
         with pytest.raises(ProbeError, match=CANNOT_SERVE[path.name]) as caught:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation
-from tests.tuccl.conftest import SMALL_RUN, Run, TunedWorkspace
+from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tuccl.finished_run import read_machine
 from tuccl.retuning import changes_since, congestion_change, nccl_change
@@ -25,7 +25,7 @@ def test_the_same_machine_renumbered_needs_nothing(
 ) -> None:
     machine = tmp_path / "machine.xml"
     machine.write_text(h200.read_text())
-    assert run_tuccl("init", "--topology", machine, *SMALL_RUN).returncode == 0
+    assert run_tuccl("init", "--topology", machine, *TINY_RUN).returncode == 0
     run = Workspace(tmp_path / "tuccl-workspace").current()
     bundle = run.bundle.read_bytes()
     machine.write_text(h200.read_text().replace("0000:0", "0000:a"))
@@ -43,7 +43,7 @@ def test_a_slower_link_is_named_the_old_table_kept_and_a_new_one_made(
 ) -> None:
     machine = tmp_path / "machine.xml"
     machine.write_text(h200.read_text())
-    assert run_tuccl("init", "--topology", machine, *SMALL_RUN).returncode == 0
+    assert run_tuccl("init", "--topology", machine, *TINY_RUN).returncode == 0
     workspace = Workspace(tmp_path / "tuccl-workspace")
     old = workspace.current()
     old_bundle = old.bundle.read_bytes()
@@ -76,7 +76,7 @@ def test_killed_in_the_middle_the_old_table_stays_and_the_same_command_continues
     mine = tmp_path / "notes.txt"
     mine.write_text("mine")
     here = ("--workspace", ".")
-    assert run_tuccl("init", "--topology", machine, *SMALL_RUN, *here).returncode == 0
+    assert run_tuccl("init", "--topology", machine, *TINY_RUN, *here).returncode == 0
     workspace = Workspace(tmp_path)
     old = workspace.current()
     old_bundle = old.bundle.read_bytes()

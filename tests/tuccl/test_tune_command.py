@@ -1,8 +1,7 @@
 """`tuccl tune` end to end, mostly on a record that is made here."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import BEST, STOCK_US, tiny_grid
-from tuccl import cli
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record, write_record
 from tuccl.report import read_report
@@ -27,18 +25,12 @@ GRID = SHARED_DATA / "replay" / "h200x4_nvlink_nccl2.28.9.csv"
 
 
 @pytest.fixture
-def tuccl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Tuccl]:
+def tuccl(run_inside: Run) -> Tuccl:
     """Run `tuccl ARGS` in this process: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
 
     def run(*args: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tuccl", *map(str, args)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(left.value.code or 0), captured.out, captured.err
+        done = run_inside(*args)
+        return done.returncode, done.stdout, done.stderr
 
     return run
 
