@@ -55,7 +55,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_this_machine_is_checked_in_every_part_and_in_time() -> None:
     start = time.monotonic()
     found = checks()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 15
     assert list(found) == SUBJECTS
     for check in found.values():
         assert check.what_it_gives
@@ -95,7 +95,7 @@ def test_tools_that_fail_say_so_in_their_own_words(path: Path) -> None:
     tool(path, "scontrol", "exit 0")
     start = time.monotonic()
     found = checks(environment={"SLURM_CONF": str(path / "slurm.conf")})
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 15, "it would have slept for 20 s"
     assert found["ping"].status is LIMITED
     assert "ping: socket: Operation not permitted" in found["ping"].why
     assert "setcap cap_net_raw" in found["ping"].remedy

@@ -1,5 +1,6 @@
 """Real ping and iperf3 between hosts that are network namespaces, with known rates and delays."""
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -86,12 +87,13 @@ def _be_clients(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[F
 
 
 def _is_near(figure: Figure, shaped_us: float) -> bool:
-    assert figure.value is not None, figure
-    return abs(figure.value - shaped_us) <= max(0.2 * shaped_us, 50)
+    """Whether the cable takes its time: on a busy machine only the quickest message shows it."""
+    assert figure.value == pytest.approx(statistics.median(figure.samples)), figure
+    return abs(min(figure.samples) - shaped_us) <= max(0.2 * shaped_us, 50)
 
 
 def _assert_latency(network: NetworkNamespaces, task: PairTask, shaped_us: float) -> None:
-    """The median of 20 pings; again, at most twice, where the machine had other things to do."""
+    """Of 20 pings; again, at most twice, where the machine had other things to do."""
     figures: list[Figure] = []
     while len(figures) < 3 and not (figures and _is_near(figures[-1], shaped_us)):
         figures += _be_clients(network, [task])

@@ -324,10 +324,10 @@ def test_more_devices_than_a_domain_can_hold_are_refused_at_once(tmp_path: Path)
         def list(self, _: str) -> list[str]:
             return [f"{number:04x}:00:00.0" for number in range(65_537)]
 
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(SysfsError, match=r"65,537 PCI devices, at most 65,536"):
         read_sysfs(Crowd(tmp_path), "here")
-    assert time.monotonic() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def test_a_tree_cut_anywhere_is_read_as_far_as_it_goes(tree: SysfsTree, tmp_path: Path) -> None:
