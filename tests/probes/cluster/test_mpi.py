@@ -68,9 +68,9 @@ def test_ranks_that_are_of_no_use_are_named_and_the_others_answer() -> None:
     release = f"rank 6 runs TuCCL 9.9, messages 8, this side {version()}: install the same release"
     answers = {
         "0": "done",
-        "1": {"name": "rank 1", "reason": "it did not report within 1 s"},
+        "1": {"name": "rank 1", "reason": "it did not report within 5 s"},
         "2": "done",
-        "3": {"name": "host2 (rank 4)", "reason": "no answer within 1 s"},
+        "3": {"name": "host2 (rank 4)", "reason": "no answer within 2 s"},
         "4": {"name": "host3 (rank 6)", "reason": f"{release} on both"},
     }
     assert told["answers"] == [answers] * 2

@@ -2,8 +2,9 @@
  * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5).
  *
  * Ring runs everywhere, tree for all_reduce, nothing else. One channel is slow, so that a forced
- * count shows. STAND_IN_CORRUPTS names an operation (as in nccl-tests) whose output gets a wrong
- * byte with tree, or in any algorithm where the operation has no tree. */
+ * count shows: 3 ms a call, or STAND_IN_SLOW_MS. STAND_IN_CORRUPTS names an operation (as in
+ * nccl-tests) whose output gets a wrong byte with tree, or in any algorithm where the operation has
+ * no tree. */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -321,10 +322,16 @@ static void spoil(const struct work *work) {
         work->receive[(work->count - 1) * bytes_of_type[work->type]] ^= 1;
 }
 
+static struct timespec pause_of(const struct work *work) {
+    const char *slow_ms = getenv("STAND_IN_SLOW_MS");
+    long slow_ns = 1000000 * (slow_ms == NULL ? 3 : strtol(slow_ms, NULL, 10));
+    return (struct timespec){0, work->nchannels == 1 ? slow_ns : 20000};
+}
+
 static void run(void *argument) {
     const struct work *work = argument;
     const struct communicator *communicator = work->communicator;
-    struct timespec pause = {0, work->nchannels == 1 ? 3000000 : 20000};
+    struct timespec pause = pause_of(work);
     bool parts = work->operation == NCCL_FUNC_REDUCE_SCATTER || work->operation == ALLTOALL;
     size_t bytes = bytes_of_type[work->type], per_slot = SLOT_BYTES / bytes;
     size_t elements = work->count * (parts ? (size_t)communicator->ranks : 1);

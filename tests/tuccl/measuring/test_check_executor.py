@@ -140,8 +140,8 @@ def test_load_runs_its_time_and_tells_what_is_held(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = tmp_path / "report.json"
-    words = [*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", "0.03"]
-    words += ["--heartbeat", "0.5", "--json", str(report)]
+    words = [*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", "0.05"]
+    words += ["--heartbeat", "0.05", "--json", str(report)]
     assert run(check_executor, stand_ins, monkeypatch, *words) == 0
     out = capsys.readouterr().out
     found = json.loads(report.read_text())

@@ -80,6 +80,7 @@ def test_bench_times_what_a_job_would_see(
 
     monkeypatch.setattr(nccl_variants, "PROFILES", ({},))
     monkeypatch.setattr(nccl_variants, "CHANNELS", (2,))
+    monkeypatch.setenv("STAND_IN_SLOW_MS", "20")  # A busy machine takes 2 to 4 for any call.
     shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
     words = ("--to", "2K", "--table", shipped, "--static", "NCCL_NTHREADS=128", "--exhaustive")
@@ -93,8 +94,8 @@ def test_bench_times_what_a_job_would_see(
         "stock again",
     ]
     small, large = summary["keys"]
-    # The stand-in pauses 3 ms with one channel, which only the table's key asks for.
-    assert min(small["table"]["rounds_us"]) > 3000
+    # The stand-in pauses with one channel, which only the table's key asks for.
+    assert min(small["table"]["rounds_us"]) > 20_000
     assert small["table"]["speedup"] < 0.8
     assert summary["variants"]["table"]["worst"]["key"] == "all_gather 1K"
     assert summary["variants"]["stock"]["geomean"] == 1.0
