@@ -14,6 +14,7 @@ A directory that jobs are using can be shipped to again: a new table is a new bu
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_tables.bundle_layout import bundle_crc
@@ -41,7 +42,17 @@ def bundle_name(crc: int) -> str:
     return f"bundle-{crc:08x}.tuccl"
 
 
-def ship(run: Run, directory: Path) -> list[Path]:
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What `ship` wrote."""
+
+    files: tuple[Path, ...]
+    """`tuccl.env` last."""
+    caveat: str
+    """What speaks against relying on the table; empty: nothing."""
+
+
+def ship(run: Run, directory: Path) -> Shipped:
     """Write the directory; each file is replaced atomically, `tuccl.env` last.
 
     Raises:
@@ -74,7 +85,7 @@ def ship(run: Run, directory: Path) -> list[Path]:
     )
     for path, content in files.items():
         write_atomically(path, content)
-    return list(files)
+    return Shipped(tuple(files), note)
 
 
 def caveat(table: Table, backend: str) -> str:

@@ -16,9 +16,9 @@ from tuccl.backends.figures import communicator_shape
 from tuccl.errors import ExitCode
 from tuccl.explanation import Explanation
 from tuccl.explanation import explain as explain_call
-from tuccl.finished_run import FinishedRun, current_run, read_machine, read_table
+from tuccl.finished_run import FinishedRun, current_run, read_machine
 from tuccl.operation_names import parse_operation
-from tuccl.report import KeyReport, Report, read_report
+from tuccl.report import KeyReport, Report
 from tuccl.result_output import print_json, print_result
 from tuccl.sizes import format_size, parse_size
 from tuccl.workspace import Workspace
@@ -46,16 +46,15 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
 
 def ship(directory: Path, root: Path, as_json: bool) -> int:
     """`tuccl ship DIR`."""
-    run = Workspace(root).current()
-    files = shipping.ship(run, directory)
+    shipped = shipping.ship(Workspace(root).current(), directory)
     if as_json:
-        print_json({"files": [str(path) for path in files]})
+        print_json({"files": [str(path) for path in shipped.files]})
     else:
-        for path in files:
+        for path in shipped.files:
             print(path)  # noqa: T201 - the command's result
-        display.say(f"a job loads it with: . {shlex.quote(str(files[-1]))}")
-    if note := shipping.caveat(read_table(run), read_report(run).backend):
-        display.say(f"note: {note}")
+        display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
+    if shipped.caveat:
+        display.say(f"note: {shipped.caveat}")
     return ExitCode.OK
 
 

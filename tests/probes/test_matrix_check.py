@@ -274,7 +274,7 @@ def test_a_program_that_fails_costs_the_check_only(
     assert said in note
     assert note.isprintable()
     assert note.endswith(".")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 8
 
 
 def test_a_file_that_cannot_run_is_told(tmp_path: Path, nvidia_smi: Program) -> None:

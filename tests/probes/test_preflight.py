@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from probes.host import HostProbeOptions
 from probes.preflight import Check, CheckStatus, check_host
 from tests.probes.nvml_stand_in import build_nvml, python_with_nvml
 from tests.probes.sysfs_host import GPUS, write_host
+from tests.quickest import quickest_of_three
 
 OK, LIMITED, MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSING
 SUBJECTS = [
@@ -53,9 +53,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_this_machine_is_checked_in_every_part_and_in_time() -> None:
-    start = time.monotonic()
-    found = checks()
-    assert time.monotonic() - start < 15
+    found, seconds = quickest_of_three(checks)
+    assert seconds < 3
     assert list(found) == SUBJECTS
     for check in found.values():
         assert check.what_it_gives
@@ -93,9 +92,9 @@ def test_tools_that_fail_say_so_in_their_own_words(path: Path) -> None:
     tool(path, "ping", "echo 'ping: socket: Operation not permitted' >&2; exit 2")
     tool(path, "lldpctl", "sleep 20")
     tool(path, "scontrol", "exit 0")
-    start = time.monotonic()
-    found = checks(environment={"SLURM_CONF": str(path / "slurm.conf")})
-    assert time.monotonic() - start < 15, "it would have slept for 20 s"
+    slurm = {"SLURM_CONF": str(path / "slurm.conf")}
+    found, seconds = quickest_of_three(lambda: checks(environment=slurm))
+    assert seconds < 3, "a tool would have slept for 20 s"
     assert found["ping"].status is LIMITED
     assert "ping: socket: Operation not permitted" in found["ping"].why
     assert "setcap cap_net_raw" in found["ping"].remedy

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,10 +18,23 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 SMALL_RUN = ("--operations", "all_reduce,all_gather", "--min-size", "64K", "--max-size", "4M",
              "--step", "8")  # fmt: skip
-
-
 TINY_RUN = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K")
 """For what happens around a run, whatever it tunes."""
+
+
+def run_in(
+    folder: Path, command: Sequence[str | Path], **options: object
+) -> subprocess.CompletedProcess[str]:
+    """What a command says and ends with, however it ends."""
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
 
 
 @dataclass(frozen=True)
@@ -47,15 +60,7 @@ def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
     """Run `tuccl ARGS` in an empty directory of its own."""
 
     def run(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [tuccl_command, *map(str, args)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            **options,  # type: ignore[call-overload]
-        )
+        return run_in(tmp_path, [tuccl_command, *args], **options)
 
     return run
 
@@ -64,7 +69,7 @@ def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
 def run_inside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
-    """The same inside this process, for mistakes: most of a command that refuses is its imports."""
+    """As `run_tuccl`, in this process: for mistakes, since a refusal is mostly imports."""
     monkeypatch.chdir(tmp_path)
 
     def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -84,14 +89,7 @@ def finished_init(tuccl_command: str, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("finished-init")
     machine = shipped_machines()["h200-4gpu"]
     started = time.monotonic()
-    done = subprocess.run(
-        [tuccl_command, "init", "--topology", str(machine), *SMALL_RUN],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_in(folder, [tuccl_command, "init", "--topology", machine, *SMALL_RUN])
     assert done.returncode == 0, done.stderr
     return TunedWorkspace(folder / "tuccl-workspace", done.stdout, time.monotonic() - started)
 

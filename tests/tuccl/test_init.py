@@ -16,7 +16,7 @@ from lookup_tables.bundle import read_bundle
 from lookup_tables.table import Operation, Shape
 from probes.read import read_topology
 from probes.topology_json import topology_to_json
-from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
+from tests.tuccl.conftest import SMALL_RUN, Run, TunedWorkspace
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.settings import make_settings
 from tuccl.workspace import Workspace
@@ -308,7 +308,7 @@ def test_another_machine_gives_a_run_of_its_own_and_the_old_one_stays(
     workspace = Workspace(tuned.root)
     old = workspace.current()
     bundle = old.bundle.read_bytes()
-    assert run_tuccl("init", "--topology", a100, *TINY_RUN).returncode == 0
+    assert run_tuccl("init", "--topology", a100, *SMALL_RUN).returncode == 0
     assert workspace.current().root != old.root
     assert old.bundle.read_bytes() == bundle
     back = run_tuccl("init", "--topology", h200, *SMALL_RUN)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.tuccl.conftest import SMALL_RUN
+from tests.tuccl.conftest import SMALL_RUN, run_in
 from tuccl.interrupts import interrupts_kept, raise_if_interrupted
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,14 +51,7 @@ def test_an_interrupt_that_python_drops_still_ends_the_run(
         sys.executable, "-c", INTERRUPTED_RUN, where, "init", "--topology", str(h200),
         "--workspace", str(tmp_path / "w"), *SMALL_RUN,
     ]  # fmt: skip
-    done = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_in(REPOSITORY, command)
     assert done.returncode == 130, done.stderr
     assert done.stderr.splitlines()[-1].startswith("tuccl: interrupted; ")
     assert "Traceback" not in done.stderr

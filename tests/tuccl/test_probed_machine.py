@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from probes.errors import InvalidTopologyError
 from probes.nvml import read_nvml
 from probes.read import read_topology
 from probes.shipped import shipped_machines
-from tests.tuccl.conftest import TINY_RUN, Run
+from tests.tuccl.conftest import TINY_RUN, Run, run_in
 from tuccl.probed_machine import keep, probe_again, probed_machine
 from tuccl.workspace import Workspace
 
@@ -88,13 +87,6 @@ def test_under_mpi_one_process_tunes_and_the_others_leave_with_its_code(
 ) -> None:
     machine = ("--topology", "shipped:h200-4gpu", *TINY_RUN)
     argv = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", tuccl_command, "init")
-    done = subprocess.run(
-        [*argv, *machine, "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_in(tmp_path, [*argv, *machine, "--json"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["topology"] == "h200-4gpu"

@@ -149,7 +149,7 @@ def test_a_host_that_hangs_is_named_after_its_time_and_leaves_nothing() -> None:
     before, started = children(), time.monotonic()
     told = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=0.5)
     assert told == "no answer within 0.5 s: password:"
-    assert time.monotonic() - started < 20, "it would have slept for 60 s"
+    assert time.monotonic() - started < 5
     assert children() == before
 
 

@@ -87,9 +87,15 @@ def _be_clients(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[F
 
 
 def _is_near(figure: Figure, shaped_us: float) -> bool:
-    """Whether the cable takes its time: on a busy machine only the quickest message shows it."""
+    """Whether a message takes what the cable does.
+
+    Over one without a delay a busy machine makes the median 85 to 150 us, which says nothing about
+    the cable; the quickest message does.
+    """
     assert figure.value == pytest.approx(statistics.median(figure.samples)), figure
-    return abs(min(figure.samples) - shaped_us) <= max(0.2 * shaped_us, 50)
+    if shaped_us == 0:
+        return min(figure.samples) <= 50
+    return abs(figure.value - shaped_us) <= 0.2 * shaped_us
 
 
 def _assert_latency(network: NetworkNamespaces, task: PairTask, shaped_us: float) -> None:
