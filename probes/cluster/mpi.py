@@ -11,7 +11,7 @@ import dataclasses
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from probes.cluster.crew import Answers, HostFailure, answer_of
@@ -27,7 +27,7 @@ from probes.cluster.messages import (
     request_to_line,
 )
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.mpi_start import abort_at_exit, join_mpi, own_identity, run_ranks
+from probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
 from probes.cluster.station import Station
 from probes.host_report import HostIdentity
 
@@ -167,8 +167,8 @@ class MpiCrew:
         rank, name = self._ranks[host], self.names[host]
         return name if name == f"rank {rank}" else f"{name} (rank {rank})"
 
-    def dismiss(self, exit_code: int) -> None:
-        """Let every rank go with this exit code; where some are lost, end the job with it."""
+    def dismiss(self, exit_code: int) -> Collection[int]:
+        """Tell every rank its exit code; the ranks that are lost, silent ones included."""
         self._station.close()
         waiting = set(range(1, self._comm.Get_size()))
         for rank in waiting:
@@ -180,10 +180,7 @@ class MpiCrew:
                 waiting.discard(letter[0])
             else:
                 time.sleep(_LEADER_PAUSE_S)
-        if waiting or self._lost:
-            ranks = ", ".join(map(str, sorted(waiting | self._lost.keys())))
-            complaint = f"tuccl: no answer from rank {ranks}: the MPI job is ended\n"
-            abort_at_exit(self._comm, exit_code, complaint)
+        return waiting | self._lost.keys()
 
 
 def _follow(comm: Any) -> int:

@@ -12,16 +12,20 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from probes.cluster.errors import MpiMissingError
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.station import kill_children
 from probes.host_report import HostIdentity
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_FAREWELL = 31
+"""Tag of the leader's last word, after which ranks may finalize MPI."""
 
 
 class Leader(Protocol):
@@ -30,8 +34,8 @@ class Leader(Protocol):
     def call_roll(self, timeout_s: float) -> None:
         """Learn which ranks are there."""
 
-    def dismiss(self, exit_code: int) -> None:
-        """Let every rank go with this exit code."""
+    def dismiss(self, exit_code: int) -> Collection[int]:
+        """Tell every rank its exit code; which ranks are lost."""
 
 
 L = TypeVar("L", bound=Leader)
@@ -47,15 +51,18 @@ def run_ranks(
 ) -> int:
     """Lead on rank 0, follow on the others; what this rank is to exit with.
 
+    Where ranks are lost, the job ends when rank 0 exits.
+
     Args:
         comm: As `join_mpi` gives it.
         leader_of: Makes rank 0's side of the job.
         lead: What rank 0 does with it between roll call and dismissal; gives the exit code.
-        follow: What every other rank does until it is let go; gives the exit code it was told.
+        follow: What every other rank does until it is dismissed; gives the exit code it was told.
         code_of_error: The exit code when roll call or `lead` raises.
         timeout_s: How long ranks may take to report.
     """
     if comm.Get_rank():
+        _await_farewell_at_exit(comm)
         return follow(comm)
     leader = leader_of(comm)
     code = 1
@@ -66,28 +73,54 @@ def run_ranks(
         code = code_of_error(error)
         raise
     finally:
-        leader.dismiss(code)
+        if lost := leader.dismiss(code):
+            _abort_at_exit(comm, code, lost)
+        else:
+            _say_farewell(comm)
     return code
 
 
-def abort_at_exit(comm: Any, exit_code: int, complaint: str = "") -> None:
-    """Have this process end the whole job when it exits, as MPI_Finalize waits for lost ranks.
+def _await_farewell_at_exit(comm: Any) -> None:
+    """Have this process stay out of MPI_Finalize until the leader has said that all may go.
 
-    Args:
-        comm: As `join_mpi` gives it.
-        exit_code: Of the job.
-        complaint: What to say on standard error then.
+    Where ranks are lost it never says so and aborts. A rank inside MPI_Finalize then can hang
+    mpirun for good: Open MPI 4.1.4 with PMIx 4.2.2 did, in 13 of 197 jobs, and in none of 800
+    without such a rank.
     """
 
+    def wait() -> None:
+        _flush()
+        post = Post(comm)
+        while post.take(_FAREWELL) is None:
+            time.sleep(RANK_PAUSE_S)
+
+    atexit.register(wait)
+
+
+def _say_farewell(comm: Any) -> None:
+    post = Post(comm)
+    for rank in range(1, comm.Get_size()):
+        post.send(rank, _FAREWELL, b"farewell")
+    post.wait_until_sent()
+
+
+def _abort_at_exit(comm: Any, exit_code: int, lost: Collection[int]) -> None:
+    """Have this process end the whole job when it exits, as MPI_Finalize waits for lost ranks."""
+    ranks = ", ".join(map(str, sorted(lost)))
+
     def abort() -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # Whoever read it is gone, which ends no job.
-                stream.flush()
+        _flush()
         with suppress(OSError):
-            os.write(2, complaint.encode())
+            os.write(2, f"tuccl: no answer from rank {ranks}: the MPI job is ended\n".encode())
         comm.Abort(exit_code)
 
     atexit.register(abort)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # Whoever read it is gone, which ends no job.
+            stream.flush()
 
 
 def join_mpi(tasks: int, timeout_s: float) -> Any:

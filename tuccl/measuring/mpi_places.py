@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.mpi_start import abort_at_exit, join_mpi, own_identity, run_ranks
+from probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
 from probes.host_report import HostIdentity
 from tuccl.errors import MeasurementError
 from tuccl.measuring.connection import Connection, Greeting, Listener, connect
@@ -147,16 +147,15 @@ class MpiPlaces:
             self.end(list(self._place_of), 0.0)
         self._staff.end_all()
 
-    def dismiss(self, exit_code: int) -> None:
-        """Let every rank go with this exit code; where some are lost, end the job with it."""
+    def dismiss(self, exit_code: int) -> Collection[int]:
+        """Tell every rank its exit code; the ranks that are lost."""
         self._staff.end_all()
         for connection in self._hosts.values():
             with suppress(ConnectionLostError):
                 connection.send(to_bytes(Bye(exit_code)))
             connection.close()
         self.listener.close()
-        if self._lost:
-            abort_at_exit(self._comm, exit_code)
+        return tuple(self._lost)
 
     def _send(self, rank: int, message: Message) -> None:
         try:

@@ -56,6 +56,9 @@ def test_the_first_rank_of_every_host_works() -> None:
     assert told["names"] == ["host0", "host1"]
     assert told["answers"] == [{"0": "done", "1": "done"}] * 2
     assert "no answer" not in errors
+    assert sorted(line for line in errors.splitlines() if "finalizes" in line) == [
+        "rank 0 finalizes", "rank 1 finalizes", "rank 2 finalizes"
+    ]  # fmt: skip
 
 
 @requires_mpirun
@@ -76,12 +79,15 @@ def test_ranks_that_are_of_no_use_are_named_and_the_others_answer() -> None:
     assert told["answers"] == [answers] * 2
     assert "tuccl: no answer from rank 1, 4, 6: the MPI job is ended" in errors
     assert "Traceback" not in errors
+    assert "finalizes" not in errors
     assert time.monotonic() - started < 20
 
 
 @requires_mpirun
 def test_a_leader_that_is_interrupted_before_all_reported_ends_the_job() -> None:
     started = time.monotonic()
-    code, told, _ = run_job(3, "0:interrupted", "1:hang before it reports")
+    code, told, errors = run_job(3, "0:interrupted", "1:hang before it reports")
     assert (code, told) == (9, {})
+    # One that did, would sometimes hang mpirun.
+    assert "finalizes" not in errors
     assert time.monotonic() - started < 20
