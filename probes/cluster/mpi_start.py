@@ -73,11 +73,19 @@ def run_ranks(
         code = code_of_error(error)
         raise
     finally:
-        if lost := leader.dismiss(code):
-            _abort_at_exit(comm, code, lost)
+        _dismiss(comm, leader, code)
+    return code
+
+
+def _dismiss(comm: Any, leader: Leader, exit_code: int) -> None:
+    lost: Collection[int] = range(1, comm.Get_size())  # For all one knows, if this is interrupted.
+    try:
+        lost = leader.dismiss(exit_code)
+    finally:
+        if lost:
+            _abort_at_exit(comm, exit_code, lost)
         else:
             _say_farewell(comm)
-    return code
 
 
 def _await_farewell_at_exit(comm: Any) -> None:

@@ -10,7 +10,10 @@ import json
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict
+from types import FrameType
 
 from mpi4py import MPI
 
@@ -26,12 +29,18 @@ rank = MPI.COMM_WORLD.Get_rank()
 fates = dict(argument.split(":") for argument in sys.argv[1:])
 
 
+def alarm(after_s: float, handler: Callable[[int, FrameType | None], None]) -> None:
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+
+
 def identity() -> HostIdentity:
     if fates.get(str(rank)) == "hang before it reports":
         os.kill(os.getpid(), signal.SIGSTOP)
     if fates.get(str(rank)) == "interrupted":
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        alarm(0.5, signal.default_int_handler)
+    if fates.get(str(rank)) == "hang soon":
+        alarm(0.5, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
     return HostIdentity(f"host{rank // 2}")
 
 
@@ -60,6 +69,9 @@ def lead(crew: mpi.MpiCrew) -> int:
         for each in answers
     ]
     sys.stdout.write(json.dumps({"names": crew.names, "answers": told}))
+    if fates.get("0") == "interrupted at the end":
+        time.sleep(1.5)  # Until another hangs.
+        alarm(0.5, signal.default_int_handler)
     return 7
 
 
