@@ -6,6 +6,7 @@ shown, because it is what a job gets.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose seconds did not pass."""
 _FORGONE = 3
 """Profiles that are named."""
+_NUMBER = 7
+"""Columns that a number needs, which is folded nowhere."""
 _WIDTH = 132
 """Columns that a table gets where standard output is not a terminal."""
 
@@ -64,15 +67,16 @@ def say(text: str) -> None:
 
 def print_table(table: Table, report: Report) -> None:
     """The tuned table against the default, a row per tuned key, then the geometric means."""
-    console = _stdout()
+    console = standard_output()
     entries = {(entry.key.operation.value, entry.tuned_bytes): entry for entry in table.entries}
     title = Text(f"{table.topology_name}: tuned against stock NCCL ({report.backend} backend)")
     shown = RichTable(title=title, title_justify="left", header_style="bold")
     shown.add_column("operation", no_wrap=True)
     alone = ("NCCL alone us",) if report.schedules else ()
-    for heading in ("size", "default us", "tuned us", "speedup", *alone):
-        shown.add_column(heading, justify="right")
-    shown.add_column("what runs", no_wrap=True)
+    shown.add_column("size", justify="right", no_wrap=True)
+    for heading in ("default us", "tuned us", "speedup", *alone):
+        shown.add_column(heading, justify="right", min_width=_NUMBER)
+    shown.add_column("what runs", overflow="fold")
     before = ""
     for key in report.keys:
         if before not in {"", key.operation}:
@@ -242,6 +246,11 @@ def _geomean(values: Sequence[float]) -> float:
     return exp(sum(log(value) for value in values) / len(values)) if values else 1.0
 
 
-def _stdout() -> Console:
-    width = None if sys.stdout.isatty() else _WIDTH
-    return Console(width=width, highlight=False)
+def standard_output() -> Console:
+    """Where tables go: as wide as the terminal, or as a table wants where there is none.
+
+    Open MPI gives its first rank a terminal of 80 columns, whoever reads what it writes.
+    """
+    if sys.stdout.isatty() and "OMPI_COMM_WORLD_RANK" not in os.environ:
+        return Console(highlight=False)
+    return Console(width=_WIDTH, highlight=False, force_terminal=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,8 +20,8 @@ from probes.p2p.report import Figure
 from probes.paths import local_path
 from probes.preflight import Check
 from probes.topology import Device, DeviceKind, Link, Provenance, Topology
+from tuccl.display import standard_output
 
-_WIDTH = 132
 _MOST_GPUS = 16
 """GPUs of a matrix that still fits a screen."""
 _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
@@ -30,7 +29,7 @@ _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 def print_probe(result: ClusterProbe) -> None:
     """Everything that was found, what is amiss last."""
-    console = _console()
+    console = standard_output()
     print_topology(result.topology, console, result.gpu_figures)
     if result.findings is not None and result.findings.figures:
         console.print(_class_table(result.findings.figures))
@@ -51,11 +50,7 @@ def print_checks(checks: Sequence[Check]) -> None:
     for check in checks:
         words = (check.what_it_gives, check.why, check.remedy)
         table.add_row(check.subject, check.status.value, *(Text(word) for word in words))
-    _console().print(table)
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    standard_output().print(table)
 
 
 def print_topology(
