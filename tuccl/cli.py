@@ -7,6 +7,7 @@ imported when it runs, so that `tuccl --help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -53,6 +54,9 @@ app = typer.Typer(
     help="Tune GPU collective communication for this cluster and ship the result to NCCL.",
 )
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Of what can take no more."""
+
 
 def _complain(text: str) -> None:
     sys.stderr.write(f"tuccl: {' '.join(text.split())}\n")
@@ -73,7 +77,10 @@ def _exit_code_of(error: Exception) -> int:
     from tuccl.runtime import PluginMissingError
 
     if isinstance(error, OSError):
-        _complain(f"{error.filename or 'the system'}: {error.strerror}; check it and try again")
+        # Files that are written are named in their errors: what is full is where results go.
+        nameless = "standard output" if error.errno in _FULL else "the system"
+        place = error.filename or nameless
+        _complain(f"{place}: {error.strerror}; check it and try again")
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
         _complain(str(error))
@@ -259,7 +266,9 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - unknown ones are raised again
         code = _exit_code_of(error)
     if code == ExitCode.INTERRUPTED:
-        _complain("interrupted; `tuccl init`, `tune` and `retune` continue where they stopped")
+        continues = sys.argv[1:2] in (["init"], ["tune"], ["retune"])
+        remedy = "; the same command continues where it stopped" if continues else ""
+        _complain(f"interrupted{remedy}")
     sys.exit(code)
 
 

@@ -221,8 +221,14 @@ def read_text_if_present(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkspaceError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot read {path}: {error.strerror}; make it readable, or use another --workspace"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise WorkspaceError(
+            f"{path} is damaged (no UTF-8 text); move it away and tune again"
+        ) from error
 
 
 def parse_workspace_file(model: type[ModelT], text: str, path: Path) -> ModelT:

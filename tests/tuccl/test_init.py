@@ -389,6 +389,7 @@ def test_ctrl_c_is_one_line_and_the_same_command_continues(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert_one_line(said)
+    assert "the same command continues" in said
     assert run_tuccl("init", "--topology", h200, *SMALL_RUN).returncode == 0
 
 

@@ -66,3 +66,14 @@ def test_the_terminal_that_mpirun_gives_its_first_rank_is_none(
 ) -> None:
     shown = shown_on_a_terminal(tuccl_command, tuned, 80, OMPI_COMM_WORLD_RANK="0")
     assert shown.replace("\r\n", "\n") == run_tuccl("table").stdout
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_full_standard_output_is_named(tuccl_command: str, tuned: TunedWorkspace) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(
+            [tuccl_command, "table", "--workspace", str(tuned.root)],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith("tuccl: standard output: No space left on device")

@@ -23,7 +23,10 @@ def record_of(contents: Contents, topology: Topology, shape: Shape) -> Record:
     """
     source = contents.source
     if source is None:
-        raise MeasurementError("nothing was measured yet, so there is nothing to record")
+        raise MeasurementError(
+            "the log of this run holds no measurement, so there is nothing to record: run the same "
+            "command in another --workspace, which measures again"
+        )
     # What a replay asked for in vain was never measured.
     measured = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
     rows = [_row(recorded) for recorded in measured]
