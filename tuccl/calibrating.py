@@ -16,6 +16,7 @@ from tuccl.calibration.sources import Measurements, read_measurements
 from tuccl.errors import ExitCode
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.operation_names import parse_operation
+from tuccl.output_file import check_output
 
 SCHEMA_VERSION = 1
 
@@ -37,6 +38,7 @@ def calibrate_command(command: CalibrateCommand) -> ExitCode:
     Raises:
         TucclError: The file or the topology cannot be used; nothing was written.
     """
+    check_output(command.output, "--output", (command.measured, command.machine.topology))
     operation = None if command.operation is None else parse_operation(command.operation)
     topology = load_machine(command.machine)
     measurements = read_measurements(command.measured, topology, operation)

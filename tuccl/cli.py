@@ -42,6 +42,7 @@ from tuccl.cli_options import (
     WeightsOption,
     WorkspaceOption,
     machine_option,
+    named_path,
 )
 from tuccl.errors import ExitCode, TucclError
 from tuccl.interrupts import interrupts_kept
@@ -204,7 +205,10 @@ def explain(
 
 @app.command()
 def ship(
-    directory: Annotated[Path, typer.Argument(help="Where the job finds it.", readable=False)],
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Where the job finds it.", parser=named_path, metavar="DIRECTORY"),
+    ],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:

@@ -21,6 +21,13 @@ def _machine_name(text: str) -> str:
     return absolute_machine_argument(text)
 
 
+def named_path(text: str) -> Path:
+    """A path that is not empty, as one of a shell variable that was never set is."""
+    if not text:
+        raise typer.BadParameter("it is empty")
+    return Path(text)
+
+
 def _file_name(text: str) -> str:
     from tuccl.atomic_file import absolute
 

@@ -22,8 +22,9 @@ def probe(
         typer.Option("--output", "-o", help="Write the topology there, as JSON.", readable=False),
     ] = None,
     hosts: Annotated[
-        str, typer.Option(help="Hosts to start on, as node[01-16],login; else this one, or MPI's.")
-    ] = "",
+        str | None,
+        typer.Option(help="Hosts to start on, as node[01-16],login; else this one, or MPI's."),
+    ] = None,
     launcher: Annotated[
         str, typer.Option(help="What starts a command on a host; ssh if not given.")
     ] = "",

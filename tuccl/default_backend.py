@@ -49,7 +49,8 @@ def with_backend(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """
     given = read_options(options)
     elsewhere = given.nodes != 1 and not given.fake_nodes
-    if given.backend or given.has_machine or given.model is not None or elsewhere:
+    said = given.backend is not None or given.model is not None
+    if said or given.has_machine or elsewhere:
         return dict(options)
     tasks = mpi_tasks(os.environ)
     if tasks < 2:

@@ -32,6 +32,7 @@ from tuccl import display, probe_summary
 from tuccl.atomic_file import absolute, require_writable, write_atomically
 from tuccl.cli_probe import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR
 from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.output_file import check_output
 
 SCHEMA_VERSION = 1
 
@@ -42,7 +43,7 @@ class ProbeCommand:
 
     check: bool = False
     output: Path | None = None
-    hosts: str = ""
+    hosts: str | None = None
     launcher: str = ""
     remote_python: str = ""
     interfaces: tuple[str, ...] = ()
@@ -125,8 +126,13 @@ def _check_options(command: ProbeCommand, tasks: int) -> None:
         raise UsageError(f"--host-timeout {command.host_timeout_s}: give seconds above zero")
     if not 1 <= command.seconds_per_pair <= 60:
         raise UsageError(f"--seconds-per-pair {command.seconds_per_pair}: use 1 to 60")
-    if command.output is not None and command.output.is_dir():
-        raise UsageError(f"--output {command.output} is a directory; name a file")
+    if command.hosts is not None and not command.hosts.strip():
+        raise UsageError("--hosts names no host; leave it out to probe this one")
+    if command.output is not None:
+        if command.check:
+            raise UsageError("--check writes no topology: leave --output out")
+        read = (command.slurm_topology, command.rack_map, command.traffic_log)
+        check_output(command.output, "--output", (*read, command.ibnetdiscover))
 
 
 def exit_code_of(error: BaseException) -> int:

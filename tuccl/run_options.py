@@ -82,7 +82,9 @@ class RunOptions(BaseModel):
     @property
     def backend_name(self) -> str:
         """The backend that measures."""
-        return self.backend or (REPLAY if self.records is not None else SIMULATED)
+        if self.backend is not None:
+            return self.backend
+        return REPLAY if self.records is not None else SIMULATED
 
     @property
     def has_machine(self) -> bool:

@@ -24,6 +24,7 @@ from tuccl.measuring.congestion import congestion_control, loopback_notes
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.nccl_library import version_here
 from tuccl.measuring.places import Places
+from tuccl.output_file import check_output
 from tuccl.pipeline import backend_request, initialize
 from tuccl.probing import ProbeCommand, exit_code_of, with_crew
 from tuccl.records.record import Record
@@ -136,13 +137,14 @@ def run(
         places: Where workers run, as the ranks of an MPI job; None: on this host.
 
     Raises:
+        UsageError: the record is a file that is read, or no file.
         WorkspaceError: the workspace or the record cannot be written.
         MeasurementError: the backend cannot go on.
     """
     topology, settings = prepared.topology, prepared.settings
     if record_to is not None:
-        if record_to.is_dir():
-            raise UsageError(f"--record {record_to} is a directory: name a file in it")
+        given = read_options(prepared.options)
+        check_output(record_to, "--record", (given.records, given.topology, given.model))
         require_writable(record_to)
     display.say(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "

@@ -56,7 +56,7 @@ def ship(run: Run, directory: Path) -> Shipped:
     """Write the directory; each file is replaced atomically, `tuccl.env` last.
 
     Raises:
-        UsageError: for a directory whose name has control characters.
+        UsageError: for a file, or a directory whose name has control characters.
         WorkspaceError: when the run has no table or the directory cannot be written.
         PluginMissingError: when this installation has no plugin.
     """
@@ -65,6 +65,8 @@ def ship(run: Run, directory: Path) -> Shipped:
         raise UsageError(
             f"the directory {str(target)!r} cannot stand in a shell file; use a printable name"
         )
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{directory} is a file: name a directory to ship to")
     plugin = plugin_path().read_bytes()
     table = read_table(run)
     bundle = bundle_bytes(table)

@@ -22,6 +22,7 @@ from tuccl import display
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
 from tuccl.machine_argument import SHIPPED, read_machine_argument
+from tuccl.output_file import check_output
 
 SCHEMA_VERSION = 1
 
@@ -85,6 +86,8 @@ def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
 def draw(file: str, output: Path | None, as_json: bool) -> int:
     """`tuccl topology draw FILE`."""
     topology = read_machine_argument(file)
+    if output is not None and output.suffix.lower() not in {"", ".svg"}:
+        raise UsageError(f"--output {output}: a drawing is SVG; name a file that ends in .svg")
     return _deliver(topology, draw_svg(topology), output, (), as_json)
 
 
@@ -128,6 +131,7 @@ def _deliver(
     if output is None or to_stdout:
         _print(text)
     else:
+        check_output(output, "--output")
         write_atomically(output, text)
         display.say(f"written to {output}")
     if as_json:

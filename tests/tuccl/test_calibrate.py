@@ -9,7 +9,7 @@ from probes.errors import ProbeError
 from tests.tuccl.conftest import Run
 from tuccl.calibrating import CalibrateCommand, calibrate_command
 from tuccl.calibration.model_file import read_model_file
-from tuccl.errors import TucclError
+from tuccl.errors import TucclError, UsageError
 from tuccl.machine import MachineOptions
 
 HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
@@ -78,6 +78,16 @@ def test_what_cannot_serve_is_one_line_and_nothing_is_written(
         calibrate_command(command)
     assert "\n" not in str(caught.value)
     assert not model.exists()
+
+
+def test_what_was_measured_is_not_replaced_by_what_was_fitted(measured: Path) -> None:
+    before = measured.read_bytes()
+    machine = MachineOptions("shipped:h200-4gpu")
+    for output in (measured, measured.parent / "." / measured.name):
+        command = CalibrateCommand(measured, machine, None, output, as_json=False)
+        with pytest.raises(UsageError, match="is read by this command"):
+            calibrate_command(command)
+    assert measured.read_bytes() == before
 
 
 def test_a_search_on_the_model_takes_constants_and_is_another_run_with_others(

@@ -98,9 +98,9 @@ def test_bad_usage_is_one_line(run_tuccl: Run) -> None:
 
 
 PLAIN = ProbeCommand(
-    check=False, output=None, hosts="", launcher="", remote_python="", interfaces=(), rack_map=None,
-    slurm_topology=None, traffic_log=None, p2p=False, network=True, allow_missing=False,
-    host_timeout_s=60.0, seconds_per_pair=2, root=None, as_json=False,
+    check=False, output=None, hosts=None, launcher="", remote_python="", interfaces=(),
+    rack_map=None, slurm_topology=None, traffic_log=None, p2p=False, network=True,
+    allow_missing=False, host_timeout_s=60.0, seconds_per_pair=2, root=None, as_json=False,
 )  # fmt: skip
 
 
@@ -120,6 +120,10 @@ PLAIN = ProbeCommand(
         ({"ibnetdiscover": Path("/no/such/list")}, "/no/such/list"),
         ({"ibnetdiscover": Path("/dev/null")}, "no switch in it"),
         ({"output": Path("/")}, "directory"),
+        ({"output": Path("-")}, "never written to standard output"),
+        ({"output": Path(__file__), "rack_map": Path(__file__)}, "is read by this command"),
+        ({"output": Path("x.json"), "check": True}, "--check writes no topology"),
+        ({"hosts": " "}, "--hosts names no host"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, object], said: str) -> None:

@@ -99,6 +99,18 @@ def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(("directory", "said"), [("", "it is empty"), ("file", "file is a file")])
+def test_no_directory_to_ship_to_is_one_line(
+    run_inside: Run, tmp_path: Path, directory: str, said: str
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    done = run_inside("ship", directory)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "tuccl-workspace"}
+
+
+@pytest.mark.usefixtures("tuned")
 def test_a_directory_that_would_break_out_of_its_comment_is_refused(
     run_tuccl: Run, tmp_path: Path
 ) -> None:

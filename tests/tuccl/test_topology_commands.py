@@ -126,6 +126,10 @@ def test_draw_writes_a_picture(run_tuccl: Run, cluster: Path, tmp_path: Path) ->
     picture = (tmp_path / "cluster.svg").read_text(encoding="utf-8")
     assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own text
     assert "3 hosts alike: red, green, blue" in picture
+    other = run_tuccl("topology", "draw", cluster, "-o", tmp_path / "cluster.png")
+    assert other.returncode == 2
+    assert "a drawing is SVG" in other.stderr
+    assert not (tmp_path / "cluster.png").exists()
 
 
 def test_bad_files_are_one_line_and_leave_no_output(run_tuccl: Run, tmp_path: Path) -> None:
@@ -136,6 +140,9 @@ def test_bad_files_are_one_line_and_leave_no_output(run_tuccl: Run, tmp_path: Pa
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
         assert not (tmp_path / "out").exists()
+    folder = run_tuccl("topology", "export", "shipped:h200-4gpu", "-o", tmp_path)
+    assert folder.returncode == 2
+    assert "is a directory: name a file in it" in folder.stderr
     mixed = run_tuccl("topology", "draw", "shipped:h200-4gpu", "--json")
     assert mixed.returncode == 2
     assert "give one with -o" in mixed.stderr

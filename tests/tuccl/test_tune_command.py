@@ -249,6 +249,9 @@ def test_dry_run_tells_the_size_of_the_search_and_does_nothing(
         (("--records", "r.parquet", "--topology", "shipped:a100-8gpu-8nic"), 2, "not on a100"),
         (("--records", "r.parquet", "--record", "r.parquet/x"), 3, "cannot write"),
         (("--records", "r.parquet", "--record", "."), 2, "is a directory"),
+        (("--records", "r.parquet", "--record", "./r.parquet"), 2, "is read by this command"),
+        (("--records", "r.parquet", "--record", "-"), 2, "never written to standard output"),
+        (("--backend", ""), 2, "backend '' is unknown"),
         (("--dry-run",), 2, "--dry-run needs --topology or --records"),
     ],
 )
