@@ -17,7 +17,8 @@ def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()
     Args:
         path: Where the result goes.
         option: Under which name the user gave it.
-        read: What the command reads; None and what is no file are passed over.
+        read: What the command reads, a machine as FILE#NAME too; None and what is no file are
+            passed over.
 
     Raises:
         UsageError: It is a directory, `-`, or one of the files that are read.
@@ -26,6 +27,7 @@ def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()
         raise UsageError(f"{option} {path} is a directory: name a file in it")
     if path == Path("-"):
         raise UsageError(f"{option} -: this is never written to standard output; name a file")
-    inputs = [Path(one) for one in read if one is not None]
+    names = [str(one) for one in read if one is not None]
+    inputs = [Path(text) for name in names for text in (name, name.rpartition("#")[0]) if text]
     if path.exists() and any(one.exists() and one.samefile(path) for one in inputs):
         raise UsageError(f"{option} {path} is read by this command; name another file to write")

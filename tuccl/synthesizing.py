@@ -28,6 +28,7 @@ from tuccl.guidance import guided
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
 from tuccl.mpi_workers import lead_ranks
+from tuccl.output_file import check_output
 from tuccl.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
 from tuccl.schedule_files import (
     STDOUT,
@@ -76,6 +77,8 @@ def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
         raise UsageError(
             "--json and -o - both want standard output: give a file, or leave --json out"
         )
+    if command.output is not None and command.output != STDOUT:
+        check_output(command.output, "--output", (command.machine.topology, command.sketch))
     wanted = wanted_format(command.format, command.output)
     outcome = _outcome(command, wanted, ranks)
     texts: tuple[str, ...] = ()

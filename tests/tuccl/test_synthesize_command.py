@@ -183,6 +183,9 @@ def test_the_fastest_schedule_that_the_format_can_tell_is_written(
         (("#one", "--size", "1M", "--json", "-o", "-"), "both want standard output"),
         (("#one", "--size", "1M", "-o", "x", "--format", "pdf"), "use one of msccl, msccl-"),
         (("#one", "--size", "1M", "-o", "x.yaml"), "x.yaml: no format for this name"),
+        (("#one", "--size", "1M", "-o", "."), "--output . is a directory"),
+        (("#one", "--size", "1M", "-o", "{machines}"), "is read by this command"),
+        (("#one", "--size", "1M", "--sketch", "cut.json", "-o", "cut.json"), "is read by"),
         (("#one", "--size", "1M", "--root", "1"), "--root 1: all_gather has no root"),
         (("", "--size", "1M"), "name one of them as"),
     ],
@@ -194,7 +197,7 @@ def test_bad_input_is_one_clear_line(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    which, *others = arguments
+    which, *others = (one.format(machines=machines) for one in arguments)
     monkeypatch.chdir(machines.parent)
     cut = relaying(internode_conn={"7": [0]})
     machines.with_name("cut.json").write_text(text(RELAYED, **cut))
