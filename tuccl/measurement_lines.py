@@ -134,6 +134,11 @@ class Contents:
         """Everything, in the order of first measurement."""
         return tuple(self._known.values())
 
+    @property
+    def seconds(self) -> float:
+        """What all of it took of the machine's time."""
+        return sum(recorded.seconds for recorded in self._known.values())
+
     def take(self, line: bytes) -> None:
         """Take in a line.
 

@@ -162,6 +162,13 @@ def run(
         record = record_of(contents, topology, prepared.shape)
         write_record(record_to, record)
         display.say(f"record of {len(record.rows)} configurations written to {record_to}")
+        held_s, measured_s = contents.seconds, result.report.measuring_s
+        if held_s < 0.999 * measured_s:
+            display.say(
+                "note: the record is not all that was measured: "
+                f"{result.run.measurements} has lost lines since, "
+                f"and holds {held_s:.1f} s of {measured_s:.1f} s"
+            )
     return result
 
 

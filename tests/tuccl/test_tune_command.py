@@ -143,6 +143,25 @@ def test_run_again_there_is_nothing_to_do_but_the_record_can_be_written(
     assert "nothing to do" in again[2]
     assert first[1] == again[1]
     assert read_record(tmp_path / "late.parquet").tasks == tiny_grid().tasks
+    assert "not all that was measured" not in again[2]
+
+
+def test_a_record_of_a_log_that_lost_lines_is_said_to_be_one(
+    tuccl: Tuccl, records: Path, tmp_path: Path
+) -> None:
+    tuccl("tune", "--records", records)
+    log = Workspace(tmp_path / "tuccl-workspace").current().measurements
+    whole = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(whole[: len(whole) // 2]))
+    code, _, err = tuccl("tune", "--records", records, "--record", "half.parquet")
+    assert code == 0
+    assert "note: the record is not all that was measured: tuccl-workspace/runs/" in err
+    assert "measurements.jsonl has lost lines since" in err
+    log.unlink()
+    code, _, err = tuccl("tune", "--records", records, "--record", "none.parquet")
+    assert code == 3
+    assert "the log of this run holds no measurement" in err
+    assert not (tmp_path / "none.parquet").exists()
 
 
 def test_init_on_a_record_is_the_same_run(tuccl: Tuccl, records: Path) -> None:
