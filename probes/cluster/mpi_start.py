@@ -64,9 +64,10 @@ def run_ranks(
     if comm.Get_rank():
         _await_farewell_at_exit(comm)
         return follow(comm)
-    leader = leader_of(comm)
+    leader: L | None = None
     code = 1
     try:
+        leader = leader_of(comm)
         leader.call_roll(timeout_s)
         code = lead(leader)
     except BaseException as error:
@@ -77,10 +78,15 @@ def run_ranks(
     return code
 
 
-def _dismiss(comm: Any, leader: Leader, exit_code: int) -> None:
-    lost: Collection[int] = range(1, comm.Get_size())  # For all one knows, if this is interrupted.
+def _dismiss(comm: Any, leader: Leader | None, exit_code: int) -> None:
+    # Any of them may be lost, if there is no leader or this is interrupted.
+    lost: Collection[int] = range(1, comm.Get_size())
     try:
-        lost = leader.dismiss(exit_code)
+        if leader is not None:
+            lost = leader.dismiss(exit_code)
+    except BaseException:
+        exit_code = exit_code or 1
+        raise
     finally:
         if lost:
             _abort_at_exit(comm, exit_code, lost)

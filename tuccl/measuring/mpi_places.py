@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -148,14 +147,24 @@ class MpiPlaces:
         self._staff.end_all()
 
     def dismiss(self, exit_code: int) -> Collection[int]:
-        """Tell every rank its exit code; the ranks that are lost."""
+        """Tell every rank its exit code; the ranks that are lost, silent ones included."""
         self._staff.end_all()
-        for connection in self._hosts.values():
-            with suppress(ConnectionLostError):
+        lost = self._lost.keys() | set(range(1, self._comm.Get_size())) - self._hosts.keys()
+        for rank, connection in self._hosts.items():
+            try:
                 connection.send(to_bytes(Bye(exit_code)))
+            except ConnectionLostError:
+                lost.add(rank)
+        deadline = time.monotonic() + _REPLY_S
+        for rank, connection in self._hosts.items():
+            if rank not in lost:
+                try:
+                    connection.receive(max(0.0, deadline - time.monotonic()))
+                except (ConnectionLostError, MessageError):
+                    lost.add(rank)
             connection.close()
         self.listener.close()
-        return tuple(self._lost)
+        return lost
 
     def _send(self, rank: int, message: Message) -> None:
         try:
@@ -213,6 +222,8 @@ def host_workers(connection: Connection) -> int:
                 case TellEnd(number, patience_s):
                     connection.send(to_bytes(Done(staff.ended(number, patience_s))))
                 case Bye(exit_code):
+                    staff.end_all()
+                    connection.send(to_bytes(Done()))
                     return exit_code
                 case _:
                     raise MessageError(f"a host cannot do {type(message).__name__}")

@@ -10,37 +10,37 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict
-from types import FrameType
 
 from mpi4py import MPI
 
 from probes.cluster import messages, mpi
 from probes.cluster.crew import HostFailure
 from probes.cluster.messages import Reply, Request, Stop
+from probes.cluster.mpi_post import Post
 from probes.cluster.station import Station
 from probes.host_report import HostIdentity
 
 REPORT_S, ANSWER_S = 5.0, 2.0
 """Of seven ranks on two busy cores one may need more than a second for either."""
 rank = MPI.COMM_WORLD.Get_rank()
+take = Post.take
+pids = MPI.COMM_WORLD.allgather(os.getpid())
 fates = dict(argument.split(":") for argument in sys.argv[1:])
 
 
-def alarm(after_s: float, handler: Callable[[int, FrameType | None], None]) -> None:
-    signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
+def take_or_be_interrupted(post: Post, tag: int) -> tuple[int, bytes] | None:
+    if tag == mpi._GONE:
+        raise KeyboardInterrupt
+    return take(post, tag)
 
 
 def identity() -> HostIdentity:
     if fates.get(str(rank)) == "hang before it reports":
         os.kill(os.getpid(), signal.SIGSTOP)
     if fates.get(str(rank)) == "interrupted":
-        alarm(0.5, signal.default_int_handler)
-    if fates.get(str(rank)) == "hang soon":
-        alarm(0.5, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
     return HostIdentity(f"host{rank // 2}")
 
 
@@ -69,9 +69,9 @@ def lead(crew: mpi.MpiCrew) -> int:
         for each in answers
     ]
     sys.stdout.write(json.dumps({"names": crew.names, "answers": told}))
-    if fates.get("0") == "interrupted at the end":
-        time.sleep(1.5)  # Until another hangs.
-        alarm(0.5, signal.default_int_handler)
+    if fates.get("0") == "interrupted while ranks leave":
+        os.kill(pids[1], signal.SIGSTOP)
+        Post.take = take_or_be_interrupted  # type: ignore[method-assign]
     return 7
 
 

@@ -88,15 +88,16 @@ def test_a_leader_that_is_interrupted_before_all_reported_ends_the_job() -> None
     started = time.monotonic()
     code, told, errors = run_job(3, "0:interrupted", "1:hang before it reports")
     assert (code, told) == (9, {})
-    # One that did, would sometimes hang mpirun.
-    assert "finalizes" not in errors
+    assert "finalizes" not in errors, "a rank that does can hang mpirun"
     assert time.monotonic() - started < 20
 
 
 @requires_mpirun
 def test_a_leader_that_is_interrupted_while_ranks_leave_ends_the_job() -> None:
-    code, told, errors = run_job(3, "0:interrupted at the end", "1:hang soon")
+    started = time.monotonic()
+    code, told, errors = run_job(3, "0:interrupted while ranks leave")
     assert (code, told["answers"]) == (7, [{"0": "done", "1": "done"}] * 2)
     assert "KeyboardInterrupt" in errors
     assert "tuccl: no answer from rank 1, 2: the MPI job is ended" in errors
     assert "finalizes" not in errors
+    assert time.monotonic() - started < 20

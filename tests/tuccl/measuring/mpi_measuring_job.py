@@ -3,12 +3,14 @@
 mpirun -np 3 python -m tests.tuccl.measuring.mpi_measuring_job LOG [FATE]
 """
 
+import atexit
 import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 from mpi4py import MPI
@@ -19,10 +21,25 @@ from tuccl.errors import TucclError
 from tuccl.measuring import mpi_places
 from tuccl.measuring.mpi_places import MpiPlaces, run_measuring_ranks
 
+
+def no_listener(*_: object) -> NoReturn:
+    raise OSError("no port is free")
+
+
 LOG = Path(sys.argv[1])
 FATE = sys.argv[2] if len(sys.argv) > 2 else ""
 PIDS = MPI.COMM_WORLD.gather(os.getpid())
 mpi_places._REPLY_S = 1.0
+RANK = MPI.COMM_WORLD.Get_rank()
+atexit.register(lambda: os.write(2, f"rank {RANK} finalizes\n".encode()))
+if FATE == "it hangs before it reports":
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if RANK == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+if FATE == "the leader cannot listen":
+    mpi_places.Listener = no_listener  # type: ignore[assignment, misc]
 
 
 def lead(places: MpiPlaces) -> int:
@@ -30,6 +47,8 @@ def lead(places: MpiPlaces) -> int:
         outcomes = carry_out(backend, places, LOG, befall_rank_1)
         told = {"outcomes": outcomes, "incidents": backend.incidents}
     sys.stdout.write(json.dumps({**told, "ranks": len(places.places)}))
+    if FATE == "it hangs at the end":
+        os.kill(PIDS[1], signal.SIGSTOP)
     return 7
 
 

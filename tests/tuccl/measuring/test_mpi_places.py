@@ -81,6 +81,24 @@ def test_a_rank_that_hangs_ends_the_job_with_its_name(tmp_path: Path) -> None:
 
 
 @requires_mpirun
+@pytest.mark.parametrize(
+    ("fate", "code", "lost"),
+    [
+        ("it hangs before it reports", 9, "1"),
+        ("it hangs at the end", 7, "1"),
+        ("the leader cannot listen", 9, "1, 2"),
+    ],
+)
+def test_a_job_ends_whenever_a_rank_hangs(tmp_path: Path, fate: str, code: int, lost: str) -> None:
+    began = time.monotonic()
+    found, told, errors = run_job(3, tmp_path / "log", fate)
+    assert (found, bool(told)) == (code, code == 7), errors
+    assert f"tuccl: no answer from rank {lost}: the MPI job is ended" in errors
+    assert "finalizes" not in errors, "a rank that does can hang mpirun"
+    assert time.monotonic() - began < 30
+
+
+@requires_mpirun
 def test_a_job_that_lost_a_rank_continues(tmp_path: Path) -> None:
     log = tmp_path / "log"
     code, told, errors = run_job(2, log, "it is killed")
