@@ -29,8 +29,6 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose seconds did not pass."""
 _FORGONE = 3
 """Profiles that are named."""
-_NUMBER = 7
-"""Columns that a number needs, which is folded nowhere."""
 _WIDTH = 132
 """Columns that a table gets where standard output is not a terminal."""
 
@@ -72,21 +70,23 @@ def print_table(table: Table, report: Report) -> None:
     title = Text(f"{table.topology_name}: tuned against stock NCCL ({report.backend} backend)")
     shown = RichTable(title=title, title_justify="left", header_style="bold")
     shown.add_column("operation", no_wrap=True)
-    alone = ("NCCL alone us",) if report.schedules else ()
     shown.add_column("size", justify="right", no_wrap=True)
-    for heading in ("default us", "tuned us", "speedup", *alone):
-        shown.add_column(heading, justify="right", min_width=_NUMBER)
+    alone = ("NCCL alone us",) if report.schedules else ()
+    headings = ("default us", "tuned us", "speedup", *alone)
+    rows = [_cells(key, entries.get((key.operation, key.size_bytes)), table) for key in report.keys]
+    for number, heading in enumerate(headings):
+        # A heading may be folded, a figure not.
+        widest = max((len(cells[number]) for cells in rows), default=0)
+        shown.add_column(heading, justify="right", min_width=max(widest, len("speedup")))
     shown.add_column("what runs", overflow="fold")
     before = ""
-    for key in report.keys:
+    for key, cells in zip(report.keys, rows, strict=True):
         if before not in {"", key.operation}:
             shown.add_section()
         before = key.operation
-        entry = entries.get((key.operation, key.size_bytes))
-        cells = _cells(key, entry, table)
-        times = cells[: 3 + len(alone)]
-        shown.add_row(key.operation, format_size(key.size_bytes), *times, cells[-1])
-    console.print(shown)
+        figures = cells[: len(headings)]
+        shown.add_row(key.operation, format_size(key.size_bytes), *figures, cells[-1])
+    console.print(shown, crop=False)  # A terminal still narrower folds the lines.
     for line in summary_lines(table, report):
         console.print(line, highlight=False)
 
@@ -251,6 +251,8 @@ def standard_output() -> Console:
 
     Open MPI gives its first rank a terminal of 80 columns, whoever reads what it writes.
     """
-    if sys.stdout.isatty() and "OMPI_COMM_WORLD_RANK" not in os.environ:
-        return Console(highlight=False)
-    return Console(width=_WIDTH, highlight=False, force_terminal=False)
+    if not sys.stdout.isatty():
+        return Console(width=_WIDTH, highlight=False)
+    if "OMPI_COMM_WORLD_RANK" in os.environ:
+        return Console(width=_WIDTH, highlight=False, force_terminal=False)
+    return Console(highlight=False)

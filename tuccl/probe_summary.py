@@ -24,6 +24,7 @@ from tuccl.display import standard_output
 
 _MOST_GPUS = 16
 """GPUs of a matrix that still fits a screen."""
+_ANY_WIDTH = 1000
 _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
@@ -78,7 +79,12 @@ def print_topology(
         console.print(_link_table(topology))
     for group in groups:
         if _is_measured(group.example):
-            console.print(_gpu_matrix(group.example, group.nodes[0]))
+            matrix = _gpu_matrix(group.example, group.nodes[0])
+            natural = console.measure(matrix, options=console.options.update(width=_ANY_WIDTH))
+            if natural.maximum > console.width:
+                matrix.width = natural.maximum
+            # A terminal too narrow for it folds the lines and not the figures.
+            console.print(matrix, crop=False)
         measured = {node: found for node in group.nodes if (found := _at(figures, node))}
         words = figures_line(list(measured.values()))
         if words:

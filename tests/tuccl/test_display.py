@@ -1,5 +1,8 @@
-from tuccl.display import floor_lines, starts_lines
-from tuccl.report import FloorReport, ProfileReport
+import pytest
+
+from lookup_tables.table import Table
+from tuccl.display import floor_lines, print_table, starts_lines
+from tuccl.report import FloorReport, KeyReport, ProfileReport, Report
 
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
@@ -59,3 +62,21 @@ def test_where_starts_differ_it_is_said_what_that_means_for_the_entries() -> Non
     assert starts_lines(None) == []
     assert "entries outlasted up to 5 starts" in starts_lines(5)[0]
     assert "some entries may gain nothing in a job" in starts_lines(0)[0]
+
+
+def test_times_of_seconds_stand_whole_in_a_table_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = KeyReport(
+        operation="reduce_scatter", size_bytes=1 << 30, min_bytes=1, max_bytes=1 << 30,
+        stock_us=1234567.8, profile_default_us=987654.3, builtin=None, schedule=None, rejected=[],
+        configs_tried=1, repeats_measured=1, converged=True, why="",
+    )  # fmt: skip
+    report = Report(version=1, backend="nccl", profile={"A": "1"}, schedules={}, keys=[key])
+    monkeypatch.setattr("tuccl.display._WIDTH", 80)
+    print_table(Table("machine", "1" * 16, (), (), {"A": "1"}), report)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "reduce_scatter" in line)
+    assert row.split("\u2502")[2:6] == [
+        "   1G ", "  1234567.8 ", " 987654.3 ", "   1.25x "
+    ]  # fmt: skip
+    assert len(row) <= 80

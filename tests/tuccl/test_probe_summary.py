@@ -43,10 +43,18 @@ def probed(*reports: HostReport) -> ClusterProbe:
     )
 
 
-def shown(result: ClusterProbe) -> list[str]:
+def shown(result: ClusterProbe, columns: int = 132) -> list[str]:
     text = io.StringIO()
-    print_topology(result.topology, Console(file=text, width=132), result.gpu_figures)
+    print_topology(result.topology, Console(file=text, width=columns), result.gpu_figures)
     return text.getvalue().splitlines()
+
+
+def test_no_figure_of_the_matrix_is_cut_where_there_is_little_room() -> None:
+    result = probed(host("node7", REAL))
+    wide, narrow = shown(result), shown(result, 40)
+    rows = [line.split() for line in wide if line.strip()[:1].isdigit()]
+    assert len(rows) >= 4
+    assert [line.split() for line in narrow if line.strip()[:1].isdigit()] == rows
 
 
 def test_a_real_host_has_a_line_below_its_matrix() -> None:
