@@ -17,6 +17,7 @@ from tuccl.errors import ExitCode
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.operation_names import parse_operation
 from tuccl.output_file import check_output
+from tuccl.records.grid_csv import files_of
 
 SCHEMA_VERSION = 1
 
@@ -38,7 +39,8 @@ def calibrate_command(command: CalibrateCommand) -> ExitCode:
     Raises:
         TucclError: The file or the topology cannot be used; nothing was written.
     """
-    check_output(command.output, "--output", (command.measured, command.machine.topology))
+    read = (*files_of(command.measured), command.machine.topology)
+    check_output(command.output, "--output", read)
     operation = None if command.operation is None else parse_operation(command.operation)
     topology = load_machine(command.machine)
     measurements = read_measurements(command.measured, topology, operation)

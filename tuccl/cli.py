@@ -56,7 +56,7 @@ app = typer.Typer(
 )
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Of what can take no more."""
+"""Error numbers of places where no room is left."""
 
 
 def _complain(text: str) -> None:
@@ -78,10 +78,10 @@ def _exit_code_of(error: Exception) -> int:
     from tuccl.runtime import PluginMissingError
 
     if isinstance(error, OSError):
-        # Files that are written are named in their errors: what is full is where results go.
-        nameless = "standard output" if error.errno in _FULL else "the system"
-        place = error.filename or nameless
-        _complain(f"{place}: {error.strerror}; check it and try again")
+        # Files of the user's are named in their errors: results on their way out are not.
+        full = error.errno in _FULL
+        nameless = "standard output or a temporary file" if full else "the system"
+        _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
         _complain(str(error))

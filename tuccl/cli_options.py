@@ -24,7 +24,7 @@ def _machine_name(text: str) -> str:
 def named_path(text: str) -> Path:
     """A path that is not empty, as one of a shell variable that was never set is."""
     if not text:
-        raise typer.BadParameter("it is empty")
+        raise typer.BadParameter("it is empty.")
     return Path(text)
 
 

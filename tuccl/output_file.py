@@ -5,9 +5,11 @@ Above all a file that the command reads: what was measured on GPUs would be gone
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from probes.bench_topologies import bench_topology_reference
 from tuccl.errors import UsageError
 
 
@@ -23,11 +25,23 @@ def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()
     Raises:
         UsageError: It is a directory, `-`, or one of the files that are read.
     """
-    if path.is_dir():
+    if _holds(path.is_dir):
         raise UsageError(f"{option} {path} is a directory: name a file in it")
     if path == Path("-"):
         raise UsageError(f"{option} -: this is never written to standard output; name a file")
-    names = [str(one) for one in read if one is not None]
-    inputs = [Path(text) for name in names for text in (name, name.rpartition("#")[0]) if text]
-    if path.exists() and any(one.exists() and one.samefile(path) for one in inputs):
+    inputs = [_file_of(one) for one in read if one is not None]
+    if any(_holds(partial(one.samefile, path)) for one in inputs):
         raise UsageError(f"{option} {path} is read by this command; name another file to write")
+
+
+def _file_of(name: str | Path) -> Path:
+    reference = bench_topology_reference(str(name))
+    return Path(name) if reference is None else reference[0]
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    """The answer; no, where it cannot be had: whoever writes there will say why."""
+    try:
+        return question()
+    except OSError:
+        return False

@@ -27,6 +27,7 @@ from tuccl.measuring.places import Places
 from tuccl.output_file import check_output
 from tuccl.pipeline import backend_request, initialize
 from tuccl.probing import ProbeCommand, exit_code_of, with_crew
+from tuccl.records.grid_csv import files_of
 from tuccl.records.record import Record
 from tuccl.records.record_file import write_record
 from tuccl.records.recording import record_of
@@ -144,7 +145,8 @@ def run(
     topology, settings = prepared.topology, prepared.settings
     if record_to is not None:
         given = read_options(prepared.options)
-        check_output(record_to, "--record", (given.records, given.topology, given.model))
+        records = () if given.records is None else files_of(Path(given.records))
+        check_output(record_to, "--record", (*records, given.topology, given.model))
         require_writable(record_to)
     display.say(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "

@@ -25,6 +25,7 @@ from tuccl.machine_argument import SHIPPED, read_machine_argument
 from tuccl.output_file import check_output
 
 SCHEMA_VERSION = 1
+_OTHER_PICTURES = (".png", ".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".dot")
 
 
 def show(file: str, as_json: bool) -> int:
@@ -71,7 +72,8 @@ def diff(old_file: str, new_file: str, with_figures: bool, as_json: bool) -> int
 def import_machine(file: str, output: Path | None, as_json: bool) -> int:
     """`tuccl topology import FILE`."""
     topology = read_machine_argument(file)
-    return _deliver(topology, topology_to_json(topology), output, topology.notes, as_json)
+    text = topology_to_json(topology)
+    return _deliver(file, topology, text, output, topology.notes, as_json)
 
 
 def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
@@ -80,15 +82,15 @@ def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
     if host:
         topology = _host(topology, host)
     text = topology_to_nccl_xml(topology)
-    return _deliver(topology, text, output, export_losses(topology), as_json)
+    return _deliver(file, topology, text, output, export_losses(topology), as_json)
 
 
 def draw(file: str, output: Path | None, as_json: bool) -> int:
     """`tuccl topology draw FILE`."""
-    topology = read_machine_argument(file)
-    if output is not None and output.suffix.lower() not in {"", ".svg"}:
+    if output is not None and output.suffix.lower() in _OTHER_PICTURES:
         raise UsageError(f"--output {output}: a drawing is SVG; name a file that ends in .svg")
-    return _deliver(topology, draw_svg(topology), output, (), as_json)
+    topology = read_machine_argument(file)
+    return _deliver(file, topology, draw_svg(topology), output, (), as_json)
 
 
 def _list_shipped(as_json: bool) -> int:
@@ -119,9 +121,14 @@ def _host(topology: Topology, which: str) -> Topology:
 
 
 def _deliver(
-    topology: Topology, text: str, output: Path | None, remarks: Sequence[str], as_json: bool
+    file: str,
+    topology: Topology,
+    text: str,
+    output: Path | None,
+    remarks: Sequence[str],
+    as_json: bool,
 ) -> int:
-    """Write the text where it is wanted, and tell what there is to know about it."""
+    """Write the text made of a file where it is wanted, and tell what there is to know about it."""
     to_stdout = output is None or output == Path("-")
     if as_json and to_stdout:
         raise UsageError(
@@ -131,7 +138,7 @@ def _deliver(
     if output is None or to_stdout:
         _print(text)
     else:
-        check_output(output, "--output")
+        check_output(output, "--output", (file,))
         write_atomically(output, text)
         display.say(f"written to {output}")
     if as_json:

@@ -28,7 +28,8 @@ def test_a_file_that_is_read_is_not_written(
 def test_other_files_are_written_there_already_or_not(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"")
     (tmp_path / "a#b").write_bytes(b"")
-    for name in ("old", "new", "none/such"):
+    (tmp_path / "a").write_bytes(b"")
+    for name in ("old", "new", "none/such", "a", "x" * 300, "old/below"):
         check_output(tmp_path / name, "-o", (tmp_path / "a#b", tmp_path / "gone", None))
 
 

@@ -76,4 +76,4 @@ def test_a_full_standard_output_is_named(tuccl_command: str, tuned: TunedWorkspa
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 3
-    assert done.stderr.startswith("tuccl: standard output: No space left on device")
+    assert done.stderr.startswith("tuccl: standard output or a temporary file: No space")

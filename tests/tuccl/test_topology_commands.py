@@ -130,6 +130,12 @@ def test_draw_writes_a_picture(run_tuccl: Run, cluster: Path, tmp_path: Path) ->
     assert other.returncode == 2
     assert "a drawing is SVG" in other.stderr
     assert not (tmp_path / "cluster.png").exists()
+    assert run_tuccl("topology", "draw", cluster, "-o", tmp_path / "v1.2").returncode == 0
+    before = cluster.read_bytes()
+    same = run_tuccl("topology", "draw", cluster, "-o", cluster)
+    assert same.returncode == 2
+    assert "is read by this command" in same.stderr
+    assert cluster.read_bytes() == before
 
 
 def test_bad_files_are_one_line_and_leave_no_output(run_tuccl: Run, tmp_path: Path) -> None:

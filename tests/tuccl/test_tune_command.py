@@ -132,6 +132,10 @@ def test_a_grid_as_csv_gives_the_same_table(tuccl: Tuccl, records: Path, tmp_pat
     code, out, err = tuccl("tune", "--records", "h200x4_grid.csv", "--json", "--workspace", "csv")
     assert code == 0, err
     assert winners(json.loads(out)) == BEST
+    for beside in ("h200x4_grid_default.csv", "h200x4_topo.xml"):
+        code, out, err = tuccl("tune", "--records", "h200x4_grid.csv", "--record", beside)
+        assert (code, out) == (2, "")
+        assert "is read by this command" in err
 
 
 def test_run_again_there_is_nothing_to_do_but_the_record_can_be_written(

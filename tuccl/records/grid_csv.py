@@ -87,7 +87,7 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
     """
     timing = Timing(data_type="unknown")  # A grid does not say.
     points = list(_points(path, _CONFIG_COLUMNS))
-    stock = path.with_name(f"{path.stem}_default.csv")
+    stock = _stock_beside(path)
     if stock.exists():
         points += _points(stock, ())
     defaults = {
@@ -115,6 +115,20 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
         return make_record(topology, shape, "nccl", path.stem, __version__, timing, rows)
     except ValueError as error:
         raise RecordFileError(f"{path}: {error}; correct the line") from error
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """What is read where a record is named: a grid's stock times and topology, too."""
+    if path.suffix.lower() != ".csv":
+        return (path,)
+    try:
+        return (path, _stock_beside(path), topology_beside(path))
+    except RecordMismatchError:
+        return (path, _stock_beside(path))
+
+
+def _stock_beside(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_default.csv")
 
 
 def topology_beside(path: Path) -> Path:

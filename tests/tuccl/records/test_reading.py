@@ -97,5 +97,5 @@ def test_a_record_holds_all_that_was_measured(tmp_path: Path) -> None:
 
 
 def test_there_is_no_record_of_nothing() -> None:
-    with pytest.raises(MeasurementError, match="nothing was measured"):
+    with pytest.raises(MeasurementError, match="holds no measurement"):
         record_of(Contents(), machine(), SHAPE)
