@@ -84,7 +84,7 @@ def test_a_rank_that_hangs_ends_the_job_with_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fate", "code", "lost"),
     [
-        ("it hangs before it reports", 9, "1"),
+        ("it hangs before it reports", 9, "1, 2"),
         ("it hangs at the end", 7, "1"),
         ("the leader cannot listen", 9, "1, 2"),
     ],
