@@ -70,7 +70,8 @@ class KeyResult:
     """Of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
     stock_us: float
-    """Interquartile mean of stock NCCL's samples, before and after."""
+    """Stock NCCL's time: what the entry was held against where no profile is needed, else the
+    interquartile mean of its samples, before and after."""
     range_bytes: tuple[int, int]
     """Smallest and largest size that an entry of this key serves."""
 
@@ -128,6 +129,9 @@ def tune(
     if confirmed != decisions:
         ranges = run.locate(confirmed, profile)
     stock_us = run.stock.means_us()
+    if profile == STOCK.profile:
+        # What decided, and in the same starts; samples of others may belie the gain.
+        stock_us = {task: confirmed[task].profile_default_us for task in run.tasks}
     keys = (
         KeyResult(task, found[task], confirmed[task], stock_us[task], ranges[task])
         for task in run.tasks

@@ -234,6 +234,20 @@ class Unsteady(UnlikeStarts):
         return replace(measured, samples_us=tuple(samples))
 
 
+def test_without_a_profile_a_key_gains_what_was_proved_and_nothing_without_an_entry(
+    tmp_path: Path,
+) -> None:
+    """Stock's time is that of the comparison: in another start it may be a fifth more or less."""
+    result = tuned(tmp_path, Unsteady(), replace(SETTINGS, budget_s=27.0))
+    assert result.profile == STOCK.profile
+    first, *others = result.keys
+    assert first.decision.builtin is not None
+    gain = first.stock_us / first.decision.builtin.time_us
+    assert gain == pytest.approx(first.decision.builtin.ratio)
+    assert all(key.decision.builtin is None for key in others)
+    assert [key.stock_us for key in others] == [key.decision.profile_default_us for key in others]
+
+
 def test_a_budget_leaves_the_starts_that_an_unsteady_machine_takes(tmp_path: Path) -> None:
     """Even if it pays for no other profile, so that workers are started for their own sake."""
     machine = Unsteady()
