@@ -65,6 +65,8 @@ class BackendRequest:
     """Where workers run; None: on the devices of this host."""
     fake_nodes: bool = False
     """Whether the devices of this host are to appear as several nodes."""
+    share_gpus: bool = False
+    """Whether each of these nodes has all devices of this host, instead of a part of them."""
     timing: Timing = Timing()  # noqa: RUF009 - frozen
     """How workers time calls."""
     tunes_nccl: bool = True
@@ -171,16 +173,24 @@ def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[B
             fake_nodes=shape.nodes if request.fake_nodes else 1,
             tell=display.say,
         )
-        places = request.places or LocalPlaces(shape.ranks)
+        places = request.places or LocalPlaces(shape.ranks, _devices(request))
         return open_workers_backend(engine, places, options, shape)
 
     return opened
 
 
+def _devices(request: BackendRequest) -> int:
+    """How many devices the ranks need."""
+    return request.shape.ranks // (request.shape.nodes if request.share_gpus else 1)
+
+
 @contextmanager
 def _nccl(request: BackendRequest) -> Iterator[Backend]:
+    if request.share_gpus and request.places:
+        raise UsageError("--share-gpus is for workers of one `tuccl init`: start it without MPI")
     # Ranks of an MPI job look on their own hosts, when their workers start.
-    os.environ.update(nccl_worker_variables(1 if request.places else request.shape.ranks))
+    gpus = 1 if request.places else _devices(request)
+    os.environ.update(nccl_worker_variables(gpus, shared=request.share_gpus))
     with _workers("nccl")(request) as backend:
         yield backend
 

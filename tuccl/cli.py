@@ -133,6 +133,10 @@ def init(
     fake_nodes: Annotated[
         bool, typer.Option("--fake-nodes", help="This host's GPUs are to appear as those nodes.")
     ] = False,
+    share_gpus: Annotated[
+        bool,
+        typer.Option("--share-gpus", help="Each faked node has all of these GPUs, through MPS."),
+    ] = False,
     network_gbps: NetworkGbpsOption = None,
     network_latency_us: NetworkLatencyOption = 2.0,
     network_layout: NetworkLayoutOption = "rails",
@@ -161,6 +165,7 @@ def init(
         "topology": topology,
         "nodes": nodes,
         "fake_nodes": fake_nodes,
+        "share_gpus": share_gpus,
         "network_gbps": network_gbps,
         "network_latency_us": network_latency_us,
         "network_layout": network_layout,

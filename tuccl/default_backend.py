@@ -54,7 +54,7 @@ def with_backend(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         return dict(options)
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
-        found = default_backend(least_gpus=2)
+        found = default_backend(least_gpus=1 if given.share_gpus else 2)
         display.say(found.sentence())
         return {**options, "backend": found.name}
     comm = join_mpi(tasks, _START_S)
@@ -75,7 +75,7 @@ def default_backend(least_gpus: int, environment: Mapping[str, str] = os.environ
     """Real NCCL where this process finds GPUs, an NCCL and what drives it; else the model.
 
     Args:
-        least_gpus: That this host has to have: two, or one of an MPI job's.
+        least_gpus: That this host has to have: two, or one of an MPI job's or of all faked nodes.
         environment: Of the user's shell, which may name the NCCL.
     """
     try:

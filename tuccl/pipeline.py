@@ -186,6 +186,7 @@ def backend_request(
         record=record,
         places=places,
         fake_nodes=settings.fake_nodes,
+        share_gpus=settings.share_gpus,
         timing=Timing(graph=settings.graphs, in_place=settings.in_place),
         tunes_nccl=kind.tunes_nccl,
         measures_nccl=kind.measures_nccl,

@@ -75,6 +75,8 @@ class RunOptions(BaseModel):
     """Whether schedules are searched too, where the backend has an executor."""
     fake_nodes: bool = False
     """Whether the GPUs of this host appear as the nodes."""
+    share_gpus: bool = False
+    """Whether each of these nodes has all GPUs of this host."""
     plain: bool = False
     """Whether calls are timed one by one, instead of in CUDA graphs."""
     in_place: bool = False
@@ -165,6 +167,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         floor=DEFAULT_FLOOR if options.floor is None else parse_floor(options.floor),
         schedules=options.schedules,
         fake_nodes=options.fake_nodes,
+        share_gpus=options.share_gpus,
         plain=options.plain,
         in_place=options.in_place,
     )

@@ -153,7 +153,7 @@ def run(
         f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
     )
     loopback = loopback_notes(settings.congestion_control)
-    for note in (*topology.notes, *loopback, *_left_out(prepared)):
+    for note in (*topology.notes, *loopback, *_shared(prepared), *_left_out(prepared)):
         display.say(f"note: {note}")
     with display.progress_line() as progress:
         result = initialize(
@@ -172,6 +172,14 @@ def run(
                 f"and holds {held_s:.1f} s of {measured_s:.1f} s"
             )
     return result
+
+
+def _shared(prepared: Prepared) -> list[str]:
+    """That ranks share GPUs, which no job does that the table is for."""
+    if not prepared.settings.share_gpus:
+        return []
+    nodes = prepared.shape.nodes
+    return [f"each GPU is used by {nodes} ranks, one of each faked node, side by side through MPS"]
 
 
 def _left_out(prepared: Prepared) -> list[str]:

@@ -65,6 +65,8 @@ class RunSettings:
     """Whether schedules are made and searched beside NCCL's built-ins."""
     fake_nodes: bool = False
     """Whether the devices of one host were made to appear as several nodes."""
+    share_gpus: bool = False
+    """Whether each of these nodes had all devices of the host, instead of a part of them."""
     congestion_control: str = ""
     """TCP's, by which faked nodes talk over loopback; empty where none are faked."""
     graphs: bool = True
@@ -115,6 +117,7 @@ def make_settings(
     floor: float | None = DEFAULT_FLOOR,
     schedules: bool = True,
     fake_nodes: bool = False,
+    share_gpus: bool = False,
     plain: bool = False,
     in_place: bool = False,
 ) -> RunSettings:
@@ -127,6 +130,8 @@ def make_settings(
     make_strategy(strategy)
     if fake_nodes and not kind.has_workers:
         raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
+    if share_gpus and not (fake_nodes and kind.measures_nccl):
+        raise UsageError("--share-gpus is for --fake-nodes with --backend nccl: leave it out")
     if (plain or in_place) and not kind.measures_nccl:
         option = "--plain" if plain else "--in-place"
         raise UsageError(f"{option} says how NCCL is timed; --backend {backend} times none")
@@ -147,6 +152,7 @@ def make_settings(
         floor=floor,
         schedules=schedules and kind.runs_schedules,
         fake_nodes=fake_nodes,
+        share_gpus=share_gpus,
         graphs=not plain,
         in_place=in_place,
     )

@@ -62,11 +62,18 @@ class Places(Protocol):
 
 
 class LocalPlaces:
-    """The devices of this host, a worker process for each."""
+    """The devices of this host, a worker process for each, or for each and every faked node."""
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, workers: int, devices: int | None = None) -> None:
+        """Nothing runs yet.
+
+        Args:
+            workers: That find a place at a time.
+            devices: Of this host, which the workers take in turn; None: one for each.
+        """
         self.listener = Listener("127.0.0.1", ("127.0.0.1",))
-        self.places = tuple(Place("this host", number) for number in range(devices))
+        devices = workers if devices is None else devices
+        self.places = tuple(Place("this host", number % devices) for number in range(workers))
         self._staff = Staff()
         self._started = 0
 

@@ -11,7 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, NO_DEVICE = 100, ARGUMENT_BYTES = 128, MOST_NODES = 4096 };
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    NO_DEVICE = 100,
+    MPS_ENABLED = 133,
+    ARGUMENT_BYTES = 128,
+    MOST_NODES = 4096
+};
 
 struct node {
     void (*run)(void *argument);
@@ -80,6 +87,15 @@ int cuDeviceGetCount(int *count) {
 
 int cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
+    return SUCCESS;
+}
+
+/* STAND_IN_MPS: of how many GPUs MPS lets processes share; "unknown" to older drivers. */
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    const char *shared = getenv("STAND_IN_MPS");
+    if (shared != NULL && strcmp(shared, "unknown") == 0)
+        return INVALID_VALUE;
+    *value = attribute == MPS_ENABLED && shared != NULL && device < atoi(shared);
     return SUCCESS;
 }
 

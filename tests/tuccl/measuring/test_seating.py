@@ -4,7 +4,7 @@ import pytest
 
 from lookup_tables.table import Shape
 from tuccl.errors import MeasurementError
-from tuccl.measuring.places import Place
+from tuccl.measuring.places import LocalPlaces, Place
 from tuccl.measuring.seating import seats_of, whole_shape
 
 ONE_HOST = tuple(Place("a", number) for number in range(4))
@@ -41,6 +41,18 @@ def test_faked_nodes_differ_in_what_nccl_takes_for_the_host() -> None:
     assert shares == ["0/4", "1/4", "2/4", "3/4"]
     assert places_of(Shape(2, 2, 1), ONE_HOST, 2) == [0, 2]
     assert seats_of(Shape(4, 1, 4), ONE_HOST)[0].environment == {}
+
+
+def test_workers_of_faked_nodes_may_take_the_same_devices() -> None:
+    shared, apart = LocalPlaces(4, devices=2), LocalPlaces(4)
+    try:
+        seats = seats_of(Shape(4, 2, 2), shared.places, 2)
+        assert [shared.places[seat.place].local_rank for seat in seats] == [0, 1, 0, 1]
+        assert len({seat.environment["TUCCL_WORKER_SHARE"] for seat in seats}) == 4
+        assert [place.local_rank for place in apart.places] == [0, 1, 2, 3]
+    finally:
+        shared.close()
+        apart.close()
 
 
 @pytest.mark.parametrize("shape", [Shape(8, 1, 8), Shape(4, 2, 2), Shape(0, 0, 0)])

@@ -1,0 +1,91 @@
+"""GPUs that ranks of several faked nodes use at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from probes.topology_json import topology_to_json
+from tests.runtime.conftest import ROOT
+from tests.sketches.machines import virtual_machine
+from tests.tuccl.measuring.nccl_stand_ins import StandIns
+from tuccl.report import read_report
+from tuccl.workspace import Workspace
+
+COUNT = """
+from tuccl.errors import TucclError
+from tuccl.measuring.gpu_sharing import count_shared_gpus
+try:
+    print(count_shared_gpus(2))
+except TucclError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def run_python(
+    stand_ins: StandIns, *words: str | Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """On two GPUs, as far as the stand-in for CUDA says."""
+    path = f"{ROOT}{os.pathsep}{stand_ins.libraries}"
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        env={
+            **os.environ,
+            **stand_ins.variables,
+            "PYTHONPATH": path,
+            "STAND_IN_GPUS": "2",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mps", "told"),
+    [
+        ("2", "2"),
+        ("1", "NoMpsError GPU 1 is not shared through MPS (by what the driver says)"),
+        ("0", "NoMpsError GPU 0 is not shared through MPS (by what the driver says)"),
+        ("unknown", "NoMpsError GPU 0 is not shared through MPS (CUDA error 1)"),
+    ],
+)
+def test_the_driver_is_asked_about_each_gpu(stand_ins: StandIns, mps: str, told: str) -> None:
+    done = run_python(stand_ins, "-c", COUNT, STAND_IN_MPS=mps)
+    assert done.stdout.startswith(told), done.stderr
+    assert "start it with `nvidia-cuda-mps-control -d`" in done.stdout or mps == "2"
+
+
+def test_gpus_have_to_be_there_to_be_shared(stand_ins: StandIns) -> None:
+    done = run_python(stand_ins, "-c", COUNT, STAND_IN_MPS="8", STAND_IN_GPUS="1")
+    assert done.stdout.startswith("NoGpuError 1 GPUs are visible here")
+
+
+def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: Path) -> None:
+    """A rank that took the third GPU would find none."""
+    machine = tmp_path / "node.json"
+    machine.write_text(topology_to_json(virtual_machine(2, 1)))
+    words = ("-c", "from tuccl.cli import main; main()", "init", "--topology", machine)
+    words = (*words, "--nodes", "2", "--network-gbps", "20", "--backend", "nccl", "--plain")
+    words = (*words, "--operations", "all_gather", "--min-size", "1K", "--max-size", "1K")
+    words = (*words, "--budget", "1s", "--workspace", tmp_path / "w", "--fake-nodes")
+    apart = run_python(stand_ins, *words, STAND_IN_MPS="2")
+    assert apart.returncode == 3
+    assert "2 GPUs are visible here (CUDA error 0), 4 are needed" in apart.stderr
+    without = run_python(stand_ins, *words, "--share-gpus")
+    assert without.returncode == 3
+    assert "is not shared through MPS" in without.stderr
+    done = run_python(stand_ins, *words, "--share-gpus", STAND_IN_MPS="2")
+    assert done.returncode == 0, done.stderr
+    assert "each GPU is used by 2 ranks, one of each faked node" in done.stderr
+    run = Workspace(tmp_path / "w").current()
+    assert len(read_report(run).keys) == 1
+    record = run.record()
+    assert record is not None
+    assert record.options["share_gpus"] is True
