@@ -1,7 +1,8 @@
 """Compares a table with stock NCCL and with fixed environments, in one interleaved run.
 
 Every round starts new processes for each variant in turn, in another order each time, so that what
-changes on the machine meanwhile meets all of them. Stock runs twice in each round: a key's speedup
+changes on the machine meanwhile meets all of them; with --turns they run side by side and take
+turns at every key. Stock runs twice in each round: a key's speedup
 is the median over the rounds of the geometric mean of stock's two times by the variant's in the
 same round, each the interquartile mean of its launches. What the second ("stock again") has over
 the first is the noise of the key. The table is used as a job uses it: plugin, bundle and tuccl.env
@@ -37,6 +38,8 @@ from nccl_variants import (  # noqa: E402
     best_static,
     control,
     exhaustive,
+    gpus_of_ranks,
+    run_side_by_side,
     stock,
     table,
 )
@@ -44,24 +47,32 @@ from nccl_variants import (  # noqa: E402
 from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control, loopback_notes  # noqa: E402
-from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
 from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
 from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
 
 def run_rounds(
-    site: Site, variants: Sequence[Variant], rounds: int, launches: int, seconds: float
+    site: Site, variants: Sequence[Variant], arguments: argparse.Namespace
 ) -> dict[str, list[dict[Key, float]]]:
-    """Times of each variant by round; no round but the first begins that would not end in time."""
+    """Times of each variant by round, or by pass where they take turns.
+
+    No round but the first begins that would not end in time.
+    """
+    rounds, launches = arguments.rounds, arguments.launches
     times: dict[str, list[dict[Key, float]]] = {variant.name: [] for variant in variants}
     first = time.monotonic()
     for number in range(rounds):
         begin = time.monotonic()
-        if number and (begin - first) * (number + 1) / number > seconds:
+        if number and (begin - first) * (number + 1) / number > arguments.seconds:
             break
         shift = number % len(variants)
-        for variant in (*variants[shift:], *variants[:shift]):
-            times[variant.name].append(variant.run(site, launches))
+        order = (*variants[shift:], *variants[:shift])
+        if arguments.turns:
+            for name, passes in run_side_by_side(site, order, launches, arguments.turns).items():
+                times[name] += passes
+        else:
+            for variant in order:
+                times[variant.name].append(variant.run(site, launches))
         print(f"round {number + 1} of {rounds}: {time.monotonic() - begin:.1f} s", flush=True)
     return times
 
@@ -183,12 +194,14 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     over_loopback = congestion_control() if arguments.fake_nodes > 1 else ""
     for note in loopback_notes(over_loopback):
         print(f"note: {note}", file=sys.stderr, flush=True)
+    gpus = gpus_of_ranks(arguments.gpus, shared=arguments.share_gpus)
     site = Site(
         folder=folder,
         libraries=build_libraries(folder / "built"),
         nccl=str(find_nccl(arguments.nccl).path),
-        ranks=arguments.gpus or count_gpus(2),
+        ranks=gpus * (arguments.fake_nodes if arguments.share_gpus else 1),
         nodes=arguments.fake_nodes,
+        gpus=gpus,
         limit_s=arguments.limit,
         call={
             "data_type": arguments.data_type,
@@ -217,14 +230,16 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     if arguments.apart:
         variants = [variant.apart() for variant in variants]
     prepared = time.monotonic()
-    times = run_rounds(site, variants, arguments.rounds, arguments.launches, arguments.seconds)
+    times = run_rounds(site, variants, arguments)
     return summarize(keys, variants, times) | {
         "nccl": site.nccl,
         "ranks": site.ranks,
         "nodes": site.nodes,
+        "gpus": site.gpus,
         "pinned": site.pinned,
         "congestion_control": over_loopback,
         "apart": arguments.apart,
+        "turns": arguments.turns,
         "rounds": len(times["stock"]),
         "call": dict(site.call),
         "preparing_seconds": prepared - begin,
@@ -270,12 +285,28 @@ def parse_arguments() -> argparse.Namespace:
         help="a job for each operation, as nccl-tests has them: what other operations connect and "
         "allocate does not count",
     )
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=0,
+        metavar="N",
+        help="all variants run at the same time, and take turns at every key, N times over in each "
+        "round: for hosts whose speed changes within seconds",
+    )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")
+    parser.add_argument(
+        "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
+    )
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument("--limit", type=float, default=180, help="seconds until a job is killed")
     parser.add_argument("--json", type=Path, help="write everything to this file")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.share_gpus and arguments.fake_nodes < 2:
+        parser.error("--share-gpus is for --fake-nodes: NCCL refuses two ranks on a GPU of a node")
+    if arguments.turns and arguments.exhaustive:
+        parser.error("--turns: what takes turns runs the same jobs, which --exhaustive does not")
+    return arguments
 
 
 def main() -> int:

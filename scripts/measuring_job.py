@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -80,7 +81,31 @@ def fake_node(rank: int, ranks: int, nodes: int) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class RunningJob:
+    """Processes that `start_job` started; `end_job` waits for them."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]]
+    begin: float
+    """By time.monotonic()."""
+    limit_s: float
+    turns: tuple[socket.socket, ...] = ()
+    """To each rank, where it waits for its turns (scripts/measuring_turns.py)."""
+
+
 def run_job(
+    folder: Path,
+    ranks: int,
+    steps: Sequence[dict[str, Any]],
+    variables: Mapping[str, str],
+    **how: Any,
+) -> JobResult:
+    """`start_job`, and `end_job`."""
+    return end_job(start_job(folder, ranks, steps, variables, **how))
+
+
+def start_job(
     folder: Path,
     ranks: int,
     steps: Sequence[dict[str, Any]],
@@ -90,15 +115,19 @@ def run_job(
     controlled: bool,
     nodes: int = 1,
     pinned: bool = False,
+    gpus: int | None = None,
+    in_turns: bool = False,
     limit_s: float = 120,
-) -> JobResult:
-    """Starts one process per GPU and waits for all of them.
+) -> RunningJob:
+    """Starts one process per rank.
 
     With `pinned` each process and its threads stay on an equal share of the processor's cores, as
-    launchers of jobs arrange it; otherwise they run where the system puts them.
+    launchers of jobs arrange it; otherwise they run where the system puts them. With fewer `gpus`
+    than ranks the ranks take them in turn, which NCCL allows those of different nodes. With
+    `in_turns` each rank waits to be told before every step.
 
     Raises:
-        JobError: A rank died, hung or could not join; says which and how its output ends.
+        JobError: A process cannot be started.
     """
     folder.mkdir(parents=True)
     job = {
@@ -107,6 +136,8 @@ def run_job(
         "steps": list(steps),
         "controlled": controlled,
         "pinned": pinned,
+        "gpus": gpus or ranks,
+        "in_turns": in_turns,
     }
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")
@@ -116,9 +147,32 @@ def run_job(
         inherited | dict(variables) | fake_node(rank, ranks, nodes) for rank in range(ranks)
     ]
     begin = time.monotonic()
-    processes = start_all(folder, job_file, environments)
-    ends = wait_for_all(processes, begin + limit_s)
-    return _collect(folder, ends, time.monotonic() - begin)
+    pairs = [socket.socketpair() for _ in range(ranks if in_turns else 0)]
+    ours = tuple(own for own, _ in pairs)
+    try:
+        processes = start_all(folder, job_file, environments, [theirs for _, theirs in pairs])
+    except JobError:
+        for own in ours:
+            own.close()
+        raise
+    finally:
+        for _, theirs in pairs:
+            theirs.close()
+    return RunningJob(folder, processes, begin, limit_s, ours)
+
+
+def end_job(job: RunningJob) -> JobResult:
+    """Waits for all processes of a job.
+
+    Raises:
+        JobError: A rank died, hung or could not join; says which and how its output ends.
+    """
+    try:
+        ends = wait_for_all(job.processes, job.begin + job.limit_s)
+    finally:
+        for turn in job.turns:
+            turn.close()
+    return _collect(job.folder, ends, time.monotonic() - job.begin)
 
 
 def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -135,9 +189,12 @@ def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_all(
-    folder: Path, job_file: Path, environments: Sequence[Mapping[str, str]]
+    folder: Path,
+    job_file: Path,
+    environments: Sequence[Mapping[str, str]],
+    inputs: Sequence[socket.socket] = (),
 ) -> list[subprocess.Popen[bytes]]:
-    """One process per rank.
+    """One process per rank, its standard input from a socket if there are any.
 
     Raises:
         JobError: One cannot be started; those before it are killed.
@@ -149,7 +206,11 @@ def start_all(
             with (folder / f"out{rank}").open("wb") as out:
                 processes.append(
                     subprocess.Popen(
-                        [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
+                        [*command, str(rank)],
+                        env=environment,
+                        stdin=inputs[rank] if inputs else None,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
                     )
                 )
     except OSError as error:

@@ -18,10 +18,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from measuring_job import JobError, JobResult, run_job
+from measuring_job import JobError, JobResult, RunningJob, end_job, start_job
+from measuring_turns import run_in_turns
 
 from lookup_tables.bundle import Bundle, read_bundle
 from lookup_tables.table import Operation, Shape
+from tuccl.measuring.gpu_sharing import count_shared_gpus
+from tuccl.measuring.nccl_environment import count_gpus
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
 from tuccl.sample_statistics import interquartile_mean
 
@@ -55,6 +58,23 @@ CHANNELS = (1, 2, 4, 8, 16, 24, 32)
 Key = tuple[str, int]
 
 
+def gpus_of_ranks(given: int | None, *, shared: bool) -> int:
+    """How many GPUs the ranks of a job have, be they shared by ranks of several faked nodes.
+
+    Args:
+        given: By the user; None: all that are visible.
+        shared: Whether several ranks are to use a GPU at a time.
+
+    Raises:
+        NoGpuError: There are too few.
+        NoMpsError: They are to be shared, and cannot be.
+    """
+    if shared:
+        visible = count_shared_gpus(given or 1)
+        return given or visible
+    return given or count_gpus(2)
+
+
 @dataclass(frozen=True)
 class Site:
     """Where and how everything is timed."""
@@ -69,13 +89,26 @@ class Site:
     """Members of every step: data type, in place or not, graph or not, which clock."""
     pinned: bool = False
     """Each rank on a share of the cores of its own."""
+    gpus: int | None = None
+    """Fewer than ranks, where those of faked nodes share them."""
     _numbers: Iterator[int] = field(default_factory=count)
 
     def run(
         self, steps: Sequence[dict[str, Any]], variables: Mapping[str, str], *, controlled: bool
     ) -> JobResult:
         """One job in new processes."""
-        return run_job(
+        return end_job(self.start(steps, variables, controlled=controlled))
+
+    def start(
+        self,
+        steps: Sequence[dict[str, Any]],
+        variables: Mapping[str, str],
+        *,
+        controlled: bool,
+        in_turns: bool = False,
+    ) -> RunningJob:
+        """The same, not waited for."""
+        return start_job(
             self.folder / f"job{next(self._numbers)}",
             self.ranks,
             [dict(self.call) | step for step in steps],
@@ -84,6 +117,8 @@ class Site:
             controlled=controlled,
             nodes=self.nodes,
             pinned=self.pinned,
+            gpus=self.gpus,
+            in_turns=in_turns,
             limit_s=self.limit_s,
         )
 
@@ -95,6 +130,10 @@ class Part:
     variables: Mapping[str, str]
     forced: Mapping[Key, Mapping[str, Any]]
     controlled: bool
+
+    def steps(self, launches: int) -> list[dict[str, Any]]:
+        """Of the job, one for each key."""
+        return [step(key, launches) | dict(forced) for key, forced in self.forced.items()]
 
 
 @dataclass(frozen=True)
@@ -136,13 +175,51 @@ class Variant:
         """Interquartile mean time of each key in us, from new processes."""
         times: dict[Key, float] = {}
         for part in self.parts:
-            steps = [step(key, launches) | dict(forced) for key, forced in part.forced.items()]
-            result = site.run(steps, part.variables, controlled=part.controlled)
-            for key, found in zip(part.forced, result.steps, strict=True):
-                if "error" in found:
-                    raise JobError(f"{self.name}, {key[0]} of {key[1]} bytes: {found['error']}")
-                times[key] = interquartile_mean(found["times_us"])
+            result = site.run(part.steps(launches), part.variables, controlled=part.controlled)
+            times |= self.times_of(list(part.forced), result.steps)
         return times
+
+    def times_of(self, keys: Sequence[Key], found: Sequence[dict[str, Any]]) -> dict[Key, float]:
+        """Interquartile mean time of each key in us, from a job's steps.
+
+        Raises:
+            JobError: One of them could not run.
+        """
+        times: dict[Key, float] = {}
+        for key, one in zip(keys, found, strict=True):
+            if "error" in one:
+                raise JobError(f"{self.name}, {key[0]} of {key[1]} bytes: {one['error']}")
+            times[key] = interquartile_mean(one["times_us"])
+        return times
+
+
+def run_side_by_side(
+    site: Site, variants: Sequence[Variant], launches: int, passes: int
+) -> dict[str, list[dict[Key, float]]]:
+    """Times of each variant in us, pass by pass over all keys, at each of which they take turns.
+
+    Raises:
+        JobError: A rank died or hung, or a variant has jobs that the others have not.
+    """
+    if len({tuple(tuple(part.forced) for part in variant.parts) for variant in variants}) > 1:
+        raise JobError("--turns: what takes turns runs the same keys, which --exhaustive does not")
+    times: dict[str, list[dict[Key, float]]] = {
+        variant.name: [{} for _ in range(passes)] for variant in variants
+    }
+    for parts in zip(*(variant.parts for variant in variants), strict=True):
+        keys = list(parts[0].forced)
+        jobs: list[RunningJob] = []
+        for part in parts:
+            steps = part.steps(launches) * passes
+            jobs.append(
+                site.start(steps, part.variables, controlled=part.controlled, in_turns=True)
+            )
+        results = run_in_turns(jobs, len(keys) * passes, len(keys))
+        for variant, result in zip(variants, results, strict=True):
+            for number in range(passes):
+                found = result.steps[number * len(keys) : (number + 1) * len(keys)]
+                times[variant.name][number] |= variant.times_of(keys, found)
+    return times
 
 
 def step(key: Key, launches: int) -> dict[str, Any]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import statistics
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +29,7 @@ from lookup_tables.table import (
 )
 from tests.runtime.conftest import ROOT
 from tests.tuccl.measuring.nccl_stand_ins import StandIns
+from tuccl.measuring.gpu_sharing import NoMpsError
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import bundle_name, environment_file
 
@@ -57,6 +62,31 @@ def ship(directory: Path, plugin: Path, ranks: int) -> Path:
     text = environment_file(table, directory, bundle_crc(bundle))
     (directory / "tuccl.env").write_text(text, encoding="utf-8")
     return directory
+
+
+def shared_gpus(stand_ins: StandIns) -> Callable[[int], int]:
+    """`count_shared_gpus` in a process that loads the stand-in for CUDA, as this one cannot."""
+
+    def count(needed: int = 1) -> int:
+        program = (
+            "from tuccl.errors import TucclError\n"
+            "from tuccl.measuring.gpu_sharing import count_shared_gpus\n"
+            f"try: print(count_shared_gpus({needed}))\n"
+            "except TucclError as error: print(error)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | stand_ins.variables | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told = done.stdout.strip()
+        if told.isdecimal():
+            return int(told)
+        raise NoMpsError(told)
+
+    return count
 
 
 def run_bench(
@@ -177,15 +207,15 @@ def test_operations_can_have_jobs_of_their_own(
     import nccl_variants  # noqa: PLC0415
 
     jobs: list[set[str]] = []
-    run_job = nccl_variants.run_job
+    start_job = nccl_variants.start_job
 
     def noted(
         folder: Path, ranks: int, steps: list[dict[str, Any]], *rest: Any, **more: Any
     ) -> Any:
         jobs.append({step["operation"] for step in steps})
-        return run_job(folder, ranks, steps, *rest, **more)
+        return start_job(folder, ranks, steps, *rest, **more)
 
-    monkeypatch.setattr(nccl_variants, "run_job", noted)
+    monkeypatch.setattr(nccl_variants, "start_job", noted)
     report = tmp_path / "report.json"
     words = ("--operations", "all_gather", "all_reduce", "--to", "2K", "--no-static", "--apart")
     words = (*words, "--rounds", "1", "--json", str(report))
@@ -196,6 +226,56 @@ def test_operations_can_have_jobs_of_their_own(
     assert [(row["operation"], row["size_bytes"]) for row in summary["keys"]] == [
         (operation, size) for operation in ("all_gather", "all_reduce") for size in (1024, 2048)
     ]
+
+
+def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
+    scripts: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("STAND_IN_SLOW_MS", "20")  # A busy machine takes 2 to 4 for any call.
+    shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
+    report = tmp_path / "report.json"
+    words = ("--to", "2K", "--table", shipped, "--no-static", "--turns", "3", "--json", report)
+    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 0
+    summary = json.loads(report.read_text())
+    assert summary["turns"] == 3
+    assert summary["rounds"] == 2 * 3
+    small, large = summary["keys"]
+    assert [len(small[name]["rounds_us"]) for name in summary["variants"]] == [6, 6, 6]
+    # The stand-in pauses with one channel, which only the table's key asks for.
+    assert min(small["table"]["rounds_us"]) > 20_000
+    assert max(statistics.median(row["stock"]["rounds_us"]) for row in (small, large)) < 20_000
+    assert statistics.median(large["table"]["rounds_us"]) < 20_000
+    with pytest.raises(SystemExit):
+        run_bench(scripts, stand_ins, monkeypatch, *words, "--exhaustive")
+    assert "what takes turns runs the same jobs" in capsys.readouterr().err
+
+
+def test_faked_nodes_that_share_gpus_need_mps(
+    scripts: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import nccl_variants  # noqa: PLC0415
+
+    monkeypatch.setattr(nccl_variants, "count_shared_gpus", shared_gpus(stand_ins))
+    report = tmp_path / "report.json"
+    words = ("--to", "1K", "--no-static", "--share-gpus", "--rounds", "1", "--json", report)
+    with pytest.raises(SystemExit):
+        run_bench(scripts, stand_ins, monkeypatch, *words)
+    assert "--share-gpus is for --fake-nodes" in capsys.readouterr().err
+    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--fake-nodes", "2") == 2
+    assert "GPU 0 is not shared through MPS" in capsys.readouterr().err
+    monkeypatch.setenv("STAND_IN_MPS", "2")
+    monkeypatch.setenv("STAND_IN_GPUS", "2")
+    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--fake-nodes", "2") == 0
+    summary = json.loads(report.read_text())
+    assert (summary["ranks"], summary["nodes"], summary["gpus"]) == (4, 2, 2)
 
 
 def test_a_table_that_nccl_does_not_use_is_no_result(
