@@ -1,0 +1,219 @@
+"""What NCCL's own choice of a size pays when smaller sizes before it ran another way.
+
+A table has entries for some sizes and leaves the others to NCCL, whose connections were used by
+other calls then than in a job without a table. Here both happen in the same processes, walk by walk
+over all sizes in ascending order, operation by operation, as nccl-tests makes them: "stock" leaves
+every call to NCCL, "neighbours" puts some sizes onto a ring of one channel, as tables for TCP do,
+and "stock again" is the first once more, which shows the noise. Each walk is first in its turn. A
+ratio is the mean over the jobs of what a key's walks gain over both of stock's, with its standard
+error; the first turn of a job, which connects, does not count.
+
+    bench_neighbours.py --fake-nodes 2 [--share-gpus] [--seconds 120] [--json FILE]
+
+Over TCP it depends on the host's congestion control, so run it under each that is of interest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from measuring_job import JobError, build_libraries  # noqa: E402
+from nccl_variants import Key, Part, Site, gpus_of_ranks  # noqa: E402
+
+from tuccl.errors import TucclError  # noqa: E402
+from tuccl.measuring.congestion import congestion_control  # noqa: E402
+from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
+from tuccl.sample_statistics import interquartile_mean  # noqa: E402
+from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
+
+K, M = 1 << 10, 1 << 20
+ONE_CHANNEL = {"reduce_scatter": (32 * K, 512 * K), "all_gather": (32 * K, 4 * M)}
+"""Sizes that tables for 2 x 2 GPUs over TCP put onto such a ring (docs/nccl-backend.md)."""
+_LARGEST_LL = 128 * K
+STOCK, NEIGHBOURS, AGAIN = "stock", "neighbours", "stock again"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a key."""
+
+    key: Key
+    forced: bool
+    stock_us: float
+    """Median over the jobs."""
+    gains: Mapping[str, tuple[float, float]]
+    """By walk: the ratio over stock's time, and its relative standard error."""
+
+
+def forced_call(key: Key) -> Mapping[str, Any]:
+    """What the neighbours' walk forces a key to run; nothing: NCCL's own choice."""
+    operation, size_bytes = key
+    smallest, largest = ONE_CHANNEL[operation]
+    if not smallest <= size_bytes <= largest:
+        return {}
+    protocol = "LL" if size_bytes <= _LARGEST_LL else "Simple"
+    return {"algorithm": "ring", "protocol": protocol, "nchannels": 1}
+
+
+def run_walks(
+    site: Site, keys: Sequence[Key], order: Sequence[str], launches: int
+) -> list[dict[Key, float]]:
+    """Times of all keys in us, of one job that makes these walks one after the other.
+
+    Raises:
+        JobError: A rank died or hung, or a call could not run.
+    """
+    steps = []
+    for name in order:
+        forced = {key: forced_call(key) if name == NEIGHBOURS else {} for key in keys}
+        steps += Part({}, forced, controlled=True).steps(launches)
+    found = site.run(steps, {}, controlled=True).steps
+    wrong = next((one["error"] for one in found if "error" in one), None)
+    if wrong is not None:
+        raise JobError(wrong)
+    times = [interquartile_mean(one["times_us"]) for one in found]
+    return [
+        dict(zip(keys, times[start : start + len(keys)], strict=True))
+        for start in range(0, len(times), len(keys))
+    ]
+
+
+def run_jobs(
+    site: Site, keys: Sequence[Key], turns: int, launches: int, seconds: float
+) -> list[dict[str, dict[Key, float]]]:
+    """Mean logarithms of the times of each walk, job by job; two jobs at least."""
+    jobs: list[dict[str, dict[Key, float]]] = []
+    first = time.monotonic()
+    names = (STOCK, NEIGHBOURS, AGAIN)
+    while len(jobs) < 2 or (time.monotonic() - first) * (len(jobs) + 1) / len(jobs) <= seconds:
+        shifts = [(turn + len(jobs)) % len(names) for turn in range(turns + 1)]
+        order = [name for shift in shifts for name in (*names[shift:], *names[:shift])]
+        walks = run_walks(site, keys, order, launches)
+        counted = list(zip(order, walks, strict=True))[len(names) :]
+        jobs.append(
+            {
+                name: {
+                    key: statistics.fmean(
+                        math.log(times[key]) for walked, times in counted if walked == name
+                    )
+                    for key in keys
+                }
+                for name in names
+            }
+        )
+        print(f"job {len(jobs)}: {time.monotonic() - first:.0f} s", file=sys.stderr, flush=True)
+    return jobs
+
+
+def summarize(keys: Sequence[Key], jobs: Sequence[Mapping[str, Mapping[Key, float]]]) -> list[Row]:
+    """What each walk gains over the mean of both of stock's, by key."""
+    rows = []
+    for key in keys:
+        base = [(job[STOCK][key] + job[AGAIN][key]) / 2.0 for job in jobs]
+        gains = {}
+        for name in (NEIGHBOURS, AGAIN):
+            logs = [one - job[name][key] for one, job in zip(base, jobs, strict=True)]
+            error = statistics.stdev(logs) / math.sqrt(len(logs))
+            gains[name] = (math.exp(statistics.fmean(logs)), error)
+        stock_us = math.exp(statistics.median(base))
+        rows.append(Row(key, bool(forced_call(key)), stock_us, gains))
+    return rows
+
+
+def tell(rows: Sequence[Row]) -> None:
+    """The rows for people."""
+    print(f"{'key':<22}{'stock us':>10}{NEIGHBOURS:>18}{AGAIN:>18}")
+    for row in rows:
+        cells = (f"{ratio:>9.3f} ± {error:.3f}" for ratio, error in row.gains.values())
+        name = f"{row.key[0]} {format_size(row.key[1])}"
+        mark = "  one channel" if row.forced else ""
+        print(f"{name:<22}{row.stock_us:>10.1f}  {'   '.join(cells)}{mark}")
+    left = [row.gains[NEIGHBOURS][0] for row in rows if not row.forced]
+    if left:
+        print(
+            f"the {len(left)} keys left to NCCL: geomean {statistics.geometric_mean(left):.3f}, "
+            f"least {min(left):.3f}"
+        )
+
+
+def bench(arguments: argparse.Namespace, folder: Path) -> list[Row]:
+    """Runs the jobs."""
+    gpus = gpus_of_ranks(arguments.gpus, shared=arguments.share_gpus)
+    site = Site(
+        folder=folder,
+        libraries=build_libraries(folder / "built"),
+        nccl=str(find_nccl(arguments.nccl).path),
+        ranks=gpus * (arguments.fake_nodes if arguments.share_gpus else 1),
+        nodes=arguments.fake_nodes,
+        gpus=gpus,
+        limit_s=arguments.limit,
+        call={"use_graph": False},
+        pinned=True,
+    )
+    sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
+    keys = [(operation, size) for operation in ONE_CHANNEL for size in sizes]
+    jobs = run_jobs(site, keys, arguments.turns, arguments.launches, arguments.seconds)
+    control = congestion_control() or "an unknown congestion control"
+    print(f"{site.ranks} ranks on {site.nodes} nodes, {gpus} GPUs, {control}, {len(jobs)} jobs")
+    return summarize(keys, jobs)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--fake-nodes", type=int, default=2, help="nodes that the ranks appear on")
+    parser.add_argument(
+        "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
+    )
+    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument("--from", dest="smallest", default="16K", help="smallest size")
+    parser.add_argument("--to", dest="largest", default="16M", help="largest size, in steps of 2")
+    parser.add_argument("--turns", type=int, default=8, help="of the three walks in a job")
+    parser.add_argument("--launches", type=int, default=3, help="of each key in a walk")
+    parser.add_argument("--seconds", type=float, default=120.0, help="for all jobs")
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds until a job is killed")
+    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit code 0, or 2 with one line on what could not run."""
+    arguments = parse_arguments()
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuccl-bench-") as folder:
+            rows = bench(arguments, Path(folder))
+    except (JobError, TucclError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
+    if arguments.json is not None:
+        document = [
+            {
+                "operation": row.key[0],
+                "size_bytes": row.key[1],
+                "forced": row.forced,
+                "stock_us": row.stock_us,
+                "gains": row.gains,
+            }
+            for row in rows
+        ]
+        arguments.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    tell(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
