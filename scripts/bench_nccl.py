@@ -2,9 +2,9 @@
 
 Every round starts new processes for each variant in turn, in another order each time, so that what
 changes on the machine meanwhile meets all of them; with --turns they run side by side and take
-turns at every key. Stock runs twice in each round: a key's speedup
-is the median over the rounds of the geometric mean of stock's two times by the variant's in the
-same round, each the interquartile mean of its launches. What the second ("stock again") has over
+turns at every key. Stock runs twice in each round: a key's speedup is the median over the rounds of
+the geometric mean of stock's two times by the variant's in the same round, each the interquartile
+mean of its launches; beside it stands its standard error. What the second ("stock again") has over
 the first is the noise of the key. The table is used as a job uses it: plugin, bundle and tuccl.env
 alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
 
@@ -94,6 +94,7 @@ def summarize(
                 "median_us": statistics.median(rounds_us),
                 "rounds_us": rounds_us,
                 "speedup": statistics.median(ratios),
+                "standard_error": standard_error(ratios),
                 "least_speedup": min(ratios),
                 "largest_speedup": max(ratios),
             }
@@ -112,6 +113,17 @@ def summarize(
         if variant.name == "table":
             summary["entries"] = split_by_entry(rows, variant.entries)
     return summary
+
+
+def standard_error(ratios: Sequence[float]) -> float | None:
+    """Of the mean of the ratios' logarithms; None of a single one.
+
+    That of the median, which is the less sensitive to a few, is a quarter more where they are
+    normal. Passes of one start count as much as rounds: over TCP they differ as much.
+    """
+    if len(ratios) < 2:
+        return None
+    return statistics.stdev(map(math.log, ratios)) / math.sqrt(len(ratios))
 
 
 def base_us(
@@ -145,7 +157,18 @@ def extreme(
     if not rows:
         return None
     row = pick(rows, key=lambda row: row[name]["speedup"])
-    return {"key": _name(row), "speedup": row[name]["speedup"]}
+    found = row[name]
+    return {
+        "key": _name(row),
+        "speedup": found["speedup"],
+        "standard_error": found["standard_error"],
+    }
+
+
+def _with_error(one: dict[str, Any], between: str = " ") -> str:
+    """`0.955 ± 0.017`."""
+    error = one["standard_error"]
+    return f"{one['speedup']:.3f}" + ("" if error is None else f"{between}±{between}{error:.3f}")
 
 
 def _name(row: dict[str, Any]) -> str:
@@ -156,17 +179,19 @@ def tell(summary: dict[str, Any]) -> None:
     """The summary for people."""
     names = list(summary["variants"])
     marked = "entries" in summary
-    print(f"{'key':<24}" + "".join(f"{name:>14} {'':>6}" for name in names))
+    print(f"{'key':<24}" + "".join(f"{name:>14} {'':>13}" for name in names))
     for row in summary["keys"]:
         cells = "".join(
-            f"{row[name]['median_us']:>11.2f} us {row[name]['speedup']:>6.3f}" for name in names
+            f"{row[name]['median_us']:>11.2f} us  {_with_error(row[name], ''):<12}"
+            for name in names
         )
-        print(f"{_name(row):<24}{cells}" + ("  entry" if marked and row["has_entry"] else ""))
+        mark = "  entry" if marked and row["has_entry"] else ""
+        print(f"{_name(row):<24}{cells}{mark}".rstrip())
     for name, total in summary["variants"].items():
         worst, best = total["worst"], total["best"]
         print(
-            f"{name}: geomean {total['geomean']:.4f}, worst {worst['speedup']:.3f} "
-            f"({worst['key']}), best {best['speedup']:.3f} ({best['key']}); {total['description']}"
+            f"{name}: geomean {total['geomean']:.4f}, worst {_with_error(worst)} ({worst['key']}), "
+            f"best {_with_error(best)} ({best['key']}); {total['description']}"
         )
     if marked:
         tell_entries(summary["entries"], len(summary["keys"]))
@@ -175,7 +200,7 @@ def tell(summary: dict[str, Any]) -> None:
 def tell_entries(found: dict[str, Any], keys: int) -> None:
     """What the table's entries are worth beside the noise."""
     worst = [
-        f"{what} {one['speedup']:.3f} ({one['key']})" if one else f"{what} none"
+        f"{what} {_with_error(one)} ({one['key']})" if one else f"{what} none"
         for what, one in (
             ("of these", found["worst_with_entry"]),
             ("of the others", found["worst_without"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import statistics
@@ -137,6 +138,7 @@ def test_bench_times_what_a_job_would_see(
     assert found["worst_without"] == {
         "key": "all_gather 2K",
         "speedup": large["table"]["speedup"],
+        "standard_error": large["table"]["standard_error"],
     }
     assert found["worst_of_control"] == summary["variants"]["stock again"]["worst"]
     out = capsys.readouterr().out
@@ -196,6 +198,10 @@ def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
     assert row["static"]["speedup"] == pytest.approx((1.0 + 2.0) / 2)
     assert row[CONTROL]["speedup"] == pytest.approx((4.0 + 1.0) / 2)
     assert row["stock"]["speedup"] == 1.0
+    # Logarithms 0 and log 2: of two values the standard error is half their distance.
+    assert row["static"]["standard_error"] == pytest.approx(math.log(2.0) / 2.0)
+    assert row["stock"]["standard_error"] == 0.0
+    assert scripts.standard_error([1.1]) is None
 
 
 def test_operations_can_have_jobs_of_their_own(
