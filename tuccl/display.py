@@ -220,6 +220,8 @@ def _cost_lines(report: Report) -> list[str]:
         line += ", in place"
     if report.congestion_control:
         line += f", nodes faked over TCP with {report.congestion_control}"
+    if report.share_gpus:
+        line += ", which shared the GPUs"
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"

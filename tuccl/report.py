@@ -114,6 +114,8 @@ class Report(_Model):
     """How much operations counted when the process profile was chosen; 1 where nothing is said."""
     congestion_control: str = ""
     """TCP's, by which faked nodes talked; empty: none were faked, or nobody looked."""
+    share_gpus: bool = False
+    """Whether each faked node had all GPUs of the host."""
 
     def readable(self, text: str) -> str:
         """The text with schedules named instead of hashed."""

@@ -85,7 +85,10 @@ def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: P
     assert done.returncode == 0, done.stderr
     assert "each GPU is used by 2 ranks, one of each faked node" in done.stderr
     run = Workspace(tmp_path / "w").current()
-    assert len(read_report(run).keys) == 1
+    report = read_report(run)
+    assert len(report.keys) == 1
+    assert report.share_gpus
+    assert ", which shared the GPUs, --budget 1 s" in done.stdout.replace("\n", " ")
     record = run.record()
     assert record is not None
     assert record.options["share_gpus"] is True
