@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
+"""Standard error of a normal sample's median over that of its mean."""
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
@@ -38,7 +40,7 @@ from nccl_variants import (  # noqa: E402
     best_static,
     control,
     exhaustive,
-    gpus_of_ranks,
+    ranks_and_gpus,
     run_side_by_side,
     stock,
     table,
@@ -78,9 +80,12 @@ def run_rounds(
 
 
 def summarize(
-    keys: Sequence[Key], variants: Sequence[Variant], times: dict[str, list[dict[Key, float]]]
+    keys: Sequence[Key],
+    variants: Sequence[Variant],
+    times: dict[str, list[dict[Key, float]]],
+    passes: int = 1,
 ) -> dict[str, Any]:
-    """Times and speedups over stock by key, and what they come to."""
+    """Times and speedups over stock by key, and what they come to; so many passes of each start."""
     rows = []
     for key in keys:
         row: dict[str, Any] = {"operation": key[0], "size_bytes": key[1]}
@@ -94,7 +99,7 @@ def summarize(
                 "median_us": statistics.median(rounds_us),
                 "rounds_us": rounds_us,
                 "speedup": statistics.median(ratios),
-                "standard_error": standard_error(ratios),
+                "standard_error": standard_error(ratios, passes),
                 "least_speedup": min(ratios),
                 "largest_speedup": max(ratios),
             }
@@ -115,15 +120,20 @@ def summarize(
     return summary
 
 
-def standard_error(ratios: Sequence[float]) -> float | None:
-    """Of the mean of the ratios' logarithms; None of a single one.
+def standard_error(ratios: Sequence[float], passes: int = 1) -> float | None:
+    """Of the median of a key's ratios, as if their logarithms were normal; None of one start.
 
-    That of the median, which is the less sensitive to a few, is a quarter more where they are
-    normal. Passes of one start count as much as rounds: over TCP they differ as much.
+    Args:
+        ratios: Round by round, or start by start and of each its passes.
+        passes: From one start, which are more alike than starts: so only the means of starts
+            count as independent.
     """
-    if len(ratios) < 2:
+    logs = [math.log(ratio) for ratio in ratios]
+    starts = [statistics.fmean(logs[at : at + passes]) for at in range(0, len(logs), passes)]
+    if len(starts) < 2:
         return None
-    return statistics.stdev(map(math.log, ratios)) / math.sqrt(len(ratios))
+    of_mean = statistics.stdev(starts) / math.sqrt(len(starts))
+    return MEDIAN_OVER_MEAN * of_mean * statistics.median(ratios)
 
 
 def base_us(
@@ -219,13 +229,14 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     over_loopback = congestion_control() if arguments.fake_nodes > 1 else ""
     for note in loopback_notes(over_loopback):
         print(f"note: {note}", file=sys.stderr, flush=True)
-    gpus = gpus_of_ranks(arguments.gpus, shared=arguments.share_gpus)
+    nodes = arguments.fake_nodes
+    ranks, gpus = ranks_and_gpus(arguments.gpus, nodes, shared=arguments.share_gpus)
     site = Site(
         folder=folder,
         libraries=build_libraries(folder / "built"),
         nccl=str(find_nccl(arguments.nccl).path),
-        ranks=gpus * (arguments.fake_nodes if arguments.share_gpus else 1),
-        nodes=arguments.fake_nodes,
+        ranks=ranks,
+        nodes=nodes,
         gpus=gpus,
         limit_s=arguments.limit,
         call={
@@ -256,7 +267,7 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         variants = [variant.apart() for variant in variants]
     prepared = time.monotonic()
     times = run_rounds(site, variants, arguments)
-    return summarize(keys, variants, times) | {
+    return summarize(keys, variants, times, arguments.turns or 1) | {
         "nccl": site.nccl,
         "ranks": site.ranks,
         "nodes": site.nodes,
@@ -324,11 +335,18 @@ def parse_arguments() -> argparse.Namespace:
         "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
     )
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
-    parser.add_argument("--limit", type=float, default=180, help="seconds until a job is killed")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=180,
+        help="seconds until a job is killed that hangs, or with --turns a turn of it",
+    )
     parser.add_argument("--json", type=Path, help="write everything to this file")
     arguments = parser.parse_args()
     if arguments.share_gpus and arguments.fake_nodes < 2:
         parser.error("--share-gpus is for --fake-nodes: NCCL refuses two ranks on a GPU of a node")
+    if min(arguments.rounds, arguments.launches, arguments.turns + 1) < 1:
+        parser.error("--rounds and --launches are 1 at least, --turns is no less than 0")
     if arguments.turns and arguments.exhaustive:
         parser.error("--turns: what takes turns runs the same jobs, which --exhaustive does not")
     return arguments

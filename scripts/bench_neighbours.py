@@ -5,8 +5,9 @@ other calls then than in a job without a table. Here both happen in the same pro
 over all sizes in ascending order, operation by operation, as nccl-tests makes them: "stock" leaves
 every call to NCCL, "neighbours" puts some sizes onto a ring of one channel, as tables for TCP do,
 and "stock again" is the first once more, which shows the noise. Each walk is first in its turn. A
-ratio is the mean over the jobs of what a key's walks gain over both of stock's, with its standard
-error; the first turn of a job, which connects, does not count.
+ratio is the geometric mean over the jobs of what a key's walks gain over both of stock's, or those
+of "stock again" over the other, with its standard error; the first turn of a job, which connects,
+does not count.
 
     bench_neighbours.py --fake-nodes 2 [--share-gpus] [--seconds 120] [--json FILE]
 
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
-from nccl_variants import Key, Part, Site, gpus_of_ranks  # noqa: E402
+from nccl_variants import Key, Part, Site, ranks_and_gpus  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
@@ -55,7 +56,7 @@ class Row:
     stock_us: float
     """Median over the jobs."""
     gains: Mapping[str, tuple[float, float]]
-    """By walk: the ratio over stock's time, and its relative standard error."""
+    """By walk: the ratio over stock's time, and its standard error."""
 
 
 def forced_call(key: Key) -> Mapping[str, Any]:
@@ -81,9 +82,10 @@ def run_walks(
         forced = {key: forced_call(key) if name == NEIGHBOURS else {} for key in keys}
         steps += Part({}, forced, controlled=True).steps(launches)
     found = site.run(steps, {}, controlled=True).steps
-    wrong = next((one["error"] for one in found if "error" in one), None)
-    if wrong is not None:
-        raise JobError(wrong)
+    for number, one in enumerate(found):
+        if "error" in one:
+            operation, size_bytes = keys[number % len(keys)]
+            raise JobError(f"{operation} of {size_bytes} bytes: {one['error']}")
     times = [interquartile_mean(one["times_us"]) for one in found]
     return [
         dict(zip(keys, times[start : start + len(keys)], strict=True))
@@ -119,22 +121,33 @@ def run_jobs(
 
 
 def summarize(keys: Sequence[Key], jobs: Sequence[Mapping[str, Mapping[Key, float]]]) -> list[Row]:
-    """What each walk gains over the mean of both of stock's, by key."""
+    """By key: what neighbours gain over both of stock's walks, and the second over the first."""
     rows = []
     for key in keys:
-        base = [(job[STOCK][key] + job[AGAIN][key]) / 2.0 for job in jobs]
-        gains = {}
-        for name in (NEIGHBOURS, AGAIN):
-            logs = [one - job[name][key] for one, job in zip(base, jobs, strict=True)]
-            error = statistics.stdev(logs) / math.sqrt(len(logs))
-            gains[name] = (math.exp(statistics.fmean(logs)), error)
-        stock_us = math.exp(statistics.median(base))
-        rows.append(Row(key, bool(forced_call(key)), stock_us, gains))
+        both = [(job[STOCK][key] + job[AGAIN][key]) / 2.0 for job in jobs]
+        first = [job[STOCK][key] for job in jobs]
+        gains = {
+            name: _gain(base, [job[name][key] for job in jobs])
+            for name, base in ((NEIGHBOURS, both), (AGAIN, first))
+        }
+        rows.append(Row(key, bool(forced_call(key)), math.exp(statistics.median(both)), gains))
     return rows
 
 
-def tell(rows: Sequence[Row]) -> None:
-    """The rows for people."""
+def _gain(base: Sequence[float], own: Sequence[float]) -> tuple[float, float]:
+    """Ratio of times with these logarithms, and its standard error."""
+    logs = [slow - fast for slow, fast in zip(base, own, strict=True)]
+    ratio = math.exp(statistics.fmean(logs))
+    return ratio, ratio * statistics.stdev(logs) / math.sqrt(len(logs))
+
+
+def tell(conditions: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """All of it for people."""
+    control = conditions["congestion_control"] or "an unknown congestion control"
+    print(
+        f"{conditions['ranks']} ranks on {conditions['nodes']} nodes, {conditions['gpus']} GPUs, "
+        f"{control}, {conditions['jobs']} jobs"
+    )
     print(f"{'key':<22}{'stock us':>10}{NEIGHBOURS:>18}{AGAIN:>18}")
     for row in rows:
         cells = (f"{ratio:>9.3f} ± {error:.3f}" for ratio, error in row.gains.values())
@@ -149,15 +162,16 @@ def tell(rows: Sequence[Row]) -> None:
         )
 
 
-def bench(arguments: argparse.Namespace, folder: Path) -> list[Row]:
-    """Runs the jobs."""
-    gpus = gpus_of_ranks(arguments.gpus, shared=arguments.share_gpus)
+def bench(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[Row]]:
+    """Runs the jobs; what they ran on, and what they found."""
+    nodes = arguments.fake_nodes
+    ranks, gpus = ranks_and_gpus(arguments.gpus, nodes, shared=arguments.share_gpus)
     site = Site(
         folder=folder,
         libraries=build_libraries(folder / "built"),
         nccl=str(find_nccl(arguments.nccl).path),
-        ranks=gpus * (arguments.fake_nodes if arguments.share_gpus else 1),
-        nodes=arguments.fake_nodes,
+        ranks=ranks,
+        nodes=nodes,
         gpus=gpus,
         limit_s=arguments.limit,
         call={"use_graph": False},
@@ -166,9 +180,16 @@ def bench(arguments: argparse.Namespace, folder: Path) -> list[Row]:
     sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
     keys = [(operation, size) for operation in ONE_CHANNEL for size in sizes]
     jobs = run_jobs(site, keys, arguments.turns, arguments.launches, arguments.seconds)
-    control = congestion_control() or "an unknown congestion control"
-    print(f"{site.ranks} ranks on {site.nodes} nodes, {gpus} GPUs, {control}, {len(jobs)} jobs")
-    return summarize(keys, jobs)
+    conditions = {
+        "nccl": site.nccl,
+        "ranks": ranks,
+        "nodes": nodes,
+        "gpus": gpus,
+        "congestion_control": congestion_control(),
+        "jobs": len(jobs),
+        "turns": arguments.turns,
+    }
+    return conditions, summarize(keys, jobs)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -187,7 +208,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=180.0, help="seconds until a job is killed")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument("--json", type=Path, help="write everything to this file")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if min(arguments.turns, arguments.launches) < 1:
+        parser.error("--turns and --launches are 1 at least")
+    if arguments.fake_nodes < 2:
+        parser.error("--fake-nodes: a network is between two nodes at least")
+    return arguments
 
 
 def main() -> int:
@@ -195,12 +221,12 @@ def main() -> int:
     arguments = parse_arguments()
     try:
         with tempfile.TemporaryDirectory(prefix="tuccl-bench-") as folder:
-            rows = bench(arguments, Path(folder))
+            conditions, rows = bench(arguments, Path(folder))
     except (JobError, TucclError) as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
     if arguments.json is not None:
-        document = [
+        keys = [
             {
                 "operation": row.key[0],
                 "size_bytes": row.key[1],
@@ -210,8 +236,9 @@ def main() -> int:
             }
             for row in rows
         ]
+        document = conditions | {"keys": keys}
         arguments.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    tell(rows)
+    tell(conditions, rows)
     return 0
 
 

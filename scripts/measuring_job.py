@@ -1,4 +1,4 @@
-"""Runs calls on all GPUs of this host, one process per GPU, and puts their figures together.
+"""Runs calls on the GPUs of this host, one process per rank, and puts their figures together.
 
 For scripts that check or compare what `tuccl` measures without its leader in between: a job is a
 list of steps (see scripts/measuring_rank.py), started with an environment of its own.
@@ -13,10 +13,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -29,6 +29,7 @@ TAKEN_OUT = frozenset({*OVERRULING, *PER_PROCESS, PLUGIN_VARIABLE})
 """What a shell may have from a `tuccl.env`, or for NCCL as a whole: stock NCCL is without it."""
 PRELOAD = "LD_PRELOAD"
 EXECUTOR = "libtuccl-executor.so"
+_Job = ParamSpec("_Job")
 
 
 class JobError(Exception):
@@ -94,17 +95,6 @@ class RunningJob:
     """To each rank, where it waits for its turns (scripts/measuring_turns.py)."""
 
 
-def run_job(
-    folder: Path,
-    ranks: int,
-    steps: Sequence[dict[str, Any]],
-    variables: Mapping[str, str],
-    **how: Any,
-) -> JobResult:
-    """`start_job`, and `end_job`."""
-    return end_job(start_job(folder, ranks, steps, variables, **how))
-
-
 def start_job(
     folder: Path,
     ranks: int,
@@ -161,18 +151,36 @@ def start_job(
     return RunningJob(folder, processes, begin, limit_s, ours)
 
 
-def end_job(job: RunningJob) -> JobResult:
+def end_job(job: RunningJob, patience_s: float | None = None) -> JobResult:
     """Waits for all processes of a job.
+
+    Args:
+        job: Its ranks are not waiting for a turn.
+        patience_s: Until they are killed; None: the job's limit, from its start, or from now where
+            it waited for its turns.
 
     Raises:
         JobError: A rank died, hung or could not join; says which and how its output ends.
     """
+    since = time.monotonic() if job.turns or patience_s is not None else job.begin
     try:
-        ends = wait_for_all(job.processes, job.begin + job.limit_s)
+        limit_s = job.limit_s if patience_s is None else max(patience_s, LAST_WORDS_S)
+        ends = wait_for_all(job.processes, since + limit_s)
     finally:
         for turn in job.turns:
             turn.close()
     return _collect(job.folder, ends, time.monotonic() - job.begin)
+
+
+def _waited_for(start: Callable[_Job, RunningJob]) -> Callable[_Job, JobResult]:
+    def run(*arguments: _Job.args, **options: _Job.kwargs) -> JobResult:
+        return end_job(start(*arguments, **options))
+
+    return run
+
+
+run_job = _waited_for(start_job)
+"""`start_job`, and `end_job`."""
 
 
 def without_tables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from measuring_job import JobError, JobResult, RunningJob, end_job, start_job
-from measuring_turns import run_in_turns
+from measuring_turns import end_by_force, run_in_turns
 
 from lookup_tables.bundle import Bundle, read_bundle
 from lookup_tables.table import Operation, Shape
-from tuccl.measuring.gpu_sharing import count_shared_gpus
+from tuccl.measuring.gpu_sharing import require_mps
 from tuccl.measuring.nccl_environment import count_gpus
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
 from tuccl.sample_statistics import interquartile_mean
@@ -58,21 +58,24 @@ CHANNELS = (1, 2, 4, 8, 16, 24, 32)
 Key = tuple[str, int]
 
 
-def gpus_of_ranks(given: int | None, *, shared: bool) -> int:
-    """How many GPUs the ranks of a job have, be they shared by ranks of several faked nodes.
+def ranks_and_gpus(given: int | None, nodes: int, *, shared: bool) -> tuple[int, int]:
+    """How many ranks a job has on how many GPUs.
 
     Args:
-        given: By the user; None: all that are visible.
-        shared: Whether several ranks are to use a GPU at a time.
+        given: GPUs that the user wants; None: all that are visible.
+        nodes: That the ranks are to appear on.
+        shared: Whether each of these nodes has all GPUs.
 
     Raises:
         NoGpuError: There are too few.
         NoMpsError: They are to be shared, and cannot be.
     """
-    if shared:
-        visible = count_shared_gpus(given or 1)
-        return given or visible
-    return given or count_gpus(2)
+    if not shared:
+        gpus = given or count_gpus(2)
+        return gpus, gpus
+    gpus = given or count_gpus()
+    require_mps(gpus)
+    return gpus * nodes, gpus
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,12 @@ class Site:
         variables: Mapping[str, str],
         *,
         controlled: bool,
-        in_turns: bool = False,
+        turns_of: str = "",
     ) -> RunningJob:
-        """The same, not waited for."""
+        """The same, not waited for; with `turns_of` it takes turns, under that name."""
+        number = next(self._numbers)
         return start_job(
-            self.folder / f"job{next(self._numbers)}",
+            self.folder / (f"job {number} of {turns_of}" if turns_of else f"job{number}"),
             self.ranks,
             [dict(self.call) | step for step in steps],
             {LIBRARY_VARIABLE: self.nccl, **variables},
@@ -118,7 +122,7 @@ class Site:
             nodes=self.nodes,
             pinned=self.pinned,
             gpus=self.gpus,
-            in_turns=in_turns,
+            in_turns=bool(turns_of),
             limit_s=self.limit_s,
         )
 
@@ -209,12 +213,17 @@ def run_side_by_side(
     for parts in zip(*(variant.parts for variant in variants), strict=True):
         keys = list(parts[0].forced)
         jobs: list[RunningJob] = []
-        for part in parts:
-            steps = part.steps(launches) * passes
-            jobs.append(
-                site.start(steps, part.variables, controlled=part.controlled, in_turns=True)
-            )
-        results = run_in_turns(jobs, len(keys) * passes, len(keys))
+        try:
+            for variant, part in zip(variants, parts, strict=True):
+                steps = part.steps(launches) * passes
+                controlled = part.controlled
+                job = site.start(
+                    steps, part.variables, controlled=controlled, turns_of=variant.name
+                )
+                jobs.append(job)
+            results = run_in_turns(jobs, len(keys) * passes, len(keys))
+        finally:
+            end_by_force(jobs)  # Also those of which no further one could be started.
         for variant, result in zip(variants, results, strict=True):
             for number in range(passes):
                 found = result.steps[number * len(keys) : (number + 1) * len(keys)]

@@ -186,8 +186,6 @@ def _devices(request: BackendRequest) -> int:
 
 @contextmanager
 def _nccl(request: BackendRequest) -> Iterator[Backend]:
-    if request.share_gpus and request.places:
-        raise UsageError("--share-gpus is for workers of one `tuccl init`: start it without MPI")
     # Ranks of an MPI job look on their own hosts, when their workers start.
     gpus = 1 if request.places else _devices(request)
     os.environ.update(nccl_worker_variables(gpus, shared=request.share_gpus))

@@ -59,9 +59,14 @@ class Decision:
     schedule: Comparison | None
     """Best schedule against the better of `builtin` and NCCL's own choice."""
     profile_default_us: float
-    """Median of NCCL's own choice under the profile."""
+    """Of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
     """Finalists that were not proved faster."""
+
+    @property
+    def has_entry(self) -> bool:
+        """Whether something was proved, so that the key gets an entry."""
+        return self.builtin is not None or self.schedule is not None
 
 
 def decide(

@@ -221,7 +221,7 @@ def _cost_lines(report: Report) -> list[str]:
     if report.congestion_control:
         line += f", nodes faked over TCP with {report.congestion_control}"
     if report.share_gpus:
-        line += ", which shared the GPUs"
+        line += ", faked nodes shared the GPUs"
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"
@@ -234,14 +234,14 @@ def _cost_lines(report: Report) -> list[str]:
 
 
 def _gain(key: KeyReport, column: str, table: Table) -> float:
-    """Speedup of a key over stock NCCL; where no entry applies, that of the profile alone."""
+    """Speedup of a key over stock NCCL; where no entry applies, that of the profile, if any."""
     for entry in table.entries:
         same = entry.key.operation.value == key.operation
         if same and entry.tuned_bytes == key.size_bytes:
             time_us = getattr(entry, column)
             if time_us is not None:
                 return float(key.stock_us / time_us)
-    return key.stock_us / key.profile_default_us
+    return key.stock_us / key.profile_default_us if table.profile else 1.0
 
 
 def _geomean(values: Sequence[float]) -> float:

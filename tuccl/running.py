@@ -76,9 +76,16 @@ def with_ranks(
         options: As recorded in run.json.
         probe: Gives the machine where neither a file nor a record does.
         lead: Is given what gives that machine, and the places of workers; None: on this host.
+
+    Raises:
+        UsageError: The options are for a single process.
     """
     given = read_options(options)
     tasks = mpi_tasks(os.environ)
+    if given.share_gpus and tasks > 1:
+        raise UsageError(
+            f"--share-gpus within {tasks} tasks of MPI: each has a GPU of its own; start it once"
+        )
     if tasks < 2 or not backend_kind(given.backend_name).has_workers:
         return with_crew(ProbeCommand(), lambda crew: lead(lambda: probe(crew), None))
     found: list[Topology] = []
@@ -114,7 +121,10 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
             settings = replace(settings, congestion_control=congestion_control())
         machine = None if given.topology is not None else probed()
         topology = machine_of_options(given, machine)
-        require_executor_for_alltoall(settings, communicator_shape(topology))
+        shape = communicator_shape(topology)
+        require_executor_for_alltoall(settings, shape)
+        if settings.share_gpus and shape.nodes < 2:
+            raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
         return Prepared(options, topology, settings, None)
     machine = None if given.topology is None else machine_of_options(given)
     record = record_of_options(given, machine)

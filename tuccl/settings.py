@@ -130,8 +130,12 @@ def make_settings(
     make_strategy(strategy)
     if fake_nodes and not kind.has_workers:
         raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
-    if share_gpus and not (fake_nodes and kind.measures_nccl):
-        raise UsageError("--share-gpus is for --fake-nodes with --backend nccl: leave it out")
+    if share_gpus and not fake_nodes:
+        raise UsageError("--share-gpus says what GPUs faked nodes have: name --fake-nodes, too")
+    if share_gpus and not (kind.measures_nccl and kind.tunes_nccl and not kind.has_executor):
+        raise UsageError(
+            f"--share-gpus is for NCCL's ranks on this host; with --backend {backend} leave it out"
+        )
     if (plain or in_place) and not kind.measures_nccl:
         option = "--plain" if plain else "--in-place"
         raise UsageError(f"{option} says how NCCL is timed; --backend {backend} times none")

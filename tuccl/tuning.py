@@ -10,9 +10,9 @@
    their data is checked.
 5. Where neighbouring sizes end with different winners the border between them is located.
 6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
-   beginning, and gains count from both. Where the two differ much, several starts of the workers
-   decide what becomes an entry (`tuccl.start_check`), and borders of what has changed by that are
-   located once more.
+   beginning, and gains over stock NCCL without the profile count from both. Where the two differ
+   much, several starts of the workers decide what becomes an entry (`tuccl.start_check`), and
+   borders of what has changed by that are located once more.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class KeyResult:
     """Of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
     stock_us: float
-    """Stock NCCL's time: what the entry was held against where no profile is needed, else the
+    """Stock NCCL's time: what an entry was held against where no profile is needed, else the
     interquartile mean of its samples, before and after."""
     range_bytes: tuple[int, int]
     """Smallest and largest size that an entry of this key serves."""
@@ -131,7 +131,9 @@ def tune(
     stock_us = run.stock.means_us()
     if profile == STOCK.profile:
         # What decided, and in the same starts; samples of others may belie the gain.
-        stock_us = {task: confirmed[task].profile_default_us for task in run.tasks}
+        stock_us |= {
+            task: one.profile_default_us for task, one in confirmed.items() if one.has_entry
+        }
     keys = (
         KeyResult(task, found[task], confirmed[task], stock_us[task], ranges[task])
         for task in run.tasks

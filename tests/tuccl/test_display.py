@@ -1,7 +1,7 @@
 import pytest
 
 from lookup_tables.table import Table
-from tuccl.display import floor_lines, print_table, starts_lines
+from tuccl.display import floor_lines, print_table, starts_lines, summary_lines
 from tuccl.report import FloorReport, KeyReport, ProfileReport, Report
 
 CHOSEN = ProfileReport(
@@ -26,6 +26,21 @@ OTHER = CHOSEN.model_copy(
         "holds": False,
     }
 )
+
+
+UNBEATEN = KeyReport(
+    operation="reduce_scatter", size_bytes=1 << 30, min_bytes=1, max_bytes=1 << 30,
+    stock_us=1234567.8, profile_default_us=987654.3, builtin=None, schedule=None, rejected=[],
+    configs_tried=1, repeats_measured=1, converged=True, why="",
+)  # fmt: skip
+
+
+def test_a_key_without_entry_gains_by_a_profile_alone() -> None:
+    """Without one both times are of the same call, and what they differ by is noise."""
+    for profile, gain in (({}, "1.000x"), ({"A": "1"}, "1.250x")):
+        report = Report(version=1, backend="nccl", profile=profile, schedules={}, keys=[UNBEATEN])
+        first = summary_lines(Table("machine", "1" * 16, (), (), profile), report)[0]
+        assert first == f"0 of 1 keys tuned; geometric mean over all keys: {gain}"
 
 
 def test_what_was_ruled_out_is_named_with_its_key_and_what_it_would_have_gained() -> None:
@@ -67,12 +82,7 @@ def test_where_starts_differ_it_is_said_what_that_means_for_the_entries() -> Non
 def test_times_of_seconds_stand_whole_in_a_table_of_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = KeyReport(
-        operation="reduce_scatter", size_bytes=1 << 30, min_bytes=1, max_bytes=1 << 30,
-        stock_us=1234567.8, profile_default_us=987654.3, builtin=None, schedule=None, rejected=[],
-        configs_tried=1, repeats_measured=1, converged=True, why="",
-    )  # fmt: skip
-    report = Report(version=1, backend="nccl", profile={"A": "1"}, schedules={}, keys=[key])
+    report = Report(version=1, backend="nccl", profile={"A": "1"}, schedules={}, keys=[UNBEATEN])
     monkeypatch.setattr("tuccl.display._WIDTH", 80)
     print_table(Table("machine", "1" * 16, (), (), {"A": "1"}), report)
     row = next(line for line in capsys.readouterr().out.splitlines() if "reduce_scatter" in line)

@@ -10,7 +10,6 @@ from tuccl.backend_choice import BackendRequest, backend_kind, builtins_of, open
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.machine import MachineOptions, load_machine
-from tuccl.measuring.places import LocalPlaces
 from tuccl.pipeline import backend_request
 from tuccl.records.errors import RecordMismatchError
 from tuccl.run_options import RunOptions, read_options, record_of_options, settings_of_options
@@ -108,29 +107,18 @@ def test_nodes_are_faked_by_workers_only() -> None:
 
 
 def test_gpus_are_shared_by_faked_nodes_over_nccl_only() -> None:
-    alone = RunOptions(topology="x", backend="nccl", share_gpus=True)
-    sockets = RunOptions(topology="x", backend="sockets", fake_nodes=True, share_gpus=True)
-    for options in (alone, sockets):
-        with pytest.raises(UsageError, match="--share-gpus is for --fake-nodes with"):
-            settings_of_options(options, None)
+    with pytest.raises(UsageError, match="name --fake-nodes, too"):
+        settings_of_options(RunOptions(topology="x", backend="nccl", share_gpus=True), None)
+    for backend in ("sockets", "executor", "nccl,executor"):
+        other = RunOptions(topology="x", backend=backend, fake_nodes=True, share_gpus=True)
+        with pytest.raises(UsageError, match=f"with --backend {backend} leave it out"):
+            settings_of_options(other, None)
     faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
     shared = settings_of_options(faked.model_copy(update={"share_gpus": True}), None)
     apart = settings_of_options(faked, None)
     assert shared.identity(machine()) != apart.identity(machine())
     assert backend_request(machine(), shared, None).share_gpus
     assert not backend_request(machine(), apart, None).share_gpus
-
-
-def test_ranks_of_an_mpi_job_share_no_gpus() -> None:
-    topology = machine()
-    shape = communicator_shape(topology)
-    places = LocalPlaces(shape.ranks)
-    request = BackendRequest(topology, shape, places=places, fake_nodes=True, share_gpus=True)
-    try:
-        with pytest.raises(UsageError, match="start it without MPI"), open_backend("nccl", request):
-            pass
-    finally:
-        places.close()
 
 
 def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:

@@ -10,6 +10,7 @@ import pytest
 from lookup_tables.table import Operation
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl import running
+from tuccl.errors import UsageError
 from tuccl.records.record_file import write_record
 from tuccl.run_options import RunOptions
 from tuccl.workspace import Workspace
@@ -31,6 +32,26 @@ def test_faked_nodes_under_another_congestion_control_are_another_run(
     given = RunOptions(topology=str(a100), backend="sockets", nodes=2, fake_nodes=True)
     found = {identity(control, monkeypatch, given) for control in ("bbr", "cubic", "cubic")}
     assert len(found) == 2
+
+
+def test_gpus_are_shared_by_two_nodes_at_least(a100: Path) -> None:
+    options = RunOptions(topology=str(a100), backend="nccl", fake_nodes=True, share_gpus=True)
+    with pytest.raises(UsageError, match="is one node; name --nodes 2 or more"):
+        running.prepare(options.model_dump(mode="json"), probed)
+    two = options.model_copy(update={"nodes": 2})
+    assert running.prepare(two.model_dump(mode="json"), probed).request.share_gpus
+
+
+def test_ranks_of_an_mpi_job_share_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is said before anything is probed or written."""
+
+    def lead(*_: object) -> NoReturn:
+        raise AssertionError
+
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    options = RunOptions(topology=None, backend="nccl", fake_nodes=True, share_gpus=True, nodes=2)
+    with pytest.raises(UsageError, match="within 4 tasks of MPI"):
+        running.with_ranks(options.model_dump(mode="json"), lead, lead)
 
 
 def test_it_is_nothing_to_a_run_without_them(h200: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,36 +10,36 @@ from __future__ import annotations
 import ctypes
 
 from tuccl.errors import MeasurementError
-from tuccl.measuring.nccl_environment import count_gpus
 
 _MPS_ENABLED = 133
-"""CU_DEVICE_ATTRIBUTE_MPS_ENABLED of cuda.h; drivers that do not know it refuse the question."""
+"""CU_DEVICE_ATTRIBUTE_MPS_ENABLED of cuda.h, which CUDA 13.0 has."""
 
 
 class NoMpsError(MeasurementError):
-    """Several processes are to use a GPU at a time, and nothing lets them."""
+    """Several processes are to use a GPU at a time, and nothing is known to let them."""
 
 
-def count_shared_gpus(needed: int = 1) -> int:
-    """GPUs that CUDA shows this process, and that it shares with others through MPS.
+def require_mps(gpus: int) -> None:
+    """See to it that the first so many GPUs, which are there, are shared through MPS.
 
     Raises:
-        NoGpuError: They are fewer than `needed`.
         NoMpsError: MPS does not run, or this driver cannot say so.
     """
-    count = count_gpus(needed)
     driver = ctypes.CDLL("libcuda.so.1")
-    for ordinal in range(count):
-        device, shared = ctypes.c_int(), ctypes.c_int()
+    for ordinal in range(gpus):
+        device, enabled = ctypes.c_int(), ctypes.c_int()
         result = driver.cuDeviceGet(ctypes.byref(device), ordinal)
         result = result or driver.cuDeviceGetAttribute(
-            ctypes.byref(shared), ctypes.c_int(_MPS_ENABLED), device
+            ctypes.byref(enabled), ctypes.c_int(_MPS_ENABLED), device
         )
-        if result != 0 or not shared.value:
-            why = f"CUDA error {result}" if result else "by what the driver says"
+        if result != 0:
             raise NoMpsError(
-                f"GPU {ordinal} is not shared through MPS ({why}), so its ranks would wait for "
-                "their turns; start it with `nvidia-cuda-mps-control -d`, and end it afterwards "
-                "with `echo quit | nvidia-cuda-mps-control`"
+                f"this driver does not say whether MPS lets ranks share GPU {ordinal} (CUDA error "
+                f"{result}): use the one of CUDA 13, or as many GPUs as ranks"
             )
-    return count
+        if not enabled.value:
+            raise NoMpsError(
+                f"MPS does not share GPU {ordinal}, so its ranks would wait for their turns: start "
+                "MPS with `nvidia-cuda-mps-control -d`, and end it afterwards with "
+                "`echo quit | nvidia-cuda-mps-control`"
+            )

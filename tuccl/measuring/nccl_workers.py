@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from tuccl.measuring.gpu_sharing import count_shared_gpus
+from tuccl.measuring.gpu_sharing import require_mps
 from tuccl.measuring.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE, find_nccl
 from tuccl.runtime import plugin_path
@@ -29,8 +29,7 @@ def nccl_worker_variables(
         PluginMissingError: This installation has no plugin.
     """
     check_environment(environment, str(plugin_path()))
+    count_gpus(gpus)
     if shared:
-        count_shared_gpus(gpus)
-    else:
-        count_gpus(gpus)
+        require_mps(gpus)
     return {LIBRARY_VARIABLE: str(find_nccl(None, environment).path)}

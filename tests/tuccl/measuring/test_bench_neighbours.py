@@ -35,7 +35,9 @@ def test_some_sizes_are_forced_onto_one_channel(script: ModuleType) -> None:
     assert script.forced_call(("all_gather", 8 * M)) == {}
 
 
-def test_a_key_is_held_against_both_walks_of_stock_in_its_job(script: ModuleType) -> None:
+def test_neighbours_are_held_against_both_walks_of_stock_and_its_second_against_its_first(
+    script: ModuleType,
+) -> None:
     key = ("reduce_scatter", M)
     times = [
         {script.STOCK: 8.0, script.AGAIN: 2.0, script.NEIGHBOURS: 5.0},
@@ -48,8 +50,8 @@ def test_a_key_is_held_against_both_walks_of_stock_in_its_job(script: ModuleType
     ratio, error = row.gains[script.NEIGHBOURS]
     assert ratio == pytest.approx(math.sqrt(4.0 / 5.0))
     # Of two values the standard error is half their distance.
-    assert error == pytest.approx(math.log(5.0 / 4.0) / 2.0)
-    assert row.gains[script.AGAIN][0] == pytest.approx(math.sqrt(2.0))
+    assert error == pytest.approx(ratio * math.log(5.0 / 4.0) / 2.0)
+    assert row.gains[script.AGAIN] == pytest.approx((2.0, 2.0 * math.log(4.0) / 2.0))
 
 
 def test_walks_of_every_kind_are_each_first_and_the_first_turn_does_not_count(
@@ -91,7 +93,9 @@ def test_it_runs_and_marks_what_was_forced(
     words += ["--turns", "1", "--launches", "1", "--seconds", "0", "--json", str(report)]
     monkeypatch.setattr(sys, "argv", ["bench_neighbours.py", *words])
     assert script.main() == 0
-    rows = json.loads(report.read_text())
+    document = json.loads(report.read_text())
+    assert (document["ranks"], document["nodes"], document["jobs"]) == (2, 2, 2)
+    rows = document["keys"]
     assert [(row["operation"], row["size_bytes"] // K, row["forced"]) for row in rows] == [
         ("reduce_scatter", 16, False),
         ("reduce_scatter", 32, True),

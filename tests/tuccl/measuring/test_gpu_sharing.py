@@ -16,13 +16,12 @@ from tests.tuccl.measuring.nccl_stand_ins import StandIns
 from tuccl.report import read_report
 from tuccl.workspace import Workspace
 
-COUNT = """
-from tuccl.errors import TucclError
-from tuccl.measuring.gpu_sharing import count_shared_gpus
+LOOK = """
+from tuccl.measuring.gpu_sharing import NoMpsError, require_mps
 try:
-    print(count_shared_gpus(2))
-except TucclError as error:
-    print(type(error).__name__, error)
+    print(require_mps({gpus}))
+except NoMpsError as error:
+    print(error)
 """
 
 
@@ -48,23 +47,29 @@ def run_python(
 
 
 @pytest.mark.parametrize(
-    ("mps", "told"),
+    ("mps", "gpus", "told"),
     [
-        ("2", "2"),
-        ("1", "NoMpsError GPU 1 is not shared through MPS (by what the driver says)"),
-        ("0", "NoMpsError GPU 0 is not shared through MPS (by what the driver says)"),
-        ("unknown", "NoMpsError GPU 0 is not shared through MPS (CUDA error 1)"),
+        ("2", 2, "None"),
+        ("1", 1, "None"),
+        (
+            "1",
+            2,
+            "MPS does not share GPU 1, so its ranks would wait for their turns: start",
+        ),
+        ("0", 2, "MPS does not share GPU 0"),
+        (
+            "unknown",
+            2,
+            "this driver does not say whether MPS lets ranks share GPU 0 (CUDA error 1)",
+        ),
     ],
 )
-def test_the_driver_is_asked_about_each_gpu(stand_ins: StandIns, mps: str, told: str) -> None:
-    done = run_python(stand_ins, "-c", COUNT, STAND_IN_MPS=mps)
+def test_the_driver_is_asked_about_each_gpu_that_is_needed(
+    stand_ins: StandIns, mps: str, gpus: int, told: str
+) -> None:
+    done = run_python(stand_ins, "-c", LOOK.replace("{gpus}", str(gpus)), STAND_IN_MPS=mps)
     assert done.stdout.startswith(told), done.stderr
-    assert "start it with `nvidia-cuda-mps-control -d`" in done.stdout or mps == "2"
-
-
-def test_gpus_have_to_be_there_to_be_shared(stand_ins: StandIns) -> None:
-    done = run_python(stand_ins, "-c", COUNT, STAND_IN_MPS="8", STAND_IN_GPUS="1")
-    assert done.stdout.startswith("NoGpuError 1 GPUs are visible here")
+    assert ("nvidia-cuda-mps-control -d" in done.stdout) == told.startswith("MPS does not")
 
 
 def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: Path) -> None:
@@ -80,7 +85,7 @@ def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: P
     assert "2 GPUs are visible here (CUDA error 0), 4 are needed" in apart.stderr
     without = run_python(stand_ins, *words, "--share-gpus")
     assert without.returncode == 3
-    assert "is not shared through MPS" in without.stderr
+    assert "MPS does not share GPU 0" in without.stderr
     done = run_python(stand_ins, *words, "--share-gpus", STAND_IN_MPS="2")
     assert done.returncode == 0, done.stderr
     assert "each GPU is used by 2 ranks, one of each faked node" in done.stderr
@@ -88,7 +93,7 @@ def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: P
     report = read_report(run)
     assert len(report.keys) == 1
     assert report.share_gpus
-    assert ", which shared the GPUs, --budget 1 s" in done.stdout.replace("\n", " ")
+    assert ", faked nodes shared the GPUs, --budget 1 s" in done.stdout.replace("\n", " ")
     record = run.record()
     assert record is not None
     assert record.options["share_gpus"] is True

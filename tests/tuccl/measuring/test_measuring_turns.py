@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.runtime.conftest import ROOT
 from tests.tuccl.measuring.test_measuring_job import with_ranks_that
 
 RANK = """
@@ -28,6 +30,9 @@ for number, step in enumerate(job["steps"]):
     if fate == "hangs": time.sleep(60)
     note("end", number)
 turns.sendall(b".")
+if not turns.recv(1):
+    sys.exit("called off")
+note("leave", number)
 results = [{"times_us": [1.0]} for _ in job["steps"]]
 with open(f"{job['folder']}/result{rank}.json", "w") as file:
     json.dump({"versions": name, "open_seconds": 0.0, "results": results}, file)
@@ -69,6 +74,8 @@ def test_one_job_at_a_time_does_a_step_and_the_first_changes(
     assert [result.versions for result in results] == ["a", "b", "c"]
     assert [len(result.steps) for result in results] == [6, 6, 6]
     told = notes.read_text().splitlines()
+    assert all(line.startswith("leave") for line in told[-6:]), "nobody leaves while others work"
+    told = told[:-6]
     turns = [told[start : start + 4] for start in range(0, len(told), 4)]
     for turn in turns:
         assert len({line.split(" ", 1)[1] for line in turn}) == 1, "of one job and step alone"
@@ -84,9 +91,10 @@ def test_one_job_at_a_time_does_a_step_and_the_first_changes(
 def test_a_rank_that_dies_ends_all_jobs_and_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notes: Path
 ) -> None:
-    steps: list[dict[str, Any]] = [{}, {"b1": "dies"}, {}]
+    # The other rank waits for it, as in a collective; that is no reason to wait for the limit.
+    steps: list[dict[str, Any]] = [{}, {"b0": "hangs", "b1": "dies"}, {}]
     begin = time.monotonic()
-    with pytest.raises(Exception, match="rank 1: died of SIGABRT"):
+    with pytest.raises(Exception, match=r"^b: rank 0: hung.*\nrank 1: died of SIGABRT"):
         run_jobs(monkeypatch, tmp_path, steps, period=3)
     assert time.monotonic() - begin < 30.0
     assert "begin b 2" not in notes.read_text()
@@ -96,9 +104,42 @@ def test_a_rank_that_hangs_is_not_waited_for_beyond_the_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notes: Path
 ) -> None:
     steps: list[dict[str, Any]] = [{"c0": "hangs"}, {}]
-    with pytest.raises(Exception, match="rank 0: hung"):
+    with pytest.raises(Exception, match=r"^c: rank 0: hung"):
         run_jobs(monkeypatch, tmp_path, steps, period=2, limit_s=4.0)
     assert "end c 1" not in notes.read_text()
+
+
+def test_ctrl_c_leaves_no_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notes: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import measuring_turns  # noqa: PLC0415
+
+    waits = measuring_turns._all_wait
+
+    def interrupted(job: Any) -> Any:
+        if notes.exists():
+            raise KeyboardInterrupt
+        return waits(job)
+
+    monkeypatch.setattr(measuring_turns, "_all_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(monkeypatch, tmp_path, [{"a0": "hangs"}] * 2, period=1)
+
+
+def test_a_rank_whose_leader_is_gone_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from measuring_rank import wait_for_turn  # noqa: PLC0415
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b".")
+        wait_for_turn(theirs)
+        assert ours.recv(1) == b"."
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionError, match="called off"):
+            wait_for_turn(theirs)
+    wait_for_turn(None)
 
 
 def test_without_turns_standard_input_is_left_alone(

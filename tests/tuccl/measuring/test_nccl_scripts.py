@@ -65,14 +65,14 @@ def ship(directory: Path, plugin: Path, ranks: int) -> Path:
     return directory
 
 
-def shared_gpus(stand_ins: StandIns) -> Callable[[int], int]:
-    """`count_shared_gpus` in a process that loads the stand-in for CUDA, as this one cannot."""
+def in_another_process(stand_ins: StandIns, module: str, call: str) -> Callable[[int], int]:
+    """A question to the driver from where the stand-in for it can be loaded."""
 
-    def count(needed: int = 1) -> int:
+    def ask(gpus: int = 1) -> int:
         program = (
             "from tuccl.errors import TucclError\n"
-            "from tuccl.measuring.gpu_sharing import count_shared_gpus\n"
-            f"try: print(count_shared_gpus({needed}))\n"
+            f"from {module} import {call}\n"
+            f"try: print({call}({gpus}) or 0)\n"
             "except TucclError as error: print(error)\n"
         )
         done = subprocess.run(
@@ -87,7 +87,7 @@ def shared_gpus(stand_ins: StandIns) -> Callable[[int], int]:
             return int(told)
         raise NoMpsError(told)
 
-    return count
+    return ask
 
 
 def run_bench(
@@ -198,10 +198,19 @@ def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
     assert row["static"]["speedup"] == pytest.approx((1.0 + 2.0) / 2)
     assert row[CONTROL]["speedup"] == pytest.approx((4.0 + 1.0) / 2)
     assert row["stock"]["speedup"] == 1.0
-    # Logarithms 0 and log 2: of two values the standard error is half their distance.
-    assert row["static"]["standard_error"] == pytest.approx(math.log(2.0) / 2.0)
+    # Logarithms 0 and log 2: of two values the mean's standard error is half their distance.
+    of_mean = math.log(2.0) / 2.0
+    expected = 1.5 * math.sqrt(math.pi / 2.0) * of_mean
+    assert row["static"]["standard_error"] == pytest.approx(expected)
     assert row["stock"]["standard_error"] == 0.0
+
+
+def test_what_is_known_of_a_key_counts_starts_and_not_their_passes(scripts: ModuleType) -> None:
     assert scripts.standard_error([1.1]) is None
+    assert scripts.standard_error([1.1, 1.2, 1.3], passes=3) is None
+    # Means of logarithms 0 and log 2 again, whatever the passes of a start differ by.
+    by_start = scripts.standard_error([0.5, 2.0, 1.0, 4.0], passes=2)
+    assert by_start == pytest.approx(1.5 * math.sqrt(math.pi / 2.0) * math.log(2.0) / 2.0)
 
 
 def test_operations_can_have_jobs_of_their_own(
@@ -260,6 +269,37 @@ def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
     assert "what takes turns runs the same jobs" in capsys.readouterr().err
 
 
+def test_operations_apart_take_turns_too_and_no_job_is_left_when_one_cannot_start(
+    scripts: ModuleType, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nccl_variants  # noqa: PLC0415
+
+    started: list[Any] = []
+    start_job = nccl_variants.start_job
+
+    def noted(folder: Path, *rest: Any, **more: Any) -> Any:
+        if len(started) == 5:
+            raise nccl_variants.JobError("rank 1 cannot be started")
+        started.append(start_job(folder, *rest, **more))
+        return started[-1]
+
+    monkeypatch.setattr(nccl_variants, "start_job", noted)
+    report = tmp_path / "report.json"
+    words = ("--operations", "all_gather", "all_reduce", "--to", "1K", "--no-static", "--apart")
+    words = (*words, "--turns", "2", "--rounds", "1", "--json", str(report))
+    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 0
+    rows = json.loads(report.read_text())["keys"]
+    assert [row["operation"] for row in rows] == ["all_gather", "all_reduce"]
+    assert [job.folder.name for job in started] == [
+        "job 0 of stock",
+        "job 1 of stock again",
+        "job 2 of stock",
+        "job 3 of stock again",
+    ]
+    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
+    assert all(process.returncode is not None for job in started for process in job.processes)
+
+
 def test_faked_nodes_that_share_gpus_need_mps(
     scripts: ModuleType,
     stand_ins: StandIns,
@@ -269,14 +309,19 @@ def test_faked_nodes_that_share_gpus_need_mps(
 ) -> None:
     import nccl_variants  # noqa: PLC0415
 
-    monkeypatch.setattr(nccl_variants, "count_shared_gpus", shared_gpus(stand_ins))
+    asked = {
+        "count_gpus": "tuccl.measuring.nccl_environment",
+        "require_mps": "tuccl.measuring.gpu_sharing",
+    }
+    for call, module in asked.items():
+        monkeypatch.setattr(nccl_variants, call, in_another_process(stand_ins, module, call))
     report = tmp_path / "report.json"
     words = ("--to", "1K", "--no-static", "--share-gpus", "--rounds", "1", "--json", report)
     with pytest.raises(SystemExit):
         run_bench(scripts, stand_ins, monkeypatch, *words)
     assert "--share-gpus is for --fake-nodes" in capsys.readouterr().err
     assert run_bench(scripts, stand_ins, monkeypatch, *words, "--fake-nodes", "2") == 2
-    assert "GPU 0 is not shared through MPS" in capsys.readouterr().err
+    assert "MPS does not share GPU 0" in capsys.readouterr().err
     monkeypatch.setenv("STAND_IN_MPS", "2")
     monkeypatch.setenv("STAND_IN_GPUS", "2")
     assert run_bench(scripts, stand_ins, monkeypatch, *words, "--fake-nodes", "2") == 0
