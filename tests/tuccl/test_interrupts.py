@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -92,3 +93,16 @@ def test_a_command_that_ignores_ctrl_c_keeps_ignoring_it() -> None:
             raise_if_interrupted()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_shows_no_traceback(
+    tuccl_command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
+    for command in ([tuccl_command], [sys.executable, "-m", "tuccl"]):
+        done = run_in(tmp_path, [*command, "table"], env=variables)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "tuccl: interrupted\n")
+    helped = run_in(REPOSITORY, [sys.executable, "-m", "tuccl", "--help"])
+    assert helped.returncode == 0
+    assert "retune" in helped.stdout
