@@ -62,6 +62,7 @@ def test_output_of_nccl_tests_becomes_constants_that_tell_it_better(
         ("run.txt", output(), ("sum", 1), "operation 'sum' is unknown"),
         ("all_reduce.txt", output(sizes=range(20, 24)), ("", 1), "4 measured times are too few"),
         ("grid.csv", "op,bytes\n", ("", 1), "column"),
+        ("GRID.CSV", "op,bytes\n", ("", 1), "column"),
         ("grid.csv", "op,bytes\n", ("all_reduce", 1), "leave --op away"),
         ("record.parquet", "PAR1", ("", 1), "Parquet"),
     ],

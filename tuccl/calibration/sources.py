@@ -17,7 +17,7 @@ from tuccl.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
 from tuccl.calibration.observations import Observation
 from tuccl.errors import UsageError
 from tuccl.records.errors import RecordMismatchError
-from tuccl.records.grid_csv import read_grid_csv, topology_beside
+from tuccl.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
 from tuccl.search.config import STOCK, Config
@@ -53,7 +53,7 @@ def read_measurements(path: Path, topology: Topology, operation: Operation | Non
         OtherMachineError: The file is another machine's.
         NcclTestsFormatError: The output cannot be used.
     """
-    if path.suffix in {".parquet", ".csv"}:
+    if is_grid(path) or path.suffix.lower() == ".parquet":
         if operation is not None:
             raise UsageError(f"{path}: a record names its operations; leave --op away")
         return from_record(_record(path, topology), topology)
@@ -126,7 +126,7 @@ def from_nccl_tests(
 
 def _record(path: Path, topology: Topology) -> Record:
     """A grid says nothing of its machine; a topology beside it does."""
-    if path.suffix == ".parquet":
+    if not is_grid(path):
         return read_record(path)
     try:
         topology = read_machine_file(topology_beside(path))

@@ -117,9 +117,14 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
         raise RecordFileError(f"{path}: {error}; correct the line") from error
 
 
+def is_grid(path: Path) -> bool:
+    """Whether a file is a grid, by its name; anything else that holds a record is Parquet."""
+    return path.suffix.lower() == ".csv"
+
+
 def files_of(path: Path) -> tuple[Path, ...]:
     """What is read where a record is named: a grid's stock times and topology, too."""
-    if path.suffix.lower() != ".csv":
+    if not is_grid(path):
         return (path,)
     try:
         return (path, _stock_beside(path), topology_beside(path))

@@ -7,7 +7,7 @@ from pathlib import Path
 from probes.read import read_topology
 from probes.topology import Topology
 from tuccl.records.errors import RecordMismatchError
-from tuccl.records.grid_csv import read_grid_csv, topology_beside
+from tuccl.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
 
@@ -24,7 +24,7 @@ def read_records(path: Path, machine: Topology | None = None) -> Record:
         RecordMismatchError: it is of another machine, or does not say of which.
         ProbeError: the topology beside a CSV cannot serve.
     """
-    if path.suffix.lower() != ".csv":
+    if not is_grid(path):
         record = read_record(path)
         if machine is not None:
             _check_machine(path, record.topology, machine)
