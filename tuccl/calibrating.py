@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lookup_tables.table import Operation
 from tuccl import __version__
@@ -14,6 +14,7 @@ from tuccl.calibration.fit import Fit, fit_constants
 from tuccl.calibration.model_file import ModelFile, make_model_file, model_file_text
 from tuccl.calibration.sources import Measurements, read_measurements
 from tuccl.errors import ExitCode
+from tuccl.json_output import print_json
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.operation_names import parse_operation
 from tuccl.output_file import check_output
@@ -55,7 +56,7 @@ def calibrate_command(command: CalibrateCommand) -> ExitCode:
     )
     write_atomically(command.output, model_file_text(model))
     if command.as_json:
-        sys.stdout.write(_json(command, measurements, fit, model) + "\n")
+        print_json(_as_dict(command, measurements, fit, model), SCHEMA_VERSION)
     else:
         sys.stdout.write(_text(command, measurements, fit) + "\n")
     return ExitCode.OK
@@ -71,9 +72,11 @@ def _text(command: CalibrateCommand, measurements: Measurements, fit: Fit) -> st
     )
 
 
-def _json(command: CalibrateCommand, measurements: Measurements, fit: Fit, model: ModelFile) -> str:
-    document = {
-        "schema_version": SCHEMA_VERSION,
+def _as_dict(
+    command: CalibrateCommand, measurements: Measurements, fit: Fit, model: ModelFile
+) -> dict[str, Any]:
+    """For machines."""
+    return {
         "kind": measurements.kind,
         "operations": _operations(measurements),
         "observations": fit.observations,
@@ -83,7 +86,6 @@ def _json(command: CalibrateCommand, measurements: Measurements, fit: Fit, model
         "output": str(command.output),
         "constants": model.constants.model_dump(),
     }
-    return json.dumps(document, indent=1)
 
 
 def _operations(measurements: Measurements) -> list[str]:

@@ -32,6 +32,7 @@ from tuccl import display, probe_summary
 from tuccl.atomic_file import absolute, require_writable, write_atomically
 from tuccl.cli_probe import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR
 from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.json_output import print_json
 from tuccl.output_file import check_output
 
 SCHEMA_VERSION = 1
@@ -274,4 +275,4 @@ def _check(command: ProbeCommand) -> int:
 
 
 def _print_json(document: Mapping[str, Any]) -> None:
-    print(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1))  # noqa: T201 - the command's result
+    print_json(document, SCHEMA_VERSION)

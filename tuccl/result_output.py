@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from tuccl import display
 from tuccl.finished_run import FinishedRun
+from tuccl.json_output import print_json
 
 SCHEMA_VERSION = 1
 """Of the JSON of `init`, `tune`, `retune`, `table`, `explain`, `ship` and `verify`."""
@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 def print_result(result: FinishedRun, as_json: bool) -> None:
     """What `init`, `tune` and `table` end with."""
     if as_json:
-        print_json(result_as_dict(result))
+        print_json(result_as_dict(result), SCHEMA_VERSION)
     else:
         display.print_table(result.table, result.report)
 
@@ -34,9 +34,3 @@ def result_as_dict(result: FinishedRun) -> dict[str, Any]:
         "table": str(result.run.table),
         "bundle": str(result.run.bundle),
     }
-
-
-def print_json(document: dict[str, Any]) -> None:
-    """Print a document with the version of its form."""
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=2)
-    print(text)  # noqa: T201 - the command's result

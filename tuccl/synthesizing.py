@@ -5,7 +5,6 @@ Bounds are those of the whole machine, whatever the sketch leaves out.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from tuccl import display
 from tuccl.durations import parse_seconds
 from tuccl.errors import ExitCode, UsageError
 from tuccl.guidance import guided
+from tuccl.json_output import print_json
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
 from tuccl.mpi_workers import lead_ranks
@@ -91,8 +91,7 @@ def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
             nodes = len(texts)
             raise UsageError(f"{wanted} takes a file for each of {nodes} nodes: give -o FILE")
     if command.as_json:
-        document = {"schema_version": SCHEMA_VERSION, **as_dict(outcome, files, wanted)}
-        sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        print_json(as_dict(outcome, files, wanted), SCHEMA_VERSION)
         return ExitCode.OK
     sys.stdout.write(texts[0] if command.output == STDOUT else as_text(outcome))
     for note in outcome.notes:

@@ -17,9 +17,10 @@ from tuccl.errors import ExitCode
 from tuccl.explanation import Explanation
 from tuccl.explanation import explain as explain_call
 from tuccl.finished_run import FinishedRun, current_run, read_machine
+from tuccl.json_output import print_json
 from tuccl.operation_names import parse_operation
 from tuccl.report import KeyReport, Report
-from tuccl.result_output import print_json, print_result
+from tuccl.result_output import SCHEMA_VERSION, print_result
 from tuccl.sizes import format_size, parse_size
 from tuccl.workspace import Workspace
 
@@ -37,7 +38,8 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
     shape = communicator_shape(read_machine(current.run))
     found = explain_call(current.table, current.report, operation, size_bytes, shape)
     if as_json:
-        print_json({**_explanation_as_dict(found), "profile": dict(current.table.profile)})
+        document = {**_explanation_as_dict(found), "profile": dict(current.table.profile)}
+        print_json(document, SCHEMA_VERSION)
     else:
         for line in _explanation_lines(found, current):
             print(line)  # noqa: T201 - the command's result
@@ -48,7 +50,7 @@ def ship(directory: Path, root: Path, as_json: bool) -> int:
     """`tuccl ship DIR`."""
     shipped = shipping.ship(Workspace(root).current(), directory)
     if as_json:
-        print_json({"files": [str(path) for path in shipped.files]})
+        print_json({"files": [str(path) for path in shipped.files]}, SCHEMA_VERSION)
     else:
         for path in shipped.files:
             print(path)  # noqa: T201 - the command's result

@@ -21,6 +21,7 @@ from probes.tree_view import tree_lines
 from tuccl import display
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import ExitCode, UsageError
+from tuccl.json_output import print_json
 from tuccl.machine_argument import SHIPPED, read_machine_argument
 from tuccl.output_file import check_output
 
@@ -151,8 +152,7 @@ def _deliver(
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    document = {"schema_version": SCHEMA_VERSION, **document}
-    _print(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    print_json(document, SCHEMA_VERSION)
 
 
 def _print(text: str) -> None:

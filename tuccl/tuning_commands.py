@@ -15,9 +15,10 @@ from tuccl.default_backend import with_backend
 from tuccl.dry_run import make_plan, plan_lines
 from tuccl.errors import ExitCode, UsageError
 from tuccl.finished_run import FinishedRun, current_run
+from tuccl.json_output import print_json
 from tuccl.measuring.places import Places
 from tuccl.probed_machine import keep, probe_again, probed_machine
-from tuccl.result_output import print_json, print_result, result_as_dict
+from tuccl.result_output import SCHEMA_VERSION, print_result, result_as_dict
 from tuccl.resuming import require_begun
 from tuccl.retuning import changes_since
 from tuccl.running import Prepared, prepare, run, with_ranks
@@ -72,7 +73,7 @@ def _plan(command: TuneCommand) -> int:
     prepared = prepare(command.options, probed)
     plan = make_plan(prepared.settings, prepared.request)
     if command.as_json:
-        print_json(asdict(plan))
+        print_json(asdict(plan), SCHEMA_VERSION)
     else:
         print("\n".join(plan_lines(plan)))  # noqa: T201 - the command's result
     return ExitCode.OK
@@ -132,7 +133,7 @@ def _retune(
         kept = str(old.run.root) if change.changes else None
         document = {"tuned": not result.already_done, "kept": kept}
         looked = {"changes": change.changes, "before": change.before, "now": change.now}
-        print_json({**looked, **document, **result_as_dict(result)})
+        print_json({**looked, **document, **result_as_dict(result)}, SCHEMA_VERSION)
     elif change.changes:
         display.print_table(result.table, result.report)
     return ExitCode.OK

@@ -12,7 +12,8 @@ from synthesizer.verifier import verdict_as_dict
 from synthesizer.verifier import verify as verify_algorithm
 from tuccl import display
 from tuccl.errors import ExitCode, UsageError
-from tuccl.result_output import print_json
+from tuccl.json_output import print_json
+from tuccl.result_output import SCHEMA_VERSION
 
 _STANDARD_INPUT = Path("/dev/stdin")
 
@@ -31,7 +32,8 @@ def verify(file: Path, as_json: bool) -> int:
     limits = check_limits(algorithm)
     if as_json:
         name = {"file": str(file), "algorithm": algorithm.name}
-        print_json({**name, **verdict_as_dict(verdict), "beyond_msccl_limits": list(limits)})
+        found = {**name, **verdict_as_dict(verdict), "beyond_msccl_limits": list(limits)}
+        print_json(found, SCHEMA_VERSION)
     else:
         subject = f"{algorithm.name}, {algorithm.collective.value} on {algorithm.ranks} ranks"
         print(f"{file}: {subject}: {verdict.describe()}")  # noqa: T201 - the command's result
