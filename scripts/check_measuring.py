@@ -30,8 +30,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, JobResult, build_libraries, run_job  # noqa: E402
+from nccl_variants import ranks_and_gpus  # noqa: E402
 
-from tuccl.measuring.nccl_environment import NoGpuError, count_gpus  # noqa: E402
+from tuccl.measuring.gpu_sharing import NoMpsError  # noqa: E402
+from tuccl.measuring.nccl_environment import NoGpuError  # noqa: E402
 from tuccl.measuring.nccl_library import (  # noqa: E402
     LIBRARY_VARIABLE,
     NcclLibraryError,
@@ -172,7 +174,8 @@ def run_with_unloadable_plugin(folder: Path, libraries: Path, ranks: int, nccl: 
 
 def check(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Runs both jobs and judges."""
-    ranks = arguments.gpus or count_gpus(2)
+    nodes = arguments.fake_nodes
+    ranks, gpus = ranks_and_gpus(arguments.gpus, nodes, shared=arguments.share_gpus)
     nccl = str(find_nccl(arguments.nccl).path)
     libraries = build_libraries(folder / "built")
     todo = steps(arguments.largest)
@@ -184,11 +187,12 @@ def check(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         {LIBRARY_VARIABLE: nccl, "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")},
         libraries=libraries,
         controlled=True,
-        nodes=arguments.fake_nodes,
+        nodes=nodes,
+        gpus=gpus,
         limit_s=arguments.limit,
     )
-    unloaded = run_with_unloadable_plugin(folder, libraries, ranks, nccl)
-    verdict = judge(todo, result, unloaded, arguments.fake_nodes)
+    unloaded = run_with_unloadable_plugin(folder, libraries, gpus, nccl)
+    verdict = judge(todo, result, unloaded, nodes)
     return verdict | {"ranks": ranks, "nccl": nccl, "total_seconds": time.monotonic() - begin}
 
 
@@ -220,14 +224,19 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")
+    parser.add_argument(
+        "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
+    )
     parser.add_argument("--largest", type=int, default=256 * M, help="bytes of the last check")
     parser.add_argument("--limit", type=float, default=150, help="seconds until a hang is one")
     parser.add_argument("--json", type=Path, help="write the verdict to this file")
     arguments = parser.parse_args()
+    if arguments.share_gpus and arguments.fake_nodes < 2:
+        parser.error("--share-gpus is for --fake-nodes: NCCL refuses two ranks on a GPU of a node")
     try:
         with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
             verdict = check(arguments, Path(folder))
-    except (JobError, NcclLibraryError, NoGpuError) as error:
+    except (JobError, NcclLibraryError, NoGpuError, NoMpsError) as error:
         print(f"{Path(__file__).name}: {error}", file=sys.stderr)
         return 2
     if arguments.json is not None:

@@ -345,7 +345,11 @@ def test_a_table_that_nccl_does_not_use_is_no_result(
 
 
 def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
-    scripts: ModuleType, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: ModuleType,
+    stand_ins: StandIns,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import check_measuring  # noqa: PLC0415
 
@@ -368,3 +372,7 @@ def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
     assert len(verdict["checks"]) == 5
     wrong = {row["key"].split()[0] for row in verdict["rows"] if row.get("findings")}
     assert wrong == {"all_gather"}
+    monkeypatch.setattr(sys, "argv", ["check_measuring.py", *words, "--share-gpus"])
+    with pytest.raises(SystemExit):
+        check_measuring.main()
+    assert "--share-gpus is for --fake-nodes" in capsys.readouterr().err
