@@ -32,15 +32,19 @@ MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
+from measuring_site import (  # noqa: E402
+    Site,
+    add_site_arguments,
+    check_site_arguments,
+    site_of,
+)
 from nccl_variants import (  # noqa: E402
     CONTROL,
     Key,
-    Site,
     Variant,
     best_static,
     control,
     exhaustive,
-    ranks_and_gpus,
     run_side_by_side,
     stock,
     table,
@@ -49,7 +53,6 @@ from nccl_variants import (  # noqa: E402
 from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control, loopback_notes  # noqa: E402
-from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
 from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
 
@@ -229,24 +232,14 @@ def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     over_loopback = congestion_control() if arguments.fake_nodes > 1 else ""
     for note in loopback_notes(over_loopback):
         print(f"note: {note}", file=sys.stderr, flush=True)
-    nodes = arguments.fake_nodes
-    ranks, gpus = ranks_and_gpus(arguments.gpus, nodes, shared=arguments.share_gpus)
-    site = Site(
-        folder=folder,
-        libraries=build_libraries(folder / "built"),
-        nccl=str(find_nccl(arguments.nccl).path),
-        ranks=ranks,
-        nodes=nodes,
-        gpus=gpus,
-        limit_s=arguments.limit,
-        call={
-            "data_type": arguments.data_type,
-            "in_place": arguments.in_place,
-            "use_graph": not arguments.plain,
-            "host_clock": arguments.host_clock,
-        },
-        pinned=arguments.pin,
-    )
+    call = {
+        "data_type": arguments.data_type,
+        "in_place": arguments.in_place,
+        "use_graph": not arguments.plain,
+        "host_clock": arguments.host_clock,
+    }
+    libraries = build_libraries(folder / "built")
+    site = site_of(arguments, folder, libraries, call, pinned=arguments.pin)
     sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
     keys = [(operation, size) for operation in arguments.operations for size in sizes]
     shipped = [] if arguments.table is None else [table(site, arguments.table, keys)]
@@ -329,22 +322,10 @@ def parse_arguments() -> argparse.Namespace:
         help="all variants run at the same time, and take turns at every key, N times over in each "
         "round: for hosts whose speed changes within seconds",
     )
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
-    parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")
-    parser.add_argument(
-        "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
-    )
-    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
-    parser.add_argument(
-        "--limit",
-        type=float,
-        default=180,
-        help="seconds until a job is killed that hangs, or with --turns a turn of it",
-    )
+    add_site_arguments(parser)
     parser.add_argument("--json", type=Path, help="write everything to this file")
     arguments = parser.parse_args()
-    if arguments.share_gpus and arguments.fake_nodes < 2:
-        parser.error("--share-gpus is for --fake-nodes: NCCL refuses two ranks on a GPU of a node")
+    check_site_arguments(parser, arguments)
     if min(arguments.rounds, arguments.launches, arguments.turns + 1) < 1:
         parser.error("--rounds and --launches are 1 at least, --turns is no less than 0")
     if arguments.turns and arguments.exhaustive:

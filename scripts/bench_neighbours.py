@@ -32,11 +32,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
-from nccl_variants import Key, Part, Site, ranks_and_gpus  # noqa: E402
+from measuring_site import Site, add_site_arguments, site_of  # noqa: E402
+from nccl_variants import Key, Part  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
-from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
 from tuccl.sample_statistics import interquartile_mean  # noqa: E402
 from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
@@ -164,27 +164,16 @@ def tell(conditions: Mapping[str, Any], rows: Sequence[Row]) -> None:
 
 def bench(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], list[Row]]:
     """Runs the jobs; what they ran on, and what they found."""
-    nodes = arguments.fake_nodes
-    ranks, gpus = ranks_and_gpus(arguments.gpus, nodes, shared=arguments.share_gpus)
-    site = Site(
-        folder=folder,
-        libraries=build_libraries(folder / "built"),
-        nccl=str(find_nccl(arguments.nccl).path),
-        ranks=ranks,
-        nodes=nodes,
-        gpus=gpus,
-        limit_s=arguments.limit,
-        call={"use_graph": False},
-        pinned=True,
-    )
+    libraries = build_libraries(folder / "built")
+    site = site_of(arguments, folder, libraries, {"use_graph": False}, pinned=True)
     sizes = size_ladder(parse_size(arguments.smallest), parse_size(arguments.largest), 2)
     keys = [(operation, size) for operation in ONE_CHANNEL for size in sizes]
     jobs = run_jobs(site, keys, arguments.turns, arguments.launches, arguments.seconds)
     conditions = {
         "nccl": site.nccl,
-        "ranks": ranks,
-        "nodes": nodes,
-        "gpus": gpus,
+        "ranks": site.ranks,
+        "nodes": site.nodes,
+        "gpus": site.gpus,
         "congestion_control": congestion_control(),
         "jobs": len(jobs),
         "turns": arguments.turns,
@@ -195,18 +184,12 @@ def bench(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], 
 def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--fake-nodes", type=int, default=2, help="nodes that the ranks appear on")
-    parser.add_argument(
-        "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
-    )
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    add_site_arguments(parser, fake_nodes=2)
     parser.add_argument("--from", dest="smallest", default="16K", help="smallest size")
     parser.add_argument("--to", dest="largest", default="16M", help="largest size, in steps of 2")
     parser.add_argument("--turns", type=int, default=8, help="of the three walks in a job")
     parser.add_argument("--launches", type=int, default=3, help="of each key in a walk")
     parser.add_argument("--seconds", type=float, default=120.0, help="for all jobs")
-    parser.add_argument("--limit", type=float, default=180.0, help="seconds until a job is killed")
-    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument("--json", type=Path, help="write everything to this file")
     arguments = parser.parse_args()
     if min(arguments.turns, arguments.launches) < 1:

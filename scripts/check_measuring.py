@@ -23,22 +23,24 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from measuring_job import JobError, JobResult, build_libraries, run_job  # noqa: E402
-from nccl_variants import ranks_and_gpus  # noqa: E402
+from measuring_job import JobError, JobResult, build_libraries  # noqa: E402
+from measuring_site import (  # noqa: E402
+    Site,
+    add_site_arguments,
+    check_site_arguments,
+    site_of,
+)
 
 from tuccl.measuring.gpu_sharing import NoMpsError  # noqa: E402
 from tuccl.measuring.nccl_environment import NoGpuError  # noqa: E402
-from tuccl.measuring.nccl_library import (  # noqa: E402
-    LIBRARY_VARIABLE,
-    NcclLibraryError,
-    find_nccl,
-)
+from tuccl.measuring.nccl_library import NcclLibraryError  # noqa: E402
 
 K, M = 1 << 10, 1 << 20
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
@@ -151,22 +153,15 @@ def judge(
     }
 
 
-def run_with_unloadable_plugin(folder: Path, libraries: Path, ranks: int, nccl: str) -> str:
+def run_with_unloadable_plugin(site: Site) -> str:
     """The error of a job whose plugin is no library."""
-    broken = folder / "broken"
-    shutil.copytree(libraries, broken)
+    broken = site.folder / "broken"
+    shutil.copytree(site.libraries, broken)
     (broken / "tuccl" / "runtime" / "libnccl-tuner-tuccl.so").write_text("no library\n")
     step = {"operation": "all_reduce", "size_bytes": 1 * K}
+    one_node = replace(site, libraries=broken, ranks=site.gpus or site.ranks, nodes=1, limit_s=60)
     try:
-        result = run_job(
-            folder / "unloadable",
-            ranks,
-            [step],
-            {LIBRARY_VARIABLE: nccl},
-            libraries=broken,
-            controlled=True,
-            limit_s=60,
-        )
+        result = one_node.run([step], {}, controlled=True)
     except JobError as error:
         return str(error)
     return f"not noticed: {result.steps}"
@@ -174,26 +169,15 @@ def run_with_unloadable_plugin(folder: Path, libraries: Path, ranks: int, nccl: 
 
 def check(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Runs both jobs and judges."""
-    nodes = arguments.fake_nodes
-    ranks, gpus = ranks_and_gpus(arguments.gpus, nodes, shared=arguments.share_gpus)
-    nccl = str(find_nccl(arguments.nccl).path)
-    libraries = build_libraries(folder / "built")
+    site = site_of(arguments, folder, build_libraries(folder / "built"), {})
     todo = steps(arguments.largest)
     begin = time.monotonic()
-    result = run_job(
-        folder / "all",
-        ranks,
-        todo,
-        {LIBRARY_VARIABLE: nccl, "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")},
-        libraries=libraries,
-        controlled=True,
-        nodes=nodes,
-        gpus=gpus,
-        limit_s=arguments.limit,
-    )
-    unloaded = run_with_unloadable_plugin(folder, libraries, gpus, nccl)
-    verdict = judge(todo, result, unloaded, nodes)
-    return verdict | {"ranks": ranks, "nccl": nccl, "total_seconds": time.monotonic() - begin}
+    debug = {"NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")}
+    result = site.run(todo, debug, controlled=True)
+    unloaded = run_with_unloadable_plugin(site)
+    verdict = judge(todo, result, unloaded, site.nodes)
+    ran = {"ranks": site.ranks, "nccl": site.nccl}
+    return verdict | ran | {"total_seconds": time.monotonic() - begin}
 
 
 def tell(verdict: dict[str, Any]) -> None:
@@ -221,18 +205,11 @@ def tell(verdict: dict[str, Any]) -> None:
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
-    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
-    parser.add_argument("--fake-nodes", type=int, default=1, help="split the GPUs into N nodes")
-    parser.add_argument(
-        "--share-gpus", action="store_true", help="each of these nodes has all GPUs, through MPS"
-    )
+    add_site_arguments(parser, limit_s=150.0)
     parser.add_argument("--largest", type=int, default=256 * M, help="bytes of the last check")
-    parser.add_argument("--limit", type=float, default=150, help="seconds until a hang is one")
     parser.add_argument("--json", type=Path, help="write the verdict to this file")
     arguments = parser.parse_args()
-    if arguments.share_gpus and arguments.fake_nodes < 2:
-        parser.error("--share-gpus is for --fake-nodes: NCCL refuses two ranks on a GPU of a node")
+    check_site_arguments(parser, arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
             verdict = check(arguments, Path(folder))

@@ -151,21 +151,19 @@ def start_job(
     return RunningJob(folder, processes, begin, limit_s, ours)
 
 
-def end_job(job: RunningJob, patience_s: float | None = None) -> JobResult:
+def end_job(job: RunningJob, limit_s: float | None = None) -> JobResult:
     """Waits for all processes of a job.
 
     Args:
         job: Its ranks are not waiting for a turn.
-        patience_s: Until they are killed; None: the job's limit, from its start, or from now where
-            it waited for its turns.
+        limit_s: From now until they are killed; None: the job's own, which counts from its start.
 
     Raises:
         JobError: A rank died, hung or could not join; says which and how its output ends.
     """
-    since = time.monotonic() if job.turns or patience_s is not None else job.begin
+    deadline = job.begin + job.limit_s if limit_s is None else time.monotonic() + limit_s
     try:
-        limit_s = job.limit_s if patience_s is None else max(patience_s, LAST_WORDS_S)
-        ends = wait_for_all(job.processes, since + limit_s)
+        ends = wait_for_all(job.processes, deadline)
     finally:
         for turn in job.turns:
             turn.close()

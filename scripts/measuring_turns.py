@@ -11,7 +11,7 @@ import selectors
 import time
 from collections.abc import Sequence
 
-from measuring_job import JobError, JobResult, RunningJob, end_job
+from measuring_job import LAST_WORDS_S, JobError, JobResult, RunningJob, end_job
 
 
 def run_in_turns(jobs: Sequence[RunningJob], steps: int, period: int) -> list[JobResult]:
@@ -38,7 +38,7 @@ def run_in_turns(jobs: Sequence[RunningJob], steps: int, period: int) -> list[Jo
             raise _what_happened(failed, [job for job in jobs if job is not failed])
         for job in jobs:
             _let_go(job)  # To its end, which would be in the others' way before.
-        return [end_job(job) for job in jobs]
+        return [end_job(job, job.limit_s) for job in jobs]
     finally:
         end_by_force(jobs)
 
@@ -88,7 +88,7 @@ def _what_happened(failed: RunningJob, others: Sequence[RunningJob]) -> JobError
     """Ends all jobs; says how the ranks of the failed one ended."""
     end_by_force(others)
     try:
-        end_job(failed, patience_s=0.0)
+        end_job(failed, LAST_WORDS_S)
     except JobError as error:
         return JobError(f"{failed.folder.name}: {error}")
     return JobError(f"{failed.folder.name}: a rank did not take its turn")

@@ -12,20 +12,17 @@ import os
 import shlex
 import statistics
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measuring_job import JobError, JobResult, RunningJob, end_job, start_job
+from measuring_job import JobError, RunningJob
+from measuring_site import Site
 from measuring_turns import end_by_force, run_in_turns
 
 from lookup_tables.bundle import Bundle, read_bundle
 from lookup_tables.table import Operation, Shape
-from tuccl.measuring.gpu_sharing import require_mps
-from tuccl.measuring.nccl_environment import count_gpus
-from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
 from tuccl.sample_statistics import interquartile_mean
 
 M = 1 << 20
@@ -56,75 +53,6 @@ FORCED = tuple(
 CHANNELS = (1, 2, 4, 8, 16, 24, 32)
 
 Key = tuple[str, int]
-
-
-def ranks_and_gpus(given: int | None, nodes: int, *, shared: bool) -> tuple[int, int]:
-    """How many ranks a job has on how many GPUs.
-
-    Args:
-        given: GPUs that the user wants; None: all that are visible.
-        nodes: That the ranks are to appear on.
-        shared: Whether each of these nodes has all GPUs.
-
-    Raises:
-        NoGpuError: There are too few.
-        NoMpsError: They are to be shared, and cannot be.
-    """
-    if not shared:
-        gpus = given or count_gpus(2)
-        return gpus, gpus
-    gpus = given or count_gpus()
-    require_mps(gpus)
-    return gpus * nodes, gpus
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where and how everything is timed."""
-
-    folder: Path
-    libraries: Path
-    nccl: str
-    ranks: int
-    nodes: int
-    limit_s: float
-    call: Mapping[str, Any]
-    """Members of every step: data type, in place or not, graph or not, which clock."""
-    pinned: bool = False
-    """Each rank on a share of the cores of its own."""
-    gpus: int | None = None
-    """Fewer than ranks, where those of faked nodes share them."""
-    _numbers: Iterator[int] = field(default_factory=count)
-
-    def run(
-        self, steps: Sequence[dict[str, Any]], variables: Mapping[str, str], *, controlled: bool
-    ) -> JobResult:
-        """One job in new processes."""
-        return end_job(self.start(steps, variables, controlled=controlled))
-
-    def start(
-        self,
-        steps: Sequence[dict[str, Any]],
-        variables: Mapping[str, str],
-        *,
-        controlled: bool,
-        turns_of: str = "",
-    ) -> RunningJob:
-        """The same, not waited for; with `turns_of` it takes turns, under that name."""
-        number = next(self._numbers)
-        return start_job(
-            self.folder / (f"job {number} of {turns_of}" if turns_of else f"job{number}"),
-            self.ranks,
-            [dict(self.call) | step for step in steps],
-            {LIBRARY_VARIABLE: self.nccl, **variables},
-            libraries=self.libraries,
-            controlled=controlled,
-            nodes=self.nodes,
-            pinned=self.pinned,
-            gpus=self.gpus,
-            in_turns=bool(turns_of),
-            limit_s=self.limit_s,
-        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from measuring_job import JobError
-from nccl_variants import STOCK, Key, Site, step
+from measuring_site import Site
+from nccl_variants import STOCK, Key, step
 
 from tuccl.measuring.executor_library import (
     EXECUTOR_PREFIX,

@@ -213,7 +213,7 @@ def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
         write_atomically(command.output, topology_to_json(result.topology))
         display.say(f"topology written to {command.output}")
     if command.as_json:
-        _print_json(probe_as_dict(result))
+        print_json(probe_as_dict(result), SCHEMA_VERSION)
     else:
         probe_summary.print_probe(result)
     return ExitCode.OK if is_sound(result) else ExitCode.FINDING
@@ -266,13 +266,9 @@ def _check(command: ProbeCommand) -> int:
     """`tuccl probe --check`."""
     checks = check_host(_host_options(command))
     if command.as_json:
-        _print_json({"checks": [asdict(check) for check in checks]})
+        print_json({"checks": [asdict(check) for check in checks]}, SCHEMA_VERSION)
     else:
         probe_summary.print_checks(checks)
     # Without its PCI devices nothing of a host can be told; all else has something in its place.
     nothing = any(c.subject == "PCI tree" and c.status is CheckStatus.MISSING for c in checks)
     return ExitCode.FINDING if nothing else ExitCode.OK
-
-
-def _print_json(document: Mapping[str, Any]) -> None:
-    print_json(document, SCHEMA_VERSION)

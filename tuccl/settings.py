@@ -132,7 +132,7 @@ def make_settings(
         raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
     if share_gpus and not fake_nodes:
         raise UsageError("--share-gpus says what GPUs faked nodes have: name --fake-nodes, too")
-    if share_gpus and not (kind.measures_nccl and kind.tunes_nccl and not kind.has_executor):
+    if share_gpus and (kind.has_executor or not kind.measures_nccl):
         raise UsageError(
             f"--share-gpus is for NCCL's ranks on this host; with --backend {backend} leave it out"
         )

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from probes.changes import describe_changes, describe_figures
 from probes.drawing.svg import draw_svg
@@ -35,12 +34,13 @@ def show(file: str, as_json: bool) -> int:
         return _list_shipped(as_json)
     topology = read_machine_argument(file)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "fingerprint": topology.fingerprint(),
                 "hosts_alike": [list(group.nodes) for group in hosts_alike(topology)],
                 "topology": json.loads(topology_to_json(topology)),
-            }
+            },
+            SCHEMA_VERSION,
         )
     else:
         _print("\n".join(tree_lines(topology)) + "\n")
@@ -54,14 +54,15 @@ def diff(old_file: str, new_file: str, with_figures: bool, as_json: bool) -> int
     changes = describe_changes(old, new)
     figures = describe_figures(old, new) if with_figures else ()
     if as_json:
-        _print_json(
+        print_json(
             {
                 "same": prints[0] == prints[1],
                 "old": prints[0],
                 "new": prints[1],
                 "changes": list(changes),
                 "figures": list(figures) if with_figures else None,
-            }
+            },
+            SCHEMA_VERSION,
         )
     else:
         _print("".join(f"{sentence}\n" for sentence in (*changes, *figures)))
@@ -99,7 +100,9 @@ def _list_shipped(as_json: bool) -> int:
     machines = {name: read_machine_file(path) for name, path in shipped_machines().items()}
     if as_json:
         prints = {name: machine.fingerprint() for name, machine in machines.items()}
-        _print_json({"shipped": [{"name": n, "fingerprint": f} for n, f in prints.items()]})
+        print_json(
+            {"shipped": [{"name": n, "fingerprint": f} for n, f in prints.items()]}, SCHEMA_VERSION
+        )
     else:
         for name, machine in machines.items():
             _print(f"{SHIPPED}{name}  {tree_lines(machine)[0].partition(': ')[2]}\n")
@@ -144,15 +147,11 @@ def _deliver(
         display.say(f"written to {output}")
     if as_json:
         document = {"file": str(output), "fingerprint": topology.fingerprint()}
-        _print_json({**document, "remarks": list(remarks)})
+        print_json({**document, "remarks": list(remarks)}, SCHEMA_VERSION)
     else:
         for remark in remarks:
             display.say(f"note: {remark}")
     return ExitCode.OK
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    print_json(document, SCHEMA_VERSION)
 
 
 def _print(text: str) -> None:

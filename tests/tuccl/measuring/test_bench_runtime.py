@@ -16,7 +16,7 @@ from tuccl.measuring.executor_library import Rule
 
 sys.path.append(str(ROOT / "scripts"))
 
-from nccl_variants import Site
+from measuring_site import Site
 from runtime_plot import draw
 from runtime_sweep import best_rules, sweep, with_ranges, write_rules
 from runtime_targets import GRAPH, PLAIN, Row, judge, totals

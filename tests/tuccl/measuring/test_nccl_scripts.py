@@ -29,7 +29,7 @@ from lookup_tables.table import (
     Table,
 )
 from tests.runtime.conftest import ROOT
-from tests.tuccl.measuring.nccl_stand_ins import StandIns
+from tests.tuccl.measuring.nccl_stand_ins import JobError, StandIns
 from tuccl.measuring.gpu_sharing import NoMpsError
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import bundle_name, environment_file
@@ -90,18 +90,24 @@ def in_another_process(stand_ins: StandIns, module: str, call: str) -> Callable[
     return ask
 
 
-def run_bench(
-    scripts: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
-) -> int:
-    common = ["--nccl", str(stand_ins.nccl), "--gpus", "2", "--from", "1K"]
-    common += ["--operations", "all_gather", "--rounds", "2", "--launches", "1"]
-    monkeypatch.setattr(sys, "argv", ["bench_nccl.py", *common, *map(str, words)])
-    result: int = scripts.main()
-    return result
+@pytest.fixture
+def bench(
+    scripts: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., int]:
+    """scripts/bench_nccl.py on two GPUs with these words; its exit code."""
+
+    def run(*words: object) -> int:
+        common = ["--nccl", str(stand_ins.nccl), "--gpus", "2", "--from", "1K"]
+        common += ["--operations", "all_gather", "--rounds", "2", "--launches", "1"]
+        monkeypatch.setattr(sys, "argv", ["bench_nccl.py", *common, *map(str, words)])
+        result: int = scripts.main()
+        return result
+
+    return run
 
 
 def test_bench_times_what_a_job_would_see(
-    scripts: ModuleType,
+    bench: Callable[..., int],
     stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -115,7 +121,7 @@ def test_bench_times_what_a_job_would_see(
     shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
     words = ("--to", "2K", "--table", shipped, "--static", "NCCL_NTHREADS=128", "--exhaustive")
-    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--json", report) == 0
+    assert bench(*words, "--json", report) == 0
     summary: dict[str, Any] = json.loads(report.read_text())
     assert list(summary["variants"]) == [
         "stock",
@@ -153,10 +159,9 @@ def test_bench_times_what_a_job_would_see(
 
 
 def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
-    scripts: ModuleType,
+    bench: Callable[..., int],
     stand_ins: StandIns,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
@@ -172,13 +177,13 @@ def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
         "--json",
         report,
     )
-    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--table", shipped) == 0
+    assert bench(*words, "--table", shipped) == 0
     summary: dict[str, Any] = json.loads(report.read_text())
     assert [row["size_bytes"] for row in summary["keys"]] == [1024]
     assert summary["pinned"] is True
     assert summary["rounds"] == len(summary["keys"][0]["table"]["rounds_us"]) == 1
     assert summary["entries"]["worst_without"] is None
-    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
+    assert bench(*words) == 2
     assert "no entry for these keys" in capsys.readouterr().err
 
 
@@ -214,15 +219,12 @@ def test_what_is_known_of_a_key_counts_starts_and_not_their_passes(scripts: Modu
 
 
 def test_operations_can_have_jobs_of_their_own(
-    scripts: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import nccl_variants  # noqa: PLC0415
+    import measuring_site  # noqa: PLC0415
 
     jobs: list[set[str]] = []
-    start_job = nccl_variants.start_job
+    start_job = measuring_site.start_job
 
     def noted(
         folder: Path, ranks: int, steps: list[dict[str, Any]], *rest: Any, **more: Any
@@ -230,11 +232,11 @@ def test_operations_can_have_jobs_of_their_own(
         jobs.append({step["operation"] for step in steps})
         return start_job(folder, ranks, steps, *rest, **more)
 
-    monkeypatch.setattr(nccl_variants, "start_job", noted)
+    monkeypatch.setattr(measuring_site, "start_job", noted)
     report = tmp_path / "report.json"
     words = ("--operations", "all_gather", "all_reduce", "--to", "2K", "--no-static", "--apart")
     words = (*words, "--rounds", "1", "--json", str(report))
-    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 0
+    assert bench(*words) == 0
     assert jobs == [{"all_gather"}, {"all_reduce"}] * 2, "of stock and of stock again"
     summary = json.loads(report.read_text())
     assert summary["apart"] is True
@@ -244,7 +246,7 @@ def test_operations_can_have_jobs_of_their_own(
 
 
 def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
-    scripts: ModuleType,
+    bench: Callable[..., int],
     stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -254,7 +256,7 @@ def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
     shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
     words = ("--to", "2K", "--table", shipped, "--no-static", "--turns", "3", "--json", report)
-    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 0
+    assert bench(*words) == 0
     summary = json.loads(report.read_text())
     assert summary["turns"] == 3
     assert summary["rounds"] == 2 * 3
@@ -265,29 +267,29 @@ def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
     assert max(statistics.median(row["stock"]["rounds_us"]) for row in (small, large)) < 20_000
     assert statistics.median(large["table"]["rounds_us"]) < 20_000
     with pytest.raises(SystemExit):
-        run_bench(scripts, stand_ins, monkeypatch, *words, "--exhaustive")
+        bench(*words, "--exhaustive")
     assert "what takes turns runs the same jobs" in capsys.readouterr().err
 
 
 def test_operations_apart_take_turns_too_and_no_job_is_left_when_one_cannot_start(
-    scripts: ModuleType, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import nccl_variants  # noqa: PLC0415
+    import measuring_site  # noqa: PLC0415
 
     started: list[Any] = []
-    start_job = nccl_variants.start_job
+    start_job = measuring_site.start_job
 
     def noted(folder: Path, *rest: Any, **more: Any) -> Any:
         if len(started) == 5:
-            raise nccl_variants.JobError("rank 1 cannot be started")
+            raise JobError("rank 1 cannot be started")
         started.append(start_job(folder, *rest, **more))
         return started[-1]
 
-    monkeypatch.setattr(nccl_variants, "start_job", noted)
+    monkeypatch.setattr(measuring_site, "start_job", noted)
     report = tmp_path / "report.json"
     words = ("--operations", "all_gather", "all_reduce", "--to", "1K", "--no-static", "--apart")
     words = (*words, "--turns", "2", "--rounds", "1", "--json", str(report))
-    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 0
+    assert bench(*words) == 0
     rows = json.loads(report.read_text())["keys"]
     assert [row["operation"] for row in rows] == ["all_gather", "all_reduce"]
     assert [job.folder.name for job in started] == [
@@ -296,51 +298,50 @@ def test_operations_apart_take_turns_too_and_no_job_is_left_when_one_cannot_star
         "job 2 of stock",
         "job 3 of stock again",
     ]
-    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
+    assert bench(*words) == 2
     assert all(process.returncode is not None for job in started for process in job.processes)
 
 
 def test_faked_nodes_that_share_gpus_need_mps(
-    scripts: ModuleType,
+    bench: Callable[..., int],
     stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import nccl_variants  # noqa: PLC0415
+    import measuring_site  # noqa: PLC0415
 
     asked = {
         "count_gpus": "tuccl.measuring.nccl_environment",
         "require_mps": "tuccl.measuring.gpu_sharing",
     }
     for call, module in asked.items():
-        monkeypatch.setattr(nccl_variants, call, in_another_process(stand_ins, module, call))
+        monkeypatch.setattr(measuring_site, call, in_another_process(stand_ins, module, call))
     report = tmp_path / "report.json"
     words = ("--to", "1K", "--no-static", "--share-gpus", "--rounds", "1", "--json", report)
     with pytest.raises(SystemExit):
-        run_bench(scripts, stand_ins, monkeypatch, *words)
+        bench(*words)
     assert "--share-gpus is for --fake-nodes" in capsys.readouterr().err
-    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--fake-nodes", "2") == 2
+    assert bench(*words, "--fake-nodes", "2") == 2
     assert "MPS does not share GPU 0" in capsys.readouterr().err
     monkeypatch.setenv("STAND_IN_MPS", "2")
     monkeypatch.setenv("STAND_IN_GPUS", "2")
-    assert run_bench(scripts, stand_ins, monkeypatch, *words, "--fake-nodes", "2") == 0
+    assert bench(*words, "--fake-nodes", "2") == 0
     summary = json.loads(report.read_text())
     assert (summary["ranks"], summary["nodes"], summary["gpus"]) == (4, 2, 2)
 
 
 def test_a_table_that_nccl_does_not_use_is_no_result(
-    scripts: ModuleType,
+    bench: Callable[..., int],
     stand_ins: StandIns,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shipped = ship(tmp_path / "shipped", stand_ins.plugin, ranks=4)
     words = ("--to", "1K", "--no-static", "--table", shipped)
-    assert run_bench(scripts, stand_ins, monkeypatch, *words) == 2
+    assert bench(*words) == 2
     assert "has no entries for 2 ranks" in capsys.readouterr().err
-    assert run_bench(scripts, stand_ins, monkeypatch, *words[:-1], tmp_path) == 2
+    assert bench(*words[:-1], tmp_path) == 2
     assert "`tuccl ship` writes it" in capsys.readouterr().err
 
 
