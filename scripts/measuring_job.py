@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from measuring_seats import NAMED_THREADS  # noqa: E402
 
 from tuccl.measuring.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE  # noqa: E402
 
@@ -112,9 +114,10 @@ def start_job(
     """Starts one process per rank.
 
     With `pinned` each process and its threads stay on an equal share of the processor's cores, as
-    launchers of jobs arrange it; otherwise they run where the system puts them. With fewer `gpus`
-    than ranks the ranks take them in turn, which NCCL allows those of different nodes. With
-    `in_turns` each rank waits to be told before every step.
+    launchers of jobs arrange it, the busy ones each on a core of its own, the same in every job;
+    otherwise they run where the system puts them. With fewer `gpus` than ranks the ranks take them
+    in turn, which NCCL allows those of different nodes. With `in_turns` each rank waits to be told
+    before every step.
 
     Raises:
         JobError: A process cannot be started.
@@ -133,6 +136,8 @@ def start_job(
     job_file.write_text(json.dumps(job), encoding="utf-8")
     inherited = without_tables(os.environ)
     inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
+    if pinned:
+        inherited |= NAMED_THREADS
     environments = [
         inherited | dict(variables) | fake_node(rank, ranks, nodes) for rank in range(ranks)
     ]

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from measuring_seats import Seats
 from rank_zero_file import from_rank_zero
 
 from lookup_tables.table import Operation
@@ -79,8 +80,7 @@ def wait_for_turn(turns: socket.socket | None) -> None:
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """All steps of the job, in order; a call that NCCL refuses is a result."""
     begin = time.monotonic()
-    if job.get("pinned", False):
-        keep_to_share(rank, job["ranks"])
+    seats = Seats(keep_to_share(rank, job["ranks"]) if job["pinned"] else ())
     engine_type = ExecutorEngine if is_preloaded() else NcclEngine
     engine = engine_type(controlled=job["controlled"])
     try:
@@ -92,6 +92,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
         turns = socket.socket(fileno=sys.stdin.fileno()) if job["in_turns"] else None
         for step in job["steps"]:
             wait_for_turn(turns)
+            seats.take()
             try:
                 results.append(run_step(engine, step))
             except EngineBrokenError:

@@ -26,12 +26,16 @@ def keep_to_told_share(environment: Mapping[str, str] = os.environ) -> None:
         keep_to_share(int(number), int(shares))
 
 
-def keep_to_share(number: int, shares: int) -> None:
+def keep_to_share(number: int, shares: int) -> list[int]:
     """Keep this process, with all threads that it will start, on one of so many shares.
 
-    With fewer cores than shares it stays where it is.
+    Returns:
+        The cores of that share; none where there are fewer cores than shares: then the process
+        stays where it is.
     """
     cores = sorted(os.sched_getaffinity(0))
-    if 0 <= number < shares <= len(cores):
-        share = cores[number * len(cores) // shares : (number + 1) * len(cores) // shares]
-        os.sched_setaffinity(0, share)
+    if not 0 <= number < shares <= len(cores):
+        return []
+    share = cores[number * len(cores) // shares : (number + 1) * len(cores) // shares]
+    os.sched_setaffinity(0, share)
+    return share

@@ -23,14 +23,17 @@ def test_shares_are_all_cores_and_none_twice(cores: set[int]) -> None:
     for number in range(shares):
         os.sched_setaffinity(0, cores)
         keep_to_told_share(share_variable(number, shares))
-        found += os.sched_getaffinity(0)
+        own = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores)
+        assert keep_to_share(number, shares) == sorted(own) == sorted(os.sched_getaffinity(0))
+        found += own
     assert sorted(found) == sorted(cores)
 
 
 def test_with_more_shares_than_cores_or_none_told_a_process_stays_where_it_is(
     cores: set[int],
 ) -> None:
-    keep_to_share(0, len(cores) + 1)
+    assert keep_to_share(0, len(cores) + 1) == []
     for told in ({}, {"TUCCL_WORKER_SHARE": "x"}, {"TUCCL_WORKER_SHARE": "3/2"}):
         keep_to_told_share(told)
     assert os.sched_getaffinity(0) == cores
