@@ -5,8 +5,9 @@ changes on the machine meanwhile meets all of them; with --turns they run side b
 turns at every key. Stock runs twice in each round: a key's speedup is the median over the rounds of
 the geometric mean of stock's two times by the variant's in the same round, each the interquartile
 mean of its launches; beside it stands its standard error. What the second ("stock again") has over
-the first is the noise of the key. The table is used as a job uses it: plugin, bundle and tuccl.env
-alone. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
+the first is the noise of the key, and how that varies between rounds the noise of one time. The
+table is used as a job uses it: plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed
+NCCL and a C compiler.
 
     bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--entries-only] [--json FILE]
 
@@ -116,7 +117,7 @@ def summarize(
             "worst": extreme(min, rows, variant.name),
             "best": extreme(max, rows, variant.name),
         }
-    summary: dict[str, Any] = {"keys": rows, "variants": totals}
+    summary: dict[str, Any] = {"keys": rows, "variants": totals, "noise": noise(keys, times)}
     for variant in variants:
         if variant.name == "table":
             summary["entries"] = split_by_entry(rows, variant.entries)
@@ -137,6 +138,21 @@ def standard_error(ratios: Sequence[float], passes: int = 1) -> float | None:
         return None
     of_mean = statistics.stdev(starts) / math.sqrt(len(starts))
     return MEDIAN_OVER_MEAN * of_mean * statistics.median(ratios)
+
+
+def noise(keys: Sequence[Key], times: dict[str, list[dict[Key, float]]]) -> float | None:
+    """By what stock NCCL differs from itself in a round, in the root mean square over the keys.
+
+    The standard deviation over the rounds of the logarithm of its two times' ratio; None of one.
+    """
+    pairs = list(zip(times["stock"], times[CONTROL], strict=True))
+    if len(pairs) < 2:
+        return None
+    variances = (
+        statistics.variance([math.log(second[key] / first[key]) for first, second in pairs])
+        for key in keys
+    )
+    return math.sqrt(statistics.fmean(variances))
 
 
 def base_us(
@@ -206,6 +222,8 @@ def tell(summary: dict[str, Any]) -> None:
             f"{name}: geomean {total['geomean']:.4f}, worst {_with_error(worst)} ({worst['key']}), "
             f"best {_with_error(best)} ({best['key']}); {total['description']}"
         )
+    if summary["noise"] is not None:
+        print(f"stock against itself differs by {100.0 * summary['noise']:.1f} % from time to time")
     if marked:
         tell_entries(summary["entries"], len(summary["keys"]))
 
@@ -306,7 +324,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--plain", action="store_true", help="calls one by one, no graphs")
     parser.add_argument("--host-clock", action="store_true", help="time as nccl-tests does")
     parser.add_argument(
-        "--pin", action="store_true", help="each rank on its share of the cores (for TCP)"
+        "--pin",
+        action="store_true",
+        help="each rank on its share of the cores, its busy threads on the same in every job (for "
+        "TCP)",
     )
     parser.add_argument(
         "--apart",

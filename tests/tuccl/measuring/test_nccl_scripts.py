@@ -150,6 +150,7 @@ def test_bench_times_what_a_job_would_see(
     out = capsys.readouterr().out
     assert "static: geomean" in out
     assert "NCCL_NTHREADS=128" in out
+    assert "stock against itself differs by " in out
     assert "the table has an entry for 1 of 2 keys; worst ratio of these 0." in out
     assert "(all_gather 2K), of stock again " in out
     assert [line.endswith("  entry") for line in out.splitlines() if " us " in line][-2:] == [
@@ -199,7 +200,8 @@ def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
         CONTROL: [{key: 2.0}, {key: 10.0}],
         "static": [{key: 4.0}, {key: 5.0}],
     }
-    (row,) = scripts.summarize([key], variants, times)["keys"]
+    summary = scripts.summarize([key], variants, times)
+    (row,) = summary["keys"]
     assert row["static"]["speedup"] == pytest.approx((1.0 + 2.0) / 2)
     assert row[CONTROL]["speedup"] == pytest.approx((4.0 + 1.0) / 2)
     assert row["stock"]["speedup"] == 1.0
@@ -208,6 +210,10 @@ def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
     expected = 1.5 * math.sqrt(math.pi / 2.0) * of_mean
     assert row["static"]["standard_error"] == pytest.approx(expected)
     assert row["stock"]["standard_error"] == 0.0
+    # Stock's ratios are 4 and 1, whose logarithms are log 4 apart.
+    assert summary["noise"] == pytest.approx(math.log(4.0) / math.sqrt(2.0))
+    once = {name: rounds[:1] for name, rounds in times.items()}
+    assert scripts.summarize([key], variants, once)["noise"] is None
 
 
 def test_what_is_known_of_a_key_counts_starts_and_not_their_passes(scripts: ModuleType) -> None:
