@@ -4,9 +4,10 @@ A decision is taken within one start of the workers. On NVLink the same call tak
 start to start, within a few tenths of a per cent; over TCP it was seen to differ by 20 %, and a
 call that won in one start may lose in the next. Where stock NCCL shows such differences, the best
 call of each key, whether one start proved its gain or only showed it, and NCCL's own choice under
-the profile are timed in several starts. A start gives one ratio per key, and a call becomes an
-entry if the lower bound of the mean logarithm says that it gains. Keys that are proved, or that
-gain nothing on average, are timed no more, so that later starts are for the others.
+the profile are timed in several starts. So is what one start proved for the size above or below, if
+it showed less for the key itself: its luck may have been bad. A start gives one ratio per key, and
+a call becomes an entry if the lower bound of the mean logarithm says that it gains. Keys that are
+proved, or that gain nothing on average, are timed no more, so that later starts are for the others.
 """
 
 from __future__ import annotations
@@ -136,7 +137,10 @@ class _Check:
         sample_s: Mapping[Task, float],
     ) -> None:
         self.decisions = dict(decisions)
-        self._likely = {task: _with_likely(decision) for task, decision in decisions.items()}
+        self._likely = {
+            task: _with_likely(decision, _beside(task, decisions))
+            for task, decision in decisions.items()
+        }
         self._default = default
         self._spending = spending
         self._sample_s = sample_s
@@ -221,18 +225,47 @@ class _Noise:
         return quantile * math.sqrt(max(own, self.variance) / len(gains))
 
 
-def _with_likely(decision: Decision) -> Decision:
-    """The decision as if what one start showed to be faster, but did not prove, were proved."""
+def _beside(task: Task, decisions: Mapping[Task, Decision]) -> list[Comparison]:
+    """What one start proved for the sizes next to a key's."""
+    alike = sorted(
+        (one for one in decisions if (one.operation, one.shape) == (task.operation, task.shape)),
+        key=lambda one: one.size_bytes,
+    )
+    at = alike.index(task)
+    nearby = (*alike[max(0, at - 1) : at], *alike[at + 1 : at + 2])
+    found = (decisions[one].builtin for one in nearby)
+    return [comparison for comparison in found if comparison is not None]
+
+
+def _with_likely(decision: Decision, beside: Sequence[Comparison]) -> Decision:
+    """The decision as if what may be faster, but was not proved, were proved.
+
+    Of a built-in call that is what showed a gain, or what was proved beside it by more than that.
+    """
     likely = sorted(
         (one for one in decision.rejected if one.ratio >= MIN_GAIN),
         key=lambda one: (-one.ratio, one.config),
     )
-    builtins = (decision.builtin, *(one for one in likely if not one.config.is_schedule))
+    builtin = decision.builtin or _likely_builtin(decision, likely, beside)
     schedules = (decision.schedule, *(one for one in likely if one.config.is_schedule))
-    builtin = next((one for one in builtins if one is not None), None)
     schedule = next((one for one in schedules if one is not None), None)
-    rejected = tuple(one for one in decision.rejected if one not in (builtin, schedule))
+    taken = [one.config for one in (builtin, schedule) if one is not None]
+    rejected = tuple(one for one in decision.rejected if one.config not in taken)
     return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)
+
+
+def _likely_builtin(
+    decision: Decision, likely: Sequence[Comparison], beside: Sequence[Comparison]
+) -> Comparison | None:
+    """Best first; what is not known of this key yet has no samples."""
+    shown = next((one for one in likely if not one.config.is_schedule), None)
+    nearby = max(beside, key=lambda one: (one.lower_bound, one.config), default=None)
+    if nearby is None or (shown is not None and shown.ratio >= nearby.lower_bound):
+        return shown
+    own = (one for one in decision.rejected if one.config == nearby.config)
+    default_us = decision.profile_default_us
+    unknown = Comparison(nearby.config, default_us, default_us, 1.0, 0.0, 0, 0.0)
+    return next(own, unknown)
 
 
 def _entries(decision: Decision) -> tuple[Config, ...]:
@@ -276,7 +309,8 @@ def _again(
     if builtin is not None:
         builtin = compare(builtin.config, default, builtin)
         if not builtin.proved:
-            dropped.append(builtin)
+            # Of what was proved beside it, and cannot run here, nothing is known.
+            dropped += [builtin] if builtin.samples else []
             builtin = None
     if schedule is not None:
         reference = default if builtin is None else builtin.config

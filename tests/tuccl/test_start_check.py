@@ -70,6 +70,8 @@ def compared(ratio: float, lower_bound: float) -> Comparison:
     return Comparison(TREE, 20.0 / ratio, 20.0, ratio, lower_bound, 15, 0.1)
 
 
+RING = Config("ring", "LL", 2)
+HARDLY = Decision(None, None, 20.0, (Comparison(RING, 19.6, 20.0, 1.02, 0.9, 15, 0.1),))
 PROVED = Decision(compared(1.3, 1.1), None, 20.0, ())
 LIKELY = Decision(None, None, 20.0, (compared(1.2, 0.9),))
 BEATEN = Decision(None, None, 20.0, (compared(0.9, 0.7),))
@@ -94,7 +96,7 @@ def check(
 
 def test_what_one_start_did_not_prove_enters_if_starts_prove_it(tmp_path: Path) -> None:
     machine = Starts({TASKS[0]: 1.3, TASKS[1]: 1.3})
-    decisions = {TASKS[0]: LIKELY, TASKS[1]: PROVED, TASKS[2]: BEATEN}
+    decisions = {TASKS[0]: LIKELY, TASKS[1]: PROVED, TASKS[2]: NOTHING, TASKS[3]: BEATEN}
     decided, starts = check(tmp_path, machine, decisions)
     assert starts == machine.starts == 3
     for task in TASKS[:2]:
@@ -103,8 +105,68 @@ def test_what_one_start_did_not_prove_enters_if_starts_prove_it(tmp_path: Path) 
         assert entry.proved
         assert entry.ratio == pytest.approx(1.3, rel=0.1)
         assert decided[task].rejected == ()
-    assert decided[TASKS[2]] is BEATEN
-    assert not machine.samples[1, TASKS[2]], "no start is for what was slower"
+    assert decided[TASKS[3]] is BEATEN
+    assert not machine.samples[1, TASKS[3]], "no start is for what was slower"
+
+
+@pytest.mark.parametrize("own", [NOTHING, BEATEN, HARDLY], ids=["nothing", "beaten", "hardly"])
+@pytest.mark.parametrize("beside", [0, 2], ids=["below", "above"])
+def test_what_was_proved_for_a_size_beside_it_is_tried(
+    tmp_path: Path, beside: int, own: Decision
+) -> None:
+    machine = Starts({TASKS[beside]: 1.3, TASKS[1]: 1.3})
+    decided, _ = check(tmp_path, machine, {TASKS[beside]: PROVED, TASKS[1]: own})
+    entry = decided[TASKS[1]].builtin
+    assert entry is not None
+    assert entry.config == TREE
+    assert entry.proved
+    assert entry.ratio == pytest.approx(1.3, rel=0.1)
+    assert [one.config for one in decided[TASKS[1]].rejected] == [RING] * (own is HARDLY)
+
+
+def test_what_is_proved_beside_a_key_and_gains_it_nothing_is_told(tmp_path: Path) -> None:
+    machine = Starts({TASKS[0]: 1.3, TASKS[1]: 0.8})
+    decided, _ = check(tmp_path, machine, {TASKS[0]: PROVED, TASKS[1]: BEATEN})
+    assert decided[TASKS[1]].builtin is None
+    (rejected,) = decided[TASKS[1]].rejected
+    assert rejected.config == TREE
+    assert rejected.ratio == pytest.approx(0.8, rel=0.1)
+    assert rejected.samples == 3 * 6
+
+
+def test_what_is_proved_beside_a_key_and_cannot_run_leaves_nothing(tmp_path: Path) -> None:
+    class Short(Starts):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            if task == TASKS[1] and config == TREE:
+                raise ConfigurationFailedError("too long for it", seconds=0.01)
+            return super().measure(task, config, first, repeats)
+
+    decisions = {TASKS[0]: PROVED, TASKS[1]: NOTHING}
+    decided, starts = check(tmp_path, Short({TASKS[0]: 1.5}), decisions)
+    assert starts
+    assert decided[TASKS[0]].builtin is not None
+    assert decided[TASKS[1]].rejected == ()
+    assert not decided[TASKS[1]].has_entry
+
+
+def test_a_key_keeps_to_its_own_where_that_is_better_or_nothing_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faster = Decision(None, None, 20.0, (replace(compared(1.2, 0.9), config=RING),))
+    other = Task(Operation.ALL_GATHER, SIZES[4], TASKS[4].shape)
+    decisions = {TASKS[1]: PROVED, TASKS[2]: faster, TASKS[4]: PROVED, other: NOTHING}
+    timed = Counter[tuple[Task, Config]]()
+
+    class Noted(Starts):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            timed[task, config] += repeats
+            return super().measure(task, config, first, repeats)
+
+    monkeypatch.setitem(SAMPLE_S, other, 0.01)
+    check(tmp_path, Noted({}), decisions)
+    assert timed[TASKS[2], RING]
+    assert not timed[TASKS[2], TREE]
+    assert not timed[other, TREE]
 
 
 def test_what_was_luck_is_out_and_told(tmp_path: Path) -> None:
