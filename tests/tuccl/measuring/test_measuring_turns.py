@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,20 @@ def test_ctrl_c_leaves_no_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n
 
     waits = measuring_turns._all_wait
 
+    turns = count(-3)  # First all three jobs are waited for.
+
     def interrupted(job: Any) -> Any:
-        if notes.exists():
-            raise KeyboardInterrupt
-        return waits(job)
+        if next(turns) < 0:
+            return waits(job)
+        deadline = time.monotonic() + 30.0
+        while not notes.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring_turns, "_all_wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_jobs(monkeypatch, tmp_path, [{"a0": "hangs"}] * 2, period=1)
+    assert notes.read_text().startswith("begin a 0")
 
 
 def test_a_rank_whose_leader_is_gone_does_not_stay(
