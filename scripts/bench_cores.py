@@ -21,7 +21,10 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import repeat
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 INTERVAL_S = 0.02
@@ -29,7 +32,10 @@ WORK = bytes(1 << 14)
 """Fits into a core's first cache, so that cores share nothing but what executes."""
 SLOW = 1.25
 """Over the fastest: more than a core's clock differs, less than a busy sibling costs."""
-_STARTING_S = 1.0
+_READY_WITHIN_S = 60.0
+_ALWAYS = 0.98
+"""Share of the intervals; as much less than 1 as what the system does meanwhile."""
+_meeting: list[Barrier] = []
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,16 @@ class Core:
     """How often it became slow, or was no longer."""
 
 
-def hash_on(core: int, start: float, intervals: int) -> list[float]:
-    """Mean seconds of a round of work in each interval after `start`, by time.monotonic()."""
+def meet_at(barrier: Barrier) -> None:
+    """Of a process that hashes: where it waits until the others are ready, too."""
+    _meeting.append(barrier)  # A pool hands on what is shared only when its processes start.
+
+
+def hash_on(core: int, intervals: int) -> list[float]:
+    """Mean seconds of a round of work in each interval, from when all processes are ready."""
     os.sched_setaffinity(0, {core})
-    time.sleep(max(0.0, start - time.monotonic()))
+    _meeting[-1].wait(_READY_WITHIN_S)
+    start = time.monotonic()
     times = []
     for number in range(1, intervals + 1):
         begin, rounds, now = time.monotonic(), 0, 0.0
@@ -80,11 +92,12 @@ def summarize(cores: Sequence[int], times: Sequence[Sequence[float]]) -> list[Co
 def bench(cores: Sequence[int], seconds: float) -> list[Core]:
     """Keeps all these cores busy at once."""
     intervals = max(2, round(seconds / INTERVAL_S))
-    with multiprocessing.get_context("spawn").Pool(len(cores)) as pool:
-        pool.map(abs, range(len(cores)))  # Processes that have started.
-        start = time.monotonic() + _STARTING_S
-        orders = [(core, start, intervals) for core in cores]
-        return summarize(cores, pool.starmap(hash_on, orders, chunksize=1))
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(len(cores))
+    with ProcessPoolExecutor(len(cores), context, meet_at, (barrier,)) as pool:
+        # None ends before all have begun, so that each process has one core.
+        times = list(pool.map(hash_on, cores, repeat(intervals)))
+    return summarize(cores, times)
 
 
 def tell(found: Sequence[Core]) -> None:
@@ -93,7 +106,7 @@ def tell(found: Sequence[Core]) -> None:
     for core in found:
         print(f"{core.number:>4}{core.median:>8.2f}{core.slow:>8.0%}{core.changes:>10}")
     slow = sum(core.slow > 0.5 for core in found)
-    moving = sum(0.02 < core.slow < 0.98 for core in found)
+    moving = sum(1.0 - _ALWAYS < core.slow < _ALWAYS for core in found)
     print(
         f"{len(found)} busy cores: {slow} more than {SLOW} times as slow as the fastest for more "
         f"than half of the time, {moving} now and then"

@@ -5,7 +5,7 @@ changes on the machine meanwhile meets all of them; with --turns they run side b
 turns at every key. Stock runs twice in each round: a key's speedup is the median over the rounds of
 the geometric mean of stock's two times by the variant's in the same round, each the interquartile
 mean of its launches; beside it stands its standard error. What the second ("stock again") has over
-the first is the noise of the key, and how that varies between rounds the noise of one time. The
+the first is the noise of the key, and by how much the two differ in a round is said at the end. The
 table is used as a job uses it: plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed
 NCCL and a C compiler.
 
@@ -117,7 +117,7 @@ def summarize(
             "worst": extreme(min, rows, variant.name),
             "best": extreme(max, rows, variant.name),
         }
-    summary: dict[str, Any] = {"keys": rows, "variants": totals, "noise": noise(keys, times)}
+    summary: dict[str, Any] = {"keys": rows, "variants": totals, "noise": noise_of(keys, times)}
     for variant in variants:
         if variant.name == "table":
             summary["entries"] = split_by_entry(rows, variant.entries)
@@ -140,10 +140,11 @@ def standard_error(ratios: Sequence[float], passes: int = 1) -> float | None:
     return MEDIAN_OVER_MEAN * of_mean * statistics.median(ratios)
 
 
-def noise(keys: Sequence[Key], times: dict[str, list[dict[Key, float]]]) -> float | None:
+def noise_of(keys: Sequence[Key], times: dict[str, list[dict[Key, float]]]) -> float | None:
     """By what stock NCCL differs from itself in a round, in the root mean square over the keys.
 
-    The standard deviation over the rounds of the logarithm of its two times' ratio; None of one.
+    The standard deviation over the rounds, or passes, of the logarithm of the ratio of its two
+    times; None of one.
     """
     pairs = list(zip(times["stock"], times[CONTROL], strict=True))
     if len(pairs) < 2:
@@ -223,7 +224,9 @@ def tell(summary: dict[str, Any]) -> None:
             f"best {_with_error(best)} ({best['key']}); {total['description']}"
         )
     if summary["noise"] is not None:
-        print(f"stock against itself differs by {100.0 * summary['noise']:.1f} % from time to time")
+        print(
+            f"stock and stock again differ by {100.0 * summary['noise']:.1f} % in a round or pass"
+        )
     if marked:
         tell_entries(summary["entries"], len(summary["keys"]))
 

@@ -114,7 +114,7 @@ def start_job(
     """Starts one process per rank.
 
     With `pinned` each process and its threads stay on an equal share of the processor's cores, as
-    launchers of jobs arrange it, the busy ones each on a core of its own, the same in every job;
+    launchers of jobs arrange it, and on the same cores of it in every job (measuring_seats.py);
     otherwise they run where the system puts them. With fewer `gpus` than ranks the ranks take them
     in turn, which NCCL allows those of different nodes. With `in_turns` each rank waits to be told
     before every step.

@@ -27,42 +27,39 @@ class Seats:
     def __init__(self, cores: Sequence[int]) -> None:
         """Of a share that is this process's alone; of less than two cores, nothing changes."""
         self._cores = tuple(cores)
-        self._taken: dict[int, tuple[int, ...]] = {}
 
     def take(self) -> None:
         """Put threads that were started or named since onto their cores."""
         if len(self._cores) < 2:
             return
-        wanted = seats_of(_thread_names(), os.getpid(), self._cores)
-        for thread, cores in wanted.items():
-            if self._taken.get(thread) != cores:
-                with suppress(ProcessLookupError):  # It has ended meanwhile.
+        for thread, cores in seats_of(_thread_names(), os.getpid(), self._cores).items():
+            with suppress(ProcessLookupError):  # It has ended meanwhile.
+                if os.sched_getaffinity(thread) != cores:
                     os.sched_setaffinity(thread, cores)
-        self._taken = wanted
 
 
-def seats_of(
-    names: Mapping[int, str], first: int, cores: Sequence[int]
-) -> dict[int, tuple[int, ...]]:
-    """Cores of each thread: one for the first thread, one for the oldest proxy, the rest for all.
+def seats_of(names: Mapping[int, str], first: int, cores: Sequence[int]) -> dict[int, set[int]]:
+    """Cores of each thread: one for the first thread, one for a proxy, the rest for all others.
+
+    Where the rest would be a single core, others have the whole share.
 
     Args:
         names: Of all threads, by their number.
         first: The process's first thread, which calls NCCL and waits for the GPU.
         cores: The process's share, two at least.
     """
-    others = tuple(cores[2:]) or tuple(cores)
-    seats = dict.fromkeys(sorted(names), others)
-    seats[first] = (cores[0],)
-    proxies = [thread for thread in seats if names.get(thread, "").startswith(_PROXY)]
+    seated = {first: cores[0]}
+    proxies = sorted(thread for thread, name in names.items() if name.startswith(_PROXY))
     if proxies:
-        seats[proxies[0]] = (cores[1],)
-    return seats
+        seated[proxies[0]] = cores[1]
+    rest = set(cores) - set(seated.values())
+    others = rest if len(rest) > 1 else set(cores)
+    return {thread: {seated[thread]} if thread in seated else others for thread in names}
 
 
 def _thread_names() -> dict[int, str]:
     names = {}
     for task in _TASKS.iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
-            names[int(task.name)] = (task / "comm").read_text(encoding="utf-8").strip()
+            names[int(task.name)] = (task / "comm").read_text(errors="replace").strip()
     return names

@@ -1,16 +1,20 @@
-"""scripts/measuring_seats.py: which thread gets which core."""
+"""scripts/measuring_seats.py: which thread gets which core, and in which jobs."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests.runtime.conftest import ROOT
+from tests.tuccl.measuring.test_measuring_job import with_ranks_that
+from tuccl.measuring.engine import Call
 
 
 @pytest.fixture
@@ -27,14 +31,18 @@ def cores() -> Iterator[list[int]]:
     own = os.sched_getaffinity(0)
     yield sorted(own)
     for task in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(task.name), own)
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), own)
 
 
 def test_the_first_thread_and_the_oldest_proxy_have_a_core_each(seats: ModuleType) -> None:
     names = {31: "NCCL Progress 2", 7: "python3", 12: "NCCL Progress 1", 9: "NCCL Service  0"}
-    assert seats.seats_of(names, 7, [4, 5, 6, 7]) == {7: (4,), 9: (6, 7), 12: (5,), 31: (6, 7)}
-    assert seats.seats_of(names, 7, [4, 5]) == {7: (4,), 9: (4, 5), 12: (5,), 31: (4, 5)}
-    assert seats.seats_of({7: "python3"}, 7, [4, 5, 6]) == {7: (4,)}
+    assert seats.seats_of(names, 7, [4, 5, 6, 7]) == {7: {4}, 9: {6, 7}, 12: {5}, 31: {6, 7}}
+    for share in ([4, 5], [4, 5, 6]):
+        whole = set(share)
+        assert seats.seats_of(names, 7, share) == {7: {4}, 9: whole, 12: {5}, 31: whole}
+    del names[12], names[31]
+    assert seats.seats_of(names, 7, [4, 5, 6]) == {7: {4}, 9: {5, 6}}
 
 
 def test_threads_take_their_seats_once_they_are_there_and_have_their_name(
@@ -42,7 +50,7 @@ def test_threads_take_their_seats_once_they_are_there_and_have_their_name(
 ) -> None:
     if len(cores) < 2:
         pytest.skip("a seat is a core: needs two")
-    main, proxy, *rest = cores
+    main, proxy = cores[:2]
     own = seats.Seats(cores)
     own.take()
     assert os.sched_getaffinity(0) == {main}
@@ -52,7 +60,8 @@ def test_threads_take_their_seats_once_they_are_there_and_have_their_name(
     try:
         assert thread.native_id is not None
         own.take()
-        assert os.sched_getaffinity(thread.native_id) == set(rest or cores)
+        rest = set(cores) - {main}
+        assert os.sched_getaffinity(thread.native_id) == (rest if len(rest) > 1 else set(cores))
         Path(f"/proc/self/task/{thread.native_id}/comm").write_text("NCCL Progress 3")
         own.take()
         assert os.sched_getaffinity(thread.native_id) == {proxy}
@@ -69,3 +78,62 @@ def test_without_a_share_of_its_own_a_process_keeps_all_cores(
     for share in ([], cores[:1]):
         seats.Seats(share).take()
     assert sorted(os.sched_getaffinity(0)) == cores
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_ranks_that_are_pinned_take_their_seats_before_they_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: list[int], *, pinned: bool
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import measuring_rank  # noqa: PLC0415
+
+    timed_on: list[set[int]] = []
+
+    class Engine:
+        def __init__(self, *, controlled: bool) -> None:
+            assert controlled
+
+        def make_group_id(self) -> bytes:
+            return b"id"
+
+        def open(self, *_place: object) -> str:
+            return "1"
+
+        def time(self, _call: Call, launches: int) -> list[float]:
+            timed_on.append(os.sched_getaffinity(0))
+            return [1.0] * launches
+
+        def last_question(self) -> None:
+            return None
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(measuring_rank, "NcclEngine", Engine)
+    job: dict[str, Any] = {"ranks": 1, "gpus": 1, "folder": str(tmp_path), "in_turns": False}
+    job |= {"controlled": True, "pinned": pinned}
+    job["steps"] = [{"operation": "all_reduce", "size_bytes": 1024}] * 2
+    measuring_rank.run_job(job, 0)
+    expected = set(cores[:1]) if pinned and len(cores) > 1 else set(cores)
+    assert timed_on == [expected, expected]
+
+
+def test_threads_have_names_where_they_have_seats(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = """
+import json, os, sys
+job = json.load(open(sys.argv[1]))
+result = {"versions": os.environ.get("NCCL_SET_THREAD_NAME", ""), "open_seconds": 0.0}
+with open(f"{job['folder']}/result{sys.argv[2]}.json", "w") as file:
+    json.dump(result | {"results": []}, file)
+"""
+    monkeypatch.delenv("NCCL_SET_THREAD_NAME", raising=False)
+    measuring_job = with_ranks_that(monkeypatch, tmp_path, program)
+    names = {
+        pinned: measuring_job.run_job(
+            tmp_path / str(pinned), 1, [], {}, libraries=tmp_path, controlled=False, pinned=pinned
+        ).versions
+        for pinned in (True, False)
+    }
+    assert names == {True: "1", False: ""}

@@ -150,7 +150,7 @@ def test_bench_times_what_a_job_would_see(
     out = capsys.readouterr().out
     assert "static: geomean" in out
     assert "NCCL_NTHREADS=128" in out
-    assert "stock against itself differs by " in out
+    assert "stock and stock again differ by " in out
     assert "the table has an entry for 1 of 2 keys; worst ratio of these 0." in out
     assert "(all_gather 2K), of stock again " in out
     assert [line.endswith("  entry") for line in out.splitlines() if " us " in line][-2:] == [
