@@ -61,7 +61,7 @@ class Decision:
     profile_default_us: float
     """Of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
-    """Finalists that were not proved faster."""
+    """Finalists, and what was tried over starts, that were not proved faster."""
 
     @property
     def has_entry(self) -> bool:

@@ -229,8 +229,9 @@ def explain_decision(decision: Decision) -> str:
         if closest is None:
             return "nothing was left to compare with NCCL's own choice"
         return (
-            f"NCCL's own choice stays: the best alternative, {closest.config.describe()}, is "
-            f"{closest.ratio:.3f}x with a lower bound of {closest.lower_bound:.3f}"
+            f"NCCL's own choice stays: the best of what was measured most, "
+            f"{closest.config.describe()}, is {closest.ratio:.3f}x with a lower bound of "
+            f"{closest.lower_bound:.3f}"
         )
     return (
         f"{winner.config.describe()} takes {winner.time_us:.2f} us where its reference takes "

@@ -4,10 +4,11 @@ A decision is taken within one start of the workers. On NVLink the same call tak
 start to start, within a few tenths of a per cent; over TCP it was seen to differ by 20 %, and a
 call that won in one start may lose in the next. Where stock NCCL shows such differences, the best
 call of each key, whether one start proved its gain or only showed it, and NCCL's own choice under
-the profile are timed in several starts. So is what one start proved for the size above or below, if
-it showed less for the key itself: its luck may have been bad. A start gives one ratio per key, and
-a call becomes an entry if the lower bound of the mean logarithm says that it gains. Keys that are
-proved, or that gain nothing on average, are timed no more, so that later starts are for the others.
+the profile are timed in several starts. For a key of which nothing was proved that may instead be
+what was proved for the size above or below, since the start that searched may have been unlucky. A
+start gives one ratio per key, and a call becomes an entry if the lower bound of the mean logarithm
+says that it gains. Keys that are proved, or that gain nothing on average, are timed no more, so
+that later starts are for the others.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _WARM_UP = 2
 """What a call's first use in a start costs, in samples: connections, a graph, a launch."""
 _UNLIKE = 2.0
 """From this ratio of its variance to that of all keys together on, a key stands for itself."""
+_LUCK = 0.85
+"""What one start showed to be slower than this is slower. Over TCP a start's ratio was off by 8 %
+(the standard deviation), and calls that gain 12 % showed 0.94."""
 _Logs = dict[Config, list[float]]
 """Logarithm of each call's time in each start."""
 
@@ -92,6 +96,8 @@ def confirmed_over_starts(
         The decisions, and the starts that made them; 0: they stayed as they were.
     """
     check = _Check(decisions, default, spending, sample_s)
+    if spending.left_s - keep_s < _LOOKS[0] * check.seconds_of_start():
+        check.forget_suggested()
     between = [other for other in others if other.profile != default.profile]
     starts = 0
     dearer = 1.0  # Than planned, the start before.
@@ -137,20 +143,34 @@ class _Check:
         sample_s: Mapping[Task, float],
     ) -> None:
         self.decisions = dict(decisions)
-        self._likely = {
-            task: _with_likely(decision, _beside(task, decisions))
-            for task, decision in decisions.items()
-        }
         self._default = default
         self._spending = spending
         self._sample_s = sample_s
-        self._logs: dict[Task, _Logs] = {
-            task: {config: [] for config in (default, *_entries(decision))}
-            for task, decision in self._likely.items()
-            if _entries(decision)
+        self._suggested = {
+            task: config for task in decisions if (config := _beside(task, decisions)) is not None
         }
+        """Calls that were proved beside a key; nobody has looked at their data for it."""
+        self._likely: dict[Task, Decision] = {}
+        self._logs: dict[Task, _Logs] = {}
+        for task in decisions:
+            self._expect(task)
         self.open: Sequence[Task] = list(self._logs)
         """Keys of which further starts may tell more."""
+
+    def _expect(self, task: Task) -> None:
+        """What of a key is to be timed, if anything is."""
+        likely = _with_likely(self.decisions[task], self._suggested.get(task))
+        self._likely[task] = likely
+        self._logs.pop(task, None)
+        if _entries(likely):
+            self._logs[task] = {config: [] for config in (self._default, *_entries(likely))}
+
+    def forget_suggested(self, tasks: Sequence[Task] | None = None) -> None:
+        """Before the first start is timed: leave these keys, or all, to what they showed."""
+        for task in list(self._suggested) if tasks is None else tasks:
+            del self._suggested[task]
+            self._expect(task)
+        self.open = [task for task in self.decisions if task in self._logs]
 
     def seconds_of_start(self) -> float:
         """What the next start takes."""
@@ -165,6 +185,8 @@ class _Check:
         """
         with suppress(ConfigurationFailedError):
             self._spending.fresh(self.open[0], self._default, 1)  # The table's profile comes up.
+        if starts == 1:
+            self.forget_suggested([task for task in self._suggested if not self._is_right(task)])
         for task in self.open:
             calls = list(self._logs[task].items())
             for config, logs in calls[:: -1 if starts % 2 else 1]:
@@ -173,6 +195,14 @@ class _Check:
                 with suppress(ConfigurationFailedError):
                     samples_us = self._spending.fresh(task, config, _samples(self._sample_s[task]))
                     logs.append(math.log(interquartile_mean(samples_us)))
+
+    def _is_right(self, task: Task) -> bool:
+        """Whether what is suggested for a key runs there, with the right result."""
+        try:
+            self._spending.check(task, self._suggested[task])
+        except ConfigurationFailedError:
+            return False
+        return True
 
     def look(self, starts: int) -> None:
         """Decide the open keys by so many starts, and close those that need no more."""
@@ -192,12 +222,16 @@ class _Check:
         self.open = still_open
 
     def _noise(self) -> _Noise:
-        """Of a start's ratios, over all keys together."""
+        """Of a start's ratios, over all keys together.
+
+        Without what was suggested, so that one odd call does not stand in the way of other keys.
+        """
         squares, freedom = 0.0, 0
-        for logs in self._logs.values():
+        for task, logs in self._logs.items():
             reference = logs[self._default]
+            left_out = (self._default, self._suggested.get(task))
             for config, own in logs.items():
-                if config != self._default and len(own) == len(reference) > 1:
+                if config not in left_out and len(own) == len(reference) > 1:
                     gains = [b - a for a, b in zip(own, reference, strict=True)]
                     squares += (len(gains) - 1) * variance(gains)
                     freedom += len(gains) - 1
@@ -225,47 +259,59 @@ class _Noise:
         return quantile * math.sqrt(max(own, self.variance) / len(gains))
 
 
-def _beside(task: Task, decisions: Mapping[Task, Decision]) -> list[Comparison]:
-    """What one start proved for the sizes next to a key's."""
+def _beside(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
+    """What was proved for the size above or below, where that says more than the key's own start.
+
+    A key that something was proved of keeps to that. Otherwise what was held against NCCL's own
+    choice there counts for more than a neighbour: by what it gained, or unless it lost by far.
+    """
     alike = sorted(
         (one for one in decisions if (one.operation, one.shape) == (task.operation, task.shape)),
         key=lambda one: one.size_bytes,
     )
     at = alike.index(task)
-    nearby = (*alike[max(0, at - 1) : at], *alike[at + 1 : at + 2])
-    found = (decisions[one].builtin for one in nearby)
-    return [comparison for comparison in found if comparison is not None]
+    nearby = (decisions[one].builtin for one in (*alike[max(0, at - 1) : at], *alike[at + 1 :][:1]))
+    proved = [one for one in nearby if one is not None]
+    decision = decisions[task]
+    if decision.builtin is not None or not proved:
+        return None
+    best = max(proved, key=lambda one: (one.lower_bound, one.config))
+    own = {one.config: one.ratio for one in decision.rejected if not one.config.is_schedule}
+    shown = max(own.values(), default=0.0)
+    if best.config in own:
+        says_more = shown < MIN_GAIN and own[best.config] >= _LUCK
+    else:
+        says_more = shown < best.lower_bound
+    return best.config if says_more else None
 
 
-def _with_likely(decision: Decision, beside: Sequence[Comparison]) -> Decision:
+def _with_likely(decision: Decision, suggested: Config | None) -> Decision:
     """The decision as if what may be faster, but was not proved, were proved.
 
-    Of a built-in call that is what showed a gain, or what was proved beside it by more than that.
+    Of the built-in calls that is what is suggested, or else what one start showed to be faster.
     """
     likely = sorted(
         (one for one in decision.rejected if one.ratio >= MIN_GAIN),
         key=lambda one: (-one.ratio, one.config),
     )
-    builtin = decision.builtin or _likely_builtin(decision, likely, beside)
+    builtins = (
+        decision.builtin,
+        None if suggested is None else _known(decision, suggested),
+        *(one for one in likely if not one.config.is_schedule),
+    )
     schedules = (decision.schedule, *(one for one in likely if one.config.is_schedule))
+    builtin = next((one for one in builtins if one is not None), None)
     schedule = next((one for one in schedules if one is not None), None)
     taken = [one.config for one in (builtin, schedule) if one is not None]
     rejected = tuple(one for one in decision.rejected if one.config not in taken)
     return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)
 
 
-def _likely_builtin(
-    decision: Decision, likely: Sequence[Comparison], beside: Sequence[Comparison]
-) -> Comparison | None:
-    """Best first; what is not known of this key yet has no samples."""
-    shown = next((one for one in likely if not one.config.is_schedule), None)
-    nearby = max(beside, key=lambda one: (one.lower_bound, one.config), default=None)
-    if nearby is None or (shown is not None and shown.ratio >= nearby.lower_bound):
-        return shown
-    own = (one for one in decision.rejected if one.config == nearby.config)
+def _known(decision: Decision, suggested: Config) -> Comparison:
+    """What one start showed of it; no samples where that is nothing."""
     default_us = decision.profile_default_us
-    unknown = Comparison(nearby.config, default_us, default_us, 1.0, 0.0, 0, 0.0)
-    return next(own, unknown)
+    nothing = Comparison(suggested, default_us, default_us, 1.0, 0.0, 0, 0.0)
+    return next((one for one in decision.rejected if one.config == suggested), nothing)
 
 
 def _entries(decision: Decision) -> tuple[Config, ...]:
@@ -309,7 +355,7 @@ def _again(
     if builtin is not None:
         builtin = compare(builtin.config, default, builtin)
         if not builtin.proved:
-            # Of what was proved beside it, and cannot run here, nothing is known.
+            # Of what was proved beside it and failed here nothing is known.
             dropped += [builtin] if builtin.samples else []
             builtin = None
     if schedule is not None:

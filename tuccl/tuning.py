@@ -11,8 +11,9 @@
 5. Where neighbouring sizes end with different winners the border between them is located.
 6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
    beginning, and gains over stock NCCL without the profile count from both. Where the two differ
-   much, several starts of the workers decide what becomes an entry (`tuccl.start_check`), and
-   borders of what has changed by that are located once more.
+   much, several starts of the workers decide what becomes an entry, also of what was proved for a
+   size beside it (`tuccl.start_check`), and borders of what has changed by that are located once
+   more.
 """
 
 from __future__ import annotations

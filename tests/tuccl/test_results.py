@@ -15,7 +15,9 @@ def test_the_reason_names_what_runs_and_the_bound() -> None:
         "ring LL ch4 takes 10.00 us where its reference takes 12.00 us: 1.200x, lower bound 1.100"
     )
     lost = Decision(None, None, 12.0, (comparison(1.01, 0.99),))
-    assert explain_decision(lost).startswith("NCCL's own choice stays: the best alternative, ring")
+    assert explain_decision(lost).startswith(
+        "NCCL's own choice stays: the best of what was measured most, ring"
+    )
 
 
 def test_what_several_starts_judged_goes_before_a_larger_ratio_of_one() -> None:
