@@ -48,6 +48,8 @@ def load_machine(options: MachineOptions, machine: Topology | None = None) -> To
     gbit = options.network_gbit_per_s
     if gbit is not None and not 0.001 <= gbit <= 1e6:
         raise UsageError(f"--network-gbps {gbit} is not a speed: use for example 200")
+    if gbit is not None and options.nodes == 1:
+        raise UsageError("--network-gbps is the speed of what joins --nodes 2 or more")
     if not 0 <= options.network_latency_us <= 1e6:
         raise UsageError(
             f"--network-latency-us {options.network_latency_us} is not a latency: use 0 to 1000000"

@@ -51,6 +51,8 @@ def init(
 
 def tune(command: TuneCommand) -> int:
     """`tuccl tune`: the tuning stage alone."""
+    if command.dry_run and command.record_to is not None:
+        raise UsageError("--record keeps what is measured, and --dry-run measures nothing")
     if command.dry_run:
         return _plan(command)
     options = with_backend(command.options)

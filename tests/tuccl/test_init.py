@@ -253,6 +253,7 @@ def test_a_machine_that_cannot_serve_is_one_line_and_nothing_is_written(
         (("--nodes", "2", "--network-gbps", "-5"), "-5"),
         (("--network-layout", "torus"), "torus"),
         (("--nodes", "2", "--network-gbps", "1e-300"), "1e-300"),
+        (("--network-gbps", "200"), "joins --nodes 2 or more"),
         (("--network-latency-us", "1e308"), "1e+308"),
         (("--network-latency-us", "nan"), "nan"),
         (("--min-size", "9" * 5000), "not understood"),

@@ -276,6 +276,7 @@ def test_dry_run_tells_the_size_of_the_search_and_does_nothing(
         (("--records", "r.parquet", "--record", "-"), 2, "never written to standard output"),
         (("--backend", ""), 2, "backend '' is unknown"),
         (("--dry-run",), 2, "--dry-run needs --topology or --records"),
+        (("--dry-run", "--records", "r.parquet", "--record", "x"), 2, "--dry-run measures nothing"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_leaves_no_trace(
