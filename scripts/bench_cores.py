@@ -34,7 +34,7 @@ SLOW = 1.25
 """Over the fastest: more than a core's clock differs, less than a busy sibling costs."""
 _READY_WITHIN_S = 60.0
 _ALWAYS = 0.98
-"""Share of the intervals; as much less than 1 as what the system does meanwhile."""
+"""Share of the intervals; the rest is for what the system does in between."""
 _meeting: list[Barrier] = []
 
 
