@@ -6,9 +6,10 @@ call that won in one start may lose in the next. Where stock NCCL shows such dif
 call of each key, whether one start proved its gain or only showed it, and NCCL's own choice under
 the profile are timed in several starts. For a key of which nothing was proved that may instead be
 what was proved for the size above or below, since the start that searched may have been unlucky. A
-start gives one ratio per key, and a call becomes an entry if the lower bound of the mean logarithm
-says that it gains. Keys that are proved, or that gain nothing on average, are timed no more, so
-that later starts are for the others.
+start gives one ratio per key, of samples taken in turn, since the machine changes within a tenth of
+a second; a call becomes an entry if the lower bound of the mean logarithm says that it gains. Keys
+that are proved, or that gain nothing on average, are timed no more, so that later starts are for
+the others.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _CALL_S = 0.05
 """What a call's samples in a start may take together, as long as that is not too few."""
 _WARM_UP = 2
 """What a call's first use in a start costs, in samples: connections, a graph, a launch."""
+_TURN_S = 0.0006
+"""What a sample costs more than in a row, on H200: the leader asks for each."""
 _UNLIKE = 2.0
 """From this ratio of its variance to that of all keys together on, a key stands for itself."""
 _LUCK = 0.85
@@ -60,7 +63,7 @@ def _seconds_of_start(
 ) -> float:
     """So many calls of each key."""
     return 2.0 * restart_s + sum(
-        count * (_WARM_UP + _samples(sample_s[task])) * sample_s[task]
+        count * (_WARM_UP + _samples(sample_s[task])) * (sample_s[task] + _TURN_S)
         for task, count in calls.items()
     )
 
@@ -188,13 +191,27 @@ class _Check:
         if starts == 1:
             self.forget_suggested([task for task in self._suggested if not self._is_right(task)])
         for task in self.open:
-            calls = list(self._logs[task].items())
-            for config, logs in calls[:: -1 if starts % 2 else 1]:
-                if len(logs) < starts - 1:
-                    continue  # It failed in a start, so that it has too few for good.
-                with suppress(ConfigurationFailedError):
-                    samples_us = self._spending.fresh(task, config, _samples(self._sample_s[task]))
-                    logs.append(math.log(interquartile_mean(samples_us)))
+            logs = self._logs[task]
+            # What failed in a start has too few for good.
+            calls = [config for config, own in logs.items() if len(own) == starts - 1]
+            for config, time_us in self._in_turn(task, calls[:: -1 if starts % 2 else 1]).items():
+                logs[config].append(math.log(time_us))
+
+    def _in_turn(self, task: Task, calls: Sequence[Config]) -> dict[Config, float]:
+        """Times of those of a key's calls that run, in us, from samples taken in turn.
+
+        The order changes every time, so that what is true of every second sample hits all alike.
+        """
+        samples_us: dict[Config, list[float]] = {config: [] for config in calls}
+        for turn in range(_samples(self._sample_s[task])):
+            for config in calls[:: -1 if turn % 2 else 1]:
+                if config not in samples_us:
+                    continue
+                try:
+                    samples_us[config] += self._spending.fresh(task, config, 1)
+                except ConfigurationFailedError:
+                    del samples_us[config]
+        return {config: interquartile_mean(own) for config, own in samples_us.items()}
 
     def _is_right(self, task: Task) -> bool:
         """Whether what is suggested for a key runs there, with the right result."""

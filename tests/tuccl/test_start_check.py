@@ -266,10 +266,10 @@ def test_an_odd_suggestion_makes_no_other_key_less_sure(tmp_path: Path) -> None:
 
 
 def test_gains_beside_what_is_proved_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """150 or 300 keys of each kind, of which one start showed nothing, between keys that gain."""
+    """80 or 160 keys of each kind, of which one start showed nothing, between keys that gain."""
     tried, entered = Counter[float](), Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
-    for seed in range(150):
+    for seed in range(80):
         order = (kinds[seed % 4 :] + kinds[: seed % 4] + kinds[:2])[:6]
         gains = dict.fromkeys(TASKS[::2], 1.15) | dict(zip(TASKS[1::2], order, strict=True))
         folder = tmp_path / str(seed)
@@ -316,7 +316,7 @@ def test_cheap_calls_get_more_samples_in_a_start(
     assert first == 1 + 2 * 6, "one more brings the table's profile up"
     assert others == [2 * 24, 2 * 6]
     assert seconds(1.0, {task: SAMPLE_S[task] for task in TASKS[:3]}) == pytest.approx(
-        3 * (2 * 1.0 + 2 * (8 * 0.01 + 26 * 0.001 + 8 * 0.1))
+        3 * (2 * 1.0 + 2 * (8 * 0.0106 + 26 * 0.0016 + 8 * 0.1006))
     )
 
 
@@ -324,8 +324,9 @@ def test_neither_is_always_the_first_to_be_timed(tmp_path: Path) -> None:
     machine = Starts({})
     check(tmp_path, machine, {TASKS[0]: LIKELY})
     by_start = [[config for start, config in machine.order if start == n] for n in (1, 2, 3)]
-    assert by_start[0] == by_start[2] == [STOCK, TREE, STOCK]
-    assert by_start[1] == [STOCK, STOCK, TREE]
+    # The first sample brings the profile up. Each has as many even places as odd ones.
+    assert by_start[0] == by_start[2] == [STOCK, *[TREE, STOCK, STOCK, TREE] * 3]
+    assert by_start[1] == [STOCK, *[STOCK, TREE, TREE, STOCK] * 3]
 
 
 def test_a_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:
@@ -367,8 +368,11 @@ def test_starts_that_are_dearer_than_planned_end_earlier(tmp_path: Path) -> None
     class Cold(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
             measured = super().measure(task, config, first, repeats)
-            return replace(measured, seconds=measured.seconds + 0.1)
+            cold = (self.starts, task, config) not in seen
+            seen.add((self.starts, task, config))
+            return replace(measured, seconds=measured.seconds + (0.1 if cold else 0.0))
 
+    seen: set[tuple[int, Task, Config]] = set()
     machine = Cold(dict.fromkeys(TASKS, 1.03))
     with MeasurementLog(tmp_path / "log", machine, "id") as log:
         spending = Spending(log, 40.0)
@@ -381,16 +385,16 @@ def test_starts_that_are_dearer_than_planned_end_earlier(tmp_path: Path) -> None
 
 
 def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """300 keys of each kind: what gains 15 % enters nearly always, what loses 4 % hardly ever."""
+    """180 keys of each kind: what gains 15 % enters nearly always, what loses 4 % hardly ever."""
     entered = Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
-    for seed in range(100):
+    for seed in range(60):
         gains = dict(zip(TASKS, kinds * 3, strict=True))
         folder = tmp_path / str(seed)
         folder.mkdir()
         decided, _ = check(folder, Starts(gains, seed), dict.fromkeys(TASKS, LIKELY))
         entered.update(gain for task, gain in gains.items() if decided[task].builtin is not None)
-    rates = [entered[kind] / 300 for kind in kinds]
+    rates = [entered[kind] / 180 for kind in kinds]
     assert rates[0] >= 0.95
     assert rates[1] >= 0.55
     assert rates[2] <= 0.05
@@ -410,9 +414,9 @@ def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_pat
             return replace(measured, samples_us=tuple(samples_us))
 
     entered = 0
-    for seed in range(250):
+    for seed in range(100):
         folder = tmp_path / str(seed)
         folder.mkdir()
         decided, _ = check(folder, Mixed({}, seed), dict.fromkeys(TASKS, LIKELY))
         entered += decided[noisy].builtin is not None
-    assert entered / 250 <= 0.05
+    assert entered / 100 <= 0.05
