@@ -128,12 +128,16 @@ def _in_turn(
     measure: Measure,
     taken: Callable[[Config], int],
 ) -> dict[Config, tuple[float, ...]]:
-    """Fresh samples of all that can run; a finalist that fails now is left out."""
+    """Fresh samples of all that can run; a finalist that fails now is left out.
+
+    The order changes every time: of two calls that alternate strictly, what is true of every second
+    launch would be taken for a difference between them.
+    """
     first = {config: taken(config) for config in (reference, *finalists)}
     samples: dict[Config, tuple[float, ...]] = {}
     failed: set[Config] = set()
     for pair in range(1, (PAIRS if finalists else _ALONE) + 1):
-        for config, before in first.items():
+        for config, before in list(first.items())[:: 1 if pair % 2 else -1]:
             if config in failed:
                 continue
             try:

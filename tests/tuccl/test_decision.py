@@ -87,6 +87,24 @@ def test_samples_are_fresh_and_taken_in_turn() -> None:
     assert taken == sorted(taken, key=lambda pair: pair[1])
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+def test_an_effect_on_every_second_launch_proves_nothing(slow: int) -> None:
+    launches: list[Config] = []
+    samples: dict[Config, list[float]] = {STOCK: [], RING: []}
+
+    def measure(config: Config, repeats: int) -> tuple[float, ...]:
+        while len(samples[config]) < repeats:
+            samples[config].append(200.0 if len(launches) % 2 == slow else 100.0)
+            launches.append(config)
+        return tuple(samples[config])
+
+    decision = decide([RING], [], STOCK, measure, taken=lambda _: 0)
+    assert decision.builtin is None
+    (rejected,) = decision.rejected
+    assert rejected.lower_bound == 0.5
+    assert [launches.count(config) for config in (STOCK, RING)] == [PAIRS, PAIRS]
+
+
 @pytest.mark.parametrize("failing", [RING, STOCK])
 def test_a_finalist_that_fails_is_left_out_and_a_reference_that_fails_ends_it(
     failing: Config,
