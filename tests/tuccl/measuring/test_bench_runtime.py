@@ -88,10 +88,14 @@ def test_variables_can_be_set_for_the_executors_processes_alone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    import runtime_targets  # noqa: PLC0415
+
     rules, report = tmp_path / "rules.txt", tmp_path / "report.json"
     rules.write_text(Rule("all_gather", 1, K, "direct", "LL", 8, 512).line + "\n")
     words = ["--executor", stand_ins.executor, "--rules", rules, "--to", "1K", "--json", report]
     words += ["--operations", "all_gather", "--set"]
+    # On a busy machine one of two equals may well be 1.6 times as fast as the other.
+    monkeypatch.setattr(runtime_targets, "SMALL_SPEEDUP", 1e9)
     assert run(bench_runtime, stand_ins, monkeypatch, *words, "SOMETHING=a=b", "OTHER=") == 1
     assert json.loads(report.read_text())["set"] == ["SOMETHING=a=b", "OTHER="]
     assert run(bench_runtime, stand_ins, monkeypatch, *words, "STAND_IN_EXECUTOR_SPOILS=1") == 2
