@@ -28,8 +28,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
-"""Standard error of a normal sample's median over that of its mean."""
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
@@ -55,6 +53,9 @@ from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control, loopback_notes  # noqa: E402
 from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
+
+MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
+"""Standard error of a normal sample's median over that of its mean."""
 
 
 def run_rounds(

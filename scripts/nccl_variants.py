@@ -130,11 +130,15 @@ def run_side_by_side(
 ) -> dict[str, list[dict[Key, float]]]:
     """Times of each variant in us, pass by pass over all keys, at each of which they take turns.
 
+    Args:
+        site: Where all of them run.
+        variants: Of the same jobs: as many parts, and in each the same keys.
+        launches: Of a key in a pass.
+        passes: Over all keys, from one start of the processes.
+
     Raises:
-        JobError: A rank died or hung, or a variant has jobs that the others have not.
+        JobError: A rank died or hung.
     """
-    if len({tuple(tuple(part.forced) for part in variant.parts) for variant in variants}) > 1:
-        raise JobError("--turns: what takes turns runs the same keys, which --exhaustive does not")
     times: dict[str, list[dict[Key, float]]] = {
         variant.name: [{} for _ in range(passes)] for variant in variants
     }

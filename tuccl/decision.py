@@ -88,7 +88,7 @@ def decide(
     Raises:
         MeasurementError: when NCCL's own choice under the profile cannot run.
     """
-    fresh = _in_turn(profile_default, [*builtins, *schedules], measure, taken)
+    fresh = _fresh(profile_default, [*builtins, *schedules], measure, taken)
     builtins = [config for config in builtins if config in fresh]
     schedules = [config for config in schedules if config in fresh]
     default = fresh[profile_default]
@@ -122,40 +122,54 @@ def lower_bound_of_median(values: Sequence[float], confidence: float = CONFIDENC
     return ordered[rank]
 
 
-def _in_turn(
+def in_turn(
+    calls: Sequence[Config], turns: int, sample: Callable[[Config], float]
+) -> dict[Config, list[float]]:
+    """So many samples of each call, taken in turn, so that drift hits all alike.
+
+    The order changes every time: of two calls that alternate strictly, what is true of every second
+    launch would be taken for a difference between them.
+
+    Args:
+        calls: In the order of the first turn.
+        turns: Samples of each.
+        sample: The next sample of a call, in us. One that raises ConfigurationFailedError is left
+            out from there on.
+    """
+    samples: dict[Config, list[float]] = {config: [] for config in calls}
+    for turn in range(turns):
+        for config in calls[:: -1 if turn % 2 else 1]:
+            if config not in samples:
+                continue
+            try:
+                samples[config].append(sample(config))
+            except ConfigurationFailedError:
+                del samples[config]
+    return samples
+
+
+def _fresh(
     reference: Config,
     finalists: Sequence[Config],
     measure: Measure,
     taken: Callable[[Config], int],
-) -> dict[Config, tuple[float, ...]]:
-    """Fresh samples of all that can run; a finalist that fails now is left out.
+) -> dict[Config, list[float]]:
+    """Fresh samples of all that can run; a finalist that fails now is left out."""
+    given = {config: taken(config) for config in (reference, *finalists)}
 
-    The order changes every time: of two calls that alternate strictly, what is true of every second
-    launch would be taken for a difference between them.
-    """
-    first = {config: taken(config) for config in (reference, *finalists)}
-    samples: dict[Config, tuple[float, ...]] = {}
-    failed: set[Config] = set()
-    for pair in range(1, (PAIRS if finalists else _ALONE) + 1):
-        for config, before in list(first.items())[:: 1 if pair % 2 else -1]:
-            if config in failed:
-                continue
-            try:
-                samples[config] = _further(measure(config, before + pair), before, pair)
-            except ConfigurationFailedError as error:
-                if config == reference:
-                    raise MeasurementError(
-                        f"{config.describe()} stopped running: {error}"
-                    ) from error
-                failed.add(config)
-    return {config: values for config, values in samples.items() if config not in failed}
+    def sample(config: Config) -> float:
+        given[config] += 1
+        try:
+            samples = measure(config, given[config])
+            if len(samples) < given[config]:  # A backend cuts short what is far too slow.
+                raise ConfigurationFailedError("too slow to be measured on")
+        except ConfigurationFailedError as error:
+            if config == reference:
+                raise MeasurementError(f"{config.describe()} stopped running: {error}") from error
+            raise
+        return samples[-1]
 
-
-def _further(samples: tuple[float, ...], before: int, count: int) -> tuple[float, ...]:
-    """What came after the first `before` samples; a backend cuts short what is far too slow."""
-    if len(samples) < before + count:
-        raise ConfigurationFailedError("too slow to be measured on")
-    return samples[before:]
+    return in_turn(list(given), PAIRS if finalists else _ALONE, sample)
 
 
 def _compare(config: Config, samples: Sequence[float], reference: Sequence[float]) -> Comparison:

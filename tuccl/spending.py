@@ -92,9 +92,13 @@ class Spending:
         """How many samples were given out in this run."""
         return self._asked.get((task, config), 0)
 
-    def check(self, task: Task, config: Config) -> None:
-        """Have the data checked; see `MeasurementLog.check`."""
-        self._log.check(task, config)
+    def is_right(self, task: Task, config: Config) -> bool:
+        """Whether a call runs, and its data is what it should be; see `MeasurementLog.check`."""
+        try:
+            self._log.check(task, config)
+        except ConfigurationFailedError:
+            return False
+        return True
 
     def _note_restart(self, task: Task, config: Config, seconds: float, restart_s: float) -> None:
         if not config.is_schedule and config.profile != self._up:

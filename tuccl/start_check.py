@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean, stdev, variance
 
-from tuccl.decision import MIN_GAIN, Comparison, Decision
+from tuccl.decision import MIN_GAIN, Comparison, Decision, in_turn
 from tuccl.errors import ConfigurationFailedError
 from tuccl.sample_statistics import interquartile_mean, student_quantile
 from tuccl.search.config import Config, Task
@@ -189,37 +189,22 @@ class _Check:
         with suppress(ConfigurationFailedError):
             self._spending.fresh(self.open[0], self._default, 1)  # The table's profile comes up.
         if starts == 1:
-            self.forget_suggested([task for task in self._suggested if not self._is_right(task)])
+            is_right = self._spending.is_right
+            self.forget_suggested([t for t, one in self._suggested.items() if not is_right(t, one)])
         for task in self.open:
             logs = self._logs[task]
             # What failed in a start has too few for good.
             calls = [config for config, own in logs.items() if len(own) == starts - 1]
-            for config, time_us in self._in_turn(task, calls[:: -1 if starts % 2 else 1]).items():
-                logs[config].append(math.log(time_us))
+            samples_us = in_turn(
+                calls[:: -1 if starts % 2 else 1],
+                _samples(self._sample_s[task]),
+                partial(self._next_us, task),
+            )
+            for config, own in samples_us.items():
+                logs[config].append(math.log(interquartile_mean(own)))
 
-    def _in_turn(self, task: Task, calls: Sequence[Config]) -> dict[Config, float]:
-        """Times of those of a key's calls that run, in us, from samples taken in turn.
-
-        The order changes every time, so that what is true of every second sample hits all alike.
-        """
-        samples_us: dict[Config, list[float]] = {config: [] for config in calls}
-        for turn in range(_samples(self._sample_s[task])):
-            for config in calls[:: -1 if turn % 2 else 1]:
-                if config not in samples_us:
-                    continue
-                try:
-                    samples_us[config] += self._spending.fresh(task, config, 1)
-                except ConfigurationFailedError:
-                    del samples_us[config]
-        return {config: interquartile_mean(own) for config, own in samples_us.items()}
-
-    def _is_right(self, task: Task) -> bool:
-        """Whether what is suggested for a key runs there, with the right result."""
-        try:
-            self._spending.check(task, self._suggested[task])
-        except ConfigurationFailedError:
-            return False
-        return True
+    def _next_us(self, task: Task, config: Config) -> float:
+        return self._spending.fresh(task, config, 1)[0]
 
     def look(self, starts: int) -> None:
         """Decide the open keys by so many starts, and close those that need no more."""
@@ -327,7 +312,15 @@ def _with_likely(decision: Decision, suggested: Config | None) -> Decision:
 def _known(decision: Decision, suggested: Config) -> Comparison:
     """What one start showed of it; no samples where that is nothing."""
     default_us = decision.profile_default_us
-    nothing = Comparison(suggested, default_us, default_us, 1.0, 0.0, 0, 0.0)
+    nothing = Comparison(
+        config=suggested,
+        time_us=default_us,
+        reference_us=default_us,
+        ratio=1.0,
+        lower_bound=0.0,
+        samples=0,
+        spread=0.0,
+    )
     return next((one for one in decision.rejected if one.config == suggested), nothing)
 
 

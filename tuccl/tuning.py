@@ -26,7 +26,6 @@ from functools import partial
 from lookup_tables.table import Shape
 from tuccl import breakpoints, start_check
 from tuccl.decision import PAIRS, Decision, decide
-from tuccl.errors import ConfigurationFailedError
 from tuccl.measurement_log import MeasurementLog
 from tuccl.profile_floor import Floor
 from tuccl.profile_race import RaceResult, race
@@ -273,7 +272,7 @@ class _Run:
             for ranking in (*rankings, raced[:1])
             for config in [one for one in ranking if not one.is_default][:_FINALISTS]
         )
-        right = [config for config in finalists if self._is_right(task, config)]
+        right = [config for config in finalists if self.spending.is_right(task, config)]
         return decide(
             builtins=[config for config in right if not config.is_schedule],
             schedules=[config for config in right if config.is_schedule],
@@ -302,13 +301,6 @@ class _Run:
         if nearest is None:
             return []
         return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
-
-    def _is_right(self, task: Task, config: Config) -> bool:
-        try:
-            self.spending.check(task, config)
-        except ConfigurationFailedError:
-            return False
-        return True
 
     def _strategy(self) -> Strategy:
         if self._settings.strategy == Mraco.name:

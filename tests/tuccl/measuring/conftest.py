@@ -1,7 +1,8 @@
 """Groups of real worker processes, and what stands in for CUDA and NCCL."""
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,16 @@ OpenBackend = Callable[..., tuple[WorkersBackend, LocalPlaces]]
 @pytest.fixture(scope="session")
 def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     return build_stand_ins(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    """Of this process, all of whose threads have them again afterwards."""
+    own = os.sched_getaffinity(0)
+    yield set(own)
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), own)
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -7,14 +6,6 @@ from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.conftest import OpenBackend
 from tuccl.measuring.cores import keep_to_share, keep_to_told_share, share_variable
 from tuccl.search.config import STOCK, Task
-
-
-@pytest.fixture
-def cores() -> Iterator[set[int]]:
-    """Of this process, which has them again afterwards."""
-    own = os.sched_getaffinity(0)
-    yield set(own)
-    os.sched_setaffinity(0, own)
 
 
 def test_shares_are_all_cores_and_none_twice(cores: set[int]) -> None:

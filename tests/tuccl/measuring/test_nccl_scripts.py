@@ -106,9 +106,16 @@ def bench(
     return run
 
 
+@pytest.fixture
+def slow_table(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Shipped for two ranks; the stand-in pauses with one channel, which its only key asks for."""
+    monkeypatch.setenv("STAND_IN_SLOW_MS", "20")  # A busy machine takes 2 to 4 for any call.
+    return ship(tmp_path / "shipped", stand_ins.plugin, 2)
+
+
 def test_bench_times_what_a_job_would_see(
     bench: Callable[..., int],
-    stand_ins: StandIns,
+    slow_table: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -117,10 +124,8 @@ def test_bench_times_what_a_job_would_see(
 
     monkeypatch.setattr(nccl_variants, "PROFILES", ({},))
     monkeypatch.setattr(nccl_variants, "CHANNELS", (2,))
-    monkeypatch.setenv("STAND_IN_SLOW_MS", "20")  # A busy machine takes 2 to 4 for any call.
-    shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
-    words = ("--to", "2K", "--table", shipped, "--static", "NCCL_NTHREADS=128", "--exhaustive")
+    words = ("--to", "2K", "--table", slow_table, "--static", "NCCL_NTHREADS=128", "--exhaustive")
     assert bench(*words, "--json", report) == 0
     summary: dict[str, Any] = json.loads(report.read_text())
     assert list(summary["variants"]) == [
@@ -131,7 +136,6 @@ def test_bench_times_what_a_job_would_see(
         "stock again",
     ]
     small, large = summary["keys"]
-    # The stand-in pauses with one channel, which only the table's key asks for.
     assert min(small["table"]["rounds_us"]) > 20_000
     assert small["table"]["speedup"] < 0.8
     assert summary["variants"]["table"]["worst"]["key"] == "all_gather 1K"
@@ -253,22 +257,18 @@ def test_operations_can_have_jobs_of_their_own(
 
 def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
     bench: Callable[..., int],
-    stand_ins: StandIns,
+    slow_table: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("STAND_IN_SLOW_MS", "20")  # A busy machine takes 2 to 4 for any call.
-    shipped = ship(tmp_path / "shipped", stand_ins.plugin, 2)
     report = tmp_path / "report.json"
-    words = ("--to", "2K", "--table", shipped, "--no-static", "--turns", "3", "--json", report)
+    words = ("--to", "2K", "--table", slow_table, "--no-static", "--turns", "3", "--json", report)
     assert bench(*words) == 0
     summary = json.loads(report.read_text())
     assert summary["turns"] == 3
     assert summary["rounds"] == 2 * 3
     small, large = summary["keys"]
     assert [len(small[name]["rounds_us"]) for name in summary["variants"]] == [6, 6, 6]
-    # The stand-in pauses with one channel, which only the table's key asks for.
     assert min(small["table"]["rounds_us"]) > 20_000
     assert max(statistics.median(row["stock"]["rounds_us"]) for row in (small, large)) < 20_000
     assert statistics.median(large["table"]["rounds_us"]) < 20_000
