@@ -221,14 +221,17 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
     log = site.folder / "table-log.%p"
     shown = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING", "NCCL_DEBUG_FILE": str(log)}
     site.run([step(keys[0], 1)], variables | shown, controlled=False)
-    logs = [path.read_text(errors="replace") for path in site.folder.glob("table-log.*")]
-    loaded = [line for text in logs for line in text.splitlines() if " entries for " in line]
-    if len(loaded) < site.ranks or any("has no entries" in line for line in loaded):
+    logs = [file.read_text(errors="replace") for file in site.folder.glob("table-log.*")]
+    told = [line for text in logs for line in text.splitlines() if " entries for " in line]
+    path = Path(variables["TUCCL_BUNDLE"])
+    bundle = read_bundle(path.read_bytes(), str(path))
+    # One without any entry is a process profile at most, which needs none to be used.
+    for_others = bool(bundle.entries) and any("has no entries" in line for line in told)
+    if len(told) < site.ranks or for_others:
         tail = " | ".join("".join(logs).splitlines()[-3:])
         raise JobError(f"NCCL does not use the table of {directory}; its log ends: {tail[-600:]}")
     kept = {name: value for name, value in variables.items() if name != "TUCCL_PROFILE"}
-    bundle = Path(variables["TUCCL_BUNDLE"])
-    entries = keys_with_entry(read_bundle(bundle.read_bytes(), str(bundle)), site, keys)
+    entries = keys_with_entry(bundle, site, keys)
     return replace(from_environment("table", kept, keys), entries=entries)
 
 

@@ -55,7 +55,11 @@ def ship(directory: Path, plugin: Path, ranks: int) -> Path:
     key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(ranks, 1, ranks), "test")
     config = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 1)
     entry = Entry(key, 1024, config, None, 1.0, 1.0, 2.0, 5, 0.0, "", "test")
-    table = Table("test", "test", (), (entry,))
+    return ship_table(directory, plugin, Table("test", "test", (), (entry,)))
+
+
+def ship_table(directory: Path, plugin: Path, table: Table) -> Path:
+    """What `tuccl ship` makes of a table."""
     bundle = bundle_bytes(table)
     directory.mkdir()
     shutil.copy(plugin, directory / PLUGIN_NAME)
@@ -349,6 +353,18 @@ def test_a_table_that_nccl_does_not_use_is_no_result(
     assert "has no entries for 2 ranks" in capsys.readouterr().err
     assert bench(*words[:-1], tmp_path) == 2
     assert "`tuccl ship` writes it" in capsys.readouterr().err
+
+
+def test_a_process_profile_alone_is_a_table_too(
+    bench: Callable[..., int], stand_ins: StandIns, tmp_path: Path
+) -> None:
+    only_profile = Table("test", "test", (), (), {"NCCL_NTHREADS": "128"})
+    shipped = ship_table(tmp_path / "shipped", stand_ins.plugin, only_profile)
+    report = tmp_path / "report.json"
+    assert bench("--to", "1K", "--no-static", "--table", shipped, "--json", report) == 0
+    summary = json.loads(report.read_text())
+    assert summary["entries"]["keys_with_entry"] == 0
+    assert "NCCL_NTHREADS=128" in summary["variants"]["table"]["description"]
 
 
 def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
