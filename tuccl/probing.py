@@ -96,14 +96,14 @@ def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
 def probe_for_init(crew: Crew) -> Topology:
     """The machine as `tuccl init` and `tuccl retune` take it: all that `tuccl probe` measures.
 
+    What is to be noted about it, odd hosts too, stands in its notes, which the command says.
+
     Raises:
         HostsMissingError: hosts did not answer.
         ProbeError: what the hosts show cannot exist.
     """
     with display.progress_line() as progress:
         result = probe_cluster(crew, _cluster_options(ProbeCommand()), progress)
-    for name in (*result.odd_ones, *result.topology.notes):
-        display.say(f"note: {name}")
     took = sum(result.seconds.values())
     display.say(f"probed in {took:.1f} s: topology {result.topology.fingerprint()}")
     return result.topology

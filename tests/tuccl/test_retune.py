@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation
+from probes.read import read_topology
+from probes.shipped import shipped_machines
 from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tuccl.finished_run import read_machine
@@ -36,6 +38,16 @@ def test_the_same_machine_renumbered_needs_nothing(
     assert document["tuned"] is False
     assert Workspace(tmp_path / "tuccl-workspace").current().root == run.root
     assert run.bundle.read_bytes() == bundle
+
+
+def test_what_is_to_be_noted_about_a_machine_is_said_once(run_tuccl: Run) -> None:
+    noted = read_topology(shipped_machines()["h200-4gpu-measured"]).notes
+    assert noted
+    tune = ("init", "--topology", "shipped:h200-4gpu-measured", *TINY_RUN)
+    for words in (tune, ("retune",)):
+        done = run_tuccl(*words)
+        assert done.returncode == 0, done.stderr
+        assert [done.stderr.count(f"note: {note}\n") for note in noted] == [1] * len(noted)
 
 
 def test_a_slower_link_is_named_the_old_table_kept_and_a_new_one_made(
