@@ -68,4 +68,4 @@ tuccl init --backend nccl --topology "$topology" --nodes 2 --fake-nodes ${shared
 tuccl ship SHIPPED
 "${PYTHON:-python3}" "$root/scripts/bench_nccl.py" --table SHIPPED --no-static --fake-nodes 2 --pin \
   ${shared[@]+"${shared[@]}"} \
-  --turns 5 --launches 3 --plain --to "$to" --rounds 1000 --seconds "$seconds" --json bench.json | tee bench.txt
+  --turns 8 --launches 1 --plain --to "$to" --rounds 1000 --seconds "$seconds" --json bench.json | tee bench.txt
