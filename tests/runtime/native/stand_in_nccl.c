@@ -2,9 +2,10 @@
  * tuner plugin loaded and asked as NCCL 2.28 does it (ABI v5).
  *
  * Ring runs everywhere, tree for all_reduce, nothing else. One channel is slow, so that a forced
- * count shows: 3 ms a call, or STAND_IN_SLOW_MS. STAND_IN_CORRUPTS names an operation (as in
- * nccl-tests) whose output gets a wrong byte with tree, or in any algorithm where the operation has
- * no tree. */
+ * count shows: 3 ms a call, or STAND_IN_SLOW_MS. STAND_IN_CHANNELS is what NCCL itself takes, many
+ * if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names an
+ * operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm where
+ * the operation has no tree. */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -37,7 +38,7 @@ struct meeting {
 
 struct communicator {
     struct meeting *meeting;
-    int ranks, rank;
+    int ranks, rank, nodes;
     char name[64];
     const struct tuccl_tuner_v5 *tuner;
     void *context;
@@ -120,6 +121,23 @@ static void write_log(int level, unsigned long flags, const char *file, int line
     fclose(log);
 }
 
+/* As many as the ranks have different NCCL_HOSTID, by which NCCL tells hosts apart. */
+static int count_nodes(const struct communicator *communicator) {
+    unsigned char (*slot)[SLOT_BYTES] = communicator->meeting->slot;
+    const char *own = getenv("NCCL_HOSTID");
+    int nodes = 0;
+    snprintf((char *)slot[communicator->rank], 64, "%s", own != NULL ? own : "");
+    meet(communicator);
+    for (int rank = 0; rank < communicator->ranks; rank++) {
+        bool is_new = true;
+        for (int before = 0; before < rank; before++)
+            is_new &= strcmp((char *)slot[before], (char *)slot[rank]) != 0;
+        nodes += is_new;
+    }
+    meet(communicator);
+    return nodes;
+}
+
 /* As NCCL: without a plugin that can be loaded it goes on by itself. */
 static int load_tuner(struct communicator *communicator) {
     const char *path = getenv("NCCL_TUNER_PLUGIN");
@@ -127,9 +145,10 @@ static int load_tuner(struct communicator *communicator) {
     if (library == NULL)
         return NCCL_SUCCESS;
     communicator->tuner = dlsym(library, "ncclTunerPlugin_v5");
-    struct tuccl_nvl_domains_v5 domains = {1, communicator->ranks, communicator->ranks};
-    return communicator->tuner->init(&communicator->context, 7, (size_t)communicator->ranks, 1,
-                                     write_log, &domains, NULL);
+    int nodes = communicator->nodes, ranks_per_node = communicator->ranks / nodes;
+    struct tuccl_nvl_domains_v5 domains = {nodes, ranks_per_node, ranks_per_node};
+    return communicator->tuner->init(&communicator->context, 7, (size_t)communicator->ranks,
+                                     (size_t)nodes, write_log, &domains, NULL);
 }
 
 static void note_join(void) {
@@ -156,6 +175,7 @@ int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int ra
     communicator->rank = rank;
     snprintf(communicator->name, sizeof communicator->name, "%.60s", id.internal);
     *made = communicator;
+    communicator->nodes = count_nodes(communicator);
     int result = load_tuner(communicator);
     if (result != NCCL_SUCCESS)
         return result;
@@ -374,6 +394,9 @@ static void choose(struct work *work) {
                 best = cost[a][p];
                 work->algorithm = a;
             }
+    const char *own_channels = getenv("STAND_IN_CHANNELS");
+    if (work->nchannels == 0 && own_channels != NULL)
+        work->nchannels = atoi(own_channels);
 }
 
 /* What a thread's group holds back: at its end every call has a thread, as ranks of one process
