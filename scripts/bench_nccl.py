@@ -6,8 +6,8 @@ turns at every key. Stock runs twice in each round: a key's speedup is the media
 the geometric mean of stock's two times by the variant's in the same round, each the interquartile
 mean of its launches; beside it stands its standard error. What the second ("stock again") has over
 the first is the noise of the key, and by how much the two differ in a round is said at the end. The
-table is used as a job uses it: plugin, bundle and tuccl.env alone. Needs NVIDIA GPUs, an installed
-NCCL and a C compiler.
+table is used as a job uses it: plugin, bundle and tuccl.env alone; what its entries gain is told
+beside what tuning said that they would. Needs NVIDIA GPUs, an installed NCCL and a C compiler.
 
     bench_nccl.py --table SHIPPED [--exhaustive] [--fake-nodes 2] [--entries-only] [--json FILE]
 
@@ -19,11 +19,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ from measuring_site import (  # noqa: E402
     check_site_arguments,
     site_of,
 )
+from nccl_summary import summarize, tell  # noqa: E402
 from nccl_variants import (  # noqa: E402
-    CONTROL,
     Key,
     Variant,
     best_static,
@@ -52,10 +51,7 @@ from nccl_variants import (  # noqa: E402
 from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control, loopback_notes  # noqa: E402
-from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
-
-MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
-"""Standard error of a normal sample's median over that of its mean."""
+from tuccl.sizes import parse_size, size_ladder  # noqa: E402
 
 
 def run_rounds(
@@ -82,170 +78,6 @@ def run_rounds(
                 times[variant.name].append(variant.run(site, launches))
         print(f"round {number + 1} of {rounds}: {time.monotonic() - begin:.1f} s", flush=True)
     return times
-
-
-def summarize(
-    keys: Sequence[Key],
-    variants: Sequence[Variant],
-    times: dict[str, list[dict[Key, float]]],
-    passes: int = 1,
-) -> dict[str, Any]:
-    """Times and speedups over stock by key, and what they come to; so many passes of each start."""
-    rows = []
-    for key in keys:
-        row: dict[str, Any] = {"operation": key[0], "size_bytes": key[1]}
-        for variant in variants:
-            rounds_us = [by_key[key] for by_key in times[variant.name]]
-            ratios = [
-                base / own
-                for base, own in zip(base_us(times, key, variant), rounds_us, strict=True)
-            ]
-            row[variant.name] = {
-                "median_us": statistics.median(rounds_us),
-                "rounds_us": rounds_us,
-                "speedup": statistics.median(ratios),
-                "standard_error": standard_error(ratios, passes),
-                "least_speedup": min(ratios),
-                "largest_speedup": max(ratios),
-            }
-        rows.append(row)
-    totals = {}
-    for variant in variants:
-        speedups = [row[variant.name]["speedup"] for row in rows]
-        totals[variant.name] = {
-            "description": variant.description,
-            "geomean": statistics.geometric_mean(speedups),
-            "worst": extreme(min, rows, variant.name),
-            "best": extreme(max, rows, variant.name),
-        }
-    summary: dict[str, Any] = {"keys": rows, "variants": totals, "noise": noise_of(keys, times)}
-    for variant in variants:
-        if variant.name == "table":
-            summary["entries"] = split_by_entry(rows, variant.entries)
-    return summary
-
-
-def standard_error(ratios: Sequence[float], passes: int = 1) -> float | None:
-    """Of the median of a key's ratios, as if their logarithms were normal; None of one start.
-
-    Args:
-        ratios: Round by round, or start by start and of each its passes.
-        passes: From one start, which are more alike than starts: so only the means of starts
-            count as independent.
-    """
-    logs = [math.log(ratio) for ratio in ratios]
-    starts = [statistics.fmean(logs[at : at + passes]) for at in range(0, len(logs), passes)]
-    if len(starts) < 2:
-        return None
-    of_mean = statistics.stdev(starts) / math.sqrt(len(starts))
-    return MEDIAN_OVER_MEAN * of_mean * statistics.median(ratios)
-
-
-def noise_of(keys: Sequence[Key], times: dict[str, list[dict[Key, float]]]) -> float | None:
-    """By what stock NCCL differs from itself in a round, in the root mean square over the keys.
-
-    The standard deviation over the rounds, or passes, of the logarithm of the ratio of its two
-    times; None of one.
-    """
-    pairs = list(zip(times["stock"], times[CONTROL], strict=True))
-    if len(pairs) < 2:
-        return None
-    variances = (
-        statistics.variance([math.log(second[key] / first[key]) for first, second in pairs])
-        for key in keys
-    )
-    return math.sqrt(statistics.fmean(variances))
-
-
-def base_us(
-    times: dict[str, list[dict[Key, float]]], key: Key, variant: Variant
-) -> Iterator[float]:
-    """Stock's time of a key in each round, for a variant: of both its runs, if it is neither."""
-    for first, second in zip(times["stock"], times[CONTROL], strict=True):
-        own = variant.name in ("stock", CONTROL)
-        yield first[key] if own else math.sqrt(first[key] * second[key])
-
-
-def split_by_entry(rows: list[dict[str, Any]], entries: frozenset[Key]) -> dict[str, Any]:
-    """Marks the keys that the table has an entry for; the table's worst of these and of the rest.
-
-    Beside them stands the worst of stock against itself: what is no lower may be noise.
-    """
-    for row in rows:
-        row["has_entry"] = (row["operation"], row["size_bytes"]) in entries
-    return {
-        "keys_with_entry": len(entries),
-        "worst_with_entry": extreme(min, [row for row in rows if row["has_entry"]], "table"),
-        "worst_without": extreme(min, [row for row in rows if not row["has_entry"]], "table"),
-        "worst_of_control": extreme(min, rows, CONTROL),
-    }
-
-
-def extreme(
-    pick: Callable[..., dict[str, Any]], rows: Sequence[dict[str, Any]], name: str
-) -> dict[str, Any] | None:
-    """The key with the least or the largest speedup of a variant; None of no keys."""
-    if not rows:
-        return None
-    row = pick(rows, key=lambda row: row[name]["speedup"])
-    found = row[name]
-    return {
-        "key": _name(row),
-        "speedup": found["speedup"],
-        "standard_error": found["standard_error"],
-    }
-
-
-def _with_error(one: dict[str, Any], between: str = " ") -> str:
-    """`0.955 ± 0.017`."""
-    error = one["standard_error"]
-    return f"{one['speedup']:.3f}" + ("" if error is None else f"{between}±{between}{error:.3f}")
-
-
-def _name(row: dict[str, Any]) -> str:
-    return f"{row['operation']} {format_size(row['size_bytes'])}"
-
-
-def tell(summary: dict[str, Any]) -> None:
-    """The summary for people."""
-    names = list(summary["variants"])
-    marked = "entries" in summary
-    print(f"{'key':<24}" + "".join(f"{name:>14} {'':>13}" for name in names))
-    for row in summary["keys"]:
-        cells = "".join(
-            f"{row[name]['median_us']:>11.2f} us  {_with_error(row[name], ''):<12}"
-            for name in names
-        )
-        mark = "  entry" if marked and row["has_entry"] else ""
-        print(f"{_name(row):<24}{cells}{mark}".rstrip())
-    for name, total in summary["variants"].items():
-        worst, best = total["worst"], total["best"]
-        print(
-            f"{name}: geomean {total['geomean']:.4f}, worst {_with_error(worst)} ({worst['key']}), "
-            f"best {_with_error(best)} ({best['key']}); {total['description']}"
-        )
-    if summary["noise"] is not None:
-        print(
-            f"stock and stock again differ by {100.0 * summary['noise']:.1f} % in a round or pass"
-        )
-    if marked:
-        tell_entries(summary["entries"], len(summary["keys"]))
-
-
-def tell_entries(found: dict[str, Any], keys: int) -> None:
-    """What the table's entries are worth beside the noise."""
-    worst = [
-        f"{what} {_with_error(one)} ({one['key']})" if one else f"{what} none"
-        for what, one in (
-            ("of these", found["worst_with_entry"]),
-            ("of the others", found["worst_without"]),
-            (f"of {CONTROL}", found["worst_of_control"]),
-        )
-    ]
-    print(
-        f"the table has an entry for {found['keys_with_entry']} of {keys} keys; worst ratio "
-        + ", ".join(worst)
-    )
 
 
 def bench(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import shlex
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from measuring_site import Site
 from measuring_turns import end_by_force, run_in_turns
 
 from lookup_tables.bundle import Bundle, read_bundle
+from lookup_tables.lookup import lookup
+from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import Operation, Shape
 from tuccl.sample_statistics import interquartile_mean
 
@@ -77,6 +79,8 @@ class Variant:
     parts: tuple[Part, ...]
     entries: frozenset[Key] = frozenset()
     """Keys that a table has an entry for."""
+    claimed: Mapping[Key, float] = field(default_factory=dict)
+    """Speedups over stock that the table states, of the keys that were tuned."""
 
     def restricted_to(self, keys: Sequence[Key]) -> Variant:
         """The same for some of the keys."""
@@ -88,6 +92,7 @@ class Variant:
             self,
             parts=tuple(part for part in parts if part.forced),
             entries=self.entries & frozenset(keys),
+            claimed={key: self.claimed[key] for key in keys if key in self.claimed},
         )
 
     def apart(self) -> Variant:
@@ -215,7 +220,7 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
 
     Raises:
         JobError: There is no `tuccl.env`, or NCCL's log does not show the table.
-        TableError: The bundle is damaged.
+        TableError: The bundle is damaged, or the table beside it.
     """
     variables = shipped_variables(directory)
     log = site.folder / "table-log.%p"
@@ -231,14 +236,47 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
         tail = " | ".join("".join(logs).splitlines()[-3:])
         raise JobError(f"NCCL does not use the table of {directory}; its log ends: {tail[-600:]}")
     kept = {name: value for name, value in variables.items() if name != "TUCCL_PROFILE"}
-    entries = keys_with_entry(bundle, site, keys)
-    return replace(from_environment("table", kept, keys), entries=entries)
-
-
-def keys_with_entry(bundle: Bundle, site: Site, keys: Sequence[Key]) -> frozenset[Key]:
-    """Keys with an entry, be it for the plugin or the executor; for all others NCCL chooses."""
     shape = Shape(site.ranks, site.nodes, site.ranks // site.nodes)
+    return replace(
+        from_environment("table", kept, keys),
+        entries=keys_with_entry(bundle, shape, keys),
+        claimed=claimed_speedups(
+            directory / "table.parquet", shape, keys, with_executor="LD_PRELOAD" in variables
+        ),
+    )
+
+
+def keys_with_entry(bundle: Bundle, shape: Shape, keys: Sequence[Key]) -> frozenset[Key]:
+    """Keys with an entry, be it for the plugin or the executor; for all others NCCL chooses."""
     return frozenset(key for key in keys if bundle.lookup(Operation(key[0]), key[1], shape))
+
+
+def claimed_speedups(
+    file: Path, shape: Shape, keys: Sequence[Key], *, with_executor: bool
+) -> dict[Key, float]:
+    """What the table beside a bundle states, for keys that are tuned sizes; empty without the file.
+
+    Args:
+        file: The table that was shipped.
+        shape: Of the communicator.
+        keys: That are asked about.
+        with_executor: Schedules run; without it what the table has instead of them.
+
+    Raises:
+        TableError: The file is damaged.
+    """
+    if not file.is_file():
+        return {}
+    shipped = table_from_parquet_bytes(file.read_bytes(), str(file))
+    claimed: dict[Key, float] = {}
+    for operation, size_bytes in keys:
+        entry = lookup(shipped, Operation(operation), size_bytes, shape)
+        if entry is None or entry.tuned_bytes != size_bytes:
+            continue
+        time_us = entry.time_us if with_executor else entry.builtin_time_us
+        if time_us is not None:
+            claimed[operation, size_bytes] = entry.default_time_us / time_us
+    return claimed
 
 
 def shipped_variables(directory: Path) -> dict[str, str]:

@@ -18,6 +18,8 @@ import pytest
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableFileError
+from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -25,7 +27,9 @@ from lookup_tables.table import (
     NcclAlgorithm,
     NcclProtocol,
     Operation,
+    ScheduleConfig,
     Shape,
+    StoredSchedule,
     Table,
 )
 from tests.runtime.conftest import ROOT
@@ -64,6 +68,7 @@ def ship_table(directory: Path, plugin: Path, table: Table) -> Path:
     directory.mkdir()
     shutil.copy(plugin, directory / PLUGIN_NAME)
     (directory / bundle_name(bundle_crc(bundle))).write_bytes(bundle)
+    (directory / "table.parquet").write_bytes(table_to_parquet_bytes(table))
     text = environment_file(table, directory, bundle_crc(bundle))
     (directory / "tuccl.env").write_text(text, encoding="utf-8")
     return directory
@@ -161,10 +166,14 @@ def test_bench_times_what_a_job_would_see(
     assert "stock and stock again differ by " in out
     assert "the table has an entry for 1 of 2 keys; worst ratio of these 0." in out
     assert "(all_gather 2K), of stock again " in out
-    assert [line.endswith("  entry") for line in out.splitlines() if " us " in line][-2:] == [
-        True,
-        False,
-    ]
+    first, second = [line for line in out.splitlines() if " us " in line][-2:]
+    assert first.endswith("  entry 2.000")
+    assert "entry" not in second
+    measured = small["table"]["speedup"]
+    claims = {"keys": 1, "claimed_geomean": 2.0, "measured_geomean": pytest.approx(measured)}
+    assert (small["claimed_speedup"], summary["claims"]) == (2.0, claims)
+    assert "claimed_speedup" not in large
+    assert f"speedup (behind `entry`): geomean 2.0000; here they have {measured:.4f}\n" in out
 
 
 def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
@@ -225,10 +234,12 @@ def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
 
 
 def test_what_is_known_of_a_key_counts_starts_and_not_their_passes(scripts: ModuleType) -> None:
-    assert scripts.standard_error([1.1]) is None
-    assert scripts.standard_error([1.1, 1.2, 1.3], passes=3) is None
+    from nccl_summary import standard_error  # noqa: PLC0415
+
+    assert standard_error([1.1]) is None
+    assert standard_error([1.1, 1.2, 1.3], passes=3) is None
     # Means of logarithms 0 and log 2 again, whatever the passes of a start differ by.
-    by_start = scripts.standard_error([0.5, 2.0, 1.0, 4.0], passes=2)
+    by_start = standard_error([0.5, 2.0, 1.0, 4.0], passes=2)
     assert by_start == pytest.approx(1.5 * math.sqrt(math.pi / 2.0) * math.log(2.0) / 2.0)
 
 
@@ -353,6 +364,35 @@ def test_a_table_that_nccl_does_not_use_is_no_result(
     assert "has no entries for 2 ranks" in capsys.readouterr().err
     assert bench(*words[:-1], tmp_path) == 2
     assert "`tuccl ship` writes it" in capsys.readouterr().err
+
+
+def test_a_table_states_gains_of_tuned_sizes_by_what_runs_there(
+    scripts: ModuleType, tmp_path: Path
+) -> None:
+    from nccl_variants import claimed_speedups  # noqa: PLC0415
+
+    shape = Shape(2, 1, 2)
+    ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 8)
+    schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)
+
+    def entry(first: int, last: int, builtin_us: float | None) -> Entry:
+        key = Key(Operation.ALL_GATHER, first, last, shape, "test")
+        builtin = None if builtin_us is None else ring
+        return Entry(key, last, builtin, schedule, 2.0, builtin_us, 10.0, 5, 0.0, "", "test")
+
+    stored = StoredSchedule("5a5a", "ring", "<algo/>")
+    entries = (entry(1024, 2048, 4.0), entry(4096, 4096, None))
+    file = tmp_path / "table.parquet"
+    file.write_bytes(table_to_parquet_bytes(Table("test", "test", (), entries, {}, (stored,))))
+    keys = [("all_gather", size_bytes) for size_bytes in (1024, 2048, 4096, 8192)]
+    with_executor = claimed_speedups(file, shape, keys, with_executor=True)
+    assert with_executor == {keys[1]: 5.0, keys[2]: 5.0}, "1 KB was not tuned, 8 KB has no entry"
+    assert claimed_speedups(file, shape, keys, with_executor=False) == {keys[1]: 2.5}
+    assert claimed_speedups(file, Shape(4, 1, 4), keys, with_executor=True) == {}
+    assert claimed_speedups(tmp_path / "none", shape, keys, with_executor=True) == {}
+    file.write_bytes(b"PAR1")
+    with pytest.raises(TableFileError):
+        claimed_speedups(file, shape, keys, with_executor=True)
 
 
 def test_a_process_profile_alone_is_a_table_too(
