@@ -95,11 +95,11 @@ def _cells(key: KeyReport, entry: Entry | None, table: Table) -> Sequence[str]:
     """Times, speedup, NCCL alone, and what runs."""
     default_us = key.stock_us
     if entry is None:
-        times = ("-", "-")
-        if table.profile:
-            under_us = key.profile_default_us
-            times = (f"{under_us:.1f}", f"{default_us / under_us:.2f}x")
-        return (f"{default_us:.1f}", *times, "-", "NCCL's own choice: not beaten")
+        if not table.profile:
+            return (f"{default_us:.1f}", "-", "-", "-", "NCCL's own choice: not beaten")
+        under_us = key.profile_default_us
+        gain = f"{default_us / under_us:.2f}x"
+        return (f"{default_us:.1f}", f"{under_us:.1f}", gain, "-", "profile alone: not beaten")
     builtin = "-" if entry.builtin_time_us is None else f"{entry.builtin_time_us:.1f}"
     return (
         f"{default_us:.1f}",
@@ -140,7 +140,7 @@ def summary_lines(table: Table, report: Report) -> list[str]:
     if len(table.entries) < len(report.keys):
         lines.append(
             "not beaten: nothing was faster beyond the noise, so the key has no entry and NCCL "
-            "chooses" + (" (under the process profile)" if table.profile else "")
+            "chooses" + (", with what the process profile brings" if table.profile else "")
         )
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(

@@ -99,9 +99,13 @@ def test_the_table_says_what_was_not_beaten_what_the_profile_does_and_what_it_co
     assert "not beaten: nothing was faster beyond the noise" in out
     assert "with schedules" not in out
     assert "--budget 1 s: stock NCCL, a first look at each key, the confirmation and" in out
-    assert tuccl(*common)[0] == 0
-    profile = json.loads(tuccl("table", "--json")[1])["profile"]
+    code, out, _ = tuccl(*common)
+    assert code == 0
+    document = json.loads(tuccl("table", "--json")[1])
+    profile = document["profile"]
     assert profile
+    own = out.count("profile alone: not beaten")
+    assert own == len(document["keys"]) - len(document["entries"]) > 0
     (name, value), *_ = profile.items()
     code, text, _ = tuccl("explain", "all_reduce", "1M")
     assert code in {0, 1}
