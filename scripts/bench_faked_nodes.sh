@@ -51,7 +51,7 @@ else
   IFS=, read -ra gpus <<<"$visible"
   [ "${#gpus[@]}" -gt 0 ] || fail "no GPUs are visible"
   if [ "${#shared[@]}" -eq 0 ]; then
-    [ $((${#gpus[@]} % 2)) -eq 0 ] || fail "${#gpus[@]} GPUs cannot be halved"
+    [ $((${#gpus[@]} % 2)) -eq 0 ] || fail "an odd number of GPUs (${#gpus[@]}) cannot be halved"
     gpus=("${gpus[@]:0:${#gpus[@]}/2}")
   fi
   node=$(IFS=, && echo "${gpus[*]}")

@@ -45,8 +45,8 @@ from nccl_variants import (  # noqa: E402
     exhaustive,
     run_side_by_side,
     stock,
-    table,
 )
+from shipped_table import table  # noqa: E402
 
 from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402

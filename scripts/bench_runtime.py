@@ -32,10 +32,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
 from measuring_site import Site  # noqa: E402
-from nccl_variants import STOCK, Key, shipped_variables, step  # noqa: E402
+from nccl_variants import STOCK, Key, step  # noqa: E402
 from runtime_plot import draw  # noqa: E402
 from runtime_sweep import executor_variables, sweep, write_rules  # noqa: E402
 from runtime_targets import GRAPH, PLAIN, Row, judge, tell, totals  # noqa: E402
+from shipped_table import shipped_variables  # noqa: E402
 
 from tuccl.errors import TucclError, UsageError  # noqa: E402
 from tuccl.measuring.executor_library import PRELOAD_VARIABLE  # noqa: E402

@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, wait_for_all, without_tables  # noqa: E402
-from nccl_variants import STOCK, shipped_variables  # noqa: E402
+from nccl_variants import STOCK  # noqa: E402
 from runtime_sweep import executor_variables  # noqa: E402
+from shipped_table import shipped_variables  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.executor_library import PRELOAD_VARIABLE  # noqa: E402

@@ -58,7 +58,7 @@ def summarize(
     for variant in variants:
         if variant.name == "table":
             summary["entries"] = split_by_entry(rows, variant.entries)
-            summary["claims"] = compare_claims(rows, variant.claimed)
+            summary["stated"] = compare_stated(rows, variant.stated)
     return summary
 
 
@@ -118,20 +118,20 @@ def split_by_entry(rows: list[dict[str, Any]], entries: frozenset[Key]) -> dict[
     }
 
 
-def compare_claims(
-    rows: list[dict[str, Any]], claimed: Mapping[Key, float]
+def compare_stated(
+    rows: list[dict[str, Any]], stated: Mapping[Key, float]
 ) -> dict[str, Any] | None:
     """Adds to a key what the table states of it; geometric means of that and of what came out."""
     pairs = []
     for row in rows:
         key = (row["operation"], row["size_bytes"])
-        if key in claimed:
-            row["claimed_speedup"] = claimed[key]
-            pairs.append((claimed[key], row["table"]["speedup"]))
+        if key in stated:
+            row["stated_speedup"] = stated[key]
+            pairs.append((stated[key], row["table"]["speedup"]))
     if not pairs:
         return None
-    stated, found = map(statistics.geometric_mean, zip(*pairs, strict=True))
-    return {"keys": len(pairs), "claimed_geomean": stated, "measured_geomean": found}
+    said, found = map(statistics.geometric_mean, zip(*pairs, strict=True))
+    return {"keys": len(pairs), "geomean": said, "measured_geomean": found}
 
 
 def extreme(
@@ -163,8 +163,8 @@ def _entry_mark(row: dict[str, Any]) -> str:
     """`  entry 1.302`, with the speedup that the table states, if it does."""
     if not row["has_entry"]:
         return ""
-    claimed = row.get("claimed_speedup")
-    return "  entry" if claimed is None else f"  entry {claimed:.3f}"
+    stated = row.get("stated_speedup")
+    return "  entry" if stated is None else f"  entry {stated:.3f}"
 
 
 def tell(summary: dict[str, Any]) -> None:
@@ -190,11 +190,10 @@ def tell(summary: dict[str, Any]) -> None:
         )
     if marked:
         tell_entries(summary["entries"], len(summary["keys"]))
-        if (claims := summary["claims"]) is not None:
+        if (stated := summary["stated"]) is not None:
             print(
-                f"of {claims['keys']} keys the table states a speedup (behind `entry`): geomean "
-                f"{claims['claimed_geomean']:.4f}; here they have "
-                f"{claims['measured_geomean']:.4f}"
+                f"speedups that the table states (behind `entry`, {stated['keys']} of the keys): "
+                f"geomean {stated['geomean']:.4f}, here {stated['measured_geomean']:.4f}"
             )
 
 

@@ -8,23 +8,16 @@ to gain or lose is what the machine's noise does to any other variant.
 
 from __future__ import annotations
 
-import os
 import shlex
 import statistics
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from measuring_job import JobError, RunningJob
 from measuring_site import Site
 from measuring_turns import end_by_force, run_in_turns
 
-from lookup_tables.bundle import Bundle, read_bundle
-from lookup_tables.lookup import lookup
-from lookup_tables.store import table_from_parquet_bytes
-from lookup_tables.table import Operation, Shape
 from tuccl.sample_statistics import interquartile_mean
 
 M = 1 << 20
@@ -79,8 +72,8 @@ class Variant:
     parts: tuple[Part, ...]
     entries: frozenset[Key] = frozenset()
     """Keys that a table has an entry for."""
-    claimed: Mapping[Key, float] = field(default_factory=dict)
-    """Speedups over stock that the table states, of the keys that were tuned."""
+    stated: Mapping[Key, float] = field(default_factory=dict)
+    """Speedups over stock that a table states."""
 
     def restricted_to(self, keys: Sequence[Key]) -> Variant:
         """The same for some of the keys."""
@@ -92,7 +85,6 @@ class Variant:
             self,
             parts=tuple(part for part in parts if part.forced),
             entries=self.entries & frozenset(keys),
-            claimed={key: self.claimed[key] for key in keys if key in self.claimed},
         )
 
     def apart(self) -> Variant:
@@ -213,87 +205,6 @@ def best_static(site: Site, keys: Sequence[Key], given: Sequence[str]) -> Varian
     if best is None:
         raise JobError("no static environment could be run")
     return from_environment("static", STOCK | dict(best[1]), keys)
-
-
-def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
-    """A directory of `tuccl ship`, used as a job uses it; NCCL has to load plugin and table.
-
-    Raises:
-        JobError: There is no `tuccl.env`, or NCCL's log does not show the table.
-        TableError: The bundle is damaged, or the table beside it.
-    """
-    variables = shipped_variables(directory)
-    log = site.folder / "table-log.%p"
-    shown = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING", "NCCL_DEBUG_FILE": str(log)}
-    site.run([step(keys[0], 1)], variables | shown, controlled=False)
-    logs = [file.read_text(errors="replace") for file in site.folder.glob("table-log.*")]
-    told = [line for text in logs for line in text.splitlines() if " entries for " in line]
-    path = Path(variables["TUCCL_BUNDLE"])
-    bundle = read_bundle(path.read_bytes(), str(path))
-    # One without any entry is a process profile at most, which needs none to be used.
-    for_others = bool(bundle.entries) and any("has no entries" in line for line in told)
-    if len(told) < site.ranks or for_others:
-        tail = " | ".join("".join(logs).splitlines()[-3:])
-        raise JobError(f"NCCL does not use the table of {directory}; its log ends: {tail[-600:]}")
-    kept = {name: value for name, value in variables.items() if name != "TUCCL_PROFILE"}
-    shape = Shape(site.ranks, site.nodes, site.ranks // site.nodes)
-    return replace(
-        from_environment("table", kept, keys),
-        entries=keys_with_entry(bundle, shape, keys),
-        claimed=claimed_speedups(
-            directory / "table.parquet", shape, keys, with_executor="LD_PRELOAD" in variables
-        ),
-    )
-
-
-def keys_with_entry(bundle: Bundle, shape: Shape, keys: Sequence[Key]) -> frozenset[Key]:
-    """Keys with an entry, be it for the plugin or the executor; for all others NCCL chooses."""
-    return frozenset(key for key in keys if bundle.lookup(Operation(key[0]), key[1], shape))
-
-
-def claimed_speedups(
-    file: Path, shape: Shape, keys: Sequence[Key], *, with_executor: bool
-) -> dict[Key, float]:
-    """What the table beside a bundle states, for keys that are tuned sizes; empty without the file.
-
-    Args:
-        file: The table that was shipped.
-        shape: Of the communicator.
-        keys: That are asked about.
-        with_executor: Schedules run; without it what the table has instead of them.
-
-    Raises:
-        TableError: The file is damaged.
-    """
-    if not file.is_file():
-        return {}
-    shipped = table_from_parquet_bytes(file.read_bytes(), str(file))
-    claimed: dict[Key, float] = {}
-    for operation, size_bytes in keys:
-        entry = lookup(shipped, Operation(operation), size_bytes, shape)
-        if entry is None or entry.tuned_bytes != size_bytes:
-            continue
-        time_us = entry.time_us if with_executor else entry.builtin_time_us
-        if time_us is not None:
-            claimed[operation, size_bytes] = entry.default_time_us / time_us
-    return claimed
-
-
-def shipped_variables(directory: Path) -> dict[str, str]:
-    """What a job's environment gets from a directory of `tuccl ship`.
-
-    Raises:
-        JobError: There is no `tuccl.env`.
-    """
-    script = directory / "tuccl.env"
-    if not script.is_file():
-        raise JobError(f"{script} is missing; `tuccl ship` writes it")
-    command = ["sh", "-c", '. "$1" && env -0', "sh", str(script.resolve())]
-    bare = {"PATH": os.environ["PATH"]}
-    done = subprocess.run(command, env=bare, capture_output=True, check=True)
-    pairs = (pair.split("=", 1) for pair in done.stdout.decode().split("\0") if pair)
-    wanted = ("NCCL_", "TUCCL_", "LD_PRELOAD")
-    return {name: value for name, value in pairs if name.startswith(wanted)}
 
 
 def exhaustive(site: Site, keys: Sequence[Key]) -> Variant:

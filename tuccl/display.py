@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import exp, log
 from typing import Any
@@ -61,6 +61,12 @@ def progress_line() -> Iterator[Any]:
 def say(text: str) -> None:
     """A line for people, on standard error."""
     Console(stderr=True, soft_wrap=True, highlight=False).print(text, markup=False)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """What is to be noted, a line each, on standard error."""
+    for note in notes:
+        say(f"note: {note}")
 
 
 def print_table(table: Table, report: Report) -> None:
@@ -140,7 +146,7 @@ def summary_lines(table: Table, report: Report) -> list[str]:
     if len(table.entries) < len(report.keys):
         lines.append(
             "not beaten: nothing was faster beyond the noise, so the key has no entry and NCCL "
-            "chooses" + (", with what the process profile brings" if table.profile else "")
+            "chooses" + (" under the process profile, whose gain is shown" if table.profile else "")
         )
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(

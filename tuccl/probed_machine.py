@@ -29,7 +29,9 @@ def probed_machine(workspace: Path, crew: Crew) -> Topology:
     path = _path(workspace)
     if path.is_file():
         display.say(f"machine: {path}; `tuccl retune` looks whether it changed")
-        return read_topology(path)
+        kept = read_topology(path)
+        display.say_notes(kept.notes)
+        return kept
     machine = probe_again(crew)
     keep(machine, workspace)
     return machine

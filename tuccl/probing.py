@@ -96,7 +96,7 @@ def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
 def probe_for_init(crew: Crew) -> Topology:
     """The machine as `tuccl init` and `tuccl retune` take it: all that `tuccl probe` measures.
 
-    What is to be noted about it, odd hosts too, stands in its notes, which the command says.
+    Its notes, which name odd hosts too, are said here: they may explain why it cannot be tuned.
 
     Raises:
         HostsMissingError: hosts did not answer.
@@ -104,6 +104,7 @@ def probe_for_init(crew: Crew) -> Topology:
     """
     with display.progress_line() as progress:
         result = probe_cluster(crew, _cluster_options(ProbeCommand()), progress)
+    display.say_notes(result.topology.notes)
     took = sum(result.seconds.values())
     display.say(f"probed in {took:.1f} s: topology {result.topology.fingerprint()}")
     return result.topology

@@ -101,11 +101,11 @@ def with_ranks(
 
 
 def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Prepared:
-    """Find machine, record and settings of the options.
+    """Find machine, record and settings of the options; what is to be noted about it is said.
 
     Args:
         options: As recorded in run.json.
-        probed: Gives the machine where neither a file nor a record does.
+        probed: Gives the machine where neither a file nor a record does, and says its notes.
 
     Raises:
         TucclError: something asked for does not exist, or does not fit.
@@ -121,6 +121,8 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
             settings = replace(settings, congestion_control=congestion_control())
         machine = None if given.topology is not None else probed()
         topology = machine_of_options(given, machine)
+        if machine is None:
+            display.say_notes(topology.notes)
         shape = communicator_shape(topology)
         require_executor_for_alltoall(settings, shape)
         if settings.share_gpus and shape.nodes < 2:
@@ -133,7 +135,9 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
     if machine is None and given.nodes != 1:
         raise UsageError("--nodes needs --topology: a record is of the machine that it was made on")
     settings = settings_of_options(given, record)
-    return Prepared(options, machine or record.topology, settings, record)
+    topology = machine or record.topology
+    display.say_notes(topology.notes)
+    return Prepared(options, topology, settings, record)
 
 
 def run(
@@ -163,8 +167,7 @@ def run(
         f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
     )
     loopback = loopback_notes(settings.congestion_control)
-    for note in (*topology.notes, *loopback, *_shared(prepared), *_left_out(prepared)):
-        display.say(f"note: {note}")
+    display.say_notes((*loopback, *_shared(prepared), *_left_out(prepared)))
     with display.progress_line() as progress:
         result = initialize(
             topology, settings, workspace, prepared.options, progress, prepared.record, places

@@ -130,8 +130,6 @@ def _retune(
         result = run(prepared, Workspace(root), None, places)
         display.say(f"the old table is kept in {old.run.root}")
     else:
-        for note in prepared.topology.notes:
-            display.say(f"note: {note}")
         display.say(f"the machine is as it was ({change.same}): the table stands")
     if as_json:
         kept = str(old.run.root) if change.changes else None

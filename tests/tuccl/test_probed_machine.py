@@ -2,16 +2,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from probes.cluster.cluster_probe import ClusterProbe
 from probes.cluster.crew import LocalCrew
 from probes.errors import InvalidTopologyError
 from probes.nvml import read_nvml
 from probes.read import read_topology
 from probes.shipped import shipped_machines
+from probes.topology import Link
 from tests.tuccl.conftest import TINY_RUN, Run, run_in
+from tuccl import probing
 from tuccl.probed_machine import keep, probe_again, probed_machine
 from tuccl.workspace import Workspace
 
@@ -69,6 +73,34 @@ def test_the_kept_machine_is_read_before_anything_is_probed(tmp_path: Path) -> N
     crew.close()
     shutil.copy(MEASURED, tmp_path / "probed.json")
     assert probed_machine(tmp_path, crew) == read_topology(MEASURED)
+
+
+def test_what_is_to_be_noted_about_a_probed_machine_is_said_once(
+    run_inside: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = "h1 has 3 GPUs, the others 4"
+    machine = replace(read_topology(MEASURED), notes=(odd, "eth0 does not state its speed"))
+    no_gpus = replace(machine, devices=(), links=())
+    slower = replace(machine, links=tuple(map(halved, machine.links)))
+    steps = [
+        (no_gpus, ("init", *TINY_RUN), 2, "without GPUs: nothing to tune"),
+        (machine, ("init", *TINY_RUN), 0, "table and bundle written"),
+        (machine, ("init", *TINY_RUN), 0, "nothing to do"),
+        (machine, ("retune",), 0, "the machine is as it was"),
+        (slower, ("retune",), 0, "the old table is kept"),
+        (no_gpus, ("retune",), 2, "without GPUs: nothing to tune"),
+    ]
+    for found, words, code, said in steps:
+        result = ClusterProbe(found, (), None, (), (odd,), {"look": 0.1})
+        monkeypatch.setattr(probing, "probe_cluster", lambda *_, result=result: result)
+        done = run_inside(*words)
+        assert done.returncode == code, done.stderr
+        assert said in done.stderr
+        assert [done.stderr.count(f"note: {note}\n") for note in machine.notes] == [1, 1]
+
+
+def halved(link: Link) -> Link:
+    return replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / 2)
 
 
 @without_gpus

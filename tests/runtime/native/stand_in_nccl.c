@@ -38,7 +38,7 @@ struct meeting {
 
 struct communicator {
     struct meeting *meeting;
-    int ranks, rank, nodes;
+    int ranks, rank;
     char name[64];
     const struct tuccl_tuner_v5 *tuner;
     void *context;
@@ -121,34 +121,39 @@ static void write_log(int level, unsigned long flags, const char *file, int line
     fclose(log);
 }
 
-/* As many as the ranks have different NCCL_HOSTID, by which NCCL tells hosts apart. */
-static int count_nodes(const struct communicator *communicator) {
+/* Ranks of one NCCL_HOSTID, by which NCCL tells hosts apart, are a node. */
+static struct tuccl_nvl_domains_v5 meet_nodes(const struct communicator *communicator) {
     unsigned char (*slot)[SLOT_BYTES] = communicator->meeting->slot;
     const char *own = getenv("NCCL_HOSTID");
-    int nodes = 0;
+    struct tuccl_nvl_domains_v5 nodes = {0, communicator->ranks, 0};
     snprintf((char *)slot[communicator->rank], 64, "%s", own != NULL ? own : "");
     meet(communicator);
     for (int rank = 0; rank < communicator->ranks; rank++) {
-        bool is_new = true;
-        for (int before = 0; before < rank; before++)
-            is_new &= strcmp((char *)slot[before], (char *)slot[rank]) != 0;
-        nodes += is_new;
+        int before = 0, alike = 0;
+        for (int other = 0; other < communicator->ranks; other++) {
+            bool same = strcmp((char *)slot[other], (char *)slot[rank]) == 0;
+            before += same && other < rank;
+            alike += same;
+        }
+        nodes.domains += before == 0;
+        nodes.min_ranks_per_domain =
+            alike < nodes.min_ranks_per_domain ? alike : nodes.min_ranks_per_domain;
+        nodes.max_ranks_per_domain =
+            alike > nodes.max_ranks_per_domain ? alike : nodes.max_ranks_per_domain;
     }
     meet(communicator);
     return nodes;
 }
 
 /* As NCCL: without a plugin that can be loaded it goes on by itself. */
-static int load_tuner(struct communicator *communicator) {
+static int load_tuner(struct communicator *communicator, const struct tuccl_nvl_domains_v5 *nodes) {
     const char *path = getenv("NCCL_TUNER_PLUGIN");
     void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (library == NULL)
         return NCCL_SUCCESS;
     communicator->tuner = dlsym(library, "ncclTunerPlugin_v5");
-    int nodes = communicator->nodes, ranks_per_node = communicator->ranks / nodes;
-    struct tuccl_nvl_domains_v5 domains = {nodes, ranks_per_node, ranks_per_node};
     return communicator->tuner->init(&communicator->context, 7, (size_t)communicator->ranks,
-                                     (size_t)nodes, write_log, &domains, NULL);
+                                     (size_t)nodes->domains, write_log, nodes, NULL);
 }
 
 static void note_join(void) {
@@ -175,8 +180,8 @@ int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int ra
     communicator->rank = rank;
     snprintf(communicator->name, sizeof communicator->name, "%.60s", id.internal);
     *made = communicator;
-    communicator->nodes = count_nodes(communicator);
-    int result = load_tuner(communicator);
+    struct tuccl_nvl_domains_v5 nodes = meet_nodes(communicator);
+    int result = load_tuner(communicator, &nodes);
     if (result != NCCL_SUCCESS)
         return result;
     meet(communicator);

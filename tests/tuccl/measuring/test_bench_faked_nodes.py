@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,15 +34,16 @@ def bench(stand_ins: StandIns, tmp_path: Path) -> Bench:
         "PYTHONPATH": f"{ROOT}{os.pathsep}{stand_ins.libraries}",
         "STAND_IN_GPUS": "2",
         "STAND_IN_MPS": "2",
+        "CUDA_VISIBLE_DEVICES": "",
         "STAND_IN_CHANNELS": "1",
         "STAND_IN_SLOW_MS": "2",
     }
 
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
+    def run(*words: object, **given: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", ROOT / "scripts" / "bench_faked_nodes.sh", *map(str, words)],
             cwd=tmp_path,
-            env={**os.environ, **variables},
+            env={**os.environ, **variables, **given},
             capture_output=True,
             text=True,
             timeout=200,
@@ -78,13 +80,30 @@ def test_two_nodes_that_share_gpus_are_tuned_and_the_table_benched(
     assert again.stderr.endswith("out exists; name a new one\n")
 
 
-def test_halves_of_gpus_need_an_even_number(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shown", "visible", "said"),
+    [
+        ("0\\n1\\n2\\n", "", "an odd number of GPUs (3) cannot be halved"),
+        ("0\\n1\\n", "1", "an odd number of GPUs (1) cannot be halved"),
+        ("", "", "no GPUs are visible"),
+    ],
+)
+def test_halves_need_an_even_number_of_visible_gpus(
+    bench: Bench, tmp_path: Path, shown: str, visible: str, said: str
+) -> None:
     tool = tmp_path / "bin" / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nprintf '0\\n1\\n2\\n'\n", encoding="utf-8")
+    tool.write_text(f"#!/bin/sh\nprintf '{shown}'\n", encoding="utf-8")
     tool.chmod(0o755)
+    done = bench("out", CUDA_VISIBLE_DEVICES=visible)
+    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
+    assert done.stderr.endswith(f"{said}\n")
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this host has nvidia-smi")
+def test_without_gpus_a_topology_is_asked_for(bench: Bench, tmp_path: Path) -> None:
     done = bench("out")
     assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
-    assert done.stderr.endswith("3 GPUs cannot be halved\n")
+    assert done.stderr.endswith("no nvidia-smi, so no GPUs to probe; give --topology\n")
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.bundle import read_bundle
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import (
     BuiltinConfig,
@@ -170,10 +170,10 @@ def test_bench_times_what_a_job_would_see(
     assert first.endswith("  entry 2.000")
     assert "entry" not in second
     measured = small["table"]["speedup"]
-    claims = {"keys": 1, "claimed_geomean": 2.0, "measured_geomean": pytest.approx(measured)}
-    assert (small["claimed_speedup"], summary["claims"]) == (2.0, claims)
-    assert "claimed_speedup" not in large
-    assert f"speedup (behind `entry`): geomean 2.0000; here they have {measured:.4f}\n" in out
+    stated = {"keys": 1, "geomean": 2.0, "measured_geomean": pytest.approx(measured)}
+    assert (small["stated_speedup"], summary["stated"]) == (2.0, stated)
+    assert "stated_speedup" not in large
+    assert f"(behind `entry`, 1 of the keys): geomean 2.0000, here {measured:.4f}\n" in out
 
 
 def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
@@ -367,44 +367,75 @@ def test_a_table_that_nccl_does_not_use_is_no_result(
 
 
 def test_a_table_states_gains_of_tuned_sizes_by_what_runs_there(
-    scripts: ModuleType, tmp_path: Path
+    scripts: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from nccl_variants import claimed_speedups  # noqa: PLC0415
+    from shipped_table import stated_speedups  # noqa: PLC0415
 
     shape = Shape(2, 1, 2)
-    ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 8)
     schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)
 
-    def entry(first: int, last: int, builtin_us: float | None) -> Entry:
+    def entry(first: int, last: int, builtin_us: float | None, default_us: float) -> Entry:
         key = Key(Operation.ALL_GATHER, first, last, shape, "test")
+        ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 8)
         builtin = None if builtin_us is None else ring
-        return Entry(key, last, builtin, schedule, 2.0, builtin_us, 10.0, 5, 0.0, "", "test")
+        return Entry(key, last, builtin, schedule, 2.0, builtin_us, default_us, 5, 0.0, "", "test")
 
-    stored = StoredSchedule("5a5a", "ring", "<algo/>")
-    entries = (entry(1024, 2048, 4.0), entry(4096, 4096, None))
+    def made_of(*entries: Entry) -> Table:
+        return Table("test", "test", (), entries, {}, (StoredSchedule("5a5a", "ring", "<algo/>"),))
+
+    table = made_of(
+        entry(1024, 2048, 4.0, 10.1), entry(4096, 4096, None, 10.1), entry(8192, 8192, 0.0, 0.0)
+    )
+    bundle = read_bundle(bundle_bytes(table), "bundle")
+    keys = [("all_gather", size_bytes) for size_bytes in (1024, 2048, 4096, 8192, 16384)]
+
+    def stated(*, by_executor: bool = False, shape: Shape = shape) -> dict[tuple[str, int], float]:
+        return stated_speedups(bundle, tmp_path, shape, keys, by_executor=by_executor)
+
+    assert stated() == {}, "there is no file"
     file = tmp_path / "table.parquet"
-    file.write_bytes(table_to_parquet_bytes(Table("test", "test", (), entries, {}, (stored,))))
-    keys = [("all_gather", size_bytes) for size_bytes in (1024, 2048, 4096, 8192)]
-    with_executor = claimed_speedups(file, shape, keys, with_executor=True)
-    assert with_executor == {keys[1]: 5.0, keys[2]: 5.0}, "1 KB was not tuned, 8 KB has no entry"
-    assert claimed_speedups(file, shape, keys, with_executor=False) == {keys[1]: 2.5}
-    assert claimed_speedups(file, Shape(4, 1, 4), keys, with_executor=True) == {}
-    assert claimed_speedups(tmp_path / "none", shape, keys, with_executor=True) == {}
+    file.write_bytes(table_to_parquet_bytes(table))
+    assert stated(by_executor=True) == {keys[1]: 5.05, keys[2]: 5.05}
+    assert stated() == {keys[1]: 2.525}, "of 4 KB it has a schedule alone"
+    assert stated(shape=Shape(4, 1, 4)) == {}
+    # Shipped again, but for tuccl.env, which still names the bundle before.
+    later = made_of(entry(1024, 2048, 4.0, 9.0), entry(4096, 4096, None, 10.1))
+    file.write_bytes(table_to_parquet_bytes(later))
+    assert stated(by_executor=True) == {keys[2]: 5.05}
+    assert capsys.readouterr().err == ""
     file.write_bytes(b"PAR1")
-    with pytest.raises(TableFileError):
-        claimed_speedups(file, shape, keys, with_executor=True)
+    assert stated() == {}
+    assert str(file) in capsys.readouterr().err
 
 
 def test_a_process_profile_alone_is_a_table_too(
-    bench: Callable[..., int], stand_ins: StandIns, tmp_path: Path
+    bench: Callable[..., int],
+    stand_ins: StandIns,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     only_profile = Table("test", "test", (), (), {"NCCL_NTHREADS": "128"})
     shipped = ship_table(tmp_path / "shipped", stand_ins.plugin, only_profile)
     report = tmp_path / "report.json"
-    assert bench("--to", "1K", "--no-static", "--table", shipped, "--json", report) == 0
+    words = ("--to", "1K", "--no-static", "--rounds", "1", "--json", report, "--table")
+    assert bench(*words, shipped) == 0
     summary = json.loads(report.read_text())
-    assert summary["entries"]["keys_with_entry"] == 0
+    assert (summary["entries"]["keys_with_entry"], summary["stated"]) == (0, None)
     assert "NCCL_NTHREADS=128" in summary["variants"]["table"]["description"]
+    assert "table states" not in capsys.readouterr().out
+    (shipped / PLUGIN_NAME).unlink()
+    assert bench(*words, shipped) == 2
+    assert "NCCL does not use the table of" in capsys.readouterr().err
+
+
+def test_a_table_is_used_where_it_was_moved_to(
+    bench: Callable[..., int], stand_ins: StandIns, tmp_path: Path
+) -> None:
+    moved = ship(tmp_path / "shipped", stand_ins.plugin, 2).rename(tmp_path / "moved")
+    report = tmp_path / "report.json"
+    words = ("--to", "1K", "--no-static", "--rounds", "1", "--json", report, "--table")
+    assert bench(*words, moved) == 0
+    assert json.loads(report.read_text())["stated"]["keys"] == 1
 
 
 def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
