@@ -177,14 +177,15 @@ def curves(path: Path) -> list[list[Observation]]:
         part = frame[
             (frame["machine"] == machine.name) & (frame["nodes"] == machine.figures.shape.nodes)
         ]
-        medians = part.groupby(["op", "size_bytes"])["time_us"].median()
+        medians = part.groupby(["op", "size_bytes"], as_index=False)["time_us"].median()
+        columns = (medians[name] for name in ("op", "size_bytes", "time_us"))
         parts.append(
             [
                 Observation(
                     machine.label, machine.figures, Operation(op), int(size_bytes), STOCK,
                     float(time_us), machine.launches,
                 )
-                for (op, size_bytes), time_us in medians.items()
+                for op, size_bytes, time_us in zip(*columns, strict=True)
             ]
         )  # fmt: skip
     return parts
@@ -220,10 +221,11 @@ def _key_figures(
     )
     frame = pd.DataFrame({"config": configs, "modelled": table.predicted_us(constants)})
     frame["measured"] = [_measured_us(record, task, config) for config in configs]
-    frame["launch"] = [choose(task.operation, task.size_bytes, c, machine) for c in configs]
+    launched = [choose(task.operation, task.size_bytes, c, machine) for c in configs]
+    frame["launch"] = pd.Series(launched, dtype=object)
     frame = frame.sort_values("modelled", kind="stable").reset_index(drop=True)
     timed = frame.dropna()
-    winner = int(timed["measured"].idxmin())
+    winner = int(timed.index[int(timed["measured"].argmin())])
     launches = frame.groupby("launch", sort=False)["measured"].median()
     best_launches = set(launches.index[: max(1, len(launches) // TENTH)])
     ranks = timed[["modelled", "measured"]].rank()
@@ -233,7 +235,7 @@ def _key_figures(
         size_bytes=task.size_bytes,
         configurations=len(frame),
         median_error=float(errors.median()),
-        rank_correlation=float(ranks.corr().iloc[0, 1]),
+        rank_correlation=float(ranks["modelled"].corr(ranks["measured"])),
         winner_in_tenth=winner < len(frame) // TENTH,
         launch_in_tenth=launches.idxmin() in best_launches,
         regret=float(timed["measured"].iloc[0] / timed["measured"].min() - 1.0),

@@ -55,8 +55,8 @@ ABLATIONS = {
 }
 """MRACO with one of its parts taken out: uniform draws for the model's, no polishing, Hyperband's
 rungs to the end whatever the noise, no uniform share. For `--strategies`."""
-RECORD_SHARES = (0.01, 0.02, 0.03, 0.05, 0.1)
-SYNTHETIC_SHARES = (0.004, 0.008, 0.017, 0.03)
+RECORD_SHARES: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.1)
+SYNTHETIC_SHARES: tuple[float, ...] = (0.004, 0.008, 0.017, 0.03)
 _WARM = 6
 
 

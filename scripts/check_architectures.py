@@ -79,8 +79,8 @@ def nvcc_for(architecture: int) -> Compiler:
     """nvcc, both halves: a cubin alone would leave the host's out."""
     said = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     command = ("nvcc", "-std=c++17", "-O3", f"-arch=sm_{architecture}")
-    command += ("-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror", "-c")
-    return Compiler(f"nvcc {_release(said)}", command)
+    strict = ("-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror")
+    return Compiler(f"nvcc {_release(said)}", (*command, *strict, "-c"))
 
 
 def clang_for(architecture: int) -> Compiler:
@@ -90,10 +90,10 @@ def clang_for(architecture: int) -> Compiler:
     said = subprocess.run(
         [cuda / "bin" / "ptxas", "--version"], capture_output=True, text=True, check=True
     ).stdout
-    command = (clang, "-x", "cuda", f"--cuda-path={cuda}", f"--cuda-gpu-arch=sm_{architecture}")
-    command += ("-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-cuda-version")
+    target = ("-x", "cuda", f"--cuda-path={cuda}", f"--cuda-gpu-arch=sm_{architecture}")
+    strict = ("-Wall", "-Wextra", "-Werror", "-Wno-unknown-cuda-version")
     # clang before 20 does not know __grid_constant__, which only saves a copy.
-    command += ("-Wno-unknown-attributes",)
+    command = (clang, *target, "-std=c++17", "-O3", *strict, "-Wno-unknown-attributes")
     return Compiler(
         f"clang {version}, ptxas of CUDA {_release(said)}",
         (*command, "--cuda-device-only", "-c"),

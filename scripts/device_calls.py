@@ -262,12 +262,13 @@ class Nccl:
         """
         send, receive = map(c_void_p, addresses)
         data_type, reduction, root = map(c_int, codes)
-        tail = {
-            "all_reduce": ("ncclAllReduce", data_type, reduction),
-            "reduce_scatter": ("ncclReduceScatter", data_type, reduction),
-            "all_gather": ("ncclAllGather", data_type),
-            "alltoall": ("ncclAlltoAll", data_type),
-            "broadcast": ("ncclBroadcast", data_type, root),
-            "reduce": ("ncclReduce", data_type, reduction, root),
-        }[operation]
-        self.call(tail[0], send, receive, c_size_t(count), *tail[1:], *handles)
+        tails: dict[str, tuple[str, tuple[c_int, ...]]] = {
+            "all_reduce": ("ncclAllReduce", (data_type, reduction)),
+            "reduce_scatter": ("ncclReduceScatter", (data_type, reduction)),
+            "all_gather": ("ncclAllGather", (data_type,)),
+            "alltoall": ("ncclAlltoAll", (data_type,)),
+            "broadcast": ("ncclBroadcast", (data_type, root)),
+            "reduce": ("ncclReduce", (data_type, reduction, root)),
+        }
+        name, codes_of_it = tails[operation]
+        self.call(name, send, receive, c_size_t(count), *codes_of_it, *handles)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import c_int, c_void_p
+from functools import partial
 from typing import Any
 
 from device_calls import Cuda, Nccl
@@ -84,14 +85,14 @@ class OneProcess:
 
     def _learn(self) -> None:
         for index in range(CALLS):
-            list(self.each(lambda rank, i=index: self._begin(rank, i)))
+            list(self.each(partial(self._begin, index)))
             with self.group(self._session.real):
                 self._put(self._session.real, index)
             for rank in self.each(lambda rank: rank):
                 self.calls[rank][index].keep(self.streams[rank])
         self.wait()
 
-    def _begin(self, rank: int, index: int) -> None:
+    def _begin(self, index: int, rank: int) -> None:
         self.calls[rank][index].write(self.streams[rank])
         self.calls[rank][index].reset(self.streams[rank])
 

@@ -219,7 +219,7 @@ def start_all(
                     subprocess.Popen(
                         [*command, str(rank)],
                         env=environment,
-                        stdin=inputs[rank] if inputs else None,
+                        stdin=inputs[rank].fileno() if inputs else None,
                         stdout=out,
                         stderr=subprocess.STDOUT,
                     )

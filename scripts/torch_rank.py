@@ -83,7 +83,7 @@ def captured(job: Job, act: Callable[[], object]) -> Any:
 
 def timed_us(act: Callable[[], object], samples: int = SAMPLES) -> float:
     """Median time on the GPU, from a moment when all ranks have met."""
-    times = []
+    times: list[float] = []
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(samples):
         dist.barrier()
