@@ -31,12 +31,13 @@ def carry(ends: dict[int, tuple[int, float]]) -> None:
     """`ends`: for every TAP the one opposite and the delay in seconds."""
     waiting: list[tuple[float, int, int, bytes]] = []
     number = 0
+    stdin = sys.stdin.fileno()
     while True:
         left = waiting[0][0] - time.monotonic() if waiting else None
         sleep = None if left is None else max(0.0, left - POLL_BEFORE_S)
-        readable, _, _ = select.select([sys.stdin, *ends], [], [], sleep)
+        readable, _, _ = select.select([stdin, *ends], [], [], sleep)
         now = time.monotonic()
-        if sys.stdin in readable:
+        if stdin in readable:
             return
         for tap in readable:
             opposite, delay_s = ends[tap]

@@ -1,5 +1,6 @@
 import dataclasses
 import random
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -98,7 +99,14 @@ def entry_with(**fields: object) -> Table:
     return make_table([dataclasses.replace(entry, **fields)])  # type: ignore[arg-type]
 
 
-def key_with(**fields: object) -> Table:
+class KeyFields(TypedDict, total=False):
+    min_bytes: int
+    max_bytes: int
+    shape: Shape
+    fingerprint: str
+
+
+def key_with(**fields: Unpack[KeyFields]) -> Table:
     entry = make_entry(Operation.ALL_REDUCE, 10, 20, RING_LL)
     return make_table([dataclasses.replace(entry, key=dataclasses.replace(entry.key, **fields))])
 

@@ -11,8 +11,10 @@ from probes.shipped import shipped_machines
 from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 
 
-def gpu(index: int, node: int = 0, **fields: object) -> Device:
-    return Device(f"n{node}/gpu{index}", DeviceKind.GPU, node, index, **fields)
+def gpu(index: int, node: int = 0, *, model: str = "", memory_bytes: int = 0) -> Device:
+    return Device(
+        f"n{node}/gpu{index}", DeviceKind.GPU, node, index, model, memory_bytes=memory_bytes
+    )
 
 
 def both_ways(

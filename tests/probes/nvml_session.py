@@ -54,25 +54,31 @@ class RecordedNvml(NvmlCalls):
         self.running = False
 
     def driver_version(self) -> str:
-        return self._answer(self.recording["driver"])
+        driver: str = self._answer(self.recording["driver"])
+        return driver
 
     def gpu_count(self) -> int:
         return len(self._answer(self.recording["gpus"]))
 
     def pci_address(self, gpu: int) -> str:
-        return self._of(gpu, "address")
+        address: str = self._of(gpu, "address")
+        return address
 
     def name(self, gpu: int) -> str:
-        return self._of(gpu, "name")
+        name: str = self._of(gpu, "name")
+        return name
 
     def uuid(self, gpu: int) -> str:
-        return self._of(gpu, "uuid")
+        uuid: str = self._of(gpu, "uuid")
+        return uuid
 
     def compute_capability(self, gpu: int) -> int:
-        return self._of(gpu, "compute_capability")
+        capability: int = self._of(gpu, "compute_capability")
+        return capability
 
     def memory_bytes(self, gpu: int) -> int:
-        return self._of(gpu, "memory_bytes")
+        memory: int = self._of(gpu, "memory_bytes")
+        return memory
 
     def mig_mode(self, gpu: int) -> tuple[bool, bool]:
         now, later = self._of(gpu, "mig")
@@ -83,19 +89,23 @@ class RecordedNvml(NvmlCalls):
         return generation, width
 
     def may_access(self, gpu: int, other: int) -> bool:
-        return self._answer(self.recording.get("apart")) != [gpu, other]
+        apart: list[int] | None = self._answer(self.recording.get("apart"))
+        return apart != [gpu, other]
 
     def link_carries_p2p(self, gpu: int, link: int) -> bool:
-        return self._of_link(gpu, link, "p2p")
+        carries: bool = self._of_link(gpu, link, "p2p")
+        return carries
 
     def link_is_up(self, gpu: int, link: int) -> bool:
-        return self._of_link(gpu, link, "up")
+        is_up: bool = self._of_link(gpu, link, "up")
+        return is_up
 
     def link_remote_type(self, gpu: int, link: int) -> RemoteType:
         return RemoteType(self._of_link(gpu, link, "type"))
 
     def link_remote_address(self, gpu: int, link: int) -> str:
-        return self._of_link(gpu, link, "address")
+        address: str = self._of_link(gpu, link, "address")
+        return address
 
     def c2c_links(self, gpu: int) -> tuple[tuple[bool, int], ...]:
         return tuple((up, mb_per_s) for up, mb_per_s in self._of(gpu, "c2c"))

@@ -91,7 +91,7 @@ def test_what_is_no_simple_graph_is_refused(edges: list[Edge]) -> None:
 
 def test_eight_thousand_ports_take_seconds() -> None:
     chance = random.Random(1)
-    pairs = set()
+    pairs: set[Edge] = set()
     while len(pairs) < 32_000:
         a, b = chance.randrange(8000), chance.randrange(8000)
         if a != b:

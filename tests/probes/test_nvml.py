@@ -1,7 +1,9 @@
 """GPUs, NVLinks and C2C by NVML: recorded sessions, and a real shared library through ctypes."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +23,11 @@ NV18 = GpuLinkRecord("nvlink", HIDDEN, "068000", 18, 0)
 A100_LINK = {"p2p": True, "up": True, "type": "gpu"}
 
 
-def read(recording, environment=None, classes=None) -> NvmlFacts:
+def read(
+    recording: dict[str, Any],
+    environment: Mapping[str, str] | None = None,
+    classes: Mapping[str, str] | None = None,
+) -> NvmlFacts:
     nvml = RecordedNvml(recording)
     facts = read_nvml(nvml, environment or {}, classes)
     assert not nvml.running
@@ -255,7 +261,9 @@ UUIDS = ["GPU-a1", "GPU-a2", "GPU-b"]
         ("GPU-b,GPU-b", ()),
     ],
 )
-def test_visible_gpus_as_cuda_reads_the_variable(value: str | None, places) -> None:
+def test_visible_gpus_as_cuda_reads_the_variable(
+    value: str | None, places: tuple[int, ...]
+) -> None:
     assert visible_gpus(value, UUIDS) == places
 
 
@@ -347,8 +355,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
-def read_through_ctypes(folder: Path, scene: str = "") -> dict:
-    return json.loads(python_with_nvml(folder, READ_AND_PRINT, scene))
+def read_through_ctypes(folder: Path, scene: str = "") -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(python_with_nvml(folder, READ_AND_PRINT, scene))
+    return facts
 
 
 def test_a_real_library_is_read_through_ctypes(library: Path) -> None:

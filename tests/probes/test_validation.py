@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -19,7 +20,14 @@ from tests.probes.machines import both_ways, gpu, ring, shipped
 PAIR = ring([0, 1], name="pair")
 
 
-def _with_link(**fields: object) -> Topology:
+class _LinkFields(TypedDict, total=False):
+    dst: str
+    bandwidth_gb_per_s: float
+    latency_us: float
+    lanes: int
+
+
+def _with_link(**fields: Unpack[_LinkFields]) -> Topology:
     first = replace(PAIR.links[0], **fields)
     return replace(PAIR, links=(first, *PAIR.links[1:]))
 

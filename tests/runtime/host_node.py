@@ -238,8 +238,9 @@ def expected(call: Call, inputs: Sequence[Array]) -> list[Array]:
 
 def _reduced(name: str, stack: Array) -> Array:
     function = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(name, np.add)
-    result = function.reduce(stack, axis=0, dtype=stack.dtype)
-    return (result / len(stack)).astype(stack.dtype) if name == "avg" else result
+    total = function.reduce(stack, axis=0, dtype=stack.dtype)
+    result: Array = (total / len(stack)).astype(stack.dtype) if name == "avg" else total
+    return result
 
 
 def make_inputs(call: Call, ranks: int, seed: int) -> list[Array]:

@@ -54,7 +54,7 @@ def _structure(version: int) -> type[ctypes.Structure]:
     init = _INIT_OLD if version <= 4 else _INIT_NEW
     fields = [("name", c_char_p), ("init", init), ("get_coll_info", info), ("end", _END)]
     if version >= 6:
-        fields.append(("get_chunk_size", c_void_p))  # type: ignore[arg-type]
+        fields.append(("get_chunk_size", c_void_p))
     return type(f"Tuner{version}", (ctypes.Structure,), {"_fields_": fields})
 
 

@@ -24,7 +24,7 @@ def sealed(data: bytearray) -> bytes:
     return bytes(data)
 
 
-def record_of(data: bytes, kind: SectionKind) -> int:
+def record_of(data: bytes | bytearray, kind: SectionKind) -> int:
     """Where the directory describes a section."""
     for index in range(len(SectionKind)):
         place = layout.HEADER.size + index * layout.SECTION.size
@@ -33,7 +33,7 @@ def record_of(data: bytes, kind: SectionKind) -> int:
     raise LookupError(kind)
 
 
-def start_of(data: bytes, kind: SectionKind) -> int:
+def start_of(data: bytes | bytearray, kind: SectionKind) -> int:
     return int(struct.unpack_from("<Q", data, record_of(data, kind) + 8)[0])
 
 
@@ -62,12 +62,12 @@ def drop_entry_but_keep_ranges(data: bytearray) -> None:
     struct.pack_into("<II", data, all_reduce, first, count - 1)
 
 
-def slots_of(data: bytes, shape: int = 0) -> int:
+def slots_of(data: bytearray, shape: int = 0) -> int:
     """Where a shape's ranges of entries lie, 8 bytes for each operation code."""
     return start_of(data, SectionKind.SHAPES) + shape * layout.SHAPE.size + 16
 
 
-def used_codes(data: bytes) -> list[int]:
+def used_codes(data: bytearray) -> list[int]:
     slots = struct.unpack_from("<16I", data, slots_of(data))
     return [code for code, count in enumerate(slots[1::2]) if count]
 

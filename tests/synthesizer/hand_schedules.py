@@ -31,7 +31,11 @@ def s(offset: int) -> ChunkRef:
 
 
 def step(
-    kind: str, src: ChunkRef, dst: ChunkRef | None = None, count: int = 1, dep: tuple[int, int] = ()
+    kind: str,
+    src: ChunkRef,
+    dst: ChunkRef | None = None,
+    count: int = 1,
+    dep: tuple[int, int] | None = None,
 ) -> Step:
     return Step(StepType(kind), src, dst or src, count, StepRef(*dep) if dep else None)
 

@@ -11,10 +11,12 @@ scratch memory at twice their index, so that plain data in their place destroys 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synthesizer.algorithm import Buffer
 from synthesizer.mscclpp_plan_file import (
@@ -25,6 +27,8 @@ from synthesizer.mscclpp_plan_file import (
     Plan,
     PlanThreadblock,
 )
+
+T = TypeVar("T", bound=Hashable)
 
 THREADS = 3
 ELEMENTS = 4
@@ -191,6 +195,7 @@ class Emulator:
 
     def _mine(self, thread: _Thread, operation: Operation) -> np.ndarray:
         """Elements that this thread handles: a share that differs from operation to operation."""
+        assert operation.src_buff is not None
         size = operation.src_buff[0].size * ELEMENTS
         key = (thread.rank, thread.block.id, thread.at, self.ranks[thread.rank].call)
         owner = np.random.default_rng(key).integers(0, THREADS, size)
@@ -243,12 +248,15 @@ class Emulator:
             return state.scratch[half], flags, place.index * (2 if packets else 1)
         return (state.input if buffer is Buffer.INPUT else state.output), None, place.index
 
-    def _cells(self, first: int, mine: np.ndarray, *, packets: bool) -> tuple[np.ndarray, ...]:
+    def _cells(
+        self, first: int, mine: np.ndarray, *, packets: bool
+    ) -> tuple[NDArray[np.intp], ...]:
         row = mine // ELEMENTS
         return first + row * (2 if packets else 1), mine % ELEMENTS
 
     def _arrived(self, thread: _Thread, place: BufferRange, mine: np.ndarray) -> bool:
         _, flags, first = self._place(thread, place, packets=True)
+        assert flags is not None
         cells = self._cells(first, mine, packets=True)
         return bool(np.all(flags[cells] == self.ranks[thread.rank].call + 1))
 
@@ -288,7 +296,7 @@ class Emulator:
         )
 
 
-def _take(counter: Counter, key: object) -> bool:
+def _take(counter: Counter[T], key: T) -> bool:
     if counter[key] <= 0:
         return False
     counter[key] -= 1

@@ -146,7 +146,8 @@ def change_reference(a: Algorithm, rng: Random) -> Algorithm:
     ref = step.src if source else step.dst
     buffer = rng.choice(list(Buffer)) if rng.random() < 0.3 else ref.buffer
     changed = ChunkRef(buffer, rng.randrange(max(1, sizes[buffer])))
-    return with_step(a, place, replace(step, **{"src" if source else "dst": changed}))
+    damaged = replace(step, src=changed) if source else replace(step, dst=changed)
+    return with_step(a, place, damaged)
 
 
 def change_count(a: Algorithm, rng: Random) -> Algorithm:
@@ -193,8 +194,10 @@ def change_peer(a: Algorithm, rng: Random) -> Algorithm:
         one, two = rng.sample(talking, 2)
         a = with_block(a, rank, replace(one, **{side: getattr(two, side)}))
         return with_block(a, rank, replace(two, **{side: getattr(one, side)}))
-    block = rng.choice(a.programs[rank].threadblocks)
-    return with_block(a, rank, replace(block, **{side: rng.randrange(-1, a.ranks)}))
+    block, peer = rng.choice(a.programs[rank].threadblocks), rng.randrange(-1, a.ranks)
+    sends = side == "send_peer"
+    changed = replace(block, send_peer=peer) if sends else replace(block, recv_peer=peer)
+    return with_block(a, rank, changed)
 
 
 def change_channel(a: Algorithm, rng: Random) -> Algorithm:

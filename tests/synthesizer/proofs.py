@@ -38,7 +38,9 @@ def show_right(a: Algorithm, seed: int = 0) -> None:
     gives_right_buffers(again, DTYPES[seed % len(DTYPES)], seed=seed, in_place=in_place)
 
 
-def gives_right_buffers(a: Algorithm, dtype: type, *, seed: int, in_place: bool) -> None:
+def gives_right_buffers(
+    a: Algorithm, dtype: type[np.generic], *, seed: int, in_place: bool
+) -> None:
     """Sums of small whole numbers are exact in every type, whatever the order."""
     rng = np.random.default_rng(seed)
     shape = (a.collective, a.ranks, a.chunks_per_loop)

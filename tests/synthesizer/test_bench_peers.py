@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from scripts.bench_peers import SIZES, ndv2, ndv2_15gpus, problems, verdict
 from synthesizer.bounds import time_bound
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+
+from bench_peers import ndv2, ndv2_15gpus, problems, verdict
+from bench_synthesis import SIZES
 
 
 def test_a_figure_is_ruled_out_only_if_what_it_was_rounded_from_is() -> None:
@@ -43,7 +49,8 @@ def test_without_gpu_0_others_go_through_it_where_they_have_no_link() -> None:
     assert rest.edge[0, 1] == replace(whole.edge[1, 2], src=0, dst=1)
     assert (1, 4) not in whole.edge
     through = rest.edge[0, 3]
-    assert (through.alpha_us, through.bandwidth_gb_per_s) == (pytest.approx(1.4), 50.0)
+    assert through.alpha_us == pytest.approx(1.4)
+    assert through.bandwidth_gb_per_s == 50.0
     assert through.ports == ("1>0", "0>4")
     across = [edge for edge in rest.edges if (edge.src < 7) != (edge.dst < 7)]
     assert {(edge.src, edge.dst) for edge in across} == {(0, 8), (1, 8), (2, 8), (3, 8), (7, 0)}

@@ -12,7 +12,9 @@ from synthesizer.collectives import (
 )
 
 
-def contributions(collective: Collective, chunks: int, rank: int, root: int = 0) -> list:
+def contributions(
+    collective: Collective, chunks: int, rank: int, root: int = 0
+) -> list[tuple[tuple[int, int], ...]]:
     return [c.contributions() for c in postcondition(collective, 3, chunks, rank, root)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sketches.sketch import Sketch
 from synthesizer import emission
 from synthesizer.algorithm import Algorithm
 from synthesizer.collectives import Collective
@@ -26,7 +27,7 @@ def waits(algorithm: Algorithm) -> int:
 )
 @pytest.mark.parametrize("sketch", [switched(2, 3), hybrid_cube_mesh()], ids=lambda s: s.name)
 def test_clocks_within_the_rank_keep_every_wait_that_is_needed(
-    collective: Collective, sketch: object, monkeypatch: pytest.MonkeyPatch
+    collective: Collective, sketch: Sketch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     travelling = expert_algorithms(collective, sketch)
     monkeypatch.setattr(emission, "MOST_TRAVELLING", 0)

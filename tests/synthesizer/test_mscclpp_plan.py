@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 import pytest
@@ -234,6 +235,11 @@ def _many_threadblocks(copies: int) -> Algorithm:
     return algorithm(Collective.ALL_GATHER, 2 * copies, programs, in_place=False)
 
 
+class PlanOptions(TypedDict, total=False):
+    in_place: bool
+    node_of_rank: Sequence[int]
+
+
 @pytest.mark.parametrize(
     ("a", "options", "message"),
     [
@@ -263,7 +269,7 @@ def _many_threadblocks(copies: int) -> Algorithm:
     ],
 )
 def test_what_a_plan_cannot_say_is_refused_by_name(
-    a: Algorithm, options: dict[str, object], message: str
+    a: Algorithm, options: PlanOptions, message: str
 ) -> None:
     if a.collective is Collective.BROADCAST:
         a = replace(a, protocol=LL)
@@ -304,7 +310,7 @@ def _form(value: object) -> object:
     return type(value).__name__
 
 
-def _forms(plan: dict[str, object]) -> Iterator[tuple[str, object]]:
+def _forms(plan: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield "plan", tuple(plan)
     for gpu in plan["gpus"]:
         yield "gpu", tuple(gpu)

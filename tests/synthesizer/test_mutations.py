@@ -32,10 +32,14 @@ def random_inputs(a: Algorithm, seed: int) -> list[np.ndarray]:
     ]
 
 
-def gives_right_result(a: Algorithm, seed: int, **options: object) -> bool:
+def gives_right_result(
+    a: Algorithm, seed: int, *, in_place: bool, slots: int, chunks_per_slot: int | None = None
+) -> bool:
     inputs = random_inputs(a, seed)
     right = expected_outputs(a.collective, inputs, a.root)
-    outputs = run(a, inputs, seed=seed, **options)
+    outputs = run(
+        a, inputs, seed=seed, in_place=in_place, slots=slots, chunks_per_slot=chunks_per_slot
+    )
     return all(np.array_equal(got, want) for got, want in zip(outputs, right, strict=True))
 
 

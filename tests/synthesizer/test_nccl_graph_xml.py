@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -153,7 +154,8 @@ def _pictured_tree(nodes: int, *, second: bool) -> list[tuple[int, int]]:
 
     turned = [(-1, -1)] * nodes
     for node, pair in enumerate(children):
-        turned[moved(node)] = tuple(-1 if child < 0 else moved(child) for child in pair)
+        left, right = (-1 if child < 0 else moved(child) for child in pair)
+        turned[moved(node)] = (left, right)
     return turned
 
 
@@ -202,7 +204,9 @@ def test_a_ring_on_one_node() -> None:
 
 
 @pytest.mark.parametrize("build", [ring_broadcast, ring_reduce])
-def test_the_connection_that_closes_a_rooted_ring_carries_nothing(build: object) -> None:
+def test_the_connection_that_closes_a_rooted_ring_carries_nothing(
+    build: Callable[[Sequence[Ring], int, int], Program],
+) -> None:
     algorithm = lower(build([RING], 5, 2), "r")
     assert _nccl_rings([write_nccl_graph_xml(algorithm, _machine(1))]) == [_next(RING)]
 
@@ -351,7 +355,7 @@ def test_more_or_less_channels_than_nccl_takes(copies: int) -> None:
 
 @requires_shared_data
 @pytest.mark.parametrize("path", sorted((SHARED_DATA / "nccl_topo").glob("*.graph.xml")), ids=str)
-def test_files_have_the_form_of_real_dumps(path: object) -> None:
+def test_files_have_the_form_of_real_dumps(path: Path) -> None:
     """Attributes in their order, elements in theirs, path types that NCCL knows."""
     real = read_xml(path.read_text(), str(path))
     texts = [
@@ -368,7 +372,7 @@ def test_files_have_the_form_of_real_dumps(path: object) -> None:
                 tags = [child.tag for child in channel.children if child.tag != "gpu"]
                 assert tags in ([], ["net", "net"])
                 assert all(set(child.attributes) == {"dev"} for child in channel.children)
-    tags = {
+    dumped = {
         child.tag for g in real.children for channel in g.children for child in channel.children
     }
-    assert tags <= {"net", "gpu"}
+    assert dumped <= {"net", "gpu"}

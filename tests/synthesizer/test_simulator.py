@@ -24,7 +24,12 @@ from synthesizer.algorithm import (
 from synthesizer.collectives import Collective
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
-from synthesizer.simulator import ExecutionModel, compile_schedule, simulate_us
+from synthesizer.simulator import (
+    CompiledSchedule,
+    ExecutionModel,
+    compile_schedule,
+    simulate_us,
+)
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched
 
 IDEAL = ExecutionModel()
@@ -55,7 +60,7 @@ def _schedule(
 
 
 def _ring_all_gather(ranks: int, channels: int = 1) -> Algorithm:
-    blocks = {}
+    blocks: dict[int, list[tuple[int, int, int, list[Step]]]] = {}
     for rank in range(ranks):
         blocks[rank] = []
         for channel in range(channels):
@@ -227,7 +232,7 @@ def test_a_larger_call_never_takes_less_time(
         assert times == sorted(times)
 
 
-RINGS = {
+RINGS: dict[Collective, list[CompiledSchedule]] = {
     collective: [
         compile_schedule(algorithm, sketch)
         for sketch in (switched(1, 4), hybrid_cube_mesh())

@@ -1,10 +1,11 @@
 """Every class of defect on a schedule small enough to see it."""
 
 from dataclasses import replace
+from typing import TypedDict
 
 import pytest
 
-from synthesizer.algorithm import Algorithm, Step, StepRef, StepType, Threadblock
+from synthesizer.algorithm import Algorithm, GpuProgram, Step, StepRef, StepType, Threadblock
 from synthesizer.collectives import Collective
 from synthesizer.defects import DefectKind
 from synthesizer.structure import MAX_CHUNKS, MAX_CONTENTS, MAX_MOVES
@@ -90,6 +91,16 @@ def test_a_step_must_make_sense(changed: Step, message: str) -> None:
     assert f"structure: rank 0 threadblock 0 step 0: {message}" in verify(a).describe()
 
 
+class Header(TypedDict, total=False):
+    channels: int
+    chunks_per_loop: int
+    in_place: bool
+    out_of_place: bool
+    programs: tuple[GpuProgram, ...]
+    min_bytes: int
+    max_bytes: int
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -105,7 +116,7 @@ def test_a_step_must_make_sense(changed: Step, message: str) -> None:
         ({"in_place": False, "out_of_place": False}, "neither in place nor out of place"),
     ],
 )
-def test_the_header_must_make_sense(damage: dict[str, object], message: str) -> None:
+def test_the_header_must_make_sense(damage: Header, message: str) -> None:
     assert message in only(verify(replace(all_pairs_all_gather(2), **damage)), DefectKind.STRUCTURE)
 
 

@@ -4,9 +4,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -22,8 +23,15 @@ TINY_RUN = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64
 """For what happens around a run, whatever it tunes."""
 
 
+class StartOptions(TypedDict, total=False):
+    """Of `subprocess.run`."""
+
+    env: Mapping[str, str]
+    input: str
+
+
 def run_in(
-    folder: Path, command: Sequence[str | Path], **options: object
+    folder: Path, command: Sequence[str | Path], **options: Unpack[StartOptions]
 ) -> subprocess.CompletedProcess[str]:
     """What a command says and ends with, however it ends."""
     return subprocess.run(
@@ -33,7 +41,7 @@ def run_in(
         text=True,
         timeout=300,
         check=False,
-        **options,  # type: ignore[call-overload]
+        **options,
     )
 
 
@@ -59,7 +67,7 @@ def tuccl_command() -> str:
 def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
     """Run `tuccl ARGS` in an empty directory of its own."""
 
-    def run(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    def run(*args: str | Path, **options: Unpack[StartOptions]) -> subprocess.CompletedProcess[str]:
         return run_in(tmp_path, [tuccl_command, *args], **options)
 
     return run

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 import pandas as pd
 import pytest
@@ -317,28 +318,35 @@ def test_another_machine_gives_a_run_of_its_own_and_the_old_one_stays(
     assert workspace.current().root == old.root
 
 
+class Changed(TypedDict, total=False):
+    network_latency_us: float
+    network_gbps: float
+    network_layout: str
+    seed: int
+    cycles: int
+
+
 @pytest.mark.parametrize(
     "changed",
     [
-        ("--network-latency-us", "50"),
-        ("--network-gbps", "190"),
-        ("--network-layout", "fabric"),
-        ("--seed", "1"),
-        ("--cycles", "2"),
+        {"network_latency_us": 50.0},
+        {"network_gbps": 190.0},
+        {"network_layout": "fabric"},
+        {"seed": 1},
+        {"cycles": 2},
     ],
 )
-def test_a_changed_option_is_another_run(a100: Path, changed: tuple[str, str]) -> None:
-    def identity(**options: object) -> str:
-        given = {"network_latency_us": 2.0, "network_gbps": None, "network_layout": "rails"}
-        given |= {key: value for key, value in options.items() if key in given}
+def test_a_changed_option_is_another_run(a100: Path, changed: Changed) -> None:
+    def identity(
+        *,
+        network_latency_us: float = 2.0,
+        network_gbps: float | None = None,
+        network_layout: str = "rails",
+        seed: int = 0,
+        cycles: int = 1,
+    ) -> str:
         topology = load_machine(
-            MachineOptions(
-                str(a100),
-                2,
-                given["network_gbps"],  # type: ignore[arg-type]
-                given["network_latency_us"],  # type: ignore[arg-type]
-                str(given["network_layout"]),
-            )
+            MachineOptions(str(a100), 2, network_gbps, network_latency_us, network_layout)
         )
         settings = make_settings(
             "all_reduce",
@@ -346,16 +354,12 @@ def test_a_changed_option_is_another_run(a100: Path, changed: tuple[str, str]) -
             1024,
             2,
             backend="simulated",
-            seed=int(str(options.get("seed", 0))),
-            cycles=int(str(options.get("cycles", 1))),
+            seed=seed,
+            cycles=cycles,
         )
         return settings.identity(topology)
 
-    name = changed[0].removeprefix("--").replace("-", "_")
-    value = changed[1] if name == "network_layout" else float(changed[1])
-    if name in {"seed", "cycles"}:
-        value = int(changed[1])
-    assert identity(**{name: value}) != identity()
+    assert identity(**changed) != identity()
     assert identity() == identity()
 
 

@@ -8,13 +8,13 @@ from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.profile_floor import (
     Finalist,
-    Fresh,
     KeyRatio,
     Verdict,
     compare_in_turn,
     suspects,
 )
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.spending import Fresh
 
 TASKS = [Task(Operation.ALL_GATHER, 1 << (10 + i), Shape(4, 1, 4)) for i in range(8)]
 PROFILE = ProcessProfile(buffer_bytes=1 << 20)
@@ -232,7 +232,10 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
 
     verdict = verdict_by(calls, ring_is_faster)
     assert verdict is not None
-    assert verdict.worst == KeyRatio(TASKS[0], *[pytest.approx(0.9 / 0.8)] * 3)
+    worst = verdict.worst
+    assert worst is not None
+    assert (worst.task, worst.resolution) == (TASKS[0], 0.0)
+    assert (worst.ratio, worst.low, worst.high) == pytest.approx((0.9 / 0.8,) * 3)
     starts.failing = {RING}
     verdict = verdict_by(calls, ring_is_faster)
     assert verdict is not None

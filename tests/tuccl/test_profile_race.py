@@ -223,12 +223,13 @@ def test_on_a_noisy_machine_a_profile_that_may_cost_a_key_something_does_not_win
             samples = self.rng.normal(self.shift[task] - math.log(gain), 0.1, repeats)
             return Measured(tuple(10.0 * np.exp(samples)), 0.0)
 
+        def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+            return self(task, config, count).samples_us
+
     others = 0
     for seed in range(25):
         machine = Noisy(seed)
-        floor = Floor(
-            0.97, lambda task, config, count, m=machine: m(task, config, count).samples_us
-        )
+        floor = Floor(0.97, machine.fresh)
         result = race(dict.fromkeys(tasks, SPACE), dict.fromkeys(tasks, 10.0), machine, floor=floor)
         others += result.winner != ProcessProfile()
     assert others <= 3

@@ -37,7 +37,7 @@ def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
 @pytest.mark.parametrize("name", ["operations", "min_size", "max_size"])
 def test_an_empty_word_is_a_mistake_and_not_the_default(name: str) -> None:
     with pytest.raises(UsageError):
-        settings_of_options(RunOptions(topology="x", **{name: ""}), None)
+        settings_of_options(RunOptions.model_validate({"topology": "x", name: ""}), None)
 
 
 def test_only_sizes_that_all_operations_have_are_tuned() -> None:
@@ -147,7 +147,7 @@ def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None
 @pytest.mark.parametrize(("option", "name"), [("plain", "--plain"), ("in_place", "--in-place")])
 @pytest.mark.parametrize("backend", ["simulated", "sockets"])
 def test_only_nccl_is_timed_in_several_ways(option: str, name: str, backend: str) -> None:
-    options = RunOptions(topology="x", backend=backend, **{option: True})
+    options = RunOptions.model_validate({"topology": "x", "backend": backend, option: True})
     with pytest.raises(UsageError, match=f"{name} says how NCCL is timed; --backend {backend}"):
         settings_of_options(options, None)
 

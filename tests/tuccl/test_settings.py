@@ -15,8 +15,20 @@ from tuccl.settings import (
 )
 
 
-def settings_for(operations: str, backend: str, **others: bool) -> RunSettings:
-    return make_settings(operations, 1024, 4096, 2, backend=backend, seed=0, cycles=1, **others)
+def settings_for(
+    operations: str, backend: str, *, schedules: bool = True, in_place: bool = False
+) -> RunSettings:
+    return make_settings(
+        operations,
+        1024,
+        4096,
+        2,
+        backend=backend,
+        seed=0,
+        cycles=1,
+        schedules=schedules,
+        in_place=in_place,
+    )
 
 
 @pytest.mark.parametrize("name", ["alltoall", "AllToAll", "all_to_all"])

@@ -249,7 +249,7 @@ def test_a_format_without_words_for_the_network_is_refused_before_anything_is_so
     machine = ("--topology", "shipped:a100-8gpu-8nic", "--op", "all_gather", "--size", "16K")
     network = ("--nodes", "2", "--network-gbps", "80", "--network-layout", "fabric")
     plan = tmp_path / "plan.json"
-    assert synthesized(monkeypatch, *machine, *network, "-o", plan) == 2
+    assert synthesized(monkeypatch, *machine, *network, "-o", str(plan)) == 2
     error = capsys.readouterr().err
     assert "format mscclpp knows no messages between nodes" in error
     assert "take --format msccl, msccl-microsoft, nccl-graph, or one node" in error

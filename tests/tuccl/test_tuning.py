@@ -303,7 +303,7 @@ def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path
 def test_starts_that_would_be_too_few_to_tell_anything_are_not_begun(tmp_path: Path) -> None:
     numbers = set()
     for budget_s in range(20, 140, 10):
-        told = []
+        told: list[str] = []
         settings = replace(SETTINGS, budget_s=float(budget_s))
         with MeasurementLog(tmp_path / f"log{budget_s}", UnlikeStarts(), "id") as log:
             tune(settings, SHAPE, SPACES, log, lambda stage, *_, told=told: told.append(stage))

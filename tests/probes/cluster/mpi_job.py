@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from dataclasses import asdict
+from unittest import mock
 
 from mpi4py import MPI
 
@@ -52,10 +53,10 @@ def perform(station: Station, request: Request) -> Reply:
 
 atexit.register(lambda: os.write(2, f"rank {rank} finalizes\n".encode()))
 if fates.get(str(rank)) == "another release":
-    messages.version = lambda: "TuCCL 9.9, messages 8"
-mpi.own_identity = identity
+    mock.patch.object(messages, "version", return_value="TuCCL 9.9, messages 8").start()
+mock.patch.object(mpi, "own_identity", identity).start()
 mpi._GOODBYE_S = 1.0
-Station.perform = perform  # type: ignore[method-assign]
+mock.patch.object(Station, "perform", perform).start()
 
 
 def lead(crew: mpi.MpiCrew) -> int:
@@ -71,7 +72,7 @@ def lead(crew: mpi.MpiCrew) -> int:
     sys.stdout.write(json.dumps({"names": crew.names, "answers": told}))
     if fates.get("0") == "interrupted while ranks leave":
         os.kill(pids[1], signal.SIGSTOP)
-        Post.take = take_or_be_interrupted  # type: ignore[method-assign]
+        mock.patch.object(Post, "take", take_or_be_interrupted).start()
     return 7
 
 

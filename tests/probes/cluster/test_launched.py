@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -101,10 +102,10 @@ def test_more_hosts_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 def test_whoever_interrupts_the_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     before, popen = children(), subprocess.Popen
 
-    def start(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+    def start(command: list[str], **options: Any) -> subprocess.Popen[Any]:
         if "third" in command:
             raise KeyboardInterrupt
-        return popen(command, **options)  # type: ignore[call-overload,no-any-return]
+        return popen(command, **options)
 
     monkeypatch.setattr(subprocess, "Popen", start)
     with pytest.raises(KeyboardInterrupt):

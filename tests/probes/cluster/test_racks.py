@@ -1,15 +1,20 @@
 """Racks of ports by host, and leaf switches by what an InfiniBand fabric says of itself."""
 
-from dataclasses import replace
-
 from probes.cluster.racks import not_in_fabric, place_in_racks
 from probes.network.ibnetdiscover import AdapterPort
 from probes.network.ports import NetworkPort
 
 
-def port(host: str, device: str = "mlx5_0", **fields: object) -> NetworkPort:
-    usual = NetworkPort(0, host, 0, device, rdma_device=device, rdma_port=1)
-    return replace(usual, **fields)  # type: ignore[arg-type]
+def port(
+    host: str,
+    device: str = "mlx5_0",
+    *,
+    rdma_device: str | None = None,
+    rdma_port: int = 1,
+    rack: str = "",
+) -> NetworkPort:
+    rdma_device = device if rdma_device is None else rdma_device
+    return NetworkPort(0, host, 0, device, rdma_device=rdma_device, rdma_port=rdma_port, rack=rack)
 
 
 def adapter(description: str, switch: str, number: int = 1) -> AdapterPort:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PairResult, PortPair
@@ -12,7 +13,21 @@ from probes.topology import Device, DeviceKind, LinkKind, Topology
 Answer = Callable[[NetworkPort, NetworkPort], "tuple[float, float] | None"]
 
 
-def port(host: int, nic: int = 0, **fields: object) -> NetworkPort:
+class PortFields(TypedDict, total=False):
+    """What a test may say of a port."""
+
+    rdma_device: str
+    rdma_port: int
+    address: str
+    prefix_length: int
+    line_rate_gb_per_s: float
+    rack: str
+    management_address: str
+    rdma_subnet: str
+    other_addresses: tuple[str, ...]
+
+
+def port(host: int, nic: int = 0, **fields: Unpack[PortFields]) -> NetworkPort:
     """NIC `nic` of host `host` in subnet 10.{nic}.0.0/16, 50 GB/s."""
     usual = NetworkPort(
         host=host,
@@ -26,7 +41,7 @@ def port(host: int, nic: int = 0, **fields: object) -> NetworkPort:
     return replace(usual, **fields)
 
 
-def cluster(hosts: int, nics: int = 1, **fields: object) -> tuple[NetworkPort, ...]:
+def cluster(hosts: int, nics: int = 1, **fields: Unpack[PortFields]) -> tuple[NetworkPort, ...]:
     return tuple(port(host, nic, **fields) for host in range(hosts) for nic in range(nics))
 
 

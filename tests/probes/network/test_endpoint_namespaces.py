@@ -92,6 +92,7 @@ def _is_near(figure: Figure, shaped_us: float) -> bool:
     Over one without a delay a busy machine makes the median 85 to 150 us, which says nothing about
     the cable; the quickest message does.
     """
+    assert figure.value is not None, figure
     assert figure.value == pytest.approx(statistics.median(figure.samples)), figure
     if shaped_us == 0:
         return min(figure.samples) <= 50

@@ -43,7 +43,7 @@ def switches(topology: Topology) -> list[str]:
     return [d.name for d in topology.devices if d.kind is DeviceKind.NETWORK_SWITCH]
 
 
-def simulated(seed: int, layout: NetworkLayout, **faults: object) -> Topology:
+def simulated(seed: int, layout: NetworkLayout, faults: SimulatedFaults | None = None) -> Topology:
     """Six shipped hosts of 8 GPUs, probed with 3 % noise on a network of 25 GB/s."""
     network = SimulatedNetwork(
         NODES,
@@ -53,7 +53,7 @@ def simulated(seed: int, layout: NetworkLayout, **faults: object) -> Topology:
         has_racks=False,
         line_rate_gb_per_s=25.0,
         same_rack_gb_per_s=24.4,
-        faults=SimulatedFaults(**faults),
+        faults=faults or SimulatedFaults(),
     )
     hosts = without_network(replicate(shipped(), NODES, Network(1.7)))
     findings = run_campaign(network.ports, network.measure)
@@ -77,14 +77,16 @@ def test_faults_change_the_fingerprint() -> None:
     fine = simulated(0, NetworkLayout.RAILS).fingerprint()
     place = frozenset({(2, 5)})
     others = [
-        simulated(0, NetworkLayout.RAILS, slow_ports=place),
-        simulated(0, NetworkLayout.RAILS, slow_receivers=place),
-        simulated(0, NetworkLayout.RAILS, dead_ports=place),
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(slow_ports=place)),
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(slow_receivers=place)),
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(dead_ports=place)),
         simulated(0, NetworkLayout.FABRIC),
     ]
     identities = [other.fingerprint() for other in others]
     assert len({fine, *identities}) == 5
-    assert simulated(0, NetworkLayout.RAILS, late_ports=place).fingerprint() == fine
+    assert (
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(late_ports=place)).fingerprint() == fine
+    )
 
 
 def test_every_link_has_the_figures_of_its_class() -> None:

@@ -1,8 +1,11 @@
+from typing import Unpack
+
 import pytest
 
 from probes.network.port_groups import Distance, distance, group_ports, join_networks, link_class
+from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
-from tests.probes.network.clusters import cluster, port
+from tests.probes.network.clusters import PortFields, cluster, port
 
 
 def test_subnets_come_from_the_addresses() -> None:
@@ -75,7 +78,7 @@ def test_a_measurement_across_subnets_makes_them_one_network() -> None:
         (port(0, 0, rack="A"), port(1, 1, rack="B"), Distance.OTHER_RACK_AND_RAIL),
     ],
 )
-def test_distances(one, other, expected) -> None:
+def test_distances(one: NetworkPort, other: NetworkPort, expected: Distance) -> None:
     # A second host in either subnet, so that neither is pooled.
     ports = [one, other, port(2), port(3, 0, address="10.9.0.2")]
     assert distance(ports, group_ports(ports), PortPair(0, 1)) is expected
@@ -91,9 +94,9 @@ def test_a_class_has_the_line_rate_of_the_slower_port_and_ends_at_the_network() 
     assert link_class(ports, groups, networks, PortPair(0, 3), "ping") is None
 
 
-def rdma_port(host: int, nic: int = 0, **fields: object):
+def rdma_port(host: int, nic: int = 0, **fields: Unpack[PortFields]) -> NetworkPort:
     """Of InfiniBand, without an address."""
-    usual: dict[str, object] = {
+    usual: PortFields = {
         "address": "",
         "prefix_length": 0,
         "rdma_device": f"mlx5_{nic}",
@@ -101,7 +104,7 @@ def rdma_port(host: int, nic: int = 0, **fields: object):
         "management_address": f"192.168.0.{host + 1}",
         "rdma_subnet": "InfiniBand fe80::/64",
     }
-    return port(host, nic, **usual | fields)
+    return port(host, nic, **(usual | fields))
 
 
 def test_rdma_ports_without_an_address_are_in_the_subnet_of_their_gids_by_rail() -> None:

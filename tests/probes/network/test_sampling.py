@@ -8,7 +8,7 @@ from probes.network.port_groups import Distance, distance, group_ports, join_net
 from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
 from probes.network.sampling import SamplingOptions, plan_base, plan_reach, schedule
-from tests.probes.network.clusters import cluster, port
+from tests.probes.network.clusters import PortFields, cluster, port
 
 
 def planned(
@@ -20,9 +20,11 @@ def planned(
     return [pair for pairs in plan.by_distance for pair in pairs]
 
 
-def racked(hosts: int, nics: int, per_rack: int, **fields: object) -> tuple[NetworkPort, ...]:
+def racked(
+    hosts: int, nics: int, per_rack: int, prefix_length: int = 16
+) -> tuple[NetworkPort, ...]:
     return tuple(
-        port(host, nic, rack=f"r{host // per_rack}", **fields)
+        port(host, nic, rack=f"r{host // per_rack}", prefix_length=prefix_length)
         for host in range(hosts)
         for nic in range(nics)
     )
@@ -79,7 +81,7 @@ def test_small_clusters_are_measured_pair_by_pair_in_both_directions(hosts: int)
 
 
 def test_nics_that_only_some_hosts_have_are_measured_too() -> None:
-    flat = {"prefix_length": 8}
+    flat: PortFields = {"prefix_length": 8}
     ports = (*cluster(12, 1, **flat), port(3, 1, **flat), port(7, 2, **flat), port(7, 3, **flat))
     pairs = planned(ports)
     for place in range(len(ports)):
@@ -87,7 +89,7 @@ def test_nics_that_only_some_hosts_have_are_measured_too() -> None:
 
 
 def test_a_port_that_only_met_another_network_is_measured_in_its_own() -> None:
-    flat = {"prefix_length": 8}
+    flat: PortFields = {"prefix_length": 8}
     ports = (*cluster(12, 1, **flat), port(3, 1, **flat), port(5, 2, address="11.0.0.1"))
     ports = (*ports, port(6, 2, address="11.0.0.2"))
     groups = group_ports(ports)

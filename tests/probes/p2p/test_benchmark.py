@@ -31,13 +31,13 @@ def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [
             "cmake",
             "-S",
-            ROOT,
+            str(ROOT),
             "-B",
-            build,
+            str(build),
             "-DTUCCL_WARNINGS_AS_ERRORS=ON",
             "-DCMAKE_CUDA_ARCHITECTURES=75",
         ],
-        ["cmake", "--build", build, "--target", "tuccl-p2p", "-j2"],
+        ["cmake", "--build", str(build), "--target", "tuccl-p2p", "-j2"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
@@ -50,8 +50,9 @@ def describe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C++ compiler")
     output = tmp_path_factory.mktemp("describe") / "describe"
-    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}", "-o", output]
-    subprocess.run([*command, NATIVE / "describe.cpp", SOURCES / "report.cpp"], check=True)
+    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}", "-o"]
+    sources = [NATIVE / "describe.cpp", SOURCES / "report.cpp"]
+    subprocess.run([*command, output, *sources], check=True)
     return output
 
 

@@ -17,7 +17,7 @@ MACHINE = shipped("h200-4gpu")
 
 def three_samples(median: float) -> Figure:
     """As `report` writes them: 1 % apart, quartiles half of that."""
-    return Figure(pytest.approx(median), pytest.approx(0.01))  # type: ignore[arg-type]
+    return Figure(pytest.approx(median), pytest.approx(0.01))  # type: ignore[arg-type]  # equals what is near
 
 
 def test_a_real_report_gives_every_pair_and_gpu_its_figures() -> None:

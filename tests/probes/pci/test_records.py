@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -43,8 +44,16 @@ def _inventory(tree: SysfsTree, *interfaces: str) -> PciInventory:
     return read_sysfs(DirectoryTree(tree.root), "here", interfaces)
 
 
-def _function(address: str, pci_class: int, vendor: int, **fields: object) -> PciFunction:
-    return PciFunction(address, f"pci{address[:7]}", None, pci_class, vendor, 0x1, **fields)
+def _function(
+    address: str,
+    pci_class: int,
+    vendor: int,
+    *,
+    numa_node: int | None = None,
+    link: PcieLink | None = None,
+) -> PciFunction:
+    root = f"pci{address[:7]}"
+    return PciFunction(address, root, None, pci_class, vendor, 0x1, numa_node, link)
 
 
 def _note(topology: Topology, beginning: str) -> str:
@@ -63,7 +72,9 @@ def a100(tmp_path: Path) -> tuple[SysfsTree, dict[str, GpuRecord]]:
     return tree, tree.machine(shipped_text())
 
 
-def test_sysfs_and_driver_give_the_machine_that_nccl_dumped(a100) -> None:
+def test_sysfs_and_driver_give_the_machine_that_nccl_dumped(
+    a100: tuple[SysfsTree, dict[str, GpuRecord]],
+) -> None:
     tree, gpus = a100
     inventory = _inventory(tree)
     # Per switch a root port, an upstream port, four downstream ports, two GPUs and two NICs.
@@ -75,7 +86,7 @@ def test_sysfs_and_driver_give_the_machine_that_nccl_dumped(a100) -> None:
     assert topology.notes == ()
 
 
-def test_records_are_the_trees_of_the_cpus(a100) -> None:
+def test_records_are_the_trees_of_the_cpus(a100: tuple[SysfsTree, dict[str, GpuRecord]]) -> None:
     tree, gpus = a100
     first, second = cpu_records(_inventory(tree), gpus)
     assert (first.arch, first.vendor, first.model) == ("x86_64", "AuthenticAMD", 49)
@@ -87,7 +98,9 @@ def test_records_are_the_trees_of_the_cpus(a100) -> None:
     assert switch.children[0].gpu == gpus["0000:11:00.0"]
 
 
-def test_without_a_driver_eight_board_parts_are_gpus_by_class(a100) -> None:
+def test_without_a_driver_eight_board_parts_are_gpus_by_class(
+    a100: tuple[SysfsTree, dict[str, GpuRecord]],
+) -> None:
     tree, _ = a100
     topology = host_topology(_inventory(tree), "a100")
     assert topology.fingerprint() == shipped().fingerprint()
@@ -95,7 +108,9 @@ def test_without_a_driver_eight_board_parts_are_gpus_by_class(a100) -> None:
     assert _note(topology, "The file does not speak of NVLink")  # ... but these have an NVSwitch
 
 
-def test_a_narrow_link_a_nic_elsewhere_and_a_port_that_is_down_change_the_machine(a100) -> None:
+def test_a_narrow_link_a_nic_elsewhere_and_a_port_that_is_down_change_the_machine(
+    a100: tuple[SysfsTree, dict[str, GpuRecord]],
+) -> None:
     tree, gpus = a100
     inventory = _inventory(tree)
     whole = host_topology(inventory, "a100", gpus).fingerprint()
@@ -128,7 +143,7 @@ def test_a_narrow_link_a_nic_elsewhere_and_a_port_that_is_down_change_the_machin
 
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_the_order_of_the_inventory_plays_no_part(random) -> None:
+def test_the_order_of_the_inventory_plays_no_part(random: Random) -> None:
     functions = [
         _function("0000:01:00.0", 0x060400, 0x8086, numa_node=0, link=PcieLink(16.0, 16)),
         *(
@@ -254,10 +269,10 @@ def test_the_vector_engines_hang_on_two_switches_with_one_hca_each() -> None:
         "0000:1a:00.0": [f"0000:{bus}:00.0" for bus in ("1b", "1c", "1d", "1e")],
         "0000:3e:00.0": [f"0000:{bus}:00.0" for bus in ("3d", "3f", "40", "41")],
     }
-    for nic, gpus in near.items():
+    for nic_bus_id, gpus in near.items():
         for gpu in topology.gpus:
             expected = Relation.SWITCH if gpu.bus_id in gpus else Relation.NUMA_NODE
-            assert relation(inventory, nic, gpu.bus_id) is expected
+            assert relation(inventory, nic_bus_id, gpu.bus_id) is expected
     path_to_peer = local_path(topology, "n0/gpu0", "n0/gpu1")
     assert path_to_peer is not None
     assert path_to_peer.devices == ("n0/gpu0", "n0/pcie0", "n0/gpu1")

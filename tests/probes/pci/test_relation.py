@@ -16,7 +16,9 @@ def _function(address: str, parent: str | None, root: str, numa: int | None) -> 
     return PciFunction(address, root, parent, numa_node=numa)
 
 
-def _machine(nodes: tuple[NumaNode, ...] = (NumaNode(0, 0), NumaNode(1, 0), NumaNode(2, 1))):
+def _machine(
+    nodes: tuple[NumaNode, ...] = (NumaNode(0, 0), NumaNode(1, 0), NumaNode(2, 1)),
+) -> PciInventory:
     """Root bus 10: a switch with GPU 13, dual-port NIC 14 and a second switch (GPU 18, NIC 19).
 
     Root bus 20, as near: NIC 21 below a root port, its neighbour 21:01 on the same wire, and a
@@ -127,13 +129,15 @@ def test_relation_is_the_same_both_ways_and_closest_to_itself(data: st.DataObjec
 def test_bus_numbers_and_the_order_of_the_list_do_not_matter(order: list[int], shift: int) -> None:
     machine = _machine()
 
-    def moved(address: str | None) -> str | None:
-        if address is None:
-            return None
+    def moved(address: str) -> str:
         return f"0000:{int(address[5:7], 16) + shift:02x}{address[7:]}"
 
     functions = [
-        replace(function, address=moved(function.address), parent=moved(function.parent))
+        replace(
+            function,
+            address=moved(function.address),
+            parent=function.parent and moved(function.parent),
+        )
         for function in machine.functions
     ]
     other = replace(machine, functions=tuple(functions[place] for place in order))

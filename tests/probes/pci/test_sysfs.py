@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from probes.pci.errors import SysfsError
-from probes.pci.inventory import BarRange, CpuModel, NumaNode, PcieLink, PciInventory
+from probes.pci.inventory import BarRange, CpuModel, NumaNode, PcieLink, PciFunction, PciInventory
 from probes.pci.records import host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, TarTree
@@ -47,7 +47,7 @@ def tree(tmp_path: Path) -> SysfsTree:
     return tree
 
 
-def _leaf(inventory: PciInventory):
+def _leaf(inventory: PciInventory) -> PciFunction:
     return inventory.by_address[LEAF]
 
 

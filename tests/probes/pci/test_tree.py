@@ -66,10 +66,13 @@ def _in_tar(root: Path) -> FileTree:
 
 @pytest.fixture(params=[_in_directory, _in_tar])
 def opened(request: pytest.FixtureRequest) -> Callable[[Path], FileTree]:
-    return request.param
+    way: Callable[[Path], FileTree] = request.param
+    return way
 
 
-def test_links_are_followed_to_where_a_device_lies(tmp_path: Path, opened) -> None:
+def test_links_are_followed_to_where_a_device_lies(
+    tmp_path: Path, opened: Callable[[Path], FileTree]
+) -> None:
     _filled(tmp_path)
     tree = opened(tmp_path)
     assert tree.list(LISTED) == ["0000:3a:00.0", "0000:3b:00.0"]
@@ -79,7 +82,9 @@ def test_links_are_followed_to_where_a_device_lies(tmp_path: Path, opened) -> No
     assert tree.read(f"{LISTED}/0000:3b:00.0/../vendor") == b"0x8086\n"
 
 
-def test_an_absolute_link_and_one_that_climbs_too_far_stay_inside(tmp_path: Path, opened) -> None:
+def test_an_absolute_link_and_one_that_climbs_too_far_stay_inside(
+    tmp_path: Path, opened: Callable[[Path], FileTree]
+) -> None:
     tree = _filled(tmp_path)
     tree.write("etc/hostname", "inside")
     (tmp_path / "absolute").symlink_to("/etc/hostname")
@@ -88,7 +93,7 @@ def test_an_absolute_link_and_one_that_climbs_too_far_stay_inside(tmp_path: Path
         assert opened(tmp_path).read(name) == b"inside\n"
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path, opened) -> None:
+def test_what_cannot_be_read_says_why(tmp_path: Path, opened: Callable[[Path], FileTree]) -> None:
     _filled(tmp_path)
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
@@ -118,7 +123,9 @@ def test_a_pipe_and_a_huge_file_do_not_keep_the_reader(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
 @pytest.mark.parametrize("below", ["", "./", "some/where/"])
-def test_an_archive_shows_what_the_directory_shows(tmp_path: Path, pack, below: str) -> None:
+def test_an_archive_shows_what_the_directory_shows(
+    tmp_path: Path, pack: Callable[[bytes], bytes], below: str
+) -> None:
     _filled(tmp_path)
     archived = read_sysfs(TarTree(pack(_packed(tmp_path, below))), "here")
     assert archived == read_sysfs(DirectoryTree(tmp_path), "here")
@@ -179,7 +186,9 @@ def test_archives_that_are_none_or_too_big_are_refused(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2_559), st.integers(0, 255)), max_size=8), st.booleans())
-def test_a_damaged_archive_gives_a_tree_or_is_refused(damage, packed: bool) -> None:
+def test_a_damaged_archive_gives_a_tree_or_is_refused(
+    damage: list[tuple[int, int]], packed: bool
+) -> None:
     data = bytearray(
         _tar(
             ("top/sys/bus/pci/devices/x", tarfile.SYMTYPE, "../y"),

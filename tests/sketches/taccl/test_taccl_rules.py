@@ -50,7 +50,8 @@ def test_relays_and_switches_become_edges_and_shared_ports() -> None:
         (7, 2): ("tx:n1/nic1", "rx:n0/nic1"),
     }
     edge = sketch.edge[1, 4]
-    assert (edge.alpha_us, edge.bandwidth_gb_per_s) == (2.0, pytest.approx(16.384))
+    assert edge.alpha_us == 2.0
+    assert edge.bandwidth_gb_per_s == pytest.approx(16.384)
     assert len(sketch.edges) == 2 * 4 * 3 + 4
     assert sketch.edge[0, 3].ports == ("out:n0/gpu0", "in:n0/gpu3")
     assert sketch.edge[0, 3].alpha_us == 0.5

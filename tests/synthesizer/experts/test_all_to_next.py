@@ -21,7 +21,7 @@ from tests.synthesizer.hand_sketches import switched
 @pytest.mark.parametrize(("nodes", "locals_"), [(2, 1), (2, 2), (3, 2), (2, 3), (3, 5), (2, 8)])
 @pytest.mark.parametrize("dtype", [np.int64, np.float32])
 def test_every_rank_gets_the_buffer_of_the_one_before(
-    nodes: int, locals_: int, dtype: type
+    nodes: int, locals_: int, dtype: type[np.generic]
 ) -> None:
     grid = next_grid(switched(nodes, locals_))
     assert grid is not None

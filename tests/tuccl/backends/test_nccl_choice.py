@@ -14,11 +14,18 @@ H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 RING, LL, SIMPLE = NcclAlgorithm.RING, NcclProtocol.LL, NcclProtocol.SIMPLE
 
 
-def all_reduce(size_bytes: int, protocol: str, nchannels: int = 0, **profile: int) -> Choice:
-    config = Config("ring", protocol, nchannels)
-    return choose(
-        Operation.ALL_REDUCE, size_bytes, ProcessProfile(**profile).applied_to(config), H200_X4
-    )
+def all_reduce(
+    size_bytes: int,
+    protocol: str,
+    nchannels: int = 0,
+    *,
+    nthreads: int = 0,
+    buffer_bytes: int = 0,
+    min_nchannels: int = 0,
+) -> Choice:
+    profile = ProcessProfile(nthreads, buffer_bytes, min_nchannels)
+    config = profile.applied_to(Config("ring", protocol, nchannels))
+    return choose(Operation.ALL_REDUCE, size_bytes, config, H200_X4)
 
 
 def test_small_messages_take_ring_ll_and_large_ones_ring_simple_on_one_node() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
 from tuccl.backends.figures import Fabric, Generation, figures_of
-from tuccl.backends.model_constants import SHIPPED, ModelConstants
+from tuccl.backends.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 from tuccl.calibration.errors import TooFewPointsError
 from tuccl.calibration.fit import fit_constants, median_error
 from tuccl.calibration.model_file import make_model_file
@@ -44,12 +44,12 @@ def times_of(constants: ModelConstants, noise: float = 0.0) -> list[Observation]
 def test_times_made_with_other_constants_are_told_again(
     latency: float, copying: float, wire: float
 ) -> None:
-    def changed(costs: object) -> object:
+    def changed(costs: ProtocolCosts) -> ProtocolCosts:
         return replace(
-            costs,  # type: ignore[type-var]
-            base_us=costs.base_us * latency,  # type: ignore[attr-defined]
-            ring_gb_per_s=costs.ring_gb_per_s * copying,  # type: ignore[attr-defined]
-            wire_efficiency=costs.wire_efficiency * wire,  # type: ignore[attr-defined]
+            costs,
+            base_us=costs.base_us * latency,
+            ring_gb_per_s=costs.ring_gb_per_s * copying,
+            wire_efficiency=costs.wire_efficiency * wire,
         )
 
     made = replace(SHIPPED, ll=changed(SHIPPED.ll), simple=changed(SHIPPED.simple))

@@ -1,11 +1,12 @@
 """The figures that docs/simulated-backend.md states, on what the constants were not fitted to."""
 
+import sys
+from pathlib import Path
 from statistics import median
 
 import pytest
 
 from probes.read import read_topology
-from scripts import bench_model
 from tests.shared_data import requires_shared_data
 from tuccl.backends.model_constants import SHIPPED
 from tuccl.backends.nccl_choice import choose
@@ -14,6 +15,10 @@ from tuccl.calibration.observations import Observation, tabulate
 from tuccl.calibration.sources import from_record
 from tuccl.records.grid_csv import read_grid_csv
 from tuccl.records.record import Record
+
+sys.path.append(str(Path(__file__).parents[3] / "scripts"))
+
+import bench_model
 
 pytestmark = requires_shared_data
 

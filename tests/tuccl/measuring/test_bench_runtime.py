@@ -147,7 +147,7 @@ def rule(size_bytes: int, nthreads: int = 256) -> Rule:
 
 
 def test_rules_are_the_fastest_where_they_beat_nccl(tmp_path: Path) -> None:
-    times = {
+    times: dict[int, list[tuple[Rule | None, float | None]]] = {
         K: [(None, 9.0), (rule(K), 4.0), (rule(K, 512), 3.0)],
         2 * K: [(None, 9.0), (rule(2 * K, 512), 3.0), (rule(2 * K), None)],
         4 * K: [(None, 9.0), (rule(4 * K), 8.95)],

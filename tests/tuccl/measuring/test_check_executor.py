@@ -115,7 +115,7 @@ def test_floats_may_round_and_nothing_else_may_differ() -> None:
     call = replace(draw(wanted, 1, 5), ranks=4, whole=False, count=3)
     # 1.0, and the next numbers above: 2^-7 apart.
     one = np.array([0x3F80, 0x3F80, 0x3F80], np.uint16)
-    near, far = one + np.uint16([0, 0, 8]), one + np.uint16([0, 9, 9])
+    near, far = one + np.array([0, 0, 8], np.uint16), one + np.array([0, 9, 9], np.uint16)
     assert tolerance(call) == 8 * 2.0**-7
     assert to_float(near, "bfloat16")[2] == 1 + 8 * 2.0**-7
     assert first_difference(call, near, one) == ""

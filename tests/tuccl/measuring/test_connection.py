@@ -48,7 +48,12 @@ def test_messages_of_any_size_arrive_whole_and_in_order(listener: Listener) -> N
     leader, greeting = accepted
     assert greeting == Greeting("worker", 3, "text")
     contents = [b"", b"x", b"y" * 300_000, json.dumps({"a": 1}).encode()]
-    sender = threading.Thread(target=lambda: [joined[0].send(content) for content in contents])
+
+    def send() -> None:
+        for content in contents:
+            joined[0].send(content)
+
+    sender = threading.Thread(target=send)
     sender.start()
     assert [leader.receive(5.0) for _ in contents] == contents
     sender.join()

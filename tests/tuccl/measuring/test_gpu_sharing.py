@@ -76,6 +76,7 @@ def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: P
     """A rank that took the third GPU would find none."""
     machine = tmp_path / "node.json"
     machine.write_text(topology_to_json(virtual_machine(2, 1)))
+    words: tuple[str | Path, ...]
     words = ("-c", "from tuccl.cli import main; main()", "init", "--topology", machine)
     words = (*words, "--nodes", "2", "--network-gbps", "20", "--backend", "nccl", "--plain")
     words = (*words, "--operations", "all_gather", "--min-size", "1K", "--max-size", "1K")

@@ -49,7 +49,7 @@ def run(stand_ins: StandIns, tmp_path: Path) -> Run:
     return run_steps
 
 
-def step(operation: str, size_bytes: int = 12288, **members: Any) -> dict[str, Any]:
+def step(operation: str, size_bytes: int = 12288, /, **members: Any) -> dict[str, Any]:
     return {"operation": operation, "size_bytes": size_bytes, "check": True} | members
 
 

@@ -247,9 +247,9 @@ def test_operations_can_have_jobs_of_their_own(
     bench: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import measuring_site  # noqa: PLC0415
+    from measuring_job import start_job  # noqa: PLC0415
 
     jobs: list[set[str]] = []
-    start_job = measuring_site.start_job
 
     def noted(
         folder: Path, ranks: int, steps: list[dict[str, Any]], *rest: Any, **more: Any
@@ -259,6 +259,7 @@ def test_operations_can_have_jobs_of_their_own(
 
     monkeypatch.setattr(measuring_site, "start_job", noted)
     report = tmp_path / "report.json"
+    words: tuple[str, ...]
     words = ("--operations", "all_gather", "all_reduce", "--to", "2K", "--no-static", "--apart")
     words = (*words, "--rounds", "1", "--json", str(report))
     assert bench(*words) == 0
@@ -296,9 +297,9 @@ def test_operations_apart_take_turns_too_and_no_job_is_left_when_one_cannot_star
     bench: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import measuring_site  # noqa: PLC0415
+    from measuring_job import start_job  # noqa: PLC0415
 
     started: list[Any] = []
-    start_job = measuring_site.start_job
 
     def noted(folder: Path, *rest: Any, **more: Any) -> Any:
         if len(started) == 5:
@@ -308,6 +309,7 @@ def test_operations_apart_take_turns_too_and_no_job_is_left_when_one_cannot_star
 
     monkeypatch.setattr(measuring_site, "start_job", noted)
     report = tmp_path / "report.json"
+    words: tuple[str, ...]
     words = ("--operations", "all_gather", "all_reduce", "--to", "1K", "--no-static", "--apart")
     words = (*words, "--turns", "2", "--rounds", "1", "--json", str(report))
     assert bench(*words) == 0

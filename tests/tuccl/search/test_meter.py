@@ -133,7 +133,8 @@ def test_a_fork_goes_on_by_itself() -> None:
     fork = meter.fork(limit_s=1.0)
     fork.reach(B, 1)
     fork.reach(A, 9)
-    assert (meter.configs, meter.count(A), meter.spent_s) == ([A], 1, pytest.approx(100e-6))
+    assert (meter.configs, meter.count(A)) == ([A], 1)
+    assert meter.spent_s == pytest.approx(100e-6)
     assert fork.spent_s == pytest.approx(1100e-6)
 
 

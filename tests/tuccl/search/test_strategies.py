@@ -141,6 +141,9 @@ class Counting:
         samples_us = self._noisy(config, first + repeats).samples_us[first:]
         return Measured(samples_us, sum(samples_us) * 1e-6)
 
+    def check(self, task: Task, config: Config) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
