@@ -94,8 +94,7 @@ def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
         print_json(as_dict(outcome, files, wanted), SCHEMA_VERSION)
         return ExitCode.OK
     sys.stdout.write(texts[0] if command.output == STDOUT else as_text(outcome))
-    for note in outcome.notes:
-        display.say(f"note: {note}")
+    display.say_notes(outcome.notes)
     for file in files:
         display.say(f"written to {file}")
     return ExitCode.OK

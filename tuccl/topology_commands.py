@@ -149,8 +149,7 @@ def _deliver(
         document = {"file": str(output), "fingerprint": topology.fingerprint()}
         print_json({**document, "remarks": list(remarks)}, SCHEMA_VERSION)
     else:
-        for remark in remarks:
-            display.say(f"note: {remark}")
+        display.say_notes(remarks)
     return ExitCode.OK
 
 

@@ -1,29 +1,13 @@
 """The parts of scripts/check_nccl_loads_table.py that need no GPU."""
 
 import dataclasses
-from pathlib import Path
-from types import ModuleType
+from functools import partial
 
+import check_nccl_loads_table as check
+import nccl_tuning_log as log
 import pytest
 
 from lookup_tables.lookup import check_table
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-
-
-@pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import check_nccl_loads_table  # noqa: PLC0415
-
-    return check_nccl_loads_table
-
-
-@pytest.fixture
-def log(check: ModuleType) -> ModuleType:
-    import nccl_tuning_log  # noqa: PLC0415
-
-    return nccl_tuning_log
 
 
 @pytest.mark.parametrize(
@@ -47,9 +31,7 @@ def log(check: ModuleType) -> ModuleType:
         ),
     ],
 )
-def test_tuning_lines_of_several_releases(
-    log: ModuleType, line: str, expected: tuple[object, ...]
-) -> None:
+def test_tuning_lines_of_several_releases(line: str, expected: tuple[object, ...]) -> None:
     (found,) = log.tuning_lines(f"noise\n{line}\nSendRecv: 1 Bytes -> Algo Ring proto LL\n")
     choice = found.choice
     assert expected == (
@@ -61,15 +43,13 @@ def test_tuning_lines_of_several_releases(
     )
 
 
-def test_channels_by_hand(log: ModuleType) -> None:
-    def attained(*arguments: object, least: int = 16 << 10) -> int:
-        return int(log.attained_channels(*arguments, min_traffic_bytes=least))
-
+def test_channels_by_hand() -> None:
+    attained = partial(log.attained_channels, min_traffic_bytes=16 << 10)
     # 1 KB of all_reduce is 2 KB of traffic: one channel, whatever the tuner wants.
     assert attained("all_reduce", "Simple", 1024, 4, 8) == 1
     # 64 KB: 128 KB of traffic has room for 8 channels of 16 KB, and for 4 of 32 KB.
     assert attained("all_reduce", "Simple", 64 << 10, 4, 16) == 8
-    assert attained("all_reduce", "Simple", 64 << 10, 4, 16, least=32 << 10) == 4
+    assert attained("all_reduce", "Simple", 64 << 10, 4, 16, min_traffic_bytes=32 << 10) == 4
     # LL counts fourfold.
     assert attained("all_reduce", "LL", 64 << 10, 4, 16) == 16
     # all_gather of 64 KB by 4 ranks: 16 KB each, traffic 64 KB.
@@ -81,7 +61,7 @@ def test_channels_by_hand(log: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_the_table_has_enough_keys_that_nccl_can_show(check: ModuleType, ranks: int) -> None:
+def test_the_table_has_enough_keys_that_nccl_can_show(ranks: int) -> None:
     keys = check.wanted_keys(ranks)
     assert len(keys) >= check.LEAST_KEYS
     assert len({operation for operation, _, _ in keys}) == 3
@@ -90,7 +70,7 @@ def test_the_table_has_enough_keys_that_nccl_can_show(check: ModuleType, ranks: 
     assert len(table.entries) == len(keys)
 
 
-def log_text(check: ModuleType, ranks: int, *, obeyed: bool) -> str:
+def log_text(ranks: int, *, obeyed: bool) -> str:
     lines = []
     for operation, size, config in check.wanted_keys(ranks):
         name = "".join(part.capitalize() for part in operation.split("_"))
@@ -105,33 +85,33 @@ def log_text(check: ModuleType, ranks: int, *, obeyed: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def good_runs(check: ModuleType, ranks: int) -> list[object]:
-    def run(*logs: str, error: bool = False) -> object:
+def good_runs(ranks: int) -> list[check.Run]:
+    def run(*logs: str, error: bool = False) -> check.Run:
         result = {"error": "ncclCommInitRank failed"} if error else {"version": 22809}
         return check.Run(tuple(logs), (result,) * ranks)
 
-    default = log_text(check, ranks, obeyed=False)
+    default = log_text(ranks, obeyed=False)
     warning = "h:1:1 [0] tuccl:81 NCCL WARN TuCCL: b is damaged; NCCL stays as it is\n"
     refusal = "h:1:1 [0] tuccl:115 NCCL WARN TuCCL: b has CRC 1; must not start together\n"
     silent = [""] * (ranks - 1)
     return [
         run(default, *silent),
-        run(log_text(check, ranks, obeyed=True), *silent),
+        run(log_text(ranks, obeyed=True), *silent),
         run(default + warning, *([warning] * (ranks - 1))),
         run(*([refusal] * ranks), error=True),
     ]
 
 
-def test_a_good_run_passes_and_each_defect_fails(check: ModuleType) -> None:
-    runs = good_runs(check, 4)
+def test_a_good_run_passes_and_each_defect_fails() -> None:
+    runs = good_runs(4)
     assert check.judge(4, *runs)["ok"]
     default, tuned, damaged, wrong_sum = runs
 
-    def with_logs(run: object, *logs: str) -> object:
-        return dataclasses.replace(run, logs=logs)  # type: ignore[type-var]
+    def with_logs(run: check.Run, *logs: str) -> check.Run:
+        return dataclasses.replace(run, logs=logs)
 
-    one_other = tuned.logs[0].replace("={0..4}", "={0..3}", 1)  # type: ignore[attr-defined]
-    twice = [log + "NCCL WARN TuCCL: again\n" for log in damaged.logs]  # type: ignore[attr-defined]
+    one_other = tuned.logs[0].replace("={0..4}", "={0..3}", 1)
+    twice = [log + "NCCL WARN TuCCL: again\n" for log in damaged.logs]
     defects = {
         "every key of the table obeyed": [default, with_logs(tuned, one_other), damaged, wrong_sum],
         "one warning per process with a damaged bundle": [
@@ -151,6 +131,6 @@ def test_a_good_run_passes_and_each_defect_fails(check: ModuleType) -> None:
         assert not verdict["checks"][name], name
 
 
-def test_a_default_that_equals_the_table_shows_nothing(check: ModuleType) -> None:
-    _, tuned, damaged, wrong_sum = good_runs(check, 4)
+def test_a_default_that_equals_the_table_shows_nothing() -> None:
+    _, tuned, damaged, wrong_sum = good_runs(4)
     assert not check.judge(4, tuned, tuned, damaged, wrong_sum)["ok"]

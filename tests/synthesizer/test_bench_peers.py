@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-from synthesizer.bounds import time_bound
-
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-
 from bench_peers import ndv2, ndv2_15gpus, problems, verdict
 from bench_synthesis import SIZES
+
+from synthesizer.bounds import time_bound
 
 
 def test_a_figure_is_ruled_out_only_if_what_it_was_rounded_from_is() -> None:

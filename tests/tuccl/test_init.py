@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 import pandas as pd
 import pytest
@@ -337,16 +337,15 @@ class Changed(TypedDict, total=False):
     ],
 )
 def test_a_changed_option_is_another_run(a100: Path, changed: Changed) -> None:
-    def identity(
-        *,
-        network_latency_us: float = 2.0,
-        network_gbps: float | None = None,
-        network_layout: str = "rails",
-        seed: int = 0,
-        cycles: int = 1,
-    ) -> str:
+    def identity(**changed: Unpack[Changed]) -> str:
         topology = load_machine(
-            MachineOptions(str(a100), 2, network_gbps, network_latency_us, network_layout)
+            MachineOptions(
+                str(a100),
+                2,
+                changed.get("network_gbps"),
+                changed.get("network_latency_us", 2.0),
+                changed.get("network_layout", "rails"),
+            )
         )
         settings = make_settings(
             "all_reduce",
@@ -354,8 +353,8 @@ def test_a_changed_option_is_another_run(a100: Path, changed: Changed) -> None:
             1024,
             2,
             backend="simulated",
-            seed=seed,
-            cycles=cycles,
+            seed=changed.get("seed", 0),
+            cycles=changed.get("cycles", 1),
         )
         return settings.identity(topology)
 

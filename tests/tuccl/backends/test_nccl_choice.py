@@ -11,6 +11,7 @@ from tuccl.errors import ConfigurationFailedError
 from tuccl.search.config import Config, ProcessProfile
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
+WIDE = ProcessProfile(min_nchannels=32)
 RING, LL, SIMPLE = NcclAlgorithm.RING, NcclProtocol.LL, NcclProtocol.SIMPLE
 
 
@@ -18,12 +19,8 @@ def all_reduce(
     size_bytes: int,
     protocol: str,
     nchannels: int = 0,
-    *,
-    nthreads: int = 0,
-    buffer_bytes: int = 0,
-    min_nchannels: int = 0,
+    profile: ProcessProfile = ProcessProfile(),  # noqa: B008 - frozen
 ) -> Choice:
-    profile = ProcessProfile(nthreads, buffer_bytes, min_nchannels)
     config = profile.applied_to(Config("ring", protocol, nchannels))
     return choose(Operation.ALL_REDUCE, size_bytes, config, H200_X4)
 
@@ -55,7 +52,7 @@ def test_channels_go_before_threads_when_a_message_is_small() -> None:
 def test_a_tuners_channels_do_not_shrink_with_the_threads_but_by_cells() -> None:
     # A cell of all_reduce has 16 KiB of traffic: 8 KiB, with LL a quarter. 64 KiB are 8 cells.
     assert all_reduce(64 << 10, "Simple", 32).nchannels == 8
-    assert all_reduce(64 << 10, "LL", 32, min_nchannels=32).nchannels == 32
+    assert all_reduce(64 << 10, "LL", 32, WIDE).nchannels == 32
     # 32 cells over 24 channels are 2 each, which 16 channels take.
     assert all_reduce(64 << 10, "LL", 24).nchannels == 16
 
@@ -63,14 +60,14 @@ def test_a_tuners_channels_do_not_shrink_with_the_threads_but_by_cells() -> None
 def test_a_tuner_lowers_the_channels_but_never_raises_them_above_the_communicators() -> None:
     assert all_reduce(1 << 30, "Simple", 4).nchannels == 4
     assert all_reduce(1 << 30, "Simple", 64).nchannels == 24
-    assert all_reduce(1 << 30, "Simple", 64, min_nchannels=32).nchannels == 32
+    assert all_reduce(1 << 30, "Simple", 64, WIDE).nchannels == 32
 
 
 def test_threads_and_buffer_reach_only_the_protocols_that_nccl_gives_them_to() -> None:
-    changed = {"nthreads": 128, "buffer_bytes": 1 << 20}
-    assert all_reduce(1 << 30, "LL", **changed) == Choice(RING, LL, 24, 128, 256 << 10)
-    assert all_reduce(1 << 30, "Simple", **changed) == Choice(RING, SIMPLE, 24, 160, 1 << 20)
-    assert all_reduce(1 << 30, "LL128", **changed) == all_reduce(1 << 30, "LL128")
+    changed = ProcessProfile(nthreads=128, buffer_bytes=1 << 20)
+    assert all_reduce(1 << 30, "LL", profile=changed) == Choice(RING, LL, 24, 128, 256 << 10)
+    assert all_reduce(1 << 30, "Simple", profile=changed) == Choice(RING, SIMPLE, 24, 160, 1 << 20)
+    assert all_reduce(1 << 30, "LL128", profile=changed) == all_reduce(1 << 30, "LL128")
 
 
 def test_pat_where_nodes_have_several_ranks_is_nccls_own_choice_on_the_tuners_channels() -> None:

@@ -1,9 +1,8 @@
 """The figures that docs/simulated-backend.md states, on what the constants were not fitted to."""
 
-import sys
-from pathlib import Path
 from statistics import median
 
+import bench_model
 import pytest
 
 from probes.read import read_topology
@@ -15,10 +14,6 @@ from tuccl.calibration.observations import Observation, tabulate
 from tuccl.calibration.sources import from_record
 from tuccl.records.grid_csv import read_grid_csv
 from tuccl.records.record import Record
-
-sys.path.append(str(Path(__file__).parents[3] / "scripts"))
-
-import bench_model
 
 pytestmark = requires_shared_data
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from measuring_job import JobError, JobResult, build_libraries, run_job
 
 from tests.runtime.conftest import ROOT, compile_c
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
 NATIVE = ROOT / "tests" / "runtime" / "native"
-sys.path.append(str(ROOT / "scripts"))
-
-from measuring_job import JobError, JobResult, build_libraries, run_job  # noqa: E402
 
 __all__ = ["ROOT", "JobError", "JobResult", "StandIns", "build_stand_ins", "run_job"]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bench_cores
 import pytest
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
@@ -29,11 +30,8 @@ def test_every_core_is_timed(tmp_path: Path) -> None:
 
 
 def test_a_core_with_a_busy_sibling_is_slow(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import bench_cores  # noqa: PLC0415
-
     times = [[1.0, 1.1, 1.0, 1.2], [2.0, 1.9, 2.0, 2.0], [1.0, 2.0, 2.0, 1.2]]
     found = bench_cores.summarize([4, 6, 8], times)
     assert found == [

@@ -6,25 +6,17 @@ import json
 import math
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import bench_neighbours as script
 import pytest
+from measuring_site import Site
 
-from tests.runtime.conftest import ROOT
 from tests.tuccl.measuring.nccl_stand_ins import StandIns
 
 K, M = 1 << 10, 1 << 20
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import bench_neighbours  # noqa: PLC0415
-
-    return bench_neighbours
-
-
-def test_some_sizes_are_forced_onto_one_channel(script: ModuleType) -> None:
+def test_some_sizes_are_forced_onto_one_channel() -> None:
     assert script.forced_call(("reduce_scatter", 16 * K)) == {}
     small = {"algorithm": "ring", "protocol": "LL", "nchannels": 1}
     assert script.forced_call(("reduce_scatter", 32 * K)) == small
@@ -35,9 +27,7 @@ def test_some_sizes_are_forced_onto_one_channel(script: ModuleType) -> None:
     assert script.forced_call(("all_gather", 8 * M)) == {}
 
 
-def test_neighbours_are_held_against_both_walks_of_stock_and_its_second_against_its_first(
-    script: ModuleType,
-) -> None:
+def test_neighbours_are_held_against_both_walks_of_stock_and_its_second_against_its_first() -> None:
     key = ("reduce_scatter", M)
     times = [
         {script.STOCK: 8.0, script.AGAIN: 2.0, script.NEIGHBOURS: 5.0},
@@ -55,7 +45,7 @@ def test_neighbours_are_held_against_both_walks_of_stock_and_its_second_against_
 
 
 def test_walks_of_every_kind_are_each_first_and_the_first_turn_does_not_count(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     orders: list[list[str]] = []
     key = ("all_gather", M)
@@ -67,7 +57,8 @@ def test_walks_of_every_kind_are_each_first_and_the_first_turn_does_not_count(
         return [{key: 100.0 if number < 3 else 4.0} for number in range(len(order))]
 
     monkeypatch.setattr(script, "run_walks", walks)
-    jobs = script.run_jobs(None, [key], 3, 1, 0.0)
+    site = Site(tmp_path, tmp_path, "", 2, 2, 60.0, {})
+    jobs = script.run_jobs(site, [key], 3, 1, 0.0)
     assert len(jobs) == len(orders) == 2, "two at least, for an error"
     assert all(len(order) == 3 * 4 for order in orders)
     assert {order[at] for order in orders for at in (3, 6, 9)} == {
@@ -79,7 +70,6 @@ def test_walks_of_every_kind_are_each_first_and_the_first_turn_does_not_count(
 
 
 def test_it_runs_and_marks_what_was_forced(
-    script: ModuleType,
     stand_ins: StandIns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

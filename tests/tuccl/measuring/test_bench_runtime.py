@@ -9,17 +9,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import bench_runtime as script
 import pytest
-
-from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
-from tuccl.measuring.executor_library import Rule
-
-sys.path.append(str(ROOT / "scripts"))
-
+import runtime_sweep
+import runtime_targets
 from measuring_site import Site
 from runtime_plot import draw
 from runtime_sweep import best_rules, sweep, with_ranges, write_rules
 from runtime_targets import GRAPH, PLAIN, Row, judge, totals
+
+from tests.tuccl.measuring.nccl_stand_ins import StandIns
+from tuccl.measuring.executor_library import Rule
 
 K, M = 1 << 10, 1 << 20
 
@@ -27,18 +27,16 @@ K, M = 1 << 10, 1 << 20
 @pytest.fixture
 def bench_runtime(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
-    import bench_runtime  # noqa: PLC0415
-
-    monkeypatch.setattr(bench_runtime, "build_libraries", lambda _: stand_ins.libraries)
-    return bench_runtime
+    monkeypatch.setattr(script, "build_libraries", lambda _: stand_ins.libraries)
+    return script
 
 
 def run(
-    script: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
+    bench_runtime: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
 ) -> int:
     common = ["--nccl", stand_ins.nccl, "--gpus", 2, "--rounds", 2, "--launches", 1]
     monkeypatch.setattr(sys, "argv", ["bench_runtime.py", *map(str, (*common, *words))])
-    result: int = script.main()
+    result: int = bench_runtime.main()
     return result
 
 
@@ -88,8 +86,6 @@ def test_variables_can_be_set_for_the_executors_processes_alone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import runtime_targets  # noqa: PLC0415
-
     rules, report = tmp_path / "rules.txt", tmp_path / "report.json"
     rules.write_text(Rule("all_gather", 1, K, "direct", "LL", 8, 512).line + "\n")
     words = ["--executor", stand_ins.executor, "--rules", rules, "--to", "1K", "--json", report]
@@ -127,8 +123,6 @@ def test_what_is_missing_is_said(
 def test_a_sweep_tells_what_ran_from_what_the_executor_left(
     stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import runtime_sweep  # noqa: PLC0415
-
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
     monkeypatch.setattr(runtime_sweep, "WORTH", 1e9)
     grid = [Rule("all_gather", K, K, "direct", protocol, 4, 256) for protocol in ("LL", "Simple")]

@@ -10,14 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import check_executor as script
 import numpy as np
 import pytest
-
-from lookup_tables.bundle import read_bundle
-from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
-
-sys.path.append(str(ROOT / "scripts"))
-
+import write_programs
 from load_rank import growth
 from random_calls import (
     OPERATIONS,
@@ -31,24 +27,25 @@ from random_calls import (
     tolerance,
 )
 
+from lookup_tables.bundle import read_bundle
+from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
+
 
 @pytest.fixture
 def check_executor(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
-    import check_executor as script  # noqa: PLC0415
-
     return script
 
 
 def run(
-    script: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
+    check_executor: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
 ) -> int:
     common = ["--executor", stand_ins.executor, "--nccl", stand_ins.nccl, "--gpus", 2]
     # All that the stand-in of NCCL does as NCCL.
     common += ["--reductions", "sum", "--largest", "64K", "--limit", 60]
     common += ["--types", "int8", "int32", "uint64", "float32", "float64"]
     monkeypatch.setattr(sys, "argv", ["check_executor.py", *map(str, (*common, *words))])
-    result: int = script.main()
+    result: int = check_executor.main()
     return result
 
 
@@ -330,9 +327,7 @@ def test_programs_are_for_their_ranks_and_operations_from_root_0() -> None:
 
 
 def test_one_bundle_has_the_programs_of_every_number_of_ranks(tmp_path: Path) -> None:
-    from write_programs import main as write_programs  # noqa: PLC0415
-
-    write_programs(tmp_path, [2, 3])
+    write_programs.main(tmp_path, [2, 3])
     bundle = read_bundle((tmp_path / "bundle.tuccl").read_bytes(), "test")
     runners = json.loads((tmp_path / "runners.json").read_text())
     assert {(e.key.shape.ranks, e.key.operation.value) for e in bundle.entries} == {

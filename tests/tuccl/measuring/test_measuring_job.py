@@ -7,9 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import measuring_job
 import pytest
+from measuring_job import TAKEN_OUT, wait_for_all, without_tables
 
-from tests.runtime.conftest import ROOT
 from tuccl.search.presets import KNOBS
 
 
@@ -19,9 +20,6 @@ def started(*programs: str) -> list[subprocess.Popen[bytes]]:
 
 def with_ranks_that(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> ModuleType:
     """The module, whose ranks run this program."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import measuring_job  # noqa: PLC0415
-
     rank = folder / "scripts" / "measuring_rank.py"
     rank.parent.mkdir()
     rank.write_text(program)
@@ -29,10 +27,7 @@ def with_ranks_that(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str)
     return measuring_job
 
 
-def test_it_says_of_each_process_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    from measuring_job import wait_for_all  # noqa: PLC0415
-
+def test_it_says_of_each_process_how_it_ended() -> None:
     crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     processes = started(crash, "raise SystemExit(3)", "pass", "import time; time.sleep(60)")
     begin = time.monotonic()
@@ -45,10 +40,7 @@ def test_it_says_of_each_process_how_it_ended(monkeypatch: pytest.MonkeyPatch) -
     assert time.monotonic() - begin < 20
 
 
-def test_a_job_inherits_nothing_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    from measuring_job import TAKEN_OUT, without_tables  # noqa: PLC0415
-
+def test_a_job_inherits_nothing_of_a_table() -> None:
     assert {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_MIN_NCHANNELS"} <= TAKEN_OUT
     assert {variable for knob in KNOBS for variable in knob.variables} <= TAKEN_OUT
     profile = dict.fromkeys(TAKEN_OUT, "1") | {"TUCCL_BUNDLE": "b", "NCCL_DEBUG": "WARN"}

@@ -5,41 +5,36 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import measuring_rank
 import pytest
+from measuring_seats import Seats, seats_of
 
-from tests.runtime.conftest import ROOT
 from tests.tuccl.measuring.test_measuring_job import with_ranks_that
 from tuccl.measuring.engine import Call
 
 
-@pytest.fixture
-def seats(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import measuring_seats  # noqa: PLC0415
-
-    return measuring_seats
-
-
-def test_the_first_thread_and_the_oldest_proxy_have_a_core_each(seats: ModuleType) -> None:
+def test_the_first_thread_and_the_oldest_proxy_have_a_core_each() -> None:
     names = {31: "NCCL Progress 2", 7: "python3", 12: "NCCL Progress 1", 9: "NCCL Service  0"}
-    assert seats.seats_of(names, 7, [4, 5, 6, 7]) == {7: {4}, 9: {6, 7}, 12: {5}, 31: {6, 7}}
+    assert seats_of(names, 7, [4, 5, 6, 7]) == {
+        7: {4},
+        9: {6, 7},
+        12: {5},
+        31: {6, 7},
+    }
     for share in ([4, 5], [4, 5, 6]):
         whole = set(share)
-        assert seats.seats_of(names, 7, share) == {7: {4}, 9: whole, 12: {5}, 31: whole}
+        assert seats_of(names, 7, share) == {7: {4}, 9: whole, 12: {5}, 31: whole}
     del names[12], names[31]
-    assert seats.seats_of(names, 7, [4, 5, 6]) == {7: {4}, 9: {5, 6}}
+    assert seats_of(names, 7, [4, 5, 6]) == {7: {4}, 9: {5, 6}}
 
 
-def test_threads_take_their_seats_once_they_are_there_and_have_their_name(
-    seats: ModuleType, cores: set[int]
-) -> None:
+def test_threads_take_their_seats_once_they_are_there_and_have_their_name(cores: set[int]) -> None:
     if len(cores) < 2:
         pytest.skip("a seat is a core: needs two")
     main, proxy = sorted(cores)[:2]
-    own = seats.Seats(sorted(cores))
+    own = Seats(sorted(cores))
     own.take()
     assert os.sched_getaffinity(0) == {main}
     end = threading.Event()
@@ -60,11 +55,9 @@ def test_threads_take_their_seats_once_they_are_there_and_have_their_name(
     assert os.sched_getaffinity(0) == {main}
 
 
-def test_without_a_share_of_its_own_a_process_keeps_all_cores(
-    seats: ModuleType, cores: set[int]
-) -> None:
+def test_without_a_share_of_its_own_a_process_keeps_all_cores(cores: set[int]) -> None:
     for share in ([], [min(cores)]):
-        seats.Seats(share).take()
+        Seats(share).take()
     assert os.sched_getaffinity(0) == cores
 
 
@@ -72,9 +65,6 @@ def test_without_a_share_of_its_own_a_process_keeps_all_cores(
 def test_ranks_that_are_pinned_take_their_seats_before_they_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: set[int], *, pinned: bool
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import measuring_rank  # noqa: PLC0415
-
     timed_on: list[set[int]] = []
 
     class Engine:

@@ -8,9 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import measuring_turns
 import pytest
+from measuring_rank import wait_for_turn
 
-from tests.runtime.conftest import ROOT
 from tests.tuccl.measuring.test_measuring_job import with_ranks_that
 
 RANK = """
@@ -57,12 +58,10 @@ def run_jobs(
 ) -> list[Any]:
     """What three jobs of two ranks each find."""
     measuring_job = with_ranks_that(monkeypatch, folder, RANK)
-    from measuring_turns import run_in_turns  # noqa: PLC0415
-
     how = {"libraries": folder, "controlled": False, "in_turns": True, "limit_s": limit_s}
     jobs = [measuring_job.start_job(folder / name, 2, steps, {}, **how) for name in "abc"]
     try:
-        return run_in_turns(jobs, len(steps), period)
+        return measuring_turns.run_in_turns(jobs, len(steps), period)
     finally:
         assert all(process.returncode is not None for job in jobs for process in job.processes)
         assert all(turn.fileno() == -1 for job in jobs for turn in job.turns)
@@ -111,9 +110,6 @@ def test_a_rank_that_hangs_is_not_waited_for_beyond_the_limit(
 
 
 def test_ctrl_c_leaves_no_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notes: Path) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import measuring_turns  # noqa: PLC0415
-
     waits = measuring_turns._all_wait
 
     turns = count(-3)  # First all three jobs are waited for.
@@ -132,12 +128,7 @@ def test_ctrl_c_leaves_no_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n
     assert notes.read_text().startswith("begin a 0")
 
 
-def test_a_rank_whose_leader_is_gone_does_not_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    from measuring_rank import wait_for_turn  # noqa: PLC0415
-
+def test_a_rank_whose_leader_is_gone_does_not_stay() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b".")

@@ -14,7 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import bench_nccl
+import check_measuring
+import measuring_site
+import nccl_variants
 import pytest
+from measuring_job import start_job
+from nccl_summary import standard_error
+from nccl_variants import CONTROL, control, from_environment, stock
+from shipped_table import stated_speedups
 
 from lookup_tables.bundle import read_bundle
 from lookup_tables.bundle_layout import bundle_crc
@@ -42,11 +50,7 @@ from tuccl.shipping import bundle_name, environment_file
 @pytest.fixture
 def scripts(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """scripts/bench_nccl.py and what it imports, with the stand-ins in its environment."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
-    import bench_nccl  # noqa: PLC0415
-    import check_measuring  # noqa: PLC0415
-
     for script in (bench_nccl, check_measuring):
         # Compiled once for all tests.
         monkeypatch.setattr(script, "build_libraries", lambda _: stand_ins.libraries)
@@ -129,8 +133,6 @@ def test_bench_times_what_a_job_would_see(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import nccl_variants  # noqa: PLC0415
-
     monkeypatch.setattr(nccl_variants, "PROFILES", ({},))
     monkeypatch.setattr(nccl_variants, "CHANNELS", (2,))
     report = tmp_path / "report.json"
@@ -208,8 +210,6 @@ def test_only_keys_with_an_entry_are_timed_by_pinned_ranks(
 def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
     scripts: ModuleType, stand_ins: StandIns
 ) -> None:
-    from nccl_variants import CONTROL, control, from_environment, stock  # noqa: PLC0415
-
     key = ("all_gather", 1024)
     variants = [stock([key]), control([key]), from_environment("static", {}, [key])]
     times = {
@@ -234,8 +234,6 @@ def test_a_speedup_is_over_both_runs_of_stock_in_a_round(
 
 
 def test_what_is_known_of_a_key_counts_starts_and_not_their_passes(scripts: ModuleType) -> None:
-    from nccl_summary import standard_error  # noqa: PLC0415
-
     assert standard_error([1.1]) is None
     assert standard_error([1.1, 1.2, 1.3], passes=3) is None
     # Means of logarithms 0 and log 2 again, whatever the passes of a start differ by.
@@ -246,9 +244,6 @@ def test_what_is_known_of_a_key_counts_starts_and_not_their_passes(scripts: Modu
 def test_operations_can_have_jobs_of_their_own(
     bench: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import measuring_site  # noqa: PLC0415
-    from measuring_job import start_job  # noqa: PLC0415
-
     jobs: list[set[str]] = []
 
     def noted(
@@ -296,9 +291,6 @@ def test_variants_side_by_side_take_turns_and_each_has_its_own_times(
 def test_operations_apart_take_turns_too_and_no_job_is_left_when_one_cannot_start(
     bench: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import measuring_site  # noqa: PLC0415
-    from measuring_job import start_job  # noqa: PLC0415
-
     started: list[Any] = []
 
     def noted(folder: Path, *rest: Any, **more: Any) -> Any:
@@ -332,8 +324,6 @@ def test_faked_nodes_that_share_gpus_need_mps(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import measuring_site  # noqa: PLC0415
-
     asked = {
         "count_gpus": "tuccl.measuring.nccl_environment",
         "require_mps": "tuccl.measuring.gpu_sharing",
@@ -371,8 +361,6 @@ def test_a_table_that_nccl_does_not_use_is_no_result(
 def test_a_table_states_gains_of_tuned_sizes_by_what_runs_there(
     scripts: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shipped_table import stated_speedups  # noqa: PLC0415
-
     shape = Shape(2, 1, 2)
     schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)
 
@@ -447,8 +435,6 @@ def test_check_measuring_sees_wrong_data_and_that_all_else_is_right(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import check_measuring  # noqa: PLC0415
-
     monkeypatch.setattr(check_measuring, "SIZES", (4096,))
     monkeypatch.setattr(check_measuring, "OPERATIONS", ("all_reduce", "all_gather"))
     monkeypatch.setattr(check_measuring, "DATA_TYPES", ("float16",))
