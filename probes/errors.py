@@ -4,6 +4,7 @@ ProbeError
 ├── TopologyFileError    a file cannot be read or is not what its name promises
 ├── MachineFileError     a text or snapshot of a machine (lspci, hwloc, ...) cannot be used
 ├── InvalidTopologyError the machine described cannot exist or cannot be tuned
+│   └── UnknownNicSpeedError the network's bandwidth must be given, no NIC states it
 ├── TopologyExportError  a form has no place for what the machine is
 ├── MigEnabledError      a GPU is cut into MIG instances
 └── HostReportError      what another host sent is no report of this release
@@ -20,6 +21,10 @@ class TopologyFileError(ProbeError):
 
 class InvalidTopologyError(ProbeError):
     """A topology breaks a rule: duplicate names, a link without bandwidth, unreachable GPUs, ..."""
+
+
+class UnknownNicSpeedError(InvalidTopologyError):
+    """A network is as fast as its NICs, and one of them does not state its speed."""
 
 
 class MigEnabledError(ProbeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probes.bandwidth_class import pcie_generation
+from probes.gfx_names import gfx_name
 from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance
 
 LINK_NAMES = {
@@ -62,12 +63,21 @@ def device_facts(device: Device) -> tuple[str, ...]:
     facts = [device.os_name, device.model]
     if device.kind is DeviceKind.NIC and device.line_rate_gb_per_s:
         facts.insert(1, f"{device.line_rate_gb_per_s * 8:g} Gb/s")
-    if device.compute_capability:
-        what = "gcn" if device.model.startswith("1002:") else "sm"
-        facts.append(f"{what} {device.compute_capability}")
+    facts.append(gpu_architecture(device, "sm "))
     if device.memory_bytes:
         facts.append(f"{device.memory_bytes / 1e9:.0f} GB")
     return tuple(fact for fact in (*facts, device.bus_id) if fact)
+
+
+def gpu_architecture(gpu: Device, before: str) -> str:
+    """`gfx90a` of an AMD GPU, `sm 90` of NVIDIA's; empty where it is unknown.
+
+    Args:
+        gpu: or any other device, of which nothing is told.
+        before: what comes before NVIDIA's compute capability times ten, as `sm `.
+    """
+    number = gpu.compute_capability
+    return gfx_name(number) or (f"{before}{number}" if number else "")
 
 
 def counted(count: int, what: str) -> str:

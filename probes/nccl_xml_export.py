@@ -5,8 +5,9 @@ number of NVLinks of a GPU whose compute capability tells what one does, the mak
 written is what gives a figure of the same bandwidth class when it is read back, so a machine that
 can be said at all keeps its fingerprint. `probes.nccl_xml_losses` tells what could not be said.
 
-Elements and attributes as NCCL 2.30 src/graph/xml.cc writes them. Of a `<cpu>`, NCCL itself fills
-in what is left out from the host that it runs on.
+Elements and attributes as NCCL 2.30 src/graph/xml.cc writes them, and AMD's architecture by name as
+RCCL does since it knows MI300. What is left out of a `<cpu>`, and `sm` and `arch` of AMD's `<gpu>`,
+both fill in from the host that they run on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from probes.bandwidth_class import bandwidth_class, pcie_generation
 from probes.device_tree import Branch, HostTrees, host_trees
 from probes.errors import TopologyExportError
+from probes.gfx_names import gfx_name
 from probes.hosts import split_hosts
 from probes.nccl_xml_nics import is_pseudo
 from probes.topology import (
@@ -40,9 +42,6 @@ _BRIDGE, _GPU, _NIC = "0x060400", "0x030200", "0x020000"
 _NVSWITCH_TARGET = {"target": "fffffff:ff:ff.0", "tclass": "0x068000"}
 """As NVML names an NVSwitch that it hides."""
 _CPU_TARGET = {"target": "fffffff:ff:fe.0", "tclass": "0x068001"}
-
-_AMD_VENDOR = "1002"
-_LEAST_GCN = 600
 
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
@@ -68,7 +67,7 @@ def topology_to_nccl_xml(topology: Topology) -> str:
     check_structure(topology)
     hosts = split_hosts(topology)
     _check(topology, hosts)
-    amd = any(_gcn(gpu) for gpu in topology.gpus)
+    amd = any(gfx_name(gpu.compute_capability) for gpu in topology.gpus)
     system = ET.Element("system", version="2" if amd else "1")
     nets_told = any(nic.line_rate_gb_per_s > 0 for nic in topology.nics)
     rank = 0
@@ -90,11 +89,6 @@ def _check(topology: Topology, hosts: dict[int, Topology]) -> None:
         )
     if not topology.gpus:
         raise TopologyExportError(f"{cannot}: it has no GPU; give a machine with GPUs")
-
-
-def _gcn(gpu: Device) -> bool:
-    """Whether the number is AMD's; RCCL's files of version 1 give `sm` for those, too."""
-    return gpu.model.startswith(_AMD_VENDOR) and gpu.compute_capability >= _LEAST_GCN
 
 
 class _Host:
@@ -176,8 +170,11 @@ class _Host:
     def write_gpu(self, pci: ET.Element, gpu: Device) -> None:
         number = self.number[gpu.name]
         element = ET.SubElement(pci, "gpu", dev=str(number))
-        if gpu.compute_capability:
-            element.set("gcn" if _gcn(gpu) else "sm", str(gpu.compute_capability))
+        architecture = gfx_name(gpu.compute_capability)
+        if architecture:
+            element.set("gcn", architecture)
+        elif gpu.compute_capability:
+            element.set("sm", str(gpu.compute_capability))
         element.set("rank", str(self.first_rank + number))
         for link in self.host.links_from[gpu.name]:
             self.write_gpu_link(element, link)

@@ -15,12 +15,14 @@ import re
 from dataclasses import dataclass
 
 from probes.errors import TopologyFileError
+from probes.gfx_names import gfx_name, gfx_number
 from probes.xml_tree import XmlElement, read_xml
 
 KNOWN_VERSIONS = ("1", "2")
 """NCCL writes 1, RCCL 2; they differ in the attributes of AMD GPUs only."""
 
 _MAX_NUMBER = 2**31 - 1
+_AMD_VENDOR = "1002"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class GpuRecord:
     dev: int | None
     rank: int | None
     compute_capability: int
-    """The gcn number where the file gives one (AMD), else `sm`."""
+    """The number of `gcn` where the file has it (AMD, see `probes.gfx_names`), else `sm`."""
     links: tuple[GpuLinkRecord, ...]
 
 
@@ -144,6 +146,7 @@ def _cpu(element: XmlElement, source: str) -> CpuRecord:
 
 def _pci(element: XmlElement, source: str) -> PciRecord:
     gpus = element.children_of("gpu")
+    vendor = _hex(element, "vendor", digits=4)
     bus_id = element.attributes.get("busid", "").strip().lower()
     if not bus_id:
         raise TopologyFileError(f"{source}:{element.line}: a <pci> without busid; give each one")
@@ -154,12 +157,12 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
     return PciRecord(
         bus_id=bus_id,
         pci_class=_class(element, "class"),
-        vendor=_hex(element, "vendor", digits=4),
+        vendor=vendor,
         device=_hex(element, "device", digits=4),
         link_speed=element.attributes.get("link_speed", ""),
         link_width=max(0, _number(element, "link_width", source) or 0),
         children=tuple(_pci(child, source) for child in element.children_of("pci")),
-        gpu=_gpu(gpus[0], source) if gpus else None,
+        gpu=_gpu(gpus[0], vendor, source) if gpus else None,
         nets=_nets(element, source),
         pci_links=tuple(
             child.attributes.get("target", "").strip().lower()
@@ -174,10 +177,13 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
     )
 
 
-def _gpu(element: XmlElement, source: str) -> GpuRecord:
-    capability = _number(element, "gcn", source) or _number(element, "sm", source) or 0
+def _gpu(element: XmlElement, vendor: str, source: str) -> GpuRecord:
+    capability = _gcn(element, source) or _number(element, "sm", source) or 0
     if capability < 0:
         raise TopologyFileError(f"{source}:{element.line}: <gpu> with sm or gcn below zero")
+    if vendor == _AMD_VENDOR and not gfx_name(capability):
+        # RCCL's `sm` is the number of compute units; its first files had the architecture there.
+        capability = 0
     return GpuRecord(
         dev=_number(element, "dev", source),
         rank=_number(element, "rank", source),
@@ -188,6 +194,23 @@ def _gpu(element: XmlElement, source: str) -> GpuRecord:
             if child.tag in ("nvlink", "xgmi", "c2c")
         ),
     )
+
+
+def _gcn(element: XmlElement, source: str) -> int:
+    """AMD's architecture, by name (`gfx90a`) or by number (`910`); 0 where it is not told.
+
+    RCCL writes the name since it knows MI300, and takes both; before, it knew the number only.
+    """
+    text = element.attributes.get("gcn", "").strip()
+    number = gfx_number(text)
+    if number is not None:
+        return number
+    if text.lower().startswith("gfx"):
+        raise TopologyFileError(
+            f"{source}:{element.line}: <gpu gcn={text!a:.40}>: no architecture of AMD's is called "
+            "so; give a name like gfx942, or leave gcn out"
+        )
+    return _number(element, "gcn", source) or 0
 
 
 def _gpu_link(element: XmlElement, source: str) -> GpuLinkRecord:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from probes.errors import InvalidTopologyError
+from probes.errors import InvalidTopologyError, UnknownNicSpeedError
 from probes.topology import (
     NETWORK_NODE,
     Device,
@@ -50,8 +50,8 @@ def replicate(machine: Topology, nodes: int, network: Network) -> Topology:
     One node is the machine itself, unchanged.
 
     Raises:
-        InvalidTopologyError: no or less than one node, a machine of several hosts or without NICs,
-            or a NIC whose speed nobody states.
+        InvalidTopologyError: no or less than one node, a machine of several hosts or without NICs.
+        UnknownNicSpeedError: neither the network nor a NIC states how fast the NIC is.
     """
     if nodes < 1:
         raise InvalidTopologyError(f"{nodes} nodes of '{machine.name}'; give 1 or more")
@@ -122,7 +122,7 @@ def _port_gb_per_s(nic: Device, machine: Topology, network: Network) -> float:
     if network.bandwidth_gb_per_s is not None:
         return network.bandwidth_gb_per_s
     if nic.line_rate_gb_per_s <= 0:
-        raise InvalidTopologyError(
+        raise UnknownNicSpeedError(
             f"NIC '{nic.name}' of '{machine.name}' does not state its speed; "
             "give the network's bandwidth"
         )

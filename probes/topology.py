@@ -73,7 +73,8 @@ class Device:
     bus_id: str = ""
     """PCI bus id; not part of the fingerprint."""
     compute_capability: int = 0
-    """GPUs: NVIDIA compute capability times ten (80, 90), AMD gcn number; 0 when unknown."""
+    """GPUs: NVIDIA compute capability times ten (80, 90), AMD's as `probes.gfx_names` numbers them
+    (942, 910 for gfx90a); 0 when unknown."""
     line_rate_gb_per_s: float = 0.0
     """NICs: what the port does on the wire, per direction; 0 when unknown."""
     os_name: str = ""

@@ -140,6 +140,8 @@ def _flush() -> None:
 def join_mpi(tasks: int, timeout_s: float) -> Any:
     """The communicator of all ranks; from now on SIGTERM ends this process and its children.
 
+    What rank 0 does already at SIGTERM it goes on to do.
+
     Args:
         tasks: How many the launcher started.
         timeout_s: How long MPI may take to start.
@@ -153,7 +155,8 @@ def join_mpi(tasks: int, timeout_s: float) -> Any:
         with _deadline(timeout_s, tasks):
             comm = _world(tasks)
     leads = comm.Get_rank() == 0
-    signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
+    if not leads or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
     return comm
 
 

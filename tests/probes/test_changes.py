@@ -147,6 +147,49 @@ def test_nics_of_a_cluster_that_changed_places() -> None:
     )
 
 
+def test_hosts_renamed_are_no_change_and_nodes_are_what_matches() -> None:
+    pair = replace(replicate(OLD, 2, Network(1.7)), hosts=("red", "green"))
+    renamed = replace(pair, hosts=("node1", "node2"))
+    assert describe_changes(pair, renamed) == ()
+    slow = tuple(
+        replace(link, bandwidth_gb_per_s=150.0)
+        if link.kind is LinkKind.NVLINK and "n1/gpu3" in (link.src, link.dst)
+        else link
+        for link in renamed.links
+    )
+    assert describe_changes(pair, replace(renamed, links=slow)) == (
+        "NVLink n1/gpu3 <-> n1/nvswitch0 is slower: 150 GB/s, it did 300 (50%).",
+    )
+
+
+def test_what_changed_alike_on_some_hosts_is_one_sentence_with_their_names() -> None:
+    old = replace(replicate(OLD, 3, Network(1.7)), hosts=("red", "green", "blue"))
+    slow = tuple(
+        replace(device, line_rate_gb_per_s=12.5)
+        if device.name in ("n0/nic2", "n2/nic2")
+        else device
+        for device in old.devices
+    )
+    assert describe_changes(old, replace(old, devices=slow)) == (
+        (
+            "On 2 hosts (red, blue): NIC nic2 (mlx5_2, 0000:32:00.0) runs at 100 Gb/s, "
+            "it ran at 200 Gb/s."
+        ),
+    )
+
+
+def test_nics_of_one_host_in_another_order_are_no_change() -> None:
+    numbers = {str(n): str(7 - n) for n in range(8)}
+    text = re.sub(r'(<net [^>]*dev=)"(\d)"', lambda net: f'{net[1]}"{numbers[net[2]]}"', TEXT)
+    assert text != TEXT
+    other = parse_nccl_xml(text, "other")
+    assert [nic.bus_id for nic in other.nics] == [nic.bus_id for nic in reversed(OLD.nics)]
+    assert describe_changes(OLD, other) == ()
+    slower = text.replace(NIC2.split("<nic>")[0], NIC2.split("<nic>")[0].replace("16.0", "8.0"))
+    (said,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
+    assert said == "PCIe link n0/nic2 <-> n0/pcie1 is slower: 12 GB/s, it did 24 (50%)."
+
+
 def test_a_limit_that_came_went_or_moved_by_a_class_is_told() -> None:
     def limited(*gb_per_s: float) -> Topology:
         limits = (PairLimit("n0/gpu0", "n0/gpu1", figure) for figure in gb_per_s)

@@ -132,6 +132,52 @@ def test_xgmi_of_amd() -> None:
     assert machine.gpus[0].compute_capability == 910
 
 
+def _amd(gcn: str, vendor: str = 'vendor="0x1002" device="0x74a1"') -> Topology:
+    """Two GPUs with one xGMI link each way, as RCCL writes them but for what is given."""
+
+    def gpu(bus: int, dev: int, other: int) -> str:
+        inside = (
+            f'<gpu dev="{dev}" {gcn} arch="38911" rank="{dev}" gdr="1">'
+            f"{_nvlink(other, 1, 'xgmi')}</gpu>"
+        )
+        return _pci(bus, "0x120000", inside, vendor)
+
+    return parse_nccl_xml(f'<system version="2">{_cpu(gpu(1, 0, 2), gpu(2, 1, 1))}</system>', "amd")
+
+
+@pytest.mark.parametrize(
+    ("said", "number", "gb_per_s"),
+    [
+        ('sm="304" gcn="gfx942"', 942, 48.0),
+        ('sm="304" gcn="942"', 942, 48.0),
+        ('sm="228" gcn="940"', 940, 48.0),
+        ('sm="256" gcn="gfx950"', 950, 48.0),
+        ('sm="104" gcn="gfx90a"', 910, 36.0),
+        ('sm="104" gcn="gfx90a:sramecc+:xnack-"', 910, 36.0),
+        ('sm="104" gcn="910"', 910, 36.0),
+        ('sm="120" gcn="gfx908"', 908, 24.0),
+        ('sm="120" gcn="908"', 908, 24.0),
+        ('sm="906"', 906, 24.0),
+    ],
+)
+def test_amds_architecture_by_name_and_by_number(said: str, number: int, gb_per_s: float) -> None:
+    for vendor in ('vendor="0x1002" device="0x74a1"', 'link_width="16"'):
+        machine = _amd(said, vendor)
+        assert [gpu.compute_capability for gpu in machine.gpus] == [number, number]
+        link = _link(machine, "gpu0", "gpu1")
+        assert (link.bandwidth_gb_per_s, link.provenance) == (gb_per_s, Provenance.SPEC)
+
+
+def test_a_name_and_its_number_are_one_machine() -> None:
+    for name, number in (("gfx942", "942"), ("gfx90a", "910"), ("gfx908", "908")):
+        by_name, by_number = (_amd(f'sm="104" gcn="{gcn}"') for gcn in (name, number))
+        assert by_name.fingerprint() == by_number.fingerprint()
+
+
+def test_the_number_of_amds_compute_units_is_no_capability() -> None:
+    assert _amd('sm="304"').gpus[0].compute_capability == 0
+
+
 def test_c2c_leads_to_the_cpu() -> None:
     machine = _parse(_cpu(_gpu(1, 0, '<c2c bw="44712" count="10"/>', sm=90)))
     link = machine.links_between["n0/gpu0", "n0/cpu0"][0]
@@ -391,6 +437,10 @@ def test_vendor_file_whose_parts_leave_no_doubt() -> None:
         ("<system>" + _cpu(_pci(1, "banana")) + "</system>", "no readable class"),
         ("<system>" + _cpu(_gpu(1, 0, _nvlink(2, 5000))) + "</system>", "expected 0 to 1024"),
         ("<system>" + _cpu(_gpu(1, 0).replace('sm="80"', 'sm="x"')) + "</system>", "sm='x'"),
+        (
+            "<system>" + _cpu(_gpu(1, 0).replace("sm=", 'gcn="gfx9-generic" sm=')) + "</system>",
+            "<gpu gcn='gfx9-generic'>: no architecture of AMD's is called so; give a name like",
+        ),
         ("<system>" + _cpu(_gpu(1, 0).replace('"80"', '"-80"')) + "</system>", "below zero"),
         ("<system>" + _cpu('<pci class="0x030200"/>') + "</system>", "a <pci> without busid"),
         (

@@ -194,6 +194,25 @@ def test_ports_of_one_card_stand_in_one_element() -> None:
     assert text.count('speed="100000"') == 2
 
 
+@pytest.mark.parametrize(
+    ("read", "written"), [("gfx942", "gfx942"), ("942", "gfx942"), ("910", "gfx90a")]
+)
+@pytest.mark.parametrize("vendor", ['vendor="0x1002" device="0x74a1"', ""])
+def test_amds_architecture_is_written_by_name(read: str, written: str, vendor: str) -> None:
+    text = f"""<system version="2"><cpu numaid="0">
+        <pci busid="0000:01:00.0" class="0x120000" {vendor} link_width="16">
+          <gpu dev="0" sm="304" gcn="{read}" arch="38911" rank="0">
+            <xgmi target="0000:02:00.0" count="1" tclass="0x120000"/></gpu></pci>
+        <pci busid="0000:02:00.0" class="0x120000" {vendor} link_width="16">
+          <gpu dev="1" sm="304" gcn="{read}" arch="38911" rank="1">
+            <xgmi target="0000:01:00.0" count="1" tclass="0x120000"/></gpu></pci>
+        </cpu></system>"""
+    written_again = _round_trip(parse_nccl_xml(text, "amd"))
+    assert written_again.count(f'gcn="{written}"') == 2
+    assert ' sm="' not in written_again
+    assert '<system version="2">' in written_again
+
+
 def test_hosts_without_a_network_are_told_by_hash_and_a_network_is_refused() -> None:
     cluster = replicate(shipped(), 3, Network(1.7))
     with pytest.raises(

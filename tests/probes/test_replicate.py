@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from probes.errors import InvalidTopologyError
+from probes.errors import InvalidTopologyError, UnknownNicSpeedError
 from probes.replicate import Network, NetworkLayout, replicate
 from probes.topology import DeviceKind, LinkKind, Provenance
 from probes.validation import validate
@@ -69,6 +69,6 @@ def test_what_cannot_be_replicated() -> None:
             for device in machine.devices
         ),
     )
-    with pytest.raises(InvalidTopologyError, match=r"NIC .n0/nic0. .* does not state its speed"):
+    with pytest.raises(UnknownNicSpeedError, match=r"NIC .n0/nic0. .* does not state its speed"):
         replicate(silent, 2, Network(1.7))
     assert len(replicate(silent, 2, Network(1.7, bandwidth_gb_per_s=25.0)).gpus) == 16

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from probes.gpu_programs import build_name
 from probes.p2p.errors import (
     P2pFailedError,
     P2pMissingError,
     P2pReportError,
     P2pTimeoutError,
 )
-from probes.p2p.run import ENVIRONMENT, PROGRAM, P2pOptions, p2p_binary, run_p2p
+from probes.p2p.run import ENVIRONMENT, PROGRAM, P2pOptions, p2p_binary, p2p_program, run_p2p
 
+SOURCES = Path(__file__).resolve().parents[3] / "probes" / "p2p" / "benchmark"
 GOLDEN = Path(__file__).with_name("golden") / "h200-4gpu.json"
 
 
@@ -134,11 +137,15 @@ def test_without_a_program_the_remedy_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
-    monkeypatch.setattr("probes.p2p.run.__file__", str(tmp_path / "run.py"))
+    folder = tmp_path / "sources"
+    shutil.copytree(SOURCES, folder / "benchmark")
+    monkeypatch.setattr("probes.p2p.run.__file__", str(folder / "run.py"))
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(P2pMissingError, match=r"nvcc \(CUDA toolkit\) is found"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(P2pMissingError, match="`tuccl build-executor` compiles it"):
         p2p_binary()
-    installed = tmp_path / "probes" / "p2p" / PROGRAM
+    build = build_name(p2p_program(), ["80", "90"])
+    installed = tmp_path / "probes" / "p2p" / "built" / build / PROGRAM
     installed.parent.mkdir(parents=True)
     write(installed, "exit 0")
     assert p2p_binary() == installed
