@@ -11,7 +11,7 @@ for file in bundle bundle_file crc32 machine program program_rehearsal program_s
     ${CC:-cc} -std=c11 -O2 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -Ituccl/runtime \
         -c -o "$work/$file.o" "tuccl/runtime/$file.c"
 done
-sources=$(sed -n 's|.*{executor_folder}/\([a-z_]*\.cc\).*|tuccl/runtime/executor/\1|p' \
+sources=$(sed -n '/(executor_host_sources/,/)/s|.*{executor_folder}/\([a-z_]*\.cc\).*|tuccl/runtime/executor/\1|p' \
     tuccl/runtime/executor/sources.cmake)
 # shellcheck disable=SC2086  # A list of files.
 ${CXX:-c++} -std=c++17 -O2 -Wall -Wextra -Werror -Ituccl/runtime -Ituccl/runtime/executor \

@@ -5,26 +5,64 @@ fail() {
   exit 3
 }
 
-# The first Python of at least 3.11; PYTHON=... names another one.
+# The first Python of at least 3.11; PYTHON=... names another one. Of a virtual environment it is the
+# Python behind it, since the environment may be the one that is made again.
 find_python() {
   local candidate
   for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-      echo "$candidate"
+    if "$candidate" -c 'import sys
+if sys.version_info < (3, 11): sys.exit(1)
+print(sys._base_executable or sys.executable)' 2>/dev/null; then
       return
     fi
   done
   fail "no Python 3.11 or later found; set PYTHON=/path/to/python3"
 }
 
-# make_environment DIR WHAT: creates DIR if needed and installs WHAT of this checkout into it.
+# Which Python it is, the same for a virtual environment as for the Python that made it.
+python_identity() {
+  "$1" -I -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null
+}
+
+# What pip is about to do, which it does without a word.
+installation() {
+  local gpus=
+  if nvidia-smi -L >/dev/null 2>&1 && command -v "${CUDACXX:-nvcc}" >/dev/null; then
+    gpus=", and CUDA code for the GPUs here, which takes minutes"
+  fi
+  echo "dependencies and TuCCL into $1; compiling its plugin$gpus"
+}
+
+# make_environment DIR WHAT: creates DIR if needed and installs WHAT of this checkout into it, unless
+# it holds just that.
 make_environment() {
-  local python
+  local python clear="" started=$SECONDS
+  local stamp=$1/tuccl-stamp check=scripts/environment_stamp.py
   python=$(find_python) || exit 3
   command -v cc >/dev/null || command -v gcc >/dev/null || fail "no C compiler found; install gcc"
-  if [ ! -x "$1/bin/python" ]; then
-    "$python" -m venv "$1" || fail "cannot create $1; Debian needs the package python3-venv"
+  if [ -e "$1" ]; then
+    if [ "$(python_identity "$1/bin/python")" != "$(python_identity "$python")" ]; then
+      echo "$1 is not of $python: making it again" >&2
+      clear=--clear
+    elif "$1/bin/python" -I $check fresh "$stamp" "$2"; then
+      return
+    elif ! "$1/bin/python" -I $check whole; then
+      echo "files of $1 are missing: making it again" >&2
+      clear=--clear
+    fi
   fi
-  "$1/bin/python" -m pip install --quiet --disable-pip-version-check "$2" ||
+  if [ ! -e "$1" ] || [ -n "$clear" ]; then
+    echo "creating $1 with $("$python" --version) ..." >&2
+    "$python" -m venv $clear "$1" || fail "cannot create $1; Debian needs the package python3-venv"
+  fi
+  # Without a stamp an installation that is cut off is begun again.
+  rm -f "$stamp"
+  echo "installing $(installation "$1") ..." >&2
+  # pip compiles the modules on one core, which takes as long as the rest: all cores do it below.
+  "$1/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check "$2" ||
     fail "installing $2 into $1 failed"
+  # Fails for modules that are written for other Pythons, which nobody imports.
+  "$1/bin/python" -m compileall -q -j 0 "$1/lib" >/dev/null 2>&1 || true
+  "$1/bin/python" -I $check write "$stamp" "$2"
+  echo "installed in $((SECONDS - started)) s" >&2
 }

@@ -4,7 +4,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
 
-echo "installing into .venv ..." >&2
 make_environment .venv .
 exec .venv/bin/tuccl init --topology probes/machines/a100-8gpu-8nic.xml --nodes 2 \
   --workspace quickstart-workspace "$@"

@@ -6,13 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from probes.gpu_programs import GpuProgram, find_build
 from probes.p2p.errors import P2pFailedError, P2pMissingError, P2pReportError, P2pTimeoutError
 from probes.p2p.report import P2pReport, read_p2p_report
 
@@ -46,24 +46,27 @@ def p2p_binary() -> Path:
     """The benchmark program of this installation.
 
     Raises:
-        P2pMissingError: the package was built without nvcc, or TUCCL_P2P_BENCHMARK names no
-            program.
+        P2pMissingError: it was not compiled of this installation's sources, or
+            TUCCL_P2P_BENCHMARK names no program.
     """
     given = os.environ.get(ENVIRONMENT)
     if given:
         if os.access(given, os.X_OK) and Path(given).is_file():
             return Path(given)
         raise P2pMissingError(f"{ENVIRONMENT}={given}: no executable file; unset or correct it")
-    # An editable install leaves the sources where they are and compiles into site-packages.
-    installed = (Path(entry) / "probes" / "p2p" for entry in sys.path)
-    for folder in (Path(__file__).parent, *installed):
-        candidate = folder / PROGRAM
-        if candidate.is_file() and os.access(candidate, os.X_OK):
-            return candidate
-    raise P2pMissingError(
-        f"no {PROGRAM} in this installation: `pip install .` compiles it where nvcc (CUDA toolkit) "
-        f"is found; a build from elsewhere can be named in {ENVIRONMENT}"
-    )
+    build = find_build(p2p_program())
+    if build is None or not os.access(build.path, os.X_OK):
+        raise P2pMissingError(
+            f"no {PROGRAM} in this installation: `tuccl build-executor` compiles it, which needs "
+            f"nvcc (CUDA toolkit); a build from elsewhere can be named in {ENVIRONMENT}"
+        )
+    return build.path
+
+
+def p2p_program() -> GpuProgram:
+    """How the benchmark is made, and where it lies."""
+    package = Path(__file__).parent
+    return GpuProgram(PROGRAM, package, "probes/p2p", package / "benchmark")
 
 
 def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = None) -> P2pReport:

@@ -5,20 +5,34 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from probes.gpu_programs import build_name
+from probes.p2p.run import p2p_program
+from tuccl.runtime import executor_program
+
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def configure(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("no cmake")
+    command = [cmake, "-S", str(ROOT), "-B", str(folder), "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+
+
+def need_nvcc() -> None:
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
 
 
 def commands(folder: Path, *options: str) -> list[str]:
     """The compiler command of each C, C++ and CUDA file."""
-    cmake = shutil.which("cmake")
-    if cmake is None:
-        pytest.skip("no cmake")
-    configure = [cmake, "-S", str(ROOT), "-B", str(folder), "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
-    done = subprocess.run([*configure, *options], capture_output=True, text=True, check=False)
+    done = configure(folder, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return [
         entry["command"] for entry in json.loads((folder / "compile_commands.json").read_text())
@@ -29,7 +43,8 @@ def commands(folder: Path, *options: str) -> list[str]:
     ("options", "strict"),
     [
         ([], False),  # What `pip install .` configures: a new compiler's warning is no error.
-        (["-DTUCCL_BUILD_TESTS=ON"], True),
+        (["-DCMAKE_CUDA_ARCHITECTURES=90"], False),
+        (["-DTUCCL_BUILD_TESTS=ON", "-DCMAKE_CUDA_ARCHITECTURES=90"], True),
         (["-DTUCCL_WARNINGS_AS_ERRORS=ON"], True),
     ],
 )
@@ -49,21 +64,97 @@ def architectures(lines: list[str], source: str) -> set[str]:
     return {name for names in re.findall(r"code=\[([^]]*)\]", line) for name in names.split(",")}
 
 
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts an nvidia-smi on the PATH that runs a shell command."""
+
+    def put(command: str) -> None:
+        asked = tmp_path / "bin" / "nvidia-smi"
+        asked.parent.mkdir(exist_ok=True)
+        asked.write_text(f"#!/bin/sh\n{command}\n")
+        asked.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{asked.parent}:{os.environ['PATH']}")
+
+    return put
+
+
 def test_kernels_are_compiled_for_the_gpus_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gpus: Callable[[str], None]
 ) -> None:
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc")
-    asked = tmp_path / "bin" / "nvidia-smi"
-    asked.parent.mkdir()
-    asked.write_text("#!/bin/sh\nprintf '9.0\\n9.0\\n8.6\\n'\n")
-    asked.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{asked.parent}:{os.environ['PATH']}")
+    need_nvcc()
+    gpus(r"printf '9.0\n9.0\n8.6\n'")
     for _ in range(2):  # CMake remembers what it once took, which is no choice of the user.
         lines = commands(tmp_path / "build")
-        executor = architectures(lines, "executor/patterns.cu")
-        assert executor == {"sm_90", "compute_90", "sm_86", "compute_86"}
-        assert {"sm_80", "sm_90", "compute_90"} <= architectures(lines, "benchmark/kernels.cu")
+        for source in ("executor/patterns.cu", "benchmark/kernels.cu"):
+            assert architectures(lines, source) == {"sm_90", "compute_90", "sm_86", "compute_86"}
     lines = commands(tmp_path / "build", "-DCMAKE_CUDA_ARCHITECTURES=80-real")
     assert architectures(lines, "executor/patterns.cu") == {"sm_80"}
     assert architectures(lines, "benchmark/kernels.cu") == {"sm_80"}
+
+
+NO_GPUS = ["echo 'No devices were found'; exit 6", "exit 9", "echo 'No devices were found'"]
+
+
+@pytest.mark.parametrize("nvidia_smi", NO_GPUS)
+def test_without_gpus_nothing_is_compiled_with_nvcc(
+    nvidia_smi: str, tmp_path: Path, gpus: Callable[[str], None]
+) -> None:
+    gpus(nvidia_smi)
+    lines = commands(tmp_path / "build")
+    assert len(lines) >= 8
+    assert not [line for line in lines if re.search(r"\.(cc|cpp|cu)\b", line)]
+
+
+@pytest.mark.parametrize(
+    ("option", "executor", "p2p"),
+    [
+        ("-DCMAKE_CUDA_ARCHITECTURES=90", {"sm_90", "compute_90"}, {"sm_90", "compute_90"}),
+        ("-DTUCCL_BUILD_EXECUTOR=ON", {"sm_80", "compute_80", "sm_90", "compute_90"}, None),
+        ("-DTUCCL_BUILD_P2P=ON", None, {"sm_80", "compute_80", "sm_90", "compute_90"}),
+    ],
+)
+def test_without_gpus_what_is_asked_for_is_compiled(
+    option: str,
+    executor: set[str] | None,
+    p2p: set[str] | None,
+    tmp_path: Path,
+    gpus: Callable[[str], None],
+) -> None:
+    need_nvcc()
+    gpus(NO_GPUS[0])
+    lines = commands(tmp_path / "build", option)
+    for source, wanted in (("executor/patterns.cu", executor), ("benchmark/kernels.cu", p2p)):
+        if wanted is None:
+            assert not [line for line in lines if source in line]
+        else:
+            assert architectures(lines, source) == wanted
+
+
+def test_a_gpu_that_nvcc_does_not_know_costs_only_its_own_code(
+    tmp_path: Path, gpus: Callable[[str], None]
+) -> None:
+    need_nvcc()
+    gpus(r"printf '9.0\n99.9\n'")
+    lines = commands(tmp_path / "build")
+    assert architectures(lines, "executor/patterns.cu") == {"sm_90", "compute_90"}
+
+
+def test_an_executor_that_is_demanded_and_cannot_be_compiled_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDACXX", "false")
+    done = configure(tmp_path / "build", "-DTUCCL_BUILD_EXECUTOR=ON")
+    assert done.returncode != 0
+    assert "libtuccl-executor.so is not compiled" in done.stderr
+
+
+def test_builds_are_installed_under_the_name_that_is_looked_for(tmp_path: Path) -> None:
+    need_nvcc()
+    commands(tmp_path, "-DCMAKE_CUDA_ARCHITECTURES=80;90-real")
+    for program, folder in (
+        (executor_program(), "tuccl/runtime/executor"),
+        (p2p_program(), "probes/p2p/benchmark"),
+    ):
+        script = (tmp_path / folder / "cmake_install.cmake").read_text()
+        name = build_name(program, ["80", "90-real"])
+        assert f"/{program.import_name}/built/{name}/{program.name}" in script

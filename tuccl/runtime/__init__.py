@@ -3,8 +3,9 @@
 `libnccl-tuner-tuccl.so` (C11) is compiled by the package build. NCCL loads it by path from
 NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See docs/runtime.md.
 `libtuccl-measure.so` (C11) is what a worker of the `nccl` backend runs collectives with. See
-docs/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA, where a CUDA compiler was found) runs
-schedules on NCCL's communicators. See docs/executor.md.
+docs/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA) runs schedules on NCCL's
+communicators; the package build compiles it where it finds GPUs, `tuccl build-executor` when asked.
+See docs/executor.md.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from probes.gpu_programs import GpuProgram, find_build
+
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"
 EXECUTOR_NAME = "libtuccl-executor.so"
+EXECUTOR_MISSING = (
+    f"this installation has no {EXECUTOR_NAME}: `tuccl build-executor` compiles it for the GPUs "
+    "here, or for those that its --arch names; it needs nvcc (CUDA 12.0 or later) and g++"
+)
 
 
 class PluginMissingError(Exception):
@@ -43,12 +50,30 @@ def executor_path() -> Path:
     """The compiled executor of this installation, for `LD_PRELOAD`.
 
     Raises:
-        PluginMissingError: It was not built: no CUDA compiler was found, or nothing was.
+        PluginMissingError: There is none that was compiled of this installation's sources.
     """
-    return _compiled(EXECUTOR_NAME, "a C++ and a CUDA compiler")
+    build = find_build(executor_program())
+    if build is None:
+        raise PluginMissingError(EXECUTOR_MISSING)
+    return build.path
 
 
-def _compiled(name: str, needed: str = "a C compiler") -> Path:
+def has_executor() -> bool:
+    """Whether this installation has the executor."""
+    try:
+        executor_path()
+    except PluginMissingError:
+        return False
+    return True
+
+
+def executor_program() -> GpuProgram:
+    """How the executor is made, and where it lies."""
+    package = Path(next(iter(__path__)))
+    return GpuProgram(EXECUTOR_NAME, package, "tuccl/runtime", package / "executor")
+
+
+def _compiled(name: str) -> Path:
     # An editable install leaves the sources where they are and compiles into site-packages.
     installed = (Path(entry) / "tuccl" / "runtime" for entry in sys.path)
     for folder in (*map(Path, __path__), *installed):
@@ -56,5 +81,6 @@ def _compiled(name: str, needed: str = "a C compiler") -> Path:
         if candidate.is_file():
             return candidate
     raise PluginMissingError(
-        f"{Path(__file__).parent} has no {name}; `pip install .` compiles it, which needs {needed}"
+        f"{Path(__file__).parent} has no {name}; `pip install .` compiles it, which needs a C "
+        "compiler"
     )

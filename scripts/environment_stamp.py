@@ -1,0 +1,108 @@
+"""Tells whether a virtual environment holds this checkout as it is; run with its own Python.
+
+    environment_stamp.py write STAMP WHAT    after an installation of WHAT, as `.[test]`
+    environment_stamp.py fresh STAMP WHAT    exit code 0: the same would be installed again
+    environment_stamp.py whole               exit code 0: all files that pip installed are there
+
+The stamp names WHAT, a hash of all files that are installed or that build them, and the
+distributions that were installed with them. Run from the root of the checkout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+BUILD_FILES = ("pyproject.toml", "CMakeLists.txt", "cmake", "README.md", "LICENSE")
+LEFT_OUT = ("__pycache__", "built")
+"""Folders of what is compiled from the sources."""
+STALE = 1
+
+
+def main() -> int:
+    """As the module says; the exit code."""
+    command, *words = sys.argv[1:]
+    if command == "whole":
+        return 0 if is_whole() else STALE
+    stamp, what = Path(words[0]), words[1]
+    if command == "fresh":
+        return 0 if is_fresh(stamp, what) else STALE
+    partial = stamp.with_name(f"{stamp.name}.partial")
+    partial.write_text("".join(f"{line}\n" for line in (*key(what), *installed())))
+    partial.replace(stamp)
+    return 0
+
+
+def is_fresh(stamp: Path, what: str) -> bool:
+    """Whether what the stamp tells of is what would be installed, and is still there."""
+    try:
+        lines = stamp.read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    expected = key(what)
+    return (
+        lines[: len(expected)] == expected
+        and set(lines[len(expected) :]) <= set(installed())
+        and is_whole()
+    )
+
+
+def key(what: str) -> list[str]:
+    """The stamp of an installation: which package, of which sources."""
+    total = hashlib.sha256()
+    for path in source_files(Path()):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{digest}  {path}\n".encode())
+    return [f"installed {what}", f"sources {total.hexdigest()}"]
+
+
+def source_files(root: Path) -> Iterator[Path]:
+    """The files of the packages and of their build, in a fixed order."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["scikit-build"]["wheel"]["packages"]
+    for name in sorted({*BUILD_FILES, *packages}):
+        path = root / name
+        if path.is_file():
+            yield path
+        for folder, subfolders, files in os.walk(path):
+            subfolders[:] = sorted(set(subfolders) - set(LEFT_OUT))
+            yield from (Path(folder, file) for file in sorted(files))
+
+
+def installed() -> list[str]:
+    """Every distribution of the environment with its version."""
+    return sorted(f"{one.name} {one.version}" for one in distributions(path=packages_of_here()))
+
+
+def is_whole() -> bool:
+    """Whether all files that pip recorded are there at their sizes, pip's own among them."""
+    found = list(distributions(path=packages_of_here()))
+    if not any(one.name == "pip" for one in found):
+        return False
+    for one in found:
+        if one.files is None:  # Its installation was cut off before the record was written.
+            return False
+        for file in one.files:
+            if file.suffix == ".pyc":
+                continue
+            try:
+                size = Path(file.locate()).stat().st_size
+            except OSError:
+                return False
+            if file.size not in {None, size}:
+                return False
+    return True
+
+
+def packages_of_here() -> list[str]:
+    """The folders of the environment's packages, without what PYTHONPATH adds."""
+    return [entry for entry in sys.path if Path(entry).is_relative_to(sys.prefix)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
