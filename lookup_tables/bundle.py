@@ -6,11 +6,14 @@ reads. Format: docs/bundle-format.md.
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from lookup_tables import bundle_layout as layout
@@ -75,7 +78,8 @@ def read_bundle(data: bytes, source: str) -> Bundle:
     Raises:
         TableFileError: Not a bundle, damaged, truncated, or of a version this release cannot read.
     """
-    crc = _check_header(data, source)
+    _check_header(data, len(data), source)
+    crc = _check_sum(data, source)
     try:
         return _decode(_sections(data, source), crc, source)
     except (struct.error, ValueError, IndexError, KeyError) as error:
@@ -84,29 +88,58 @@ def read_bundle(data: bytes, source: str) -> Bundle:
         ) from error
 
 
-def _check_header(data: bytes, source: str) -> int:
-    if len(data) > layout.LARGEST_BUNDLE_BYTES:
+def load_bundle(path: Path) -> Bundle:
+    """Contents of the bundle at a path.
+
+    Its header is looked at first: of a file that is no bundle, however large, no more is read.
+
+    Raises:
+        TableFileError: No regular file, or as `read_bundle` raises it.
+        OSError: It cannot be read.
+    """
+    source = str(path)
+    # Opening a FIFO that nobody writes to would wait for ever.
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise TableFileError(f"{source}: no regular file; write a bundle with `tuccl ship`")
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            start = stream.read(layout.HEADER.size)
+            _check_header(start, status.st_size, source)
+            return read_bundle(start + stream.read(status.st_size - len(start)), source)
+    finally:
+        os.close(file)
+
+
+def _check_header(start: bytes, size_bytes: int, source: str) -> None:
+    """The fault of a file of so many bytes that begins like this."""
+    if size_bytes > layout.LARGEST_BUNDLE_BYTES:
         raise TableFileError(f"{source}: larger than any bundle; write one with `tuccl ship`")
-    if not data.startswith(layout.MAGIC):
+    if not start.startswith(layout.MAGIC):
         raise TableFileError(f"{source}: not a TuCCL bundle; write one with `tuccl ship`")
-    if len(data) < layout.HEADER.size:
-        raise TableFileError(f"{source}: truncated at {len(data)} bytes; copy the bundle again")
-    _, version, crc, header_bytes, _, total = layout.HEADER.unpack_from(data)
+    if size_bytes < layout.HEADER.size:
+        raise TableFileError(f"{source}: truncated at {size_bytes} bytes; copy the bundle again")
+    _, version, _, header_bytes, _, total = layout.HEADER.unpack_from(start)
     if version != layout.FORMAT_VERSION:
         raise TableFileError(
             f"{source}: bundle format {version}, this release reads {layout.FORMAT_VERSION}; "
             "write it again with this release's `tuccl ship`"
         )
-    if total != len(data) or header_bytes != layout.HEADER.size:
+    if total != size_bytes or header_bytes != layout.HEADER.size:
         raise TableFileError(
-            f"{source}: damaged: {len(data)} bytes instead of {total}; copy the bundle again"
+            f"{source}: damaged: {size_bytes} bytes instead of {total}; copy the bundle again"
         )
+
+
+def _check_sum(data: bytes, source: str) -> int:
+    crc = int(layout.HEADER.unpack_from(data)[2])
     if layout.bundle_crc(data) != crc:
         raise TableFileError(
             f"{source}: damaged: CRC {layout.bundle_crc(data):08x} instead of {crc:08x}; "
             "copy the bundle again"
         )
-    return int(crc)
+    return crc
 
 
 def _sections(data: bytes, source: str) -> dict[SectionKind, bytes]:

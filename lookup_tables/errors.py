@@ -3,6 +3,7 @@
 TableError
 ├── InvalidTableError   entries contradict each other or lie outside their range
 ├── TableFileError      a table or bundle file is damaged, or of an unknown version
+├── PyarrowError        the installed pyarrow cannot write and read Parquet
 └── ScheduleTextError   a schedule cannot become a program for an executor
 """
 
@@ -17,6 +18,10 @@ class InvalidTableError(TableError):
 
 class TableFileError(TableError):
     """A table or bundle file is damaged, truncated or of an unknown version."""
+
+
+class PyarrowError(TableError):
+    """The installed pyarrow cannot be imported, or cannot write and read Parquet."""
 
 
 class ScheduleTextError(TableError):

@@ -3,16 +3,21 @@
 What belongs to a whole file travels as JSON in the schema metadata under keys that start with
 `tuccl.`, the version of its form among it. A file is refused before its rows are read when it is of
 another version or has other columns. pyarrow is imported when first needed, because it costs more
-than everything else here.
+than everything else here; `require_pyarrow` finds out before long work whether it serves.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from lookup_tables.errors import PyarrowError, TableFileError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,10 +60,11 @@ def parquet_bytes(
         form: Of the file.
         metadata: JSON by name, without prefix and version.
         rows: Values by column; a column that is missing is null.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
 
+    Raises:
+        PyarrowError: pyarrow cannot be imported.
+    """
+    pa, pq = _pyarrow()
     texts = {
         f"tuccl.{name}": json.dumps(value, sort_keys=True)
         for name, value in {form.version_key: form.version, **metadata}.items()
@@ -87,28 +93,103 @@ def read_parquet(
     Raises:
         form.error: Not Parquet, damaged, of another version, with other columns, or null where
             nothing may be null.
+        PyarrowError: pyarrow cannot be imported.
     """
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    try:
-        # Without Arrow's threads: a short command that ends while they start is aborted
-        # ("terminate called without an active exception") in one run of twenty.
-        file = pq.ParquetFile(
-            pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False
-        )
+    with _readable(form, source):
+        file = _opened(data)
         metadata = _read_metadata(form, file.schema_arrow.metadata or {}, source)
         _check_columns(form, file.schema_arrow, source)
         rows = file.read(use_threads=False)
+    for name, _, may_be_null in form.columns:
+        if rows.column(name).null_count and not may_be_null:
+            raise form.invalid(source, ValueError(f"column {name} is empty in a row"))
+    return metadata, rows.to_pylist()
+
+
+def read_parquet_metadata(form: ParquetForm, data: bytes, source: str) -> dict[str, Any]:
+    """The metadata alone, by name without its prefix; neither columns nor rows are looked at.
+
+    Raises:
+        form.error: Not Parquet, damaged, or of another version.
+        PyarrowError: pyarrow cannot be imported.
+    """
+    with _readable(form, source):
+        return _read_metadata(form, _opened(data).schema_arrow.metadata or {}, source)
+
+
+def require_pyarrow() -> None:
+    """Write and read a row in memory: what the end of a long run needs, found out before it.
+
+    Raises:
+        PyarrowError: pyarrow cannot be imported, lacks Parquet, or lacks a compression in use.
+    """
+    rows = [{"number": 1, "text": "a", "figures": [0.5]}]
+    try:
+        for form in _TRIALS:
+            if read_parquet(form, parquet_bytes(form, {}, rows), form.what)[1] != rows:
+                raise ValueError("it read another row than it had written")
+    except PyarrowError:
+        raise
+    except Exception as error:  # It fails in any way, too.
+        raise _unusable(error) from error
+
+
+_TRIALS = tuple(
+    ParquetForm(
+        what=f"trial of {compression}",
+        version_key="trial_version",
+        version_called="trial",
+        version=1,
+        columns=(("number", "int64", False), ("text", "string", True), ("figures", "list", False)),
+        compression=compression,
+        missing="",
+        again="",
+        error=TableFileError,
+    )
+    for compression in ("snappy", "zstd")
+)
+"""Forms that have every type and every compression of those that are in use."""
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    """`pyarrow` and `pyarrow.parquet`."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except Exception as error:  # Of another numpy, half installed: it fails in any way.
+        raise _unusable(error) from error
+    return pa, pq
+
+
+def _unusable(error: Exception) -> PyarrowError:
+    return PyarrowError(
+        f"pyarrow, which tables are written with, cannot be used ({type(error).__name__}: "
+        f"{first_line(error)}); mend it with `{shlex.quote(sys.executable)} -m pip install "
+        "--force-reinstall pyarrow`"
+    )
+
+
+def _opened(data: bytes) -> Any:
+    """A file as `pyarrow.parquet` sees it.
+
+    Without Arrow's threads: a short command that ends while they start is aborted ("terminate
+    called without an active exception") in one run of twenty.
+    """
+    pa, pq = _pyarrow()
+    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
+
+
+@contextmanager
+def _readable(form: ParquetForm, source: str) -> Iterator[None]:
+    """Turn what Arrow raises about a file into the form's error."""
+    pa, _ = _pyarrow()
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         raise form.error(
             f"{source}: not a readable Parquet file ({first_line(error)}); "
             f"restore it or {form.again}"
         ) from error
-    for name, _, may_be_null in form.columns:
-        if rows.column(name).null_count and not may_be_null:
-            raise form.invalid(source, ValueError(f"column {name} is empty in a row"))
-    return metadata, rows.to_pylist()
 
 
 def first_line(error: Exception) -> str:
@@ -117,8 +198,7 @@ def first_line(error: Exception) -> str:
 
 
 def _schema(columns: tuple[tuple[str, str, bool], ...]) -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415
-
+    pa, _ = _pyarrow()
     kinds = {
         "string": pa.string(),
         "int64": pa.int64(),

@@ -9,7 +9,7 @@ and NCCL serves its calls. Format: docs/bundle-format.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lookup_tables import program_layout as layout
 from lookup_tables.errors import ScheduleTextError, TableFileError
@@ -32,8 +32,8 @@ def compile_program(msccl_xml: str) -> bytes:
 
 
 def programs_section(schedules: Iterable[StoredSchedule]) -> bytes:
-    """PROGRAMS of these schedules."""
-    programs = [_compiled(stored) for stored in schedules]
+    """PROGRAMS of these schedules; those that it has no room for are without."""
+    programs = _with_room([_compiled(stored) for stored in schedules])
     offset = layout.SECTION_HEAD.size + len(programs) * layout.SECTION_RECORD.size
     records = []
     for data in programs:
@@ -41,6 +41,17 @@ def programs_section(schedules: Iterable[StoredSchedule]) -> bytes:
         records.append(layout.SECTION_RECORD.pack(offset, len(data), head[2], head[3]))
         offset += len(data)
     return b"".join([layout.SECTION_HEAD.pack(len(programs), 0), *records, *programs])
+
+
+def _with_room(programs: Sequence[bytes]) -> list[bytes]:
+    left = layout.MOST_SECTION_BYTES - layout.SECTION_HEAD.size
+    left -= len(programs) * layout.SECTION_RECORD.size
+    kept: list[bytes] = []
+    for number, data in enumerate(programs):
+        has_room = len(data) <= left and number - kept.count(b"") < layout.MOST_PROGRAMS
+        kept.append(data if has_room else b"")
+        left -= len(kept[-1])
+    return kept
 
 
 def _compiled(stored: StoredSchedule) -> bytes:
@@ -67,6 +78,8 @@ def read_programs_section(data: bytes, source: str) -> tuple[Program | None, ...
 
 def _read_section(data: bytes, source: str) -> list[Program | None]:
     count, zero = layout.SECTION_HEAD.unpack_from(data)
+    if len(data) > layout.MOST_SECTION_BYTES:
+        raise ValueError(f"{len(data)} bytes, {layout.MOST_SECTION_BYTES} are the most")
     end = layout.SECTION_HEAD.size + count * layout.SECTION_RECORD.size
     if zero != 0 or end > len(data):
         raise ValueError(f"{count} programs do not fit")
@@ -86,6 +99,8 @@ def _read_section(data: bytes, source: str) -> list[Program | None]:
         programs.append(read_program(piece, f"{source}: program {index}"))
         if layout.HEADER.unpack_from(piece)[2:4] != (crc, address):
             raise ValueError(f"program {index} is another than its record says")
+    if len(programs) - programs.count(None) > layout.MOST_PROGRAMS:
+        raise ValueError(f"more than {layout.MOST_PROGRAMS} programs")
     if end != len(data):
         raise ValueError("there is something behind the last program")
     return programs

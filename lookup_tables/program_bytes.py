@@ -36,6 +36,8 @@ def program_bytes(program: Program) -> bytes:
         ]
     )
     total = layout.HEADER.size + len(body)
+    if total > layout.MOST_BYTES:
+        raise ScheduleTextError(f"it takes {total} bytes, {layout.MOST_BYTES} are the most")
     messages = [s.count for b in blocks for s in b.steps if s.code.sends]
     flags = layout.RUNS_IN_PLACE * program.in_place | layout.AVERAGES * flow.divisible
     fields = (
@@ -128,6 +130,8 @@ def read_program(data: bytes, source: str) -> Program:
 
 def _unpack(data: bytes) -> Program:
     head = layout.HEADER.unpack_from(data)
+    if len(data) > layout.MOST_BYTES:
+        raise ValueError("it is larger than any program")
     if head[0] != layout.MAGIC or head[1] != layout.VERSION or head[5] != 0:
         raise ValueError("it is of another version, or none at all")
     if head[2] != program_crc(data) or head[4] != len(data):

@@ -55,6 +55,12 @@ MOST_STEPS = 0xFFFF
 """Of one threadblock, and the most chunks of one step."""
 SLOTS = 8
 """Messages that a connection holds before its sender waits."""
+MOST_BYTES = 1 << 20
+"""Most bytes of a program: a hundred times what the schedules of eight ranks take. With the two
+below it bounds what a bundle's programs cost when they are loaded."""
+MOST_SECTION_BYTES = 1 << 24
+MOST_PROGRAMS = 1024
+"""Most programs of a bundle; the schedules in it that have none do not count."""
 
 SECTION_HEAD = struct.Struct("<II")
 """number of programs, zero."""

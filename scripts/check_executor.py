@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from executor_job import run_job  # noqa: E402
-from lifecycle_rank import CASES, IN_ONE_PROCESS  # noqa: E402
+from lifecycle_rank import BY_NCCL_ALONE, CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
@@ -168,7 +168,13 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
     parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        choices=CASES,
+        default=[case for case in CASES if case not in BY_NCCL_ALONE],
+        help=f"of lifecycle; {', '.join(BY_NCCL_ALONE)}: without the executor, if it is named",
+    )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument(
@@ -216,7 +222,7 @@ def main() -> int:
     """Exit code as the docstring of this file has it; the file is written in any case."""
     arguments = parse_arguments()
     # So that ranks are killed when this is ended.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+    handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     report: dict[str, Any] = {"seed": arguments.seed}
     code = 2
     try:
@@ -232,6 +238,7 @@ def main() -> int:
         if arguments.json is not None:
             arguments.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
         print(f"VERDICT: {report['verdict']}", flush=True)
+        signal.signal(signal.SIGTERM, handler)
     return code
 
 

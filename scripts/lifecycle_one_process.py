@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from ctypes import c_int, c_void_p
+from ctypes import byref, c_int, c_void_p
 from functools import partial
 from typing import Any
 
-from device_calls import Cuda, Nccl
+from device_calls import Cuda, DeviceError, Nccl
 from executor_session import Counters, Prepared, Session, run_and_compare
 from load_rank import LEFT
 from random_calls import RandomCall
@@ -17,6 +19,8 @@ from random_calls import RandomCall
 from tuccl.measuring.executor_library import Rule
 
 CALLS = 6
+CHILDREN = 60
+HANGS_AFTER_S = 30.0
 
 
 def calls_of(ranks: int) -> list[RandomCall]:
@@ -46,10 +50,11 @@ def calls_of(ranks: int) -> list[RandomCall]:
 
 
 class OneProcess:
-    """All ranks in this process, made by one ncclCommInitAll."""
+    """All ranks in this process, made by one ncclCommInitAll of `nccl`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, nccl: Nccl | None = None) -> None:
         self._session = session
+        self._nccl = nccl or session.seen
         self.ranks = session.ranks
         self.devices = [Cuda(rank) for rank in range(self.ranks)]
         self.streams = list(self.each(lambda rank: self.devices[rank].stream()))
@@ -58,7 +63,7 @@ class OneProcess:
             device.load_compare()
         handles = (c_void_p * self.ranks)()
         numbers = (c_int * self.ranks)(*range(self.ranks))
-        session.seen.call("ncclCommInitAll", handles, c_int(self.ranks), numbers)
+        self._nccl.call("ncclCommInitAll", handles, c_int(self.ranks), numbers)
         self.communicators = [c_void_p(handle) for handle in handles]
         self.counters = list(self.each(lambda rank: Counters(self.devices[rank], CALLS)))
         self.calls = list(self.each(self._calls))
@@ -145,7 +150,27 @@ class OneProcess:
         """In an order of ranks."""
         for rank in order:
             self.devices[rank].use()
-            self._session.leave(self.communicators[rank])
+            self._nccl.call("ncclCommDestroy", self.communicators[rank])
+
+    def child_ends(self, rank: int, child: c_void_p, called: threading.Barrier | None) -> None:
+        """A call on a child, its end, and at once the parent's next call.
+
+        Who has a barrier to wait for comes late to the end: when the others' calls are there.
+        """
+        stream = self.streams[rank]
+        run_and_compare(self.calls[rank][0], self._nccl, child, stream)
+        self.devices[rank].wait(stream)
+        if called is not None:
+            called.wait(HANGS_AFTER_S)
+        self._nccl.call("ncclCommDestroy", child)
+        run_and_compare(self.calls[rank][0], self._nccl, self.communicators[rank], stream)
+
+    def split(self, rank: int) -> c_void_p:
+        """A child of all ranks; all have to come to it."""
+        child = c_void_p()
+        words = self.communicators[rank], c_int(0), c_int(rank), byref(child), c_void_p()
+        self._nccl.call("ncclCommSplit", *words)
+        return child
 
 
 def init_all(session: Session) -> list[str]:
@@ -170,3 +195,70 @@ def init_all(session: Session) -> list[str]:
         order = list(range(session.ranks))
         process.leave(order[::-1] if number else order)
     return failures
+
+
+def child_ends(session: Session) -> list[str]:
+    """A thread per GPU; a child's last rank leaves while the parent's next call runs elsewhere."""
+    return _children_end(session, session.seen)
+
+
+def child_ends_nccl(session: Session) -> list[str]:
+    """The same by NCCL alone, which knows nothing of the executor here. 2.28 hangs."""
+    return _children_end(session, session.real)
+
+
+class _Threads:
+    """A daemon for each rank, and what each of them does."""
+
+    def __init__(self, process: OneProcess) -> None:
+        self._process = process
+        self._called = threading.Barrier(process.ranks)
+        self.doing = ["begins"] * process.ranks
+        self.errors: list[str] = []
+        self.threads = [
+            threading.Thread(target=self._run, args=(rank,), daemon=True)
+            for rank in range(process.ranks)
+        ]
+
+    def _run(self, rank: int) -> None:
+        try:
+            self._process.devices[rank].use()
+            for number in range(CHILDREN):
+                self._round(rank, number)
+        except (DeviceError, threading.BrokenBarrierError) as error:
+            self.errors.append(f"rank {rank}, {self.doing[rank]}: {error!r}")
+            return
+        self.doing[rank] = "done"
+
+    def _round(self, rank: int, number: int) -> None:
+        process = self._process
+        late = rank == number % process.ranks
+        self.doing[rank] = f"child {number}: splits"
+        child = process.split(rank)
+        self.doing[rank] = f"child {number}: leaves {'last' if late else 'first'}, calls the parent"
+        process.child_ends(rank, child, self._called if late else None)
+        if not late:
+            self._called.wait(HANGS_AFTER_S)
+        self.doing[rank] = f"child {number}: waits for the parent's call"
+        process.devices[rank].wait(process.streams[rank])
+
+
+def _children_end(session: Session, nccl: Nccl) -> list[str]:
+    process = OneProcess(session, nccl)
+    session.executor.choose(calls_of(session.ranks)[0].rule)
+    ranks = _Threads(process)
+    for thread in ranks.threads:
+        thread.start()
+    while any(thread.is_alive() for thread in ranks.threads):
+        before = list(ranks.doing)
+        end = time.monotonic() + HANGS_AFTER_S
+        while before == ranks.doing and time.monotonic() < end:
+            if not any(thread.is_alive() for thread in ranks.threads):
+                break
+            time.sleep(0.05)
+        else:
+            if before == ranks.doing:
+                where = "; ".join(f"rank {rank} {what}" for rank, what in enumerate(before))
+                raise DeviceError(f"hangs: {where}")
+    process.leave(range(process.ranks))
+    return ranks.errors + process.wrong("children that end beside the parent's calls")

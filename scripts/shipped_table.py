@@ -14,7 +14,7 @@ from measuring_job import JobError
 from measuring_site import Site
 from nccl_variants import Key, Variant, from_environment, step
 
-from lookup_tables.bundle import Bundle, BundleEntry, read_bundle
+from lookup_tables.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.errors import TableError
 from lookup_tables.lookup import lookup
 from lookup_tables.program_layout import executor_serves
@@ -42,7 +42,7 @@ def table(site: Site, directory: Path, keys: Sequence[Key]) -> Variant:
     if len(told) < site.ranks:
         raise JobError(unused)
     path = Path(variables["TUCCL_BUNDLE"])
-    bundle = read_bundle(path.read_bytes(), str(path))
+    bundle = load_bundle(path)
     # One without any entry is a process profile at most, which needs none to be used.
     if bundle.entries and any("has no entries" in line for line in told):
         raise JobError(unused)

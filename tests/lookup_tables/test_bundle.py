@@ -1,14 +1,17 @@
 import contextlib
 import dataclasses
+import os
 import random
 import struct
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables import bundle_layout as layout
-from lookup_tables.bundle import read_bundle
+from lookup_tables.bundle import load_bundle, read_bundle
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.errors import InvalidTableError, TableFileError
@@ -98,6 +101,36 @@ def test_one_limit_for_writer_and_reader(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\n" not in str(caught.value)
     with pytest.raises(TableFileError, match="b: larger than any bundle"):
         read_bundle(data, "b")
+
+
+def test_a_file_that_is_no_bundle_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "table.tuccl"
+    good = bundle_bytes(random_table(3, 2))
+    path.write_bytes(good)
+    assert load_bundle(path) == read_bundle(good, str(path))
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(b"PK")
+    for file, what in ((checkpoint, "not a TuCCL bundle"), (path, "damaged: 1073741824 bytes")):
+        os.truncate(file, layout.LARGEST_BUNDLE_BYTES)  # Sparse.
+        tracemalloc.start()
+        with pytest.raises(TableFileError, match=f"{file}: {what}"):
+            load_bundle(file)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        tracemalloc.stop()
+    os.truncate(path, 20)
+    with pytest.raises(TableFileError, match="truncated at 20 bytes"):
+        load_bundle(path)
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, Path("/dev/zero")):
+        with pytest.raises(TableFileError, match=f"{path}: no regular file"):
+            load_bundle(path)
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises((OSError, TableFileError)):
+            load_bundle(path)
 
 
 @given(st.data())

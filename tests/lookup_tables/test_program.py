@@ -149,6 +149,23 @@ def test_bundles_carry_programs() -> None:
     assert bundle.programs[2] == read_program(compile_program(chain()), "p")
 
 
+def test_what_a_section_has_no_room_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = programs_section(STORED)
+
+    def programs() -> list[bool]:
+        read = read_programs_section(programs_section(STORED), "b")
+        return [program is not None for program in read]
+
+    for limit, enough in (("MOST_PROGRAMS", 2), ("MOST_SECTION_BYTES", len(whole))):
+        with monkeypatch.context() as limited:
+            limited.setattr(layout, limit, enough)
+            assert programs() == [True, False, True]
+            limited.setattr(layout, limit, enough - 1)
+            assert programs() == [True, False, False]
+            with pytest.raises(TableFileError, match="section PROGRAMS contradicts itself"):
+                read_programs_section(whole, "b")
+
+
 def test_a_bundle_from_before_programs_is_read() -> None:
     data = bytearray(bundle_bytes(make_table([], schedules=STORED)))
     kind = data.index(struct.pack("<II", 8, 0), 32)

@@ -77,6 +77,34 @@ def test_python_and_plugin_mean_the_same(
     communicator.end()
 
 
+def test_a_block_cannot_shrink() -> None:
+    control = ControlBlock()
+    with pytest.raises(PermissionError):
+        os.truncate(control.path, 0)
+    control.close()
+
+
+def test_a_block_without_memory_or_open_to_others_is_refused(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlBlock()
+    page = Path(control.path).read_bytes()
+    control.close()
+    path = tmp_path / "block"
+    monkeypatch.setenv(CONTROL_VARIABLE, str(path))
+    for content, mode, code in ((page, 0o600, 0), (page, 0o622, 5), (b"", 0o600, 5)):
+        path.write_bytes(content)
+        os.truncate(path, len(page))  # Where nothing was written a hole.
+        path.chmod(mode)
+        result, communicator = plugin.init(5, 4, 1)
+        assert result == code
+        if result == 0:
+            communicator.end()
+    _, open_to_others, hole = ["", *plugin.warnings()]
+    assert "can be written by other users" in open_to_others
+    assert "is no control block" in hole
+
+
 def test_a_mark_of_another_process_is_none() -> None:
     control = ControlBlock()
     control._block.loaded_abi = 5

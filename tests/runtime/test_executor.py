@@ -43,8 +43,20 @@ SCENARIOS = [
     for name in re.findall(r'\{"(\w+)", \w+\}', file.read_text())
     if name != "from_bundle"
 ]
+OWN_SHM = [name for name in SCENARIOS if name.startswith("roll_")] + [
+    "first_start_fails",
+    "only_start_fails",
+    "neighbour_guesses_names",
+]
+"""Those that look at what is in /dev/shm."""
 
-LEAKING = {"abort_while_greeting", "quiesce_fails"}
+LEAKING = {
+    "abort_while_greeting",
+    "exchange_fails",
+    "exchange_fails_unheard",
+    "fail_while_greeting",
+    "quiesce_fails",
+}
 """What somebody may still use stays allocated."""
 
 
@@ -69,9 +81,9 @@ def compile_all(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> 
 
 def host_sources() -> list[Path]:
     """What CMake builds the host side of."""
-    named = re.findall(
-        r"\$\{executor_folder\}/(\S+\.cc?)\b", (EXECUTOR / "sources.cmake").read_text()
-    )
+    text = (EXECUTOR / "sources.cmake").read_text()
+    host_side = text[: text.index("set(executor_device_sources")]
+    named = re.findall(r"\$\{executor_folder\}/(\S+\.cc?)\b", host_side)
     return [(EXECUTOR / name).resolve() for name in named]
 
 
@@ -110,9 +122,25 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return link(folder / "session", objects, "-rdynamic", *libraries(folder), *flags)
 
 
-def play(session: Path, scenario: str, folder: Path, **environment: str) -> str:
+def own_shm(kilobytes: int, *, full: bool = False) -> list[str]:
+    """The words before a command that is to run with a /dev/shm of its own."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    fill = "head -c 1G /dev/zero >/dev/shm/fill 2>/dev/null; " if full else ""
+    script = f'mount -t tmpfs -o size={kilobytes}k tmpfs /dev/shm && {{ {fill}exec "$@"; }}'
+    prefix = ["unshare", "--mount", *user, "sh", "-c", script, "sh"]
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"this user cannot mount a /dev/shm of its own: {tried.stderr.strip()}")
+    return prefix
+
+
+def play(
+    session: Path, scenario: str, folder: Path, prefix: Sequence[str] = (), **environment: str
+) -> str:
     done = subprocess.run(
-        [session, scenario, folder],
+        [*prefix, session, scenario, folder],
         env={
             **os.environ,
             "LD_LIBRARY_PATH": str(session.parent),
@@ -132,7 +160,13 @@ def play(session: Path, scenario: str, folder: Path, **environment: str) -> str:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
     leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
-    play(session, scenario, tmp_path, **leaks)
+    prefix = own_shm(1024) if scenario in OWN_SHM else []
+    play(session, scenario, tmp_path, prefix, **leaks)
+
+
+def test_ranks_of_one_process_need_no_room_in_dev_shm(session: Path, tmp_path: Path) -> None:
+    out = play(session, "made_in_a_group", tmp_path, own_shm(4, full=True))
+    assert "WARN" not in out
 
 
 @pytest.mark.parametrize(
@@ -232,11 +266,17 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RULES = "all_reduce 1 65536 two_phase ll 8 512 65536\n"
 
 
-def run_job(folder: Path, command: Sequence[str], tmp_path: Path, **environment: str) -> str:
+def run_job(
+    folder: Path,
+    command: Sequence[str],
+    tmp_path: Path,
+    prefix: Sequence[str] = (),
+    **environment: str,
+) -> str:
     rules = tmp_path / "rules.txt"
     rules.write_text(RULES)
     done = subprocess.run(
-        [str(folder / command[0]), *command[1:]],
+        [*prefix, str(folder / command[0]), *command[1:]],
         env={
             "LD_LIBRARY_PATH": str(folder),
             "STAND_IN_SHOWS": "1",
@@ -260,6 +300,19 @@ def test_a_job_runs_the_same_without_and_with_it(job_folder: Path, tmp_path: Pat
     served = run_job(job_folder, ["run_job"], tmp_path, LD_PRELOAD=preload)
     assert "right, finalize said 0" in served
     assert (served.count("executor 4"), served.count("nccl AllReduce")) == (6, 0)
+
+
+@pytest.mark.parametrize("table", [{}, {"TUCCL_EXECUTOR_RULES": ""}], ids=["table", "no table"])
+def test_a_full_dev_shm_stops_no_job(
+    job_folder: Path, tmp_path: Path, table: dict[str, str]
+) -> None:
+    # What is before the job would be preloaded into otherwise.
+    preload = ["env", f"LD_PRELOAD={job_folder / 'libtuccl-executor.so'}"]
+    path = {"PATH": os.environ["PATH"]}
+    prefix = [*own_shm(4, full=True), *preload]
+    assert "right, finalize said 0" in run_job(
+        job_folder, ["run_job"], tmp_path, prefix, **path, **table
+    )
 
 
 def test_nccl_behind_an_extension_module_is_found(job_folder: Path, tmp_path: Path) -> None:

@@ -13,16 +13,21 @@ MEMORY = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=al
 THREADS = ("-O1", "-g", "-fsanitize=thread")
 
 
-def build(
-    tmp_path_factory: pytest.TempPathFactory, name: str, sources: list[Path], *flags: str
-) -> Path:
-    folder = tmp_path_factory.mktemp(name)
+def needs_runtime(folder: Path, *flags: str) -> None:
+    """Skip where the compiler cannot link with these flags."""
     probe = folder / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
     try:
         compile_c(folder / "probe", [probe], *flags)
     except AssertionError:
         pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+
+
+def build(
+    tmp_path_factory: pytest.TempPathFactory, name: str, sources: list[Path], *flags: str
+) -> Path:
+    folder = tmp_path_factory.mktemp(name)
+    needs_runtime(folder, *flags)
     files = [NATIVE / f"{name}.c", NATIVE / "harness.c", *sources]
     return compile_c(folder / name, files, *flags)
 

@@ -1,29 +1,38 @@
 """Programs rearranged into moves: few of them, which do what the steps did."""
 
+import resource
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from lookup_tables import program_layout as layout
 from lookup_tables.program import compile_program
+from lookup_tables.program_layout import BufferCode, StepCode
 from synthesizer.collectives import Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.msccl_xml import write_msccl_xml
 from tests.lookup_tables.schedules import ALONE, msccl_xml
 from tests.runtime.host_node import NATIVE, compile_host
+from tests.runtime.raw_programs import RawStep, raw_program
 from tests.synthesizer.hand_sketches import switched
 
 Show = Callable[[str], list[str]]
 
 
 @pytest.fixture(scope="module")
-def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
-    """What show_moves.cc says of a schedule; the syntax of its lines stands there."""
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("moves")
-    program = compile_host(folder, folder / "show_moves", [NATIVE / "show_moves.cc"], "-O1")
+    return compile_host(folder, folder / "show_moves", [NATIVE / "show_moves.cc"], "-O1")
+
+
+@pytest.fixture
+def show(program: Path, tmp_path: Path) -> Show:
+    """The lines of show_moves.cc on a schedule; the syntax of its lines stands there."""
 
     def run(msccl_xml: str) -> list[str]:
-        path = folder / "a.program"
+        path = tmp_path / "a.program"
         path.write_bytes(compile_program(msccl_xml))
         done = subprocess.run([program, path], capture_output=True, text=True, check=True)
         return done.stdout.removeprefix(str(path)).splitlines()
@@ -109,3 +118,42 @@ def test_a_connection_holds_the_messages_of_a_tile(show: Show, chunks: int, move
     takes = [("r", "o", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
     ranks = [[(1, -1, sends), (-1, -1, copies)], [(-1, 0, takes)]]
     assert f" {moves} moves" in show(msccl_xml("broadcast", chunks, ranks))[0]
+
+
+def test_a_program_that_moves_too_much_costs_nothing(program: Path, tmp_path: Path) -> None:
+    """96 KB of steps, each of which moves 65,535 chunks: 268 million moves, none of them made."""
+    path = tmp_path / "a.program"
+    step = RawStep(StepCode.CPY, count=layout.MOST_STEPS)
+    path.write_bytes(raw_program([[[step] * 2042]] * 2, scratch=layout.MOST_CHUNKS))
+    assert 96_000 < path.stat().st_size < 100_000
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+        resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+
+    done = subprocess.run(
+        [program, path], preexec_fn=limit, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{path}: 0 moves, 0 operands, 0 links\n"
+
+
+def test_programs_share_what_may_be_compared(program: Path, tmp_path: Path) -> None:
+    """Sums in place, which have to be held against one another; the second finds nothing left."""
+    output = BufferCode.OUTPUT, BufferCode.OUTPUT
+    steps = [RawStep(StepCode.RE, at + 1, at, buffers=output) for at in range(60)]
+    path = tmp_path / "a.program"
+    path.write_bytes(raw_program([[steps], [steps]], scratch=0, chunks=61))
+
+    def moves_of_both(*words: str) -> list[int]:
+        done = subprocess.run(
+            [program, *words, path, path], capture_output=True, text=True, check=True
+        )
+        heads = [line for line in done.stdout.splitlines() if line.startswith(str(path))]
+        return [int(head.split(" moves")[0].split()[-1]) for head in heads]
+
+    first, second = moves_of_both()
+    assert first == second > 0
+    enough = next(n for n in range(1, 30) if moves_of_both("-c", str(2**n))[0] == first)
+    assert moves_of_both("-c", str(2 ** (enough - 1))) == [0, 0]
+    assert moves_of_both("-c", str(2**enough + 1)) == [first, 0]

@@ -5,21 +5,25 @@ that is accepted.
 """
 
 import ctypes
-import hashlib
 import random
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
+from lookup_tables import program_layout as layout
 from lookup_tables.errors import TableFileError
 from lookup_tables.program import compile_program, programs_section
-from lookup_tables.program_bytes import program_crc, read_program
+from lookup_tables.program_bytes import read_program
+from lookup_tables.program_layout import StepCode
 from lookup_tables.table import StoredSchedule
 from tests.lookup_tables.schedules import chain, exchange, halves
 from tests.runtime.conftest import RUNTIME, compile_c
-from tests.runtime.test_native import MEMORY, build, run
+from tests.runtime.host_node import C_SOURCES, compile_host
+from tests.runtime.raw_programs import RawStep, raw_program, sealed
+from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 
 SOURCES = [
     RUNTIME / name for name in ("program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
@@ -29,28 +33,44 @@ Check = Callable[[bytes], str]
 
 
 @pytest.fixture(scope="module")
-def check(tmp_path_factory: pytest.TempPathFactory) -> Check:
-    """What the loader says of a program; nothing when it is sound."""
+def loader(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     file = tmp_path_factory.mktemp("loader") / "libloader.so"
     library = ctypes.CDLL(str(compile_c(file, SOURCES, "-fPIC", "-shared")))
+    library.tuccl_program_check.restype = ctypes.c_bool
+    library.tuccl_programs_check.restype = ctypes.c_bool
+    return library
+
+
+def words_of(data: bytes) -> "ctypes.Array[ctypes.c_uint64]":
+    """At a multiple of 8."""
+    padded = data.ljust(len(data) // 8 * 8 + 8, b"\0")
+    return (ctypes.c_uint64 * (len(padded) // 8)).from_buffer_copy(padded)
+
+
+@pytest.fixture(scope="module")
+def check(loader: ctypes.CDLL) -> Check:
+    """The loader's complaint about a program; nothing when it is sound."""
 
     def say(data: bytes) -> str:
-        words = (ctypes.c_uint64 * (len(data) // 8 + 1)).from_buffer_copy(
-            data.ljust(len(data) // 8 * 8 + 8, b"\0")
-        )
         program, why = (ctypes.c_void_p * 4)(), ctypes.create_string_buffer(128)
-        library.tuccl_program_check.restype = ctypes.c_bool
         arguments = (ctypes.c_size_t(len(data)), program, why, ctypes.c_size_t(128))
-        sound = library.tuccl_program_check(words, *arguments)
+        sound = loader.tuccl_program_check(words_of(data), *arguments)
         return "" if sound else why.value.decode()
 
     return say
 
 
-def sealed(data: bytes) -> bytes:
-    address = hashlib.sha256(data[24:]).digest()[:8]
-    data = data[:16] + address + data[24:]
-    return data[:12] + struct.pack("<I", program_crc(data)) + data[16:]
+@pytest.fixture(scope="module")
+def check_section(loader: ctypes.CDLL) -> Check:
+    """The same of a bundle's section of programs."""
+
+    def say(data: bytes) -> str:
+        why = ctypes.create_string_buffer(128)
+        arguments = (ctypes.c_size_t(len(data)), why, ctypes.c_size_t(128))
+        sound = loader.tuccl_programs_check(words_of(data), *arguments)
+        return "" if sound else why.value.decode()
+
+    return say
 
 
 def put(at: int, form: str, *values: int) -> Callable[[bytearray], None]:
@@ -121,6 +141,37 @@ def test_each_broken_rule_is_found(defect: str, check: Check) -> None:
         read_program(sealed(bytes(data)), "p")
 
 
+def test_the_largest_program(check: Check) -> None:
+    def with_steps(number: int) -> bytes:
+        blocks = [[RawStep(StepCode.NOP)] * part for part in (number // 2, number - number // 2)]
+        return raw_program([blocks[:1], blocks[1:]], scratch=0)
+
+    steps = (layout.MOST_BYTES - len(with_steps(0))) // layout.STEP.size
+    assert check(with_steps(steps)) == ""
+    assert check(with_steps(steps + 1)) == "is larger than any program"
+    with pytest.raises(TableFileError, match="larger than any program"):
+        read_program(with_steps(steps + 1), "p")
+    text = (RUNTIME / "program_layout.h").read_text()
+    for limit in ("PROGRAM_MOST_BYTES = 1 << 20", "PROGRAMS_MOST_BYTES = 1 << 24"):
+        assert f"TUCCL_{limit}," in text
+    assert (layout.MOST_BYTES, layout.MOST_SECTION_BYTES) == (1 << 20, 1 << 24)
+    assert f"TUCCL_PROGRAMS_MOST = {layout.MOST_PROGRAMS}," in text
+
+
+def test_the_largest_section(check_section: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    def section(programs: int, others: int = 0) -> bytes:
+        text = exchange()
+        stored = [StoredSchedule("aa", "s", text)] * programs
+        return programs_section([*stored, *[StoredSchedule("bb", "none", "")] * others])
+
+    monkeypatch.setattr("lookup_tables.program.compile_program", lru_cache(compile_program))
+    assert check_section(section(layout.MOST_PROGRAMS, 3)) == ""
+    monkeypatch.setattr(layout, "MOST_PROGRAMS", layout.MOST_PROGRAMS + 1)
+    assert check_section(section(layout.MOST_PROGRAMS)) == "there are more than 1024"
+    said = check_section(bytes(layout.MOST_SECTION_BYTES + 8))
+    assert said == f"they take {2**24 + 8} bytes, {2**24} are the most"
+
+
 def test_a_wrong_sum_is_found(check: Check) -> None:
     data = bytearray(compile_program(exchange()))
     data[-1] ^= 1
@@ -144,16 +195,33 @@ def test_what_python_reads_the_loader_accepts(check: Check) -> None:
     assert readable > 100
 
 
-def test_mutated_programs_do_no_harm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    sources = sorted(RUNTIME.glob("*.c"))
-    fuzzer = build(tmp_path_factory, "fuzz_program", sources, *MEMORY)
-    folder = tmp_path_factory.mktemp("programs")
+def fuzzer_of(folder: Path) -> Path:
+    """The fuzzer, with the executor's part that rearranges programs."""
+    needs_runtime(folder, *MEMORY)
+    objects = [
+        compile_c(folder / f"{source.name}.o", [source], "-c", *MEMORY)
+        for source in (NATIVE / "fuzz_program.c", NATIVE / "harness.c", *RUNTIME.glob("*.c"))
+        if source.name not in C_SOURCES
+    ]
+    sources = [NATIVE / "rearrange.cc", *objects]
+    return compile_host(folder, folder / "fuzz_program", sources, *MEMORY)
+
+
+def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:
+    fuzzer = fuzzer_of(tmp_path)
+    folder = tmp_path / "programs"
+    folder.mkdir()
     accepted = 0
     for seed, text in enumerate((exchange(), halves(), chain())):
         file = folder / f"{seed}.program"
         file.write_bytes(compile_program(text))
         accepted += int(run(fuzzer, file, 20_000, seed).split(", ")[1].split()[0])
     assert 10_000 < accepted < 54_000
+    # Steps that move all there is to move: their numbers are mutated, and most are sound.
+    step = RawStep(StepCode.CPY, count=layout.MOST_STEPS)
+    file = folder / "large.program"
+    file.write_bytes(raw_program([[[step] * 500]] * 2, scratch=layout.MOST_CHUNKS))
+    assert run(fuzzer, file, 500, 5).startswith("500 mutated")
     stored = [StoredSchedule(text[:2], "s", text) for text in (exchange(), "none", chain())]
     section = folder / "section"
     section.write_bytes(programs_section(stored))

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { OPERATIONS = 6, ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
 
@@ -30,16 +31,16 @@ static uint32_t crc_of_file(const unsigned char *data, size_t bytes) {
     return tuccl_crc32(tuccl_crc32(0, data, field), data + behind, bytes - behind);
 }
 
-static enum tuccl_bundle_fault check_header(const struct tuccl_bundle *bundle, char *why,
-                                            size_t why_bytes) {
-    const struct tuccl_bundle_header *header = (const void *)bundle->data;
-    size_t magic = bundle->bytes < sizeof header->magic ? bundle->bytes : sizeof header->magic;
-    if (memcmp(bundle->data, TUCCL_BUNDLE_MAGIC, magic) != 0) {
+/* Of a file of so many bytes; `header` holds as many of them as there are. */
+static enum tuccl_bundle_fault check_header(const struct tuccl_bundle_header *header, size_t bytes,
+                                            char *why, size_t why_bytes) {
+    size_t magic = bytes < sizeof header->magic ? bytes : sizeof header->magic;
+    if (memcmp(header->magic, TUCCL_BUNDLE_MAGIC, magic) != 0) {
         snprintf(why, why_bytes, "is no TuCCL bundle");
         return TUCCL_BUNDLE_DAMAGED;
     }
-    if (bundle->bytes < sizeof *header) {
-        snprintf(why, why_bytes, "is truncated at %zu bytes", bundle->bytes);
+    if (bytes < sizeof *header) {
+        snprintf(why, why_bytes, "is truncated at %zu bytes", bytes);
         return TUCCL_BUNDLE_DAMAGED;
     }
     if (header->version != TUCCL_BUNDLE_VERSION) {
@@ -47,11 +48,17 @@ static enum tuccl_bundle_fault check_header(const struct tuccl_bundle *bundle, c
                  TUCCL_BUNDLE_VERSION);
         return TUCCL_BUNDLE_OTHER_VERSION;
     }
-    if (header->total_bytes != bundle->bytes || header->header_bytes != sizeof *header) {
-        snprintf(why, why_bytes, "is damaged: %zu bytes instead of %llu", bundle->bytes,
+    if (header->total_bytes != bytes || header->header_bytes != sizeof *header) {
+        snprintf(why, why_bytes, "is damaged: %zu bytes instead of %llu", bytes,
                  (unsigned long long)header->total_bytes);
         return TUCCL_BUNDLE_DAMAGED;
     }
+    return TUCCL_BUNDLE_GOOD;
+}
+
+static enum tuccl_bundle_fault check_sum(const struct tuccl_bundle *bundle, char *why,
+                                         size_t why_bytes) {
+    const struct tuccl_bundle_header *header = (const void *)bundle->data;
     uint32_t crc = crc_of_file(bundle->data, bundle->bytes);
     if (crc != header->crc) {
         snprintf(why, why_bytes, "is damaged: CRC %08x instead of %08x", crc, header->crc);
@@ -193,13 +200,32 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
     return TUCCL_BUNDLE_GOOD;
 }
 
+/* The header first: a file that is no bundle, a checkpoint say, is not read any further. */
+static enum tuccl_bundle_fault read_bundle(int file, struct tuccl_bundle *bundle, char *why,
+                                           size_t why_bytes) {
+    struct tuccl_bundle_header header = {{0}, 0, 0, 0, 0, 0};
+    size_t start = bundle->bytes < sizeof header ? bundle->bytes : sizeof header;
+    if (!tuccl_read_start(file, &header, start, why, why_bytes))
+        return TUCCL_BUNDLE_UNREADABLE;
+    enum tuccl_bundle_fault fault = check_header(&header, bundle->bytes, why, why_bytes);
+    if (fault != TUCCL_BUNDLE_GOOD)
+        return fault;
+    bundle->data = tuccl_read_pages(file, bundle->bytes, why, why_bytes);
+    if (bundle->data == NULL)
+        return TUCCL_BUNDLE_UNREADABLE;
+    /* Again: somebody may have written to the file meanwhile. */
+    fault = check_header((const void *)bundle->data, bundle->bytes, why, why_bytes);
+    return fault == TUCCL_BUNDLE_GOOD ? check_sum(bundle, why, why_bytes) : fault;
+}
+
 enum tuccl_bundle_fault tuccl_bundle_load(const char *path, struct tuccl_bundle *bundle, char *why,
                                           size_t why_bytes) {
     memset(bundle, 0, sizeof *bundle);
-    bundle->data = tuccl_read_file(path, &bundle->bytes, why, why_bytes);
-    if (bundle->data == NULL)
+    int file = tuccl_open_file(path, TUCCL_LARGEST_BUNDLE_BYTES, &bundle->bytes, why, why_bytes);
+    if (file < 0)
         return TUCCL_BUNDLE_UNREADABLE;
-    enum tuccl_bundle_fault fault = check_header(bundle, why, why_bytes);
+    enum tuccl_bundle_fault fault = read_bundle(file, bundle, why, why_bytes);
+    close(file);
     if (fault == TUCCL_BUNDLE_GOOD)
         fault = check_contents(bundle, why, why_bytes);
     if (fault != TUCCL_BUNDLE_GOOD) {

@@ -1,4 +1,5 @@
-/* A bundle in memory: read whole, checked whole, before anything looks into it. */
+/* A bundle in memory: its header is looked at first, then it is read whole and checked whole before
+ * anything looks into it. */
 #ifndef TUCCL_BUNDLE_H
 #define TUCCL_BUNDLE_H
 

@@ -1,5 +1,4 @@
 #include "bundle_file.h"
-#include "bundle_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const unsigned char *fail(char *why, size_t why_bytes, const char *step, int error) {
+static bool fail(char *why, size_t why_bytes, const char *step, int error) {
     char text[128] = "";
     if (error == 0) {
         snprintf(why, why_bytes, "%s", step);
-        return NULL;
+        return false;
     }
     /* strerror is not safe between threads, and communicators start from several. Two functions
      * are called strerror_r; the type holds this to POSIX's, which _GNU_SOURCE would replace. */
@@ -22,13 +21,13 @@ static const unsigned char *fail(char *why, size_t why_bytes, const char *step, 
     if (describe(error, text, sizeof text) != 0)
         snprintf(text, sizeof text, "error %d", error);
     snprintf(why, why_bytes, "%s: %s", step, text);
-    return NULL;
+    return false;
 }
 
 static int fill(int file, unsigned char *data, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
-        ssize_t got = read(file, data + done, bytes - done);
+        ssize_t got = pread(file, data + done, bytes - done, (off_t)done);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -40,7 +39,7 @@ static int fill(int file, unsigned char *data, size_t bytes) {
     return 0;
 }
 
-static const unsigned char *read_open_file(int file, size_t *bytes, char *why, size_t why_bytes) {
+static bool is_readable(int file, size_t most_bytes, size_t *bytes, char *why, size_t why_bytes) {
     struct stat status;
     if (fstat(file, &status) != 0)
         return fail(why, why_bytes, "cannot be examined", errno);
@@ -48,32 +47,59 @@ static const unsigned char *read_open_file(int file, size_t *bytes, char *why, s
         return fail(why, why_bytes, "is no regular file", 0);
     if (status.st_size <= 0)
         return fail(why, why_bytes, "is empty", 0);
-    if ((uint64_t)status.st_size > TUCCL_LARGEST_BUNDLE_BYTES)
-        return fail(why, why_bytes, "is larger than any bundle", 0);
-    size_t size = (size_t)status.st_size;
+    if ((uint64_t)status.st_size > most_bytes) {
+        snprintf(why, why_bytes, "is too large: %lld bytes, %zu are the most",
+                 (long long)status.st_size, most_bytes);
+        return false;
+    }
+    *bytes = (size_t)status.st_size;
+    return true;
+}
+
+int tuccl_open_file(const char *path, size_t most_bytes, size_t *bytes, char *why,
+                    size_t why_bytes) {
+    /* O_NONBLOCK: opening a FIFO without a writer would hang the job. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) {
+        fail(why, why_bytes, "cannot be opened", errno);
+        return -1;
+    }
+    if (is_readable(file, most_bytes, bytes, why, why_bytes))
+        return file;
+    close(file);
+    return -1;
+}
+
+bool tuccl_read_start(int file, void *start, size_t bytes, char *why, size_t why_bytes) {
+    int error = fill(file, start, bytes);
+    return error == 0 || fail(why, why_bytes, "cannot be read", error);
+}
+
+const unsigned char *tuccl_read_pages(int file, size_t bytes, char *why, size_t why_bytes) {
     /* Not a mapping of the file: truncating a mapped file kills its readers with SIGBUS, and
      * writing to it in place would change the table of a running job on some of its ranks. */
     unsigned char *data =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED)
-        return fail(why, why_bytes, "does not fit in memory", errno);
-    int error = fill(file, data, size);
-    if (error == 0 && mprotect(data, size, PROT_READ) != 0)
-        error = errno;
-    if (error != 0) {
-        munmap(data, size);
-        return fail(why, why_bytes, "cannot be read", error);
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fail(why, why_bytes, "does not fit in memory", errno);
+        return NULL;
     }
-    *bytes = size;
-    return data;
+    int error = fill(file, data, bytes);
+    if (error == 0 && mprotect(data, bytes, PROT_READ) != 0)
+        error = errno;
+    if (error == 0)
+        return data;
+    munmap(data, bytes);
+    fail(why, why_bytes, "cannot be read", error);
+    return NULL;
 }
 
-const unsigned char *tuccl_read_file(const char *path, size_t *bytes, char *why, size_t why_bytes) {
-    /* O_NONBLOCK: opening a FIFO without a writer would hang the job. */
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+const unsigned char *tuccl_read_file(const char *path, size_t most_bytes, size_t *bytes, char *why,
+                                     size_t why_bytes) {
+    int file = tuccl_open_file(path, most_bytes, bytes, why, why_bytes);
     if (file < 0)
-        return fail(why, why_bytes, "cannot be opened", errno);
-    const unsigned char *data = read_open_file(file, bytes, why, why_bytes);
+        return NULL;
+    const unsigned char *data = tuccl_read_pages(file, *bytes, why, why_bytes);
     close(file);
     return data;
 }

@@ -17,26 +17,6 @@ struct tuccl_control {
     size_t nodes;
 };
 
-static struct tuccl_control_block *map_block(const char *path, char *why, size_t why_bytes) {
-    int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) {
-        snprintf(why, why_bytes, "cannot be opened (error %d)", errno);
-        return NULL;
-    }
-    struct stat status;
-    void *block = MAP_FAILED;
-    snprintf(why, why_bytes, "is no control block");
-    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-        status.st_size >= (off_t)sizeof(struct tuccl_control_block)) {
-        block = mmap(NULL, sizeof(struct tuccl_control_block), PROT_READ | PROT_WRITE, MAP_SHARED,
-                     file, 0);
-        if (block == MAP_FAILED)
-            snprintf(why, why_bytes, "cannot be mapped (error %d)", errno);
-    }
-    close(file);
-    return block == MAP_FAILED ? NULL : block;
-}
-
 static bool is_sound(const struct tuccl_control_block *block, char *why, size_t why_bytes) {
     snprintf(why, why_bytes, "is no control block");
     if (memcmp(block->magic, TUCCL_CONTROL_MAGIC, sizeof block->magic) != 0)
@@ -46,16 +26,48 @@ static bool is_sound(const struct tuccl_control_block *block, char *why, size_t 
     return block->version == TUCCL_CONTROL_VERSION && block->block_bytes == sizeof *block;
 }
 
+/* Whether a file can be mapped without a fault: its one page is there, since it holds the block's
+ * head, and nobody but this user can truncate it. */
+static bool can_be_mapped(int file, char *why, size_t why_bytes) {
+    struct stat status;
+    struct tuccl_control_block block;
+    snprintf(why, why_bytes, "is no control block");
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
+        return false;
+    /* Files in memory have all permissions, but no name by which others could open them. */
+    bool is_open = status.st_nlink > 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (status.st_uid != geteuid() || is_open) {
+        snprintf(why, why_bytes, "can be written by other users");
+        return false;
+    }
+    return pread(file, &block, sizeof block, 0) == (ssize_t)sizeof block &&
+           is_sound(&block, why, why_bytes);
+}
+
+static struct tuccl_control_block *map_block(const char *path, char *why, size_t why_bytes) {
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) {
+        snprintf(why, why_bytes, "cannot be opened (error %d)", errno);
+        return NULL;
+    }
+    void *block = MAP_FAILED;
+    if (can_be_mapped(file, why, why_bytes)) {
+        block = mmap(NULL, sizeof(struct tuccl_control_block), PROT_READ | PROT_WRITE, MAP_SHARED,
+                     file, 0);
+        if (block == MAP_FAILED)
+            snprintf(why, why_bytes, "cannot be mapped (error %d)", errno);
+    }
+    close(file);
+    return block == MAP_FAILED ? NULL : block;
+}
+
 struct tuccl_control *tuccl_control_open(const char *path, int abi, size_t nodes, char *why,
                                          size_t why_bytes) {
     struct tuccl_control_block *block = map_block(path, why, why_bytes);
     if (block == NULL)
         return NULL;
-    struct tuccl_control *control = NULL;
-    if (is_sound(block, why, why_bytes)) {
-        snprintf(why, why_bytes, "does not fit in memory");
-        control = malloc(sizeof *control);
-    }
+    snprintf(why, why_bytes, "does not fit in memory");
+    struct tuccl_control *control = malloc(sizeof *control);
     if (control == NULL) {
         munmap(block, sizeof *block);
         return NULL;

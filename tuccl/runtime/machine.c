@@ -42,7 +42,6 @@ enum evidence {
 struct findings {
     bool listed_model;
     enum evidence evidence; /* The most that was found. */
-    size_t gpus;            /* How many GPUs are this evidence. */
     long vendor, device;    /* The one of them with the lowest number. */
 };
 
@@ -60,7 +59,6 @@ static void judge(struct findings *findings, const struct tuccl_gpu_model_record
         return;
     bool first = evidence > findings->evidence;
     findings->evidence = evidence;
-    findings->gpus = first ? 1 : findings->gpus + 1;
     if (first || device < findings->device) {
         findings->vendor = vendor;
         findings->device = device;
@@ -80,7 +78,7 @@ static void examine(struct findings *findings, const struct tuccl_gpu_model_reco
 }
 
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                           uint32_t model_count, size_t *gpus, char *why, size_t why_bytes) {
+                           uint32_t model_count, char *why, size_t why_bytes) {
     char path[4096];
     int length = snprintf(path, sizeof path, "%s/bus/pci/devices", sysfs_root);
     if (model_count == 0 || length < 0 || (size_t)length >= sizeof path)
@@ -96,7 +94,6 @@ bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_
     closedir(devices);
     if (findings.listed_model || findings.evidence == NO_EVIDENCE)
         return true;
-    *gpus = findings.gpus;
     snprintf(why, why_bytes,
              "is for another machine: GPU %04lx:%04lx here, none of its %u GPU model%s (first "
              "%04x:%04x)",

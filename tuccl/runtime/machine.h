@@ -10,9 +10,8 @@
 
 /* Whether a table tuned on `models` may be used on the host under `sysfs_root`: false when it has
  * GPUs of a listed vendor but none of a listed model, or compute GPUs of other vendors alone. True
- * as well when the list or sysfs says nothing. When false, `why` names a GPU model that is here,
- * and `gpus` is how many GPUs a rank could run on. */
+ * as well when the list or sysfs says nothing. When false, `why` names a GPU model that is here. */
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
-                           uint32_t model_count, size_t *gpus, char *why, size_t why_bytes);
+                           uint32_t model_count, char *why, size_t why_bytes);
 
 #endif

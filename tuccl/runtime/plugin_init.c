@@ -99,16 +99,15 @@ static int refuse_bundle(const struct startup *startup, enum cause cause, const 
     return NCCL_SUCCESS;
 }
 
-/* Ranks of one host see the same GPUs and fall back together; hosts may differ from each other.
- * One node is not always one host: NCCL counts hosts of one NVLink domain as a node. */
-static int refuse_machine(const struct startup *startup, size_t ranks, size_t nodes, size_t gpus,
-                          const char *why) {
-    bool one_host = nodes == 1 && ranks <= gpus;
-    if (startup->crc_demanded && !one_host) {
+/* Other ranks may see other GPUs than this one and follow the table: they run on another host, or
+ * in a container of this one with another sysfs. A rank by itself has nobody to disagree with. */
+static int refuse_machine(const struct startup *startup, size_t ranks, const char *why) {
+    if (startup->crc_demanded && ranks > 1) {
         WARN(startup->logger,
-             "TuCCL: %s %s; with %zu ranks on %zu nodes, %zu GPUs here, this host would decide "
-             "differently from others: tune this machine, or unset what tuccl.env exports on all",
-             startup->path, why, ranks, nodes, gpus);
+             "TuCCL: %s %s, and TUCCL_BUNDLE_CRC=%08x is demanded; this rank would decide "
+             "differently from others: tune this machine, or unset what tuccl.env exports on all "
+             "ranks",
+             startup->path, why, startup->crc);
         return NCCL_INVALID_USAGE;
     }
     if (first_time(CAUSE_OTHER_MACHINE))
@@ -152,10 +151,9 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
         return NCCL_INVALID_USAGE;
     }
     const char *sysfs = setting("TUCCL_SYSFS");
-    size_t gpus = 0;
     if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle->gpu_models,
-                               bundle->gpu_model_count, &gpus, why, sizeof why))
-        return refuse_machine(startup, ranks, nodes, gpus, why);
+                               bundle->gpu_model_count, why, sizeof why))
+        return refuse_machine(startup, ranks, why);
     return select_shape(context, startup, bundle, ranks, nodes, ranks_per_node);
 }
 

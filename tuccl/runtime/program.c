@@ -241,6 +241,8 @@ bool tuccl_program_check(const void *data, size_t bytes, struct tuccl_program *p
     memset(program, 0, sizeof *program);
     if (bytes < sizeof *header || memcmp(header->magic, TUCCL_PROGRAM_MAGIC, 8) != 0)
         return refuse(why, why_bytes, "is no program");
+    if (bytes > TUCCL_PROGRAM_MOST_BYTES)
+        return refuse(why, why_bytes, "is larger than any program");
     if (header->version != TUCCL_PROGRAM_VERSION || header->features != 0)
         return refuse(why, why_bytes, "is one of a newer release");
     if (header->bytes != bytes || crc_of(data, bytes) != header->crc)

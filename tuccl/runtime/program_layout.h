@@ -20,6 +20,13 @@ enum {
     TUCCL_PROGRAM_MOST_STEPS = 0xFFFF,
     /* Messages that a connection holds before its sender waits. */
     TUCCL_PROGRAM_SLOTS = 8,
+    /* A hundred times what the schedules of eight ranks take. With the two below it bounds what a
+     * bundle's programs cost when they are loaded: a few seconds, and a few times their own size in
+     * memory, whatever they say. */
+    TUCCL_PROGRAM_MOST_BYTES = 1 << 20,
+    /* Of the bundle's section, and the schedules in it that have a program. */
+    TUCCL_PROGRAMS_MOST_BYTES = 1 << 24,
+    TUCCL_PROGRAMS_MOST = 1024,
     TUCCL_NO_PEER = -1,
     TUCCL_NO_CONNECTION = 0xFFFF,
     TUCCL_NO_DEPENDENCE = -1,

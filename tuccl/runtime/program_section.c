@@ -25,6 +25,12 @@ static bool record_is_sound(const unsigned char *section,
 bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t why_bytes) {
     const struct tuccl_programs_head *head = section;
     const struct tuccl_programs_record *records = records_of(section);
+    uint32_t programs = 0;
+    if (bytes > TUCCL_PROGRAMS_MOST_BYTES) {
+        snprintf(why, why_bytes, "they take %zu bytes, %d are the most", bytes,
+                 TUCCL_PROGRAMS_MOST_BYTES);
+        return false;
+    }
     snprintf(why, why_bytes, "contradicts itself in its records");
     if (bytes < sizeof *head || head->zero != 0 ||
         head->count > (bytes - sizeof *head) / sizeof *records)
@@ -33,6 +39,10 @@ bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t w
     for (uint32_t i = 0; i < head->count; i++) {
         if (records[i].offset != end || records[i].bytes > bytes - end || records[i].bytes % 8 != 0)
             return false;
+        if (records[i].bytes > 0 && ++programs > TUCCL_PROGRAMS_MOST) {
+            snprintf(why, why_bytes, "there are more than %d", TUCCL_PROGRAMS_MOST);
+            return false;
+        }
         if (!record_is_sound(section, &records[i], why, why_bytes))
             return false;
         end += records[i].bytes;

@@ -1,19 +1,15 @@
 // How communicators come to be served or not, and how they end.
 #include "agreement.h"
 #include "choose.h"
-#include "roll_call.h"
 #include "scenarios.h"
 #include "session.h"
 
 #include <atomic>
 #include <chrono>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <fstream>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -102,6 +98,24 @@ void split() {
     });
 }
 
+// Rank 1 may count the parent's children otherwise than the others from now on: all of them leave
+// the next ones to NCCL.
+void split_fails_once() {
+    setenv("STAND_IN_SPLIT_FAILS", "1:1", 1);
+    with_communicator(3, [](Rank &rank) {
+        ncclComm_t part = nullptr;
+        if (rank.rank == 1)
+            CHECK(ncclCommSplit(rank.comm, 0, 0, &part, nullptr) == tuccl::kNcclInvalidUsage);
+        for (int turn = 0; turn < 2; turn++) {
+            CHECK(ncclCommSplit(rank.comm, 0, 0, &part, nullptr) == 0);
+            CHECK(!is_served(rank, part, 3) && ncclCommDestroy(part) == 0);
+        }
+        // NCCL's destroy of the last rank waits for the devices of all.
+        meet_threads();
+        CHECK(is_served(rank, rank.comm, 3));
+    });
+}
+
 // The same with and without the executor's help, because something is in its way on one rank.
 void off_on_all(int ranks) {
     with_communicator(ranks, [ranks](Rank &rank) { CHECK(!is_served(rank, rank.comm, ranks)); });
@@ -131,6 +145,18 @@ void exchange_fails() {
             CHECK(result == tuccl::kNcclUnhandledCudaError && rank.comm == nullptr);
         if (rank.comm != nullptr)
             CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
+}
+
+// Rank 0 would wait for rank 1's greeting for ever: it is told by the roll.
+void exchange_fails_unheard() {
+    setenv("STAND_IN_UNHEARD_ABORT", "1", 1);
+    setenv("STAND_IN_FAILS", "exchange:1", 1);
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(2, [&](Rank &rank) {
+        CHECK(ncclCommInitRank(&rank.comm, 2, id, rank.rank) == tuccl::kNcclUnhandledCudaError);
+        CHECK(rank.comm == nullptr);
     });
 }
 
@@ -167,36 +193,6 @@ void not_on_all_ranks() {
     CHECK(dlclose(nccl) == 0);
     const Notes notes;
     CHECK(notes.count("executor 4") == 2 && notes.count("nccl AllReduce") == 6);
-}
-
-// Three processes count themselves; none looks before all have. The file is gone afterwards.
-void roll_call_of_processes() {
-    constexpr uint32_t kProcesses = 3;
-    const uint64_t name = 0x7465737400000000U | static_cast<uint64_t>(getpid());
-    auto *arrived = static_cast<std::atomic<uint32_t> *>(
-        mmap(nullptr, sizeof(std::atomic<uint32_t>), PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    CHECK(static_cast<void *>(arrived) != MAP_FAILED);
-    for (uint32_t i = 0; i < kProcesses; i++) {
-        const pid_t child = fork();
-        CHECK(child >= 0);
-        if (child != 0)
-            continue;
-        {
-            const tuccl::RollCall roll(name, 7 + i / 2);
-            arrived->fetch_add(1);
-            while (arrived->load() < kProcesses) // NCCL's start.
-                std::this_thread::yield();
-            CHECK(roll.present() == kProcesses && !roll.marks_agree());
-        }
-        std::_Exit(0);
-    }
-    for (uint32_t i = 0; i < kProcesses; i++) {
-        int status = -1;
-        CHECK(wait(&status) > 0 && status == 0);
-    }
-    const tuccl::RollCall alone(name, 5); // Nothing was left.
-    CHECK(alone.present() == 1 && alone.marks_agree());
 }
 
 void p2p_disabled() {
@@ -344,21 +340,37 @@ void abort_while_setting_up() {
     CHECK(ncclCommAbort(comm) == 0);
 }
 
-// The second rank comes, but cannot greet; the first waits for it until it is aborted. What its
-// kernel may still use stays allocated.
-void abort_while_greeting() {
-    setenv("STAND_IN_FAILS", "exchange:1", 1);
+// Two ranks that do not block, of which rank 1's greeting is as `step` says.
+void start_both(const char *step, ncclComm_t *comms) {
+    setenv("STAND_IN_FAILS", step, 1);
     ncclUniqueId id = {};
     CHECK(ncclGetUniqueId(&id) == 0);
     ncclConfig config = {0};
-    ncclComm_t comms[2] = {nullptr, nullptr};
     for (int rank = 0; rank < 2; rank++)
         CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
-    int error = tuccl::kNcclInProgress;
-    while (error == tuccl::kNcclInProgress)
-        CHECK(ncclCommGetAsyncError(comms[1], &error) == 0);
-    CHECK(error == tuccl::kNcclUnhandledCudaError);
+}
+
+// The second rank comes late; the first waits for it until it is aborted. What its kernel may still
+// use stays allocated.
+void abort_while_greeting() {
+    ncclComm_t comms[2] = {nullptr, nullptr};
+    start_both("late_exchange:1", comms);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    int error = tuccl::kNcclSuccess;
     CHECK(ncclCommGetAsyncError(comms[0], &error) == 0 && error == tuccl::kNcclInProgress);
+    CHECK(ncclCommAbort(comms[0]) == 0 && ncclCommAbort(comms[1]) == 0);
+}
+
+// The second rank cannot greet: both say that they failed.
+void fail_while_greeting() {
+    ncclComm_t comms[2] = {nullptr, nullptr};
+    start_both("exchange:1", comms);
+    for (ncclComm_t comm : comms) {
+        int error = tuccl::kNcclInProgress;
+        while (error == tuccl::kNcclInProgress)
+            CHECK(ncclCommGetAsyncError(comm, &error) == 0);
+        CHECK(error == tuccl::kNcclUnhandledCudaError);
+    }
     CHECK(ncclCommAbort(comms[1]) == 0 && ncclCommAbort(comms[0]) == 0);
 }
 
@@ -426,6 +438,66 @@ void leave_one_after_another() {
             meet_threads();
         }
         rank.comm = nullptr;
+    });
+}
+
+// A thread per device. One rank ends a child and calls the parent's next collective at once; the
+// other one comes to the child's end when that runs, and must come to the parent's call: nobody may
+// wait for the first one's device. `count`: elements that the executor runs, or leaves to NCCL.
+void end_beside_the_parent(size_t count) {
+    constexpr int kRounds = 6;
+    with_communicator(2, [count](Rank &rank) {
+        for (int round = 0; round < kRounds; round++) {
+            ncclComm_t child = nullptr;
+            CHECK(ncclCommSplit(rank.comm, 0, 0, &child, nullptr) == 0);
+            AllReduce in_child(rank);
+            AllReduce in_parent(rank, count);
+            CHECK(in_child.start(child, &rank.stream) == 0);
+            const bool is_late = rank.rank == round % 2;
+            if (is_late)
+                meet_threads();
+            CHECK(ncclCommDestroy(child) == 0);
+            CHECK(in_parent.start(rank.comm, &rank.stream) == 0);
+            if (!is_late)
+                meet_threads();
+            rank.stream.wait();
+            CHECK(in_child.is_right() && in_parent.is_right());
+            meet_threads(); // The other rank may have been reading this one's buffer.
+        }
+    });
+    // What was left is freed behind the destroys.
+    int destroyed = 0;
+    for (int pauses = 0; pauses < 100 && destroyed < 2 * (kRounds + 1); pauses++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        destroyed += Notes().count("destroy");
+    }
+    CHECK(destroyed == 2 * (kRounds + 1));
+}
+void child_ends_beside_the_executor() {
+    end_beside_the_parent(64);
+}
+void child_ends_beside_nccl() {
+    end_beside_the_parent(20000);
+}
+
+// Who leaves first waits for nothing: here the other rank calls what runs on its device later.
+void first_to_leave_does_not_wait() {
+    with_communicator(2, [](Rank &rank) {
+        for (int round = 0; round < 6; round++) {
+            ncclComm_t child = nullptr;
+            CHECK(ncclCommSplit(rank.comm, 0, 0, &child, nullptr) == 0);
+            AllReduce in_parent(rank);
+            const bool is_late = rank.rank == round % 2;
+            if (is_late)
+                meet_threads();
+            CHECK(in_parent.start(rank.comm, &rank.stream) == 0);
+            CHECK(ncclCommDestroy(child) == 0);
+            if (!is_late)
+                meet_threads();
+            rank.stream.wait();
+            CHECK(in_parent.is_right());
+            meet_threads();
+        }
     });
 }
 
@@ -543,11 +615,12 @@ std::vector<Scenario> communicator_scenarios() {
         {"one_thread_for_all", one_thread_for_all},
         {"made_in_a_group", made_in_a_group},
         {"split", split},
+        {"split_fails_once", split_fails_once},
         {"create_fails", create_fails},
         {"connect_fails", connect_fails},
         {"exchange_fails", exchange_fails},
+        {"exchange_fails_unheard", exchange_fails_unheard},
         {"not_on_all_ranks", not_on_all_ranks},
-        {"roll_call_of_processes", roll_call_of_processes},
         {"p2p_disabled", p2p_disabled},
         {"too_many_ranks", too_many_ranks},
         {"wrong_rules", wrong_rules},
@@ -561,9 +634,13 @@ std::vector<Scenario> communicator_scenarios() {
         {"not_blocking_in_one_thread", not_blocking_in_one_thread},
         {"abort_while_setting_up", abort_while_setting_up},
         {"abort_while_greeting", abort_while_greeting},
+        {"fail_while_greeting", fail_while_greeting},
         {"aborted", aborted},
         {"abort_one_after_another", abort_one_after_another},
         {"leave_one_after_another", leave_one_after_another},
+        {"child_ends_beside_the_executor", child_ends_beside_the_executor},
+        {"child_ends_beside_nccl", child_ends_beside_nccl},
+        {"first_to_leave_does_not_wait", first_to_leave_does_not_wait},
         {"quiesce_fails", quiesce_fails},
         {"abort_beside_calls", abort_beside_calls},
         {"watchdog", watchdog},

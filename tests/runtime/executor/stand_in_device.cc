@@ -1,13 +1,16 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
-// STAND_IN_FAILS=STEP:RANK makes a step (create, connect, exchange, quiesce) fail on a rank.
+// STAND_IN_FAILS=STEP:RANK makes a step (create, connect, exchange, quiesce) fail on a rank, or
+// late (late_exchange).
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
 #include "stand_in_streams.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 using stand_in::Meeting;
 using stand_in::Stream;
@@ -17,11 +20,13 @@ struct tuccl_device_comm {
     std::shared_ptr<Meeting> *told; // What the handle points to.
     uint32_t rank;
     uint32_t ranks;
+    int device;
     std::atomic<int> running;
     stand_in::Event remembered;
 };
 
 struct tuccl_exchange {
+    int device;
     Stream stream;
     std::vector<unsigned char> send;
     std::vector<unsigned char> receive;
@@ -36,9 +41,6 @@ bool fails(const char *step, uint32_t rank) {
 
 thread_local int current_device = 0;
 
-// Freeing waits for whatever runs on a device.
-std::atomic<int> running_of_device[16];
-
 } // namespace
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
@@ -52,6 +54,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     made->told = new std::shared_ptr<Meeting>(std::make_shared<Meeting>(static_cast<int>(ranks)));
     made->rank = rank;
     made->ranks = ranks;
+    made->device = current_device;
     std::memcpy(handle, &made->told, sizeof made->told);
     *comm = made;
     return nullptr;
@@ -74,8 +77,7 @@ const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *, const vo
 
 int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
     stand_in::note("quiesce " + std::to_string(comm->rank));
-    while (running_of_device[comm->rank].load() != 0)
-        std::this_thread::yield();
+    stand_in::Device::of(comm->device).free();
     return fails("quiesce", comm->rank) ? 0 : 1;
 }
 
@@ -83,6 +85,7 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
     stand_in::note("destroy " + std::to_string(comm->rank));
+    stand_in::Device::of(comm->device).free();
     if (comm->running.load() != 0) {
         std::fprintf(stderr, "memory is freed that a kernel uses\n");
         std::abort();
@@ -103,10 +106,8 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
                                  call->type, call->reduction, call->root};
     const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
     comm->running += captured ? 0 : 1;
-    running_of_device[comm->rank] += captured ? 0 : 1;
-    static_cast<Stream *>(stream)->put([comm, captured, part] {
+    stand_in::put_kernel(static_cast<Stream *>(stream), comm->device, [comm, captured, part] {
         stand_in::run(comm->meeting.get(), static_cast<int>(comm->rank), part);
-        running_of_device[comm->rank] -= captured ? 0 : 1;
         comm->running -= captured ? 0 : 1;
     });
     return 0;
@@ -153,7 +154,10 @@ struct tuccl_stream_state tuccl_device_stream(void *stream) {
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
     if (fails("exchange", static_cast<uint32_t>(current_device)))
         return "there is no device memory for a few bytes, or no stream";
+    if (fails("late_exchange", static_cast<uint32_t>(current_device)))
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
     *exchange = new tuccl_exchange;
+    (*exchange)->device = current_device;
     (*exchange)->send.resize(bytes);
     (*exchange)->receive.resize(bytes * ranks);
     return nullptr;
@@ -183,5 +187,7 @@ int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all) {
 }
 
 void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
+    if (exchange != nullptr)
+        stand_in::Device::of(exchange->device).free();
     delete exchange;
 }

@@ -1,10 +1,13 @@
 // A libnccl.so.2 whose ranks are threads of one process, with groups, splits, communicators that do
 // not block, and aborts. Every call leaves a note. STAND_IN_OLD_NCCL compiles one without what came
-// after 2.13.
+// after 2.13. STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail,
+// STAND_IN_SPLIT_FAILS its first splits. With STAND_IN_UNHEARD_ABORT a rank's abort does not reach
+// the others, as between GPUs of a host.
 #include "nccl_abi.h"
 #include "stand_in_meeting.h"
 #include "stand_in_streams.h"
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -20,6 +23,13 @@ struct ncclConfig {
     int blocking;
 };
 
+// The ranks of a communicator, whose last one frees the memory of all.
+struct Members {
+    std::atomic<int> joined{0};
+    std::atomic<int> gone{0};
+    std::array<std::atomic<int>, 16> devices = {};
+};
+
 struct ncclComm {
     std::shared_ptr<Meeting> meeting;
     int ranks;
@@ -28,8 +38,7 @@ struct ncclComm {
     int splits;
     bool blocking;
     std::atomic<int> error;
-    std::shared_ptr<std::atomic<int>> joined;
-    std::vector<int> colors; // Of a split, by rank.
+    std::shared_ptr<Members> members;
 };
 
 namespace {
@@ -38,8 +47,7 @@ constexpr int kAborted = 8;
 
 struct Meetings {
     std::mutex mutex;
-    std::map<std::string, std::pair<std::shared_ptr<Meeting>, std::shared_ptr<std::atomic<int>>>>
-        by_name;
+    std::map<std::string, std::pair<std::shared_ptr<Meeting>, std::shared_ptr<Members>>> by_name;
     std::vector<std::unique_ptr<ncclComm>> aborted;
 };
 Meetings meetings;
@@ -49,17 +57,29 @@ thread_local std::vector<stand_in::Work> in_group;
 
 ncclComm *join(const std::string &name, int ranks, int rank, int device, bool blocking) {
     const std::lock_guard<std::mutex> lock(meetings.mutex);
-    auto &[meeting, joined] = meetings.by_name[name];
+    auto &[meeting, members] = meetings.by_name[name];
     if (meeting == nullptr) {
         meeting = std::make_shared<Meeting>(ranks);
-        joined = std::make_shared<std::atomic<int>>(0);
+        members = std::make_shared<Members>();
     }
-    (*joined)++;
-    return new ncclComm{meeting, ranks, rank, device, 0, blocking, 0, joined, {}};
+    members->devices.at(static_cast<size_t>(rank)) = device;
+    members->joined++;
+    return new ncclComm{meeting, ranks, rank, device, 0, blocking, 0, members};
+}
+
+bool fails(const char *variable, int rank) {
+    static std::atomic<int> failed{0};
+    const char *wanted = std::getenv(variable);
+    int failing = -1;
+    int times = 0;
+    return wanted != nullptr && std::sscanf(wanted, "%d:%d", &failing, &times) == 2 &&
+           rank == failing && failed.fetch_add(1) < times;
 }
 
 int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const ncclConfig *config) {
     const bool blocking = config == nullptr || config->blocking != 0;
+    if (fails("STAND_IN_NCCL_FAILS", rank))
+        return tuccl::kNcclSystemError;
     *comm = join(id.internal, ranks, rank, rank, blocking);
     if (!blocking)
         return tuccl::kNcclInProgress;
@@ -75,10 +95,11 @@ int call(const char *name, int operation, const void *send, void *receive, size_
         return comm->error.load();
     const stand_in::Part part = {send, receive, count, operation, type, reduction, root};
     const auto put = [=] {
-        static_cast<Stream *>(stream)->put([meeting = comm->meeting, rank = comm->rank, part] {
-            if (part.operation <= 5)
-                stand_in::run(meeting.get(), rank, part);
-        });
+        stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
+                             [meeting = comm->meeting, rank = comm->rank, part] {
+                                 if (part.operation <= 5)
+                                     stand_in::run(meeting.get(), rank, part);
+                             });
     };
     if (depth > 0)
         in_group.emplace_back(put);
@@ -115,7 +136,7 @@ int ncclCommCuDevice(ncclComm_t comm, int *device) {
     return 0;
 }
 int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
-    const bool started = comm->blocking || comm->joined->load() == comm->ranks;
+    const bool started = comm->blocking || comm->members->joined.load() == comm->ranks;
     *error = started ? comm->error.load() : tuccl::kNcclInProgress;
     return 0;
 }
@@ -126,13 +147,17 @@ void stand_in_break(ncclComm_t comm) {
 
 int ncclCommDestroy(ncclComm_t comm) {
     note("nccl Destroy rank " + std::to_string(comm->rank));
+    if (++comm->members->gone % comm->ranks == 0)
+        for (int rank = 0; rank < comm->ranks; rank++)
+            stand_in::Device::of(comm->members->devices.at(static_cast<size_t>(rank))).free();
     delete comm;
     return 0;
 }
 int ncclCommAbort(ncclComm_t comm) {
     note("nccl Abort rank " + std::to_string(comm->rank));
     comm->error.store(kAborted);
-    comm->meeting->abort();
+    if (std::getenv("STAND_IN_UNHEARD_ABORT") == nullptr || --comm->members->joined == 0)
+        comm->meeting->abort();
     // Other threads may still look at it.
     const std::lock_guard<std::mutex> lock(meetings.mutex);
     meetings.aborted.emplace_back(comm);
@@ -228,6 +253,8 @@ int ncclCommFinalize(ncclComm_t comm) {
 }
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *) {
     (void)key;
+    if (fails("STAND_IN_SPLIT_FAILS", comm->rank))
+        return tuccl::kNcclInvalidUsage;
     comm->meeting->parts[static_cast<size_t>(comm->rank)].root = color;
     comm->meeting->meet();
     int ranks = 0;

@@ -1,5 +1,6 @@
 #include "stand_in_streams.h"
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -104,6 +105,44 @@ std::shared_ptr<Capture> Stream::capture() {
 void Stream::launch(const Capture &graph) {
     for (const Work &work : graph.work)
         put(work);
+}
+
+Device &Device::of(int number) {
+    // Never destroyed: streams may still run when the process ends.
+    static auto *const devices = new std::array<Device, 16>;
+    return devices->at(static_cast<size_t>(number));
+}
+
+void Device::launch() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return freeing_ == 0; });
+    running_++;
+}
+
+void Device::end() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running_--;
+    changed_.notify_all();
+}
+
+void Device::free() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    freeing_++;
+    changed_.wait(lock, [this] { return running_ == 0; });
+    freeing_--;
+    changed_.notify_all();
+}
+
+void put_kernel(Stream *stream, int device, Work work) {
+    if (stream->capture() != nullptr) {
+        stream->put(std::move(work));
+        return;
+    }
+    Device::of(device).launch();
+    stream->put([device, work = std::move(work)] {
+        work();
+        Device::of(device).end();
+    });
 }
 
 int order(Stream *before, Stream *after) {

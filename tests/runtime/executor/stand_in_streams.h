@@ -61,6 +61,26 @@ struct Event {
 int record(Stream *stream, Event *event);
 int wait(Stream *stream, const Event &event);
 
+// What runs on a device, by whichever stream. Freeing memory waits for all of it, and nothing is
+// launched there meanwhile, by any thread, as CUDA has it; other devices go on.
+class Device {
+  public:
+    static Device &of(int number);
+
+    void launch();
+    void end();
+    void free();
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int running_ = 0;
+    int freeing_ = 0;
+};
+
+// Puts a kernel of a device on a stream. A captured one is not seen on the device.
+void put_kernel(Stream *stream, int device, Work work);
+
 // Orders as cudaEventRecord and cudaStreamWaitEvent do: a cudaError_t, of which mixing captured and
 // eager work is one (905), and a stream that is gone another (400).
 int order(Stream *before, Stream *after);

@@ -5,7 +5,8 @@
  *   fuzz_bundle BUNDLE COUNT SEED sealed    the CRC made right again, so that the checks behind it
  *                                           are what is tested: a call changes lawfully or not
  *
- * Crashes and undefined behaviour are for the sanitizers to find. */
+ * No bundle may take more than a few seconds or tens of megabytes to load. Crashes and undefined
+ * behaviour are for the sanitizers to find. */
 #define _GNU_SOURCE /* memfd_create. For this file alone: the plugin is compiled as it ships. */
 
 #include "bundle_layout.h"
@@ -142,7 +143,9 @@ int main(int count_of_arguments, char **arguments) {
         store(file, &image);
         int abi = OLDEST_ABI + (int)(i % (NEWEST_ABI - OLDEST_ABI + 1));
         void *context = (void *)0x1;
+        struct cost before = cost_so_far();
         CHECK(plugin_init(abi, 8, 1, &context) == 0);
+        check_cost(before);
         bool changed = changes_calls(abi, context, &state);
         CHECK(sealed || (context == NULL && !changed));
         used += context != NULL;

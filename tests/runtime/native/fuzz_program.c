@@ -4,10 +4,12 @@
  *   fuzz_program PROGRAM COUNT SEED     one compiled program
  *   fuzz_program SECTION COUNT SEED s   a bundle's section of programs; sums are left as they are
  *
- * Crashes and undefined behaviour are for the sanitizers to find. */
+ * What is accepted is rearranged, too, as the executor does it. No input may take more than a few
+ * seconds or tens of megabytes. Crashes and undefined behaviour are for the sanitizers to find. */
 #include "crc32.h"
 #include "harness.h"
 #include "program.h"
+#include "rearrange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +137,7 @@ static void look_at(const struct tuccl_program *program) {
         }
     }
     run_backwards(program);
+    (void)rearrange(program);
 }
 
 int main(int count_of_arguments, char **arguments) {
@@ -146,6 +149,7 @@ int main(int count_of_arguments, char **arguments) {
     bool section = count_of_arguments == 5;
     char why[128];
     for (long i = 0; i < count; i++) {
+        struct cost before = cost_so_far();
         size_t bytes = random_below(&state, 20) ? whole : (size_t)random_below(&state, whole);
         unsigned char *data = malloc(bytes + 1); /* Exactly, so that no read behind it is missed. */
         CHECK(data != NULL);
@@ -174,6 +178,7 @@ int main(int count_of_arguments, char **arguments) {
             }
         }
         free(data);
+        check_cost(before);
     }
     printf("%ld mutated, %ld accepted\n", count, accepted);
     free(original);

@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 extern const struct tuccl_tuner_v2 ncclTunerPlugin_v2;
 extern const struct tuccl_tuner_v3 ncclTunerPlugin_v3;
 extern const struct tuccl_tuner_v4 ncclTunerPlugin_v4;
 extern const struct tuccl_tuner_v5 ncclTunerPlugin_v5;
 extern const struct tuccl_tuner_v6 ncclTunerPlugin_v6;
+
+enum { MOST_CPU_S = 5, MOST_KIB = 64 << 10 };
 
 static atomic_int warnings;
 
@@ -45,6 +48,20 @@ unsigned char *read_whole(const char *path, size_t *bytes) {
     fclose(file);
     *bytes = (size_t)size;
     return data;
+}
+
+struct cost cost_so_far(void) {
+    struct rusage usage;
+    CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+    double user = (double)usage.ru_utime.tv_sec + 1e-6 * (double)usage.ru_utime.tv_usec;
+    double kernel = (double)usage.ru_stime.tv_sec + 1e-6 * (double)usage.ru_stime.tv_usec;
+    return (struct cost){user + kernel, usage.ru_maxrss};
+}
+
+void check_cost(struct cost before) {
+    struct cost after = cost_so_far();
+    CHECK(after.cpu_s - before.cpu_s < MOST_CPU_S);
+    CHECK(after.most_kib - before.most_kib < MOST_KIB);
 }
 
 int warning_count(void) {

@@ -31,6 +31,15 @@ uint64_t random_below(uint64_t *state, uint64_t end);
 /* The file at `path` in allocated memory. */
 unsigned char *read_whole(const char *path, size_t *bytes);
 
+/* What the process has cost so far, and a check of what one input did since then: a bound far above
+ * what any takes, sanitizers included, and far below what would hold a job up. */
+struct cost {
+    double cpu_s;
+    long most_kib; /* Of memory at once. */
+};
+struct cost cost_so_far(void);
+void check_cost(struct cost before);
+
 /* Warnings that test_logger received so far, from all threads. */
 int warning_count(void);
 void test_logger(int level, unsigned long flags, const char *file, int line, const char *format,

@@ -76,6 +76,11 @@ void run_thread(const HostLaunch &launch, const HostMachine &machine, uint32_t p
         interpret<tuccl::SimpleWire>(launch, machine);
 }
 
+tuccl::Moves moves_of(const tuccl_program &program) {
+    uint64_t comparisons = tuccl::kMostComparisons;
+    return tuccl::moves_of(program, &comparisons);
+}
+
 } // namespace
 
 // As much as anything may ask for.
@@ -146,7 +151,7 @@ bool host_node_plan(const void *data, size_t bytes, const tuccl_call *call, uint
     ProgramLaunch launch;
     char why[128];
     if (!tuccl_program_check(data, bytes, &program, why, sizeof why) ||
-        !tuccl::plan_program(program, *call, need_of(tuccl::moves_of(program)), &launch))
+        !tuccl::plan_program(program, *call, need_of(moves_of(program)), &launch))
         return false;
     figures[0] = launch.tiles;
     figures[1] = launch.tile_bytes;
@@ -164,7 +169,7 @@ const char *host_node_run(host_node *node, const void *data, size_t bytes, const
     ProgramLaunch plan;
     if (!tuccl_program_check(data, bytes, &program, why, sizeof why))
         return why;
-    const tuccl::Moves moves = node->rearranges ? tuccl::moves_of(program) : tuccl::Moves{};
+    const tuccl::Moves moves = node->rearranges ? moves_of(program) : tuccl::Moves{};
     const bool has_moves = tuccl::has_room<ManyMoves>(need_of(moves));
     const tuccl::MovesNeed need = has_moves ? need_of(moves) : tuccl::MovesNeed{};
     if (program.header->ranks != node->ranks || !tuccl::plan_program(program, *call, need, &plan) ||

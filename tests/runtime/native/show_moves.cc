@@ -3,11 +3,12 @@
 // message on the connection that arrives at rank 2 with number 1, `!` where the message ends, `<0`
 // where an output gets the first input alone.
 //
-//   show_moves PROGRAM...
+//   show_moves [-c COMPARISONS] PROGRAM...
 #include "moves_launch.h"
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -35,7 +36,10 @@ void show(const tuccl::Move &move) {
 } // namespace
 
 int main(int count, char **arguments) {
-    for (int i = 1; i < count; i++) {
+    const bool limited = count > 2 && std::strcmp(arguments[1], "-c") == 0;
+    uint64_t comparisons =
+        limited ? std::strtoull(arguments[2], nullptr, 10) : tuccl::kMostComparisons;
+    for (int i = limited ? 3 : 1; i < count; i++) {
         std::FILE *file = std::fopen(arguments[i], "rb");
         std::vector<uint64_t> words(1 << 17);
         const size_t bytes =
@@ -48,7 +52,7 @@ int main(int count, char **arguments) {
             std::fprintf(stderr, "%s: %s\n", arguments[i], why);
             return 1;
         }
-        const tuccl::Moves moves = tuccl::moves_of(program);
+        const tuccl::Moves moves = tuccl::moves_of(program, &comparisons);
         const tuccl::MovesNeed need = tuccl::need_of(moves);
         std::printf("%s%s: %u moves, %u operands, %u links\n", arguments[i],
                     moves.everyone_hears ? ", everyone hears" : "", need.moves, need.operands,

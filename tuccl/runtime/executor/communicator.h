@@ -15,6 +15,7 @@ namespace tuccl {
 // What it takes to serve; made at set-up.
 struct Serving {
     tuccl_device_comm *device = nullptr;
+    int device_number = 0;
     uint32_t ranks = 0;
     std::shared_ptr<LocalRanks> local;
     Decision decision;
@@ -38,6 +39,11 @@ class Communicator {
 
     // Ends what runs, and serves no more; false if it did so before.
     bool give_up();
+
+    // Of one that was taken out of service.
+    int device_number() const {
+        return serving_.device_number;
+    }
 
     ncclComm_t nccl() const {
         return nccl_.load(std::memory_order_acquire);

@@ -9,13 +9,13 @@
 #include "mappings.h"
 #include "nvlink.h"
 #include "program_plan.h"
+#include "random_number.h"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <random>
 #include <strings.h>
 #include <thread>
 
@@ -42,10 +42,7 @@ struct Handle {
 static_assert(sizeof(Handle) <= TUCCL_HANDLE_BYTES, "a handle must fit");
 
 uint64_t this_process() {
-    static const uint64_t number = [] {
-        std::random_device source;
-        return static_cast<uint64_t>(source()) << 32 | source();
-    }();
+    static const uint64_t number = tuccl::random_number();
     return number;
 }
 
@@ -177,7 +174,8 @@ bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
 }
 
 // Whether every rank has ended as many launches of programs as this one: it tells last of all,
-// unless all that it has written here was awaited by this rank's last launch.
+// unless all that it has written here was awaited by this rank's last launch. Ranks of this process
+// are none of it: each of their devices is waited for.
 bool others_have_ended(const tuccl_device_comm &comm) {
     constexpr auto kLongest = std::chrono::seconds(5);
     cudaStream_t stream = nullptr;
@@ -192,7 +190,7 @@ bool others_have_ended(const tuccl_device_comm &comm) {
         if (!ended) {
             ended = true;
             for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
-                ended &= rank == comm.peers.rank || ends.is_silent != 0 ||
+                ended &= (comm.here >> rank & 1) != 0 || ends.is_silent != 0 ||
                          ends.finished[rank].value >= ends.launches;
         }
         if (!ended)
@@ -227,10 +225,8 @@ bool may_use_pcie() {
 // If all ranks want it. NULL, or half a sentence that says why not.
 const char *start_zero_copy(tuccl_device_comm *comm, const Handle *handles) {
     bool wanted = true;
-    for (uint32_t rank = 0; rank < comm->peers.ranks; rank++) {
+    for (uint32_t rank = 0; rank < comm->peers.ranks; rank++)
         wanted = wanted && handles[rank].zero_copy != 0;
-        comm->here |= handles[rank].process == this_process() ? 1U << rank : 0;
-    }
     if (!wanted)
         return nullptr;
     if (tuccl::load_zero_copy() != cudaSuccess)
@@ -299,6 +295,7 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
     if (!comm->nvlink && !may_use_pcie())
         return "NCCL_P2P_LEVEL is NVL, and NVLink does not join all of its devices";
     for (uint32_t rank = 0; rank < comm->peers.ranks; rank++) {
+        comm->here |= read[rank].process == this_process() ? 1U << rank : 0;
         if (rank == comm->peers.rank)
             continue;
         if (const char *reason = open_peer(comm, rank, read[rank]))
@@ -319,6 +316,9 @@ int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
     // Freeing waits for what runs on the device, and is allowed while another thread captures.
     (void)cudaFree(comm->peers.counters);
     comm->peers.counters = nullptr;
+    // Its thread writes to the memory of the other ranks.
+    delete comm->mappings;
+    comm->mappings = nullptr;
     // A pattern's kernel has received everything that was sent to it when it ends. A program's may
     // end before others have told it that they have ended too.
     return comm->programs.here == nullptr || others_have_ended(*comm) ? 1 : 0;

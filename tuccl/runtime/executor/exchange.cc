@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kNcclUint8 = 1;
 constexpr auto kPause = std::chrono::microseconds(20);
+constexpr char kSomebodyLeft[] = "another rank failed to start, or died";
+constexpr unsigned kPausesPerLook = 100; // At the roll, which takes system calls.
 
 int async_error(ncclComm_t comm) {
     int error = kNcclSuccess;
@@ -36,18 +38,22 @@ const char *Exchange::open() {
 }
 
 const char *Exchange::wait(bool (*ended)(const Exchange &)) {
-    while (!ended(*this)) {
+    for (unsigned pauses = 1; !ended(*this); pauses++) {
         if (is_cancelled())
             return "the communicator was aborted";
         const int error = async_error(comm_);
         if (error != kNcclSuccess && error != kNcclInProgress)
             return "NCCL reports an error while ranks greet one another";
+        if (pauses % kPausesPerLook == 0 && roll_.somebody_left())
+            return kSomebodyLeft;
         std::this_thread::sleep_for(kPause);
     }
     return nullptr;
 }
 
 const char *Exchange::round(const Greeting &mine, std::vector<Greeting> *all) {
+    if (roll_.somebody_left())
+        return kSomebodyLeft;
     const char *fault = try_round(mine, all);
     broken_ = fault != nullptr;
     return fault;

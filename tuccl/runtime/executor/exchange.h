@@ -5,6 +5,7 @@
 #include "agreement.h"
 #include "device_exchange.h"
 #include "nccl_abi.h"
+#include "roll_call.h"
 
 #include <atomic>
 
@@ -12,9 +13,10 @@ namespace tuccl {
 
 class Exchange {
   public:
-    // `cancelled` ends waiting; NULL where nobody can cancel.
-    Exchange(ncclComm_t comm, uint32_t ranks, const std::atomic<bool> *cancelled)
-        : comm_(comm), ranks_(ranks), cancelled_(cancelled) {
+    // `cancelled` ends waiting; NULL where nobody can cancel. So does a rank that has left `roll`.
+    Exchange(ncclComm_t comm, uint32_t ranks, const std::atomic<bool> *cancelled,
+             const RollCall &roll)
+        : comm_(comm), ranks_(ranks), cancelled_(cancelled), roll_(roll) {
     }
     ~Exchange();
     Exchange(const Exchange &) = delete;
@@ -28,6 +30,11 @@ class Exchange {
     // and what waits for the device (freeing) would wait for it.
     const char *round(const Greeting &mine, std::vector<Greeting> *all);
 
+    // Whether such a kernel may be there.
+    bool is_broken() const {
+        return broken_;
+    }
+
   private:
     const char *try_round(const Greeting &mine, std::vector<Greeting> *all);
     const char *wait(bool (*ended)(const Exchange &));
@@ -36,6 +43,7 @@ class Exchange {
     ncclComm_t comm_;
     uint32_t ranks_;
     const std::atomic<bool> *cancelled_;
+    const RollCall &roll_;
     tuccl_exchange *device_ = nullptr;
     bool broken_ = false;
 };

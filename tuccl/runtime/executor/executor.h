@@ -121,11 +121,12 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
 const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
                                             size_t bytes);
 
-/* Waits until nothing of this communicator runs on its device and the other ranks have ended what
- * writes to its memory; for these not long, and not after an abort. No launch may follow. 0 when
- * they have not: the memory is in use then. */
+/* Waits until nothing runs on its device, and the ranks of other processes have ended what writes
+ * to its memory; for these not long, and not after an abort. Ranks of this process are the caller's
+ * business. No launch may follow. 0 when they have not: the memory is in use then. */
 int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm);
 
+/* Waits until nothing runs on its device. NULL: nothing. */
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm);
 
 /* Whether tuccl_device_launch can run such a call: types, operations, staging, ranks. Depends only

@@ -1,8 +1,12 @@
 // NCCL's functions that make and end communicators, as the job calls them.
+#include "apart.h"
 #include "group.h"
 #include "made.h"
 #include "real_nccl.h"
 #include "register.h"
+
+#include <memory>
+#include <utility>
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -21,21 +25,60 @@ int after_making(const std::vector<Made> &made, int result) {
     return result;
 }
 
-// Calls NCCL to end a communicator, and frees what served it after that: NCCL's own waiting for the
-// ranks of a node goes first.
-int end(ncclComm_t comm, int (*end_nccl)(ncclComm_t), bool abort) {
-    if (end_nccl == nullptr)
+// The last rank of this process ends a communicator. What served it is freed behind NCCL's own: its
+// waiting for the ranks of a node goes first.
+int destroy_last(ncclComm_t comm, int device, std::shared_ptr<LocalRanks> local) {
+    if (local->count() == 1) {
+        const int result = real_nccl().CommDestroy(comm);
+        local->free();
+        return result;
+    }
+    if (group_is_open()) { // Of this thread; NCCL waits at its end.
+        const int result = real_nccl().CommDestroy(comm);
+        free_later(device, std::move(local));
+        return result;
+    }
+    const auto result = std::make_shared<int>(kNcclSuccess);
+    const bool is_done = run_apart(device, [comm, local, result] {
+        *result = real_nccl().CommDestroy(comm);
+        local->free();
+    });
+    return is_done ? *result : kNcclSuccess;
+}
+
+int destroy(ncclComm_t comm) {
+    if (real_nccl().CommDestroy == nullptr)
         return kNcclInvalidUsage;
     cancel_set_up(comm);
     forget_origin(comm);
     Communicator *communicator = Register::of_process().take(comm);
-    if (communicator != nullptr && abort)
-        communicator->give_up();
-    const int result = end_nccl(comm);
-    if (communicator != nullptr)
-        Register::of_process().dispose(communicator, abort);
-    if (!abort)
+    std::shared_ptr<LocalRanks> last;
+    int device = 0;
+    if (communicator != nullptr) {
+        device = communicator->device_number();
+        last = Register::of_process().dispose(communicator);
+    }
+    const int result = last != nullptr ? destroy_last(comm, device, std::move(last))
+                                       : real_nccl().CommDestroy(comm);
+    if (!group_is_open())
         free_left();
+    return result;
+}
+
+int abort(ncclComm_t comm) {
+    if (real_nccl().CommAbort == nullptr)
+        return kNcclInvalidUsage;
+    cancel_set_up(comm);
+    forget_origin(comm);
+    Communicator *communicator = Register::of_process().take(comm);
+    if (communicator != nullptr)
+        communicator->give_up();
+    const int result = real_nccl().CommAbort(comm);
+    if (communicator == nullptr)
+        return result;
+    const int device = communicator->device_number();
+    if (auto last = Register::of_process().dispose(communicator))
+        free_later(device, std::move(last));
     return result;
 }
 
@@ -64,7 +107,7 @@ using tuccl::real_nccl;
 EXPORTED int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
     if (real_nccl().CommInitRank == nullptr)
         return kNcclInvalidUsage;
-    const Origin origin = origin_by_id(id);
+    const Origin origin = origin_by_id(id, ranks, rank);
     return after_making({{comm, origin}}, real_nccl().CommInitRank(comm, ranks, id, rank));
 }
 
@@ -72,7 +115,7 @@ EXPORTED int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
                                     ncclConfig *config) {
     if (real_nccl().CommInitRankConfig == nullptr)
         return kNcclInvalidUsage;
-    const Origin origin = origin_by_id(id);
+    const Origin origin = origin_by_id(id, ranks, rank);
     return after_making({{comm, origin}},
                         real_nccl().CommInitRankConfig(comm, ranks, id, rank, config));
 }
@@ -82,7 +125,7 @@ EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int
     if (real_nccl().CommInitRankScalable == nullptr)
         return kNcclInvalidUsage;
     const Origin origin =
-        id_count > 0 ? origin_by_id(ids[0]) : Origin{false, tuccl::read_table(), nullptr};
+        id_count > 0 ? origin_by_id(ids[0], ranks, rank) : tuccl::unknown_origin();
     return after_making({{comm, origin}},
                         real_nccl().CommInitRankScalable(comm, ranks, rank, id_count, ids, config));
 }
@@ -126,11 +169,11 @@ EXPORTED int ncclCommFinalize(ncclComm_t comm) {
 }
 
 EXPORTED int ncclCommDestroy(ncclComm_t comm) {
-    return tuccl::end(comm, real_nccl().CommDestroy, false);
+    return tuccl::destroy(comm);
 }
 
 EXPORTED int ncclCommAbort(ncclComm_t comm) {
-    return tuccl::end(comm, real_nccl().CommAbort, true);
+    return tuccl::abort(comm);
 }
 
 EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {

@@ -130,26 +130,32 @@ int launch_moves(const Moves &moves, const ProgramLaunch &plan, const tuccl_call
                             arguments, 0, stream);
 }
 
-std::vector<Programs::Rearranged> rearrange(const void *section) {
+// Kept of what a launch has room for, and of this rank.
+std::vector<Programs::Rearranged> rearrange(const void *section, uint32_t rank) {
     std::vector<Programs::Rearranged> all(tuccl_programs_count(section));
+    uint64_t comparisons = kMostComparisons;
     for (uint32_t i = 0; i < all.size(); i++) {
         tuccl_program program;
         if (!tuccl_programs_at(section, i, &program))
             continue;
-        all[i].moves = moves_of(program);
-        const MovesNeed need = need_of(all[i].moves);
-        if (has_room<ManyMoves>(need))
-            all[i].need = need;
+        Moves moves = moves_of(program, &comparisons);
+        const MovesNeed need = need_of(moves);
+        if (!has_room<ManyMoves>(need))
+            continue;
+        for (uint32_t other = 0; other < moves.ranks.size(); other++)
+            if (other != rank)
+                moves.ranks[other] = {};
+        all[i] = {std::move(moves), need};
     }
     return all;
 }
 
-const char *copy_programs(Programs *programs, const void *section, size_t bytes) {
+const char *copy_programs(Programs *programs, uint32_t rank, const void *section, size_t bytes) {
     programs->here = std::malloc(bytes);
     if (programs->here == nullptr)
         return "there is no memory for its programs";
     std::memcpy(programs->here, section, bytes);
-    programs->rearranged = rearrange(programs->here);
+    programs->rearranged = rearrange(programs->here, rank);
     // On a stream of its own: the legacy stream would wait for all others.
     cudaStream_t stream = nullptr;
     if (cudaMalloc(&programs->there, bytes) != cudaSuccess ||
@@ -168,7 +174,7 @@ const char *load_programs(tuccl_device_comm *comm, const void *section, size_t b
     free_programs(comm);
     const char *reason = load_kernels(comm->device);
     if (reason == nullptr)
-        reason = copy_programs(&comm->programs, section, bytes);
+        reason = copy_programs(&comm->programs, comm->peers.rank, section, bytes);
     if (reason != nullptr) {
         free_programs(comm);
         (void)cudaGetLastError(); // Told here, so nobody else shall find it.

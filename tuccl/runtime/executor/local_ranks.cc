@@ -1,8 +1,10 @@
 #include "local_ranks.h"
 
+#include "apart.h"
 #include "log.h"
 
 #include <unordered_map>
+#include <utility>
 
 namespace tuccl {
 
@@ -30,10 +32,24 @@ std::shared_ptr<LocalRanks> LocalRanks::join(uint64_t number) {
         ranks = std::make_shared<LocalRanks>();
         all.by_number[number] = ranks;
     }
+    const std::lock_guard<std::mutex> joining(ranks->mutex_);
+    ranks->joined_++;
     return ranks;
 }
 
-LocalRanks::~LocalRanks() {
+bool LocalRanks::leave(tuccl_device_comm *device) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (device != nullptr)
+        left_.push_back(device);
+    return ++gone_ == joined_;
+}
+
+size_t LocalRanks::count() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return joined_;
+}
+
+void LocalRanks::free() {
     bool quiet = true;
     for (tuccl_device_comm *device : left_)
         quiet = tuccl_device_comm_quiesce(device) != 0 && quiet;
@@ -48,9 +64,14 @@ LocalRanks::~LocalRanks() {
 
 namespace {
 
+struct Later {
+    int device; // Of one of them.
+    std::shared_ptr<LocalRanks> ranks;
+};
+
 struct Aborted {
     std::mutex mutex;
-    std::vector<std::shared_ptr<LocalRanks>> ranks;
+    std::vector<Later> later;
 };
 
 Aborted &aborted() {
@@ -60,22 +81,21 @@ Aborted &aborted() {
 
 } // namespace
 
-void free_later(std::shared_ptr<LocalRanks> ranks) {
+void free_later(int device, std::shared_ptr<LocalRanks> ranks) {
     Aborted &all = aborted();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.ranks.push_back(std::move(ranks));
+    all.later.push_back({device, std::move(ranks)});
 }
 
 void free_left() {
     Aborted &all = aborted();
-    std::vector<std::shared_ptr<LocalRanks>> ranks;
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    ranks.swap(all.ranks);
-}
-
-void LocalRanks::leave(tuccl_device_comm *device) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    left_.push_back(device);
+    std::vector<Later> left;
+    {
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        left.swap(all.later);
+    }
+    for (Later &one : left)
+        (void)run_apart(one.device, [ranks = std::move(one.ranks)] { ranks->free(); });
 }
 
 } // namespace tuccl

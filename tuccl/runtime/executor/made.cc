@@ -97,11 +97,13 @@ int set_up_made(const std::vector<Made> &made, int result) {
     if (result != kNcclSuccess && result != kNcclInProgress)
         return result;
     std::vector<Made> present;
-    for (const Made &one : made)
+    for (const Made &one : made) {
+        accept(one.origin);
         if (*one.comm != nullptr) {
             present.push_back(one);
             remember_origin(*one.comm, one.origin);
         }
+    }
     if (present.empty())
         return result;
     if (result == kNcclSuccess)

@@ -2,7 +2,7 @@
 #ifndef TUCCL_EXECUTOR_MADE_H
 #define TUCCL_EXECUTOR_MADE_H
 
-#include "roll_call.h"
+#include "origin.h"
 
 #include <vector>
 

@@ -21,6 +21,9 @@ namespace tuccl {
 
 namespace {
 
+// A line is some 60 bytes.
+constexpr size_t kMostRulesBytes = size_t{1} << 20;
+
 // A variable that is set and not empty: `export NAME=` is how people unset one.
 const char *setting(const char *name) {
     const char *value = std::getenv(name);
@@ -38,7 +41,7 @@ bool p2p_is_forbidden() {
 void read_rules(const char *path, Table *table) {
     char why[200];
     size_t bytes = 0;
-    const unsigned char *data = tuccl_read_file(path, &bytes, why, sizeof why);
+    const unsigned char *data = tuccl_read_file(path, kMostRulesBytes, &bytes, why, sizeof why);
     if (data == nullptr) {
         table->fault = std::string("its TUCCL_EXECUTOR_RULES ") + why;
         return;
@@ -60,12 +63,11 @@ bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
 
 std::string fault_of(const tuccl_bundle &bundle) {
     char why[200];
-    size_t gpus = 0;
     const char *sysfs = setting("TUCCL_SYSFS");
     if (!sum_is_as_demanded(bundle, setting("TUCCL_BUNDLE_CRC")))
         return "its TUCCL_BUNDLE has not the CRC that TUCCL_BUNDLE_CRC demands";
     if (!tuccl_machine_matches(sysfs != nullptr ? sysfs : "/sys", bundle.gpu_models,
-                               bundle.gpu_model_count, &gpus, why, sizeof why))
+                               bundle.gpu_model_count, why, sizeof why))
         return std::string("its TUCCL_BUNDLE ") + why;
     return {};
 }

@@ -34,7 +34,9 @@ class Rounds {
     explicit Rounds(const tuccl_program &program)
         : program_(program), at_(program.header->threadblock_count),
           sent_(program.header->threadblock_count), received_(program.header->threadblock_count),
-          ranks_(program.header->ranks) {
+          messages_(program.header->threadblock_count), ranks_(program.header->ranks) {
+        for (size_t i = 0; i < messages_.size(); i++)
+            messages_[i] = messages_of(program, program.threadblocks[i]);
     }
 
     // False when messages of a tile do not fit their connection, or a rank does too much.
@@ -44,7 +46,7 @@ class Rounds {
             const size_t before = left;
             for (uint32_t rank = 0; rank < ranks_.size(); rank++) {
                 left -= run_rank(rank);
-                if (ranks_[rank].moves.size() > kMostMovesBefore)
+                if (too_many_)
                     return false;
             }
             if (left == before)
@@ -68,7 +70,7 @@ class Rounds {
     bool add_links(uint32_t rank) {
         for (uint32_t i = 0; i < program_.ranks[rank].threadblocks; i++) {
             const tuccl_program_threadblock &one = block(rank, i);
-            const uint32_t count = messages_of(program_, one);
+            const uint32_t count = messages_[program_.ranks[rank].first_threadblock + i];
             if (one.send_peer == TUCCL_NO_PEER || count == 0)
                 continue;
             if (count > TUCCL_PROGRAM_SLOTS)
@@ -85,9 +87,9 @@ class Rounds {
 
     size_t run_rank(uint32_t rank) {
         size_t done = 0;
-        for (bool advanced = true; advanced;) {
+        for (bool advanced = true; advanced && !too_many_;) {
             advanced = false;
-            for (uint32_t i = 0; i < program_.ranks[rank].threadblocks; i++)
+            for (uint32_t i = 0; i < program_.ranks[rank].threadblocks && !too_many_; i++)
                 while (advance(rank, i)) {
                     advanced = true;
                     done++;
@@ -103,6 +105,11 @@ class Rounds {
         if (at == own.steps)
             return false;
         const tuccl_program_step &step = program_.steps[own.first_step + at];
+        // Before anything is made of it: one step may move 65,535 chunks.
+        too_many_ = step.type != TUCCL_STEP_NOP &&
+                    ranks_[rank].moves.size() + step.count > kMostMovesBefore;
+        if (too_many_)
+            return false;
         if (step.awaited_threadblock != TUCCL_NO_DEPENDENCE &&
             at_[first + static_cast<uint32_t>(step.awaited_threadblock)] <= step.awaited_step)
             return false;
@@ -119,7 +126,7 @@ class Rounds {
         if (tuccl_step_sends(step.type)) {
             const auto peer = static_cast<uint32_t>(own.send_peer);
             out = message(peer, own.send_connection, ++sent_[first + number]);
-            out.per_tile = static_cast<uint8_t>(messages_of(program_, own));
+            out.per_tile = static_cast<uint8_t>(messages_[first + number]);
             per_tile_[{peer, own.send_connection}] = out.per_tile;
             when_[{peer, own.send_connection, out.ordinal}] = round_;
         }
@@ -164,30 +171,38 @@ class Rounds {
     std::vector<uint32_t> at_;
     std::vector<uint32_t> sent_;
     std::vector<uint32_t> received_;
+    std::vector<uint32_t> messages_;                   // That a threadblock sends.
     std::map<std::array<uint32_t, 3>, uint32_t> when_; // Rank, connection, ordinal.
     std::map<std::pair<uint32_t, uint32_t>, uint8_t> per_tile_;
     std::vector<RankMoves> ranks_;
     uint32_t round_ = 0;
+    bool too_many_ = false;
 };
 
 // Makes few moves of many, which do the same to memory and messages.
 class Joining {
   public:
-    Joining(const tuccl_program &program, uint32_t rank, std::vector<Move> *moves)
-        : program_(program), rank_(rank), moves_(*moves) {
+    Joining(const tuccl_program &program, uint32_t rank, uint64_t comparisons,
+            std::vector<Move> *moves)
+        : program_(program), rank_(rank), comparisons_left_(comparisons), moves_(*moves) {
     }
 
-    void run() {
-        for (size_t i = 0; i < moves_.size(); i++)
+    // False when the comparisons were used up.
+    bool run() {
+        for (size_t i = 0; i < moves_.size() && comparisons_left_ > 0; i++)
             while (absorb(&i)) {
             }
-        for (size_t i = 0; i < moves_.size(); i++)
+        for (size_t i = 0; i < moves_.size() && comparisons_left_ > 0; i++)
             if (give_to_earlier(i))
                 i--;
         drop_unread();
         sort();
         group();
         mark_ends();
+        return comparisons_left_ > 0;
+    }
+    uint64_t comparisons_left() const {
+        return comparisons_left_;
     }
 
   private:
@@ -204,6 +219,7 @@ class Joining {
                one.chunk == other.chunk;
     }
     bool overlap(const MovePlace &one, const MovePlace &other) const {
+        comparisons_left_ -= comparisons_left_ > 0 ? 1 : 0;
         if (one.is_message || other.is_message)
             return false;
         if (same(one, other))
@@ -401,6 +417,7 @@ class Joining {
 
     const tuccl_program &program_;
     const uint32_t rank_;
+    mutable uint64_t comparisons_left_;
     std::vector<Move> &moves_;
 };
 
@@ -469,13 +486,18 @@ MovesNeed need_of(const Moves &moves) {
     return need;
 }
 
-Moves moves_of(const tuccl_program &program) {
+Moves moves_of(const tuccl_program &program, uint64_t *comparisons) {
     Rounds rounds(program);
-    if (!rounds.run())
+    if (*comparisons == 0 || !rounds.run())
         return {};
     Moves moves = {std::move(rounds.ranks()), false};
-    for (uint32_t rank = 0; rank < moves.ranks.size(); rank++)
-        Joining(program, rank, &moves.ranks[rank].moves).run();
+    for (uint32_t rank = 0; rank < moves.ranks.size(); rank++) {
+        Joining joining(program, rank, *comparisons, &moves.ranks[rank].moves);
+        const bool is_done = joining.run();
+        *comparisons = joining.comparisons_left();
+        if (!is_done)
+            return {};
+    }
     return rehearse(moves.ranks, &moves.everyone_hears) ? moves : Moves{};
 }
 

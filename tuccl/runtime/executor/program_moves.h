@@ -69,8 +69,15 @@ struct MovesNeed {
 };
 MovesNeed need_of(const Moves &moves);
 
-// Of a sound program.
-Moves moves_of(const tuccl_program &program);
+// How much may be looked at while programs are rearranged: pairs of places that are compared. The
+// same for all ranks, which must rearrange the same programs. A schedule of eight ranks takes
+// sixteen thousand at most; all of this takes about a second.
+constexpr uint64_t kMostComparisons = uint64_t{1} << 25;
+
+// Of a sound program; empty where it does too much, or `comparisons` are used up, from which its
+// own are taken. Never more than a few hundred moves are held for a rank, however much its steps
+// move.
+Moves moves_of(const tuccl_program &program, uint64_t *comparisons);
 
 } // namespace tuccl
 

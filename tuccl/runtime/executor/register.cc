@@ -65,15 +65,15 @@ Communicator *Register::take(ncclComm_t nccl) {
     return communicator;
 }
 
-void Register::dispose(Communicator *communicator, bool aborted) {
+std::shared_ptr<LocalRanks> Register::dispose(Communicator *communicator) {
     while (communicator->users_.load() != 0)
         std::this_thread::yield();
-    communicator->serving_.local->leave(communicator->serving_.device);
-    if (aborted)
-        free_later(communicator->serving_.local);
+    std::shared_ptr<LocalRanks> local = std::move(communicator->serving_.local);
+    const bool is_last = local->leave(communicator->serving_.device);
     communicator->serving_ = {};
     const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(communicator);
+    return is_last ? local : nullptr;
 }
 
 } // namespace tuccl

@@ -23,8 +23,9 @@ class Register {
 
     // From here on calls go to NCCL; NULL when it was not served. What was begun goes on.
     Communicator *take(ncclComm_t nccl);
-    // Takes a taken one apart, after the last call has left it; its memory later if it was aborted.
-    void dispose(Communicator *communicator, bool aborted);
+    // Takes a taken one apart, after the last call has left it. Its memory is left to the ranks of
+    // this process: returns them if this one was the last of them, else NULL.
+    std::shared_ptr<LocalRanks> dispose(Communicator *communicator);
 
     // Calls visit for each that is served; none is taken meanwhile.
     template <typename Visit> void for_each(Visit visit) {

@@ -38,13 +38,13 @@ void Latch::wait() {
     open_.wait(lock, [this] { return left_ == 0; });
 }
 
-void meet_in_process(uint64_t number, size_t threads, const std::atomic<bool> *cancelled) {
+void meet_in_process(uint64_t number, size_t threads, const std::function<bool()> &gives_up) {
     Meetings &all = meetings();
     std::unique_lock<std::mutex> lock(all.mutex);
     Meeting &meeting = all.by_number[number];
     meeting.arrived++;
     all.changed.notify_all();
-    while (meeting.arrived < threads && (cancelled == nullptr || !cancelled->load()))
+    while (meeting.arrived < threads && !gives_up())
         all.changed.wait_for(lock, kPause);
     if (++meeting.left == threads)
         all.by_number.erase(number);

@@ -7,10 +7,10 @@
 #ifndef TUCCL_EXECUTOR_RENDEZVOUS_H
 #define TUCCL_EXECUTOR_RENDEZVOUS_H
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 
 namespace tuccl {
@@ -53,8 +53,8 @@ class Arrival {
     Latch *latch_;
 };
 
-// Waits until so many threads have called it with this number, or `cancelled` (may be NULL).
-void meet_in_process(uint64_t number, size_t threads, const std::atomic<bool> *cancelled);
+// Waits until so many threads have called it with this number, or `gives_up` says so.
+void meet_in_process(uint64_t number, size_t threads, const std::function<bool()> &gives_up);
 
 } // namespace tuccl
 

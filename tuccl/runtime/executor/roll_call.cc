@@ -1,15 +1,12 @@
 #include "roll_call.h"
 
+#include "random_number.h"
+
+#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fcntl.h>
+#include <cstring>
 #include <mutex>
-#include <random>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <thread>
-#include <unistd.h>
-#include <unordered_map>
 
 namespace tuccl {
 
@@ -17,160 +14,172 @@ namespace {
 
 constexpr auto kPause = std::chrono::microseconds(200);
 
-using Count = std::atomic<uint32_t>;
-static_assert(Count::is_always_lock_free, "processes share it");
-
-// What a communicator and those made from it are called.
-struct Family {
-    bool is_known;
-    uint64_t name;
-    uint64_t children;
-};
-
-struct Families {
-    std::mutex mutex;
-    std::unordered_map<ncclComm_t, Family> by_comm;
-};
-
-Families &families() {
-    static Families *const only = new Families;
-    return *only;
+// Anybody on the host can list names of files: nothing follows from one.
+std::string file_name(const Digest &secret) {
+    static const char kDigits[] = "0123456789abcdef";
+    const Digest digest = hmac_sha256(secret, "name of the roll's file");
+    std::string name;
+    for (size_t i = 0; i < digest.size() / 2; i++) {
+        name += kDigits[digest[i] >> 4];
+        name += kDigits[digest[i] & 15];
+    }
+    return name;
 }
 
-// FNV-1a.
-uint64_t mixed(uint64_t hash, const void *data, size_t bytes) {
-    const auto *first = static_cast<const unsigned char *>(data);
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ first[i]) * 0x100000001b3U;
-    return hash;
+uint64_t tag_of(const Digest &secret) {
+    const Digest digest = hmac_sha256(secret, "tag of the roll's entries");
+    uint64_t tag = 0;
+    std::memcpy(&tag, digest.data(), sizeof tag);
+    return tag | 1; // Never that of an empty slot.
 }
 
-void *map_shared(const std::string &path, size_t bytes) {
-    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file < 0)
-        return nullptr;
-    // Of zeros, where it is new.
-    void *memory = ftruncate(file, static_cast<off_t>(bytes)) == 0
-                       ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-                       : MAP_FAILED;
-    (void)close(file);
-    return memory != MAP_FAILED ? memory : nullptr;
+bool marks_agree(const RollEntries &entries) {
+    return std::all_of(entries.begin(), entries.end(), [&](const auto &entry) {
+        return entry.second.mark == entries.begin()->second.mark;
+    });
 }
 
 } // namespace
 
-// A communicator's ranks on this host, in memory that their processes share.
-struct RollCall::Host {
-    Count present;
-    std::atomic<uint64_t> marks; // Added up.
+// The ranks in this process.
+class RollCall::Here {
+  public:
+    static std::shared_ptr<Here> of(const Digest &secret);
+
+    void enter(uint32_t rank, const RollEntry &entry) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        places_[rank] = {entry, false, false};
+    }
+    void take_back(uint32_t rank, const RollEntry &entry) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (find(rank, entry) != nullptr)
+            places_.erase(rank);
+    }
+    void arrive(uint32_t rank, const RollEntry &entry) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (Place *place = find(rank, entry))
+            place->has_arrived = true;
+    }
+    void fail(uint32_t rank, const RollEntry &entry) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (Place *place = find(rank, entry))
+            place->has_failed = true;
+    }
+    bool all_arrived() const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return std::all_of(places_.begin(), places_.end(), [](const auto &place) {
+            return place.second.has_arrived || place.second.has_failed;
+        });
+    }
+    bool has_left(uint32_t rank, const RollEntry &entry) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const Place *place = find(rank, entry);
+        return place == nullptr || place->has_failed;
+    }
+    RollEntries entries() const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        RollEntries entries;
+        for (const auto &[rank, place] : places_)
+            entries[rank] = place.entry;
+        return entries;
+    }
+
+  private:
+    struct Place {
+        RollEntry entry;
+        bool has_arrived;
+        bool has_failed;
+    };
+
+    // NULL where another start of this rank has taken its place.
+    Place *find(uint32_t rank, const RollEntry &entry) {
+        const auto found = places_.find(rank);
+        return found != places_.end() && found->second.entry.attempt == entry.attempt
+                   ? &found->second
+                   : nullptr;
+    }
+
+    mutable std::mutex mutex_;
+    std::map<uint32_t, Place> places_;
 };
 
-// Those in this process.
-struct RollCall::Here {
-    Count present{0};
-    Count arrived{0};
-};
-
-std::shared_ptr<RollCall::Here> RollCall::here_of(uint64_t name) {
+std::shared_ptr<RollCall::Here> RollCall::Here::of(const Digest &secret) {
     static std::mutex *const mutex = new std::mutex;
-    static auto *const all = new std::unordered_map<uint64_t, std::weak_ptr<Here>>;
+    static auto *const all = new std::map<Digest, std::weak_ptr<Here>>;
     const std::lock_guard<std::mutex> lock(*mutex);
     for (auto entry = all->begin(); entry != all->end();)
         entry = entry->second.expired() ? all->erase(entry) : std::next(entry);
-    std::shared_ptr<Here> here = (*all)[name].lock();
+    std::shared_ptr<Here> here = (*all)[secret].lock();
     if (here == nullptr) {
         here = std::make_shared<Here>();
-        (*all)[name] = here;
+        (*all)[secret] = here;
     }
     return here;
 }
 
-RollCall::RollCall(uint64_t name, uint64_t mark) : name_(name), mark_(mark), here_(here_of(name)) {
-    char path[64];
-    std::snprintf(path, sizeof path, "/dev/shm/tuccl-roll-%016llx",
-                  static_cast<unsigned long long>(name));
-    path_ = path;
-    host_ = static_cast<Host *>(map_shared(path_, sizeof(Host)));
-    if (host_ != nullptr) {
-        host_->marks.fetch_add(mark);
-        host_->present.fetch_add(1);
+RollCall::RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach)
+    : rank_(rank), mine_{random_number(), mark}, here_(Here::of(secret)) {
+    here_->enter(rank, mine_);
+    if (reach == Reach::kProcess)
+        return;
+    file_.emplace(file_name(secret), tag_of(secret));
+    fault_ = file_->enter(rank, mine_);
+}
+
+RollCall::~RollCall() {
+    if (!was_read_)
+        take_back();
+}
+
+void RollCall::take_back() {
+    here_->take_back(rank_, mine_);
+    if (file_)
+        file_->take_back();
+}
+
+void RollCall::fail() {
+    here_->fail(rank_, mine_);
+    if (file_)
+        file_->end(RollFile::End::kFailure);
+}
+
+Roll RollCall::read(uint32_t ranks) {
+    was_read_ = true;
+    seen_ = here_->entries();
+    seen_here_ = seen_.size() == ranks;
+    if (!seen_here_ && file_ && file_->is_open()) {
+        seen_ = file_->read();
+        const auto found = seen_.find(rank_);
+        if (found == seen_.end() || found->second.attempt != mine_.attempt) {
+            take_back();
+            seen_.clear();
+            fault_ = "somebody damaged this job's file in /dev/shm";
+        }
     }
-    here_->present.fetch_add(1);
+    if (file_)
+        file_->remove_name();
+    const Roll roll = {static_cast<uint32_t>(seen_.size()), marks_agree(seen_),
+                       seen_here_ ? std::string() : fault_};
+    if (roll.present != ranks)
+        seen_.clear();
+    return roll;
+}
+
+bool RollCall::somebody_left() const {
+    return std::any_of(seen_.begin(), seen_.end(), [&](const auto &entry) {
+        return seen_here_ ? here_->has_left(entry.first, entry.second)
+                          : file_->has_left(entry.first, entry.second);
+    });
 }
 
 void RollCall::arrive() {
-    if (!arrived_)
-        here_->arrived.fetch_add(1);
-    arrived_ = true;
+    here_->arrive(rank_, mine_);
 }
 
-void RollCall::wait_for_those_here(const std::atomic<bool> *cancelled) {
+void RollCall::wait_for_those_here(const std::function<bool()> &gives_up) {
     arrive();
-    while (here_->arrived.load() < here_->present.load() &&
-           (cancelled == nullptr || !cancelled->load()))
+    while (!here_->all_arrived() && !gives_up())
         std::this_thread::sleep_for(kPause);
-}
-
-// Nobody opens it any more when the first rank is through; those who have it open keep it.
-RollCall::~RollCall() {
-    if (host_ == nullptr)
-        return;
-    (void)unlink(path_.c_str());
-    (void)munmap(static_cast<void *>(host_), sizeof(Host));
-}
-
-// On a host without such memory only this process's ranks are seen.
-uint32_t RollCall::present() const {
-    return host_ != nullptr ? host_->present.load() : here_->present.load();
-}
-
-bool RollCall::marks_agree() const {
-    return host_ != nullptr && host_->marks.load() == host_->present.load() * mark_;
-}
-
-std::vector<Origin> origins_here(size_t ranks) {
-    std::random_device source;
-    const uint64_t name = uint64_t{source()} << 32 | source();
-    const auto table = read_table();
-    std::vector<Origin> origins;
-    for (size_t rank = 0; rank < ranks; rank++)
-        origins.push_back({true, table, std::make_shared<RollCall>(name, table->mark())});
-    return origins;
-}
-
-Origin origin_by_id(const ncclUniqueId &id) {
-    const uint64_t name = mixed(0xcbf29ce484222325U, id.internal, sizeof id.internal);
-    const auto table = read_table();
-    return {true, table, std::make_shared<RollCall>(name, table->mark())};
-}
-
-// Ranks make communicators from one in the same order; those of a color are one.
-Origin origin_from(ncclComm_t parent, int color) {
-    uint64_t name = 0;
-    {
-        Families &all = families();
-        const std::lock_guard<std::mutex> lock(all.mutex);
-        const auto found = all.by_comm.find(parent);
-        if (found == all.by_comm.end() || !found->second.is_known)
-            return {false, read_table(), nullptr};
-        Family &family = found->second;
-        const uint64_t child = ++family.children;
-        name = mixed(mixed(family.name, &child, sizeof child), &color, sizeof color);
-    }
-    const auto table = read_table();
-    return {true, table, std::make_shared<RollCall>(name, table->mark())};
-}
-
-void remember_origin(ncclComm_t comm, const Origin &origin) {
-    Families &all = families();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm[comm] = {origin.is_known, origin.is_known ? origin.roll->name() : 0, 0};
-}
-
-void forget_origin(ncclComm_t comm) {
-    Families &all = families();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm.erase(comm);
 }
 
 } // namespace tuccl

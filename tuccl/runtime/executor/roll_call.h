@@ -1,73 +1,83 @@
 // Whether every rank of a communicator runs the executor, known before it uses the communicator: a
 // rank without it would take no part, and the others would wait for ever.
 //
-// Each rank counts itself in a file of the host's shared memory before NCCL starts, and reads the
-// count when NCCL has started. Starting is a barrier: no rank is through before all have begun. So
-// the count is complete by then and the same for all, with no waiting. Ranks that do not share that
-// memory, on another node say, find each other missing; the executor could not serve them anyway.
+// Each rank enters itself, by its number, before it calls NCCL, and reads who is there when NCCL
+// has started. Starting is a barrier: no rank is through before all have begun. So the entries are
+// complete by then, and the same for all, with no waiting. Entries stand in this process and, for
+// ranks in others, in a file of the host's shared memory. Ranks that do not share that memory, on
+// another node say, find each other missing; the executor could not serve them anyway.
+//
+// Why no rank serves a communicator that another leaves to NCCL:
+// - A rank that cannot be entered is in nobody's roll: all leave it to NCCL. Only where all ranks
+//   are in this process nobody needs the file, and that is the same for all as well.
+// - A start that failed takes its entry back before the rank can try again, and the entry of a
+//   process that died is none. So of one rank there is one entry, that of the start which NCCL
+//   counts, also where the same id is tried again.
+// - The file is removed by whoever reads it first, when nobody opens it any more, or when nobody
+//   alive is in it. Where others removed it between two openings ranks are in several files, and
+//   each of these lacks some rank.
+// - After that a rank can fail, or die, and then the communicator has no use. Those who greet one
+//   another look at somebody_left() and fail as well, instead of waiting for ever. A failure stands
+//   beside the entry, so that all who read later greet, too, and fail alike. A rank that does not
+//   find itself (somebody damaged the file) takes itself back, so that nobody waits for it.
 #ifndef TUCCL_EXECUTOR_ROLL_CALL_H
 #define TUCCL_EXECUTOR_ROLL_CALL_H
 
-#include "nccl_abi.h"
-#include "plan.h"
+#include "roll_file.h"
+#include "sha256.h"
 
-#include <atomic>
-#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 namespace tuccl {
 
+enum class Reach { kHost, kProcess };
+
+struct Roll {
+    uint32_t present = 0; // Ranks that were seen.
+    bool marks_agree = false;
+    std::string fault; // Why others cannot see this rank; empty when they can.
+};
+
 class RollCall {
   public:
-    // Counts this rank of the communicator of this name, with a mark.
-    RollCall(uint64_t name, uint64_t mark);
+    // Enters this rank, with a mark. All ranks of the communicator, and nobody else, have the
+    // secret. `reach`: kProcess where all of them are in this process.
+    RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach);
+    // Takes the entry back unless the roll was read.
     ~RollCall();
     RollCall(const RollCall &) = delete;
     RollCall &operator=(const RollCall &) = delete;
 
-    uint64_t name() const {
-        return name_;
-    }
-    // How many ranks have counted themselves, and whether all of them have this one's mark.
-    uint32_t present() const;
-    bool marks_agree() const;
+    // When NCCL has started the communicator, of so many ranks.
+    Roll read(uint32_t ranks);
+    // Whether a rank that was read has failed or died.
+    bool somebody_left() const;
+    // This rank has read, and cannot go on with the others.
+    void fail();
 
     // This rank has done, or will not do, what may disturb kernels on other devices of this
     // process.
     void arrive();
-    // Waits until all ranks of this process have, or until `cancelled` (may be NULL).
-    void wait_for_those_here(const std::atomic<bool> *cancelled);
+    // Waits until all ranks of this process have, or left, or `gives_up` says so.
+    void wait_for_those_here(const std::function<bool()> &gives_up);
 
   private:
-    struct Host;
-    struct Here;
-    static std::shared_ptr<Here> here_of(uint64_t name);
+    class Here;
 
-    uint64_t name_;
-    uint64_t mark_;
-    std::string path_;
-    Host *host_ = nullptr; // NULL where the host has no such memory.
+    void take_back();
+
+    uint32_t rank_;
+    RollEntry mine_;
     std::shared_ptr<Here> here_;
-    bool arrived_ = false;
+    std::optional<RollFile> file_;
+    std::string fault_;
+    RollEntries seen_; // Empty before it is read, and where not all are there.
+    bool seen_here_ = false;
+    bool was_read_ = false;
 };
-
-// Where a communicator comes from.
-struct Origin {
-    bool is_known = true; // Not of one that was made by a function that is not interposed.
-    std::shared_ptr<const Table> table; // As it was before NCCL made it.
-    std::shared_ptr<RollCall> roll;     // NULL where it is not known.
-};
-
-// Of a communicator that is about to be made; each rank calls it before NCCL.
-std::vector<Origin> origins_here(size_t ranks); // Of one whose ranks are all in this call.
-Origin origin_by_id(const ncclUniqueId &id);
-Origin origin_from(ncclComm_t parent, int color);
-
-// So that more can be made from it. Not of NULL.
-void remember_origin(ncclComm_t comm, const Origin &origin);
-void forget_origin(ncclComm_t comm);
 
 } // namespace tuccl
 

@@ -3,6 +3,7 @@
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
+#include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
 #include "rendezvous.h"
@@ -15,7 +16,6 @@ extern "C" {
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 namespace tuccl {
 
@@ -37,11 +37,6 @@ bool find_place(ncclComm_t comm, Place *place) {
 
 void set_fault(Greeting *greeting, const std::string &fault) {
     greeting->fault[fault.copy(greeting->fault, sizeof greeting->fault - 1)] = '\0';
-}
-
-uint64_t random_number() {
-    std::random_device source;
-    return static_cast<uint64_t>(source()) << 32 | source();
 }
 
 Greeting greet(const Plan &plan) {
@@ -77,17 +72,24 @@ void warn_off(const Place &place, const std::string &reason) {
                 place.rank, place.ranks, reason.c_str());
 }
 
-// What keeps this rank from asking the others; the same on all who ask.
-std::string obstacle_of(const Place &place, const Origin &origin) {
+// What keeps this rank from asking the others: on all of them something does, or on none.
+std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
     if (place.ranks > TUCCL_MAX_RANKS)
         return "it serves 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks";
     if (!origin.is_known)
-        return "it was made from one by a function that the executor does not know";
+        return "its parent was made by a function that the executor does not know, or another "
+               "child "
+               "of it could not be made";
+    if (origin.roll == nullptr)
+        return "NCCL does not say which rank this is";
     const auto ranks = static_cast<uint32_t>(place.ranks);
-    if (origin.roll->present() != ranks)
-        return std::to_string(origin.roll->present()) +
-               " of its ranks are seen to run the executor: the others are "
-               "on another node, do not preload it, or share no /dev/shm with this one";
+    *roll = origin.roll->read(ranks);
+    if (!roll->fault.empty())
+        return roll->fault;
+    if (roll->present != ranks)
+        return std::to_string(roll->present) +
+               " of its ranks are seen to run the executor: the others are on another node, do not "
+               "preload it, share no /dev/shm with this one, or say themselves why they cannot";
     return {};
 }
 
@@ -110,19 +112,26 @@ void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
 
 // After what may disturb kernels on other devices of this process.
 void wait_for_this_process(const std::vector<Greeting> &greetings, const Greeting &mine,
-                           const std::atomic<bool> *cancelled) {
+                           const std::function<bool()> &gives_up) {
     const auto threads =
         std::count_if(greetings.begin(), greetings.end(),
                       [&](const Greeting &greeting) { return greeting.process == mine.process; });
     if (threads > 1)
-        meet_in_process(greetings.front().number, static_cast<size_t>(threads), cancelled);
+        meet_in_process(greetings.front().number, static_cast<size_t>(threads), gives_up);
 }
 
-// The device's part of set-up; freed again unless the executor serves.
+// The device's part of set-up; taken back unless the executor serves.
 struct DeviceComm {
+    explicit DeviceComm(int number) : device_number(number) {
+    }
+    const int device_number;
     tuccl_device_comm *device = nullptr;
+    std::shared_ptr<LocalRanks> local;
     ~DeviceComm() {
         tuccl_device_comm_destroy(device);
+        // What others left, if they serve and this one failed, the next communicator's end frees.
+        if (local != nullptr && local->leave(nullptr))
+            free_later(device_number, std::move(local));
     }
 };
 
@@ -139,17 +148,16 @@ struct Waiting {
     const std::atomic<bool> *cancelled;
     Arrival *ready;
     RollCall *roll;
-};
 
-struct Agreed {
-    Verdict verdict;
-    uint64_t number; // Of this communicator, the same on all ranks.
+    bool is_over() const {
+        return (cancelled != nullptr && cancelled->load()) || roll->somebody_left();
+    }
 };
 
 // Two rounds: handles and everything that can be known beforehand, then whether they could be
 // opened. NULL with the verdict, or why this rank could not even take part.
 const char *agree(Exchange *exchange, const Place &place, const Plan &plan, const Waiting &waiting,
-                  DeviceComm *made, Agreed *agreed) {
+                  DeviceComm *made, Verdict *verdict) {
     const auto ranks = static_cast<uint32_t>(place.ranks);
     Greeting mine = greet(plan);
     if (plan.wanted && plan.fault.empty() && plan.decision.rule_count() > 0)
@@ -158,32 +166,34 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
                                          &plan.staging, mine.handle))
             set_fault(&mine, fault);
     waiting.ready->wait_for_others();
-    waiting.roll->wait_for_those_here(waiting.cancelled);
+    const auto gives_up = [&waiting] { return waiting.is_over(); };
+    waiting.roll->wait_for_those_here(gives_up);
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
-    *agreed = {judge(greetings), greetings.front().number};
+    *verdict = judge(greetings);
     // Equal sums are equal tables, so that all ranks stop here alike.
-    if (!agreed->verdict.serve || plan.decision.rule_count() == 0)
+    if (!verdict->serve || plan.decision.rule_count() == 0)
         return nullptr;
+    made->local = LocalRanks::join(greetings.front().number); // The same on all ranks.
     if (const char *fault = connect(made->device, plan, greetings))
         set_fault(&mine, fault);
-    wait_for_this_process(greetings, mine, waiting.cancelled);
+    wait_for_this_process(greetings, mine, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
-    agreed->verdict = judge(greetings);
+    *verdict = judge(greetings);
     return nullptr;
 }
 
 const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting &waiting) {
-    Agreed agreed = {};
-    const Verdict &verdict = agreed.verdict;
-    DeviceComm made;
-    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.cancelled);
+    Verdict verdict = {};
+    DeviceComm made(place.device);
+    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.cancelled, *waiting.roll);
     if (const char *fault = exchange.open())
         return fault;
-    if (const char *fault = agree(&exchange, place, plan, waiting, &made, &agreed)) {
-        made.device = nullptr; // Freeing would wait for a kernel that may never end.
+    if (const char *fault = agree(&exchange, place, plan, waiting, &made, &verdict)) {
+        if (exchange.is_broken())
+            made.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
     }
     tell(plan, place, verdict);
@@ -191,8 +201,9 @@ const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting 
         return nullptr;
     Serving serving;
     serving.device = made.device;
+    serving.device_number = place.device;
     serving.ranks = static_cast<uint32_t>(place.ranks);
-    serving.local = LocalRanks::join(agreed.number);
+    serving.local = std::move(made.local);
     serving.decision = std::move(plan.decision);
     made.device = nullptr;
     Register::of_process().add(comm, std::move(serving));
@@ -209,7 +220,8 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
     Place place = {};
     if (!find_place(comm, &place) || place.ranks < 2)
         return kNcclSuccess;
-    const std::string obstacle = obstacle_of(place, origin);
+    Roll roll;
+    const std::string obstacle = obstacle_of(place, origin, &roll);
     if (!obstacle.empty()) {
         if (origin.table->wanted)
             warn_off(place, obstacle);
@@ -218,7 +230,7 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
     Plan plan = make_plan(*origin.table, static_cast<uint32_t>(place.ranks));
     // All ranks know then that none of them wants anything. NCCL would connect rings for a
     // greeting, which take memory and time that a communicator of sends and receives never needs.
-    if (plan.fault.empty() && plan.decision.rule_count() == 0 && origin.roll->marks_agree()) {
+    if (plan.fault.empty() && plan.decision.rule_count() == 0 && roll.marks_agree) {
         tell(plan, place, {plan.wanted, !plan.wanted, {}});
         return kNcclSuccess;
     }
@@ -232,6 +244,7 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
     if (fault == nullptr)
         return kNcclSuccess;
     // The others may wait for this rank's greeting: going on alone would hang them later.
+    origin.roll->fail();
     log_warning("rank %d of %d cannot start: %s", place.rank, place.ranks, fault);
     return kNcclUnhandledCudaError;
 }

@@ -3,7 +3,7 @@
 #ifndef TUCCL_EXECUTOR_SET_UP_H
 #define TUCCL_EXECUTOR_SET_UP_H
 
-#include "roll_call.h"
+#include "origin.h"
 
 #include <atomic>
 

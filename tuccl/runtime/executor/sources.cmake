@@ -1,7 +1,10 @@
-# The executor's host side: what its tests link with stand-ins of NCCL and of the CUDA side.
+# What libtuccl-executor.so is compiled of, by CMake and by `tuccl build-executor`.
+#
+# Its host side is what its tests link with stand-ins of NCCL and of the CUDA side.
 set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
   ${executor_folder}/agreement.cc
+  ${executor_folder}/apart.cc
   ${executor_folder}/bundle_rules.cc
   ${executor_folder}/choose.cc
   ${executor_folder}/communicator.cc
@@ -15,14 +18,18 @@ set(executor_host_sources
   ${executor_folder}/log.cc
   ${executor_folder}/made.cc
   ${executor_folder}/nccl_call.cc
+  ${executor_folder}/origin.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
+  ${executor_folder}/random_number.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc
   ${executor_folder}/rendezvous.cc
   ${executor_folder}/roll_call.cc
+  ${executor_folder}/roll_file.cc
   ${executor_folder}/rules_file.cc
   ${executor_folder}/set_up.cc
+  ${executor_folder}/sha256.cc
   ${executor_folder}/staging_need.cc
   ${executor_folder}/stream_order.cc
   ${executor_folder}/watchdog.cc)
@@ -34,3 +41,14 @@ set(executor_table_sources
   ${executor_folder}/../program.c
   ${executor_folder}/../program_rehearsal.c
   ${executor_folder}/../program_section.c)
+set(executor_device_sources
+  ${executor_folder}/device_comm.cu
+  ${executor_folder}/device_exchange.cu
+  ${executor_folder}/device_stream.cc
+  ${executor_folder}/interpreter.cu
+  ${executor_folder}/mappings.cc
+  ${executor_folder}/moves_launch.cc
+  ${executor_folder}/nvlink.cc
+  ${executor_folder}/patterns.cu
+  ${executor_folder}/program_moves.cc
+  ${executor_folder}/zero_copy.cu)

@@ -1,0 +1,142 @@
+#include "origin.h"
+
+#include "executor.h"
+#include "random_number.h"
+#include "real_nccl.h"
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace tuccl {
+
+namespace {
+
+// A communicator and those made from it.
+struct Family {
+    bool is_known;
+    Digest secret;
+    Reach reach;
+    uint64_t children;
+};
+
+struct Families {
+    std::mutex mutex;
+    std::unordered_map<ncclComm_t, Family> by_comm;
+};
+
+Families &families() {
+    static Families *const only = new Families;
+    return *only;
+}
+
+template <typename Number> std::string bytes_of(const Number &number) {
+    return {reinterpret_cast<const char *>(&number), sizeof number};
+}
+
+void enter(Origin *origin, int rank) {
+    origin->roll = std::make_shared<RollCall>(origin->secret, static_cast<uint32_t>(rank),
+                                              origin->table->mark(), origin->reach);
+}
+
+} // namespace
+
+// Ranks number a communicator's children alike as long as NCCL makes all of them. After a failure
+// they may not, and two ranks could take different children for one: this one takes part in no
+// more of them.
+class Birth {
+  public:
+    explicit Birth(ncclComm_t parent) : parent_(parent) {
+    }
+    ~Birth() {
+        if (accepted_)
+            return;
+        Families &all = families();
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        const auto found = all.by_comm.find(parent_);
+        if (found != all.by_comm.end())
+            found->second.is_known = false;
+    }
+    Birth(const Birth &) = delete;
+    Birth &operator=(const Birth &) = delete;
+
+    void accept() {
+        accepted_ = true;
+    }
+
+  private:
+    ncclComm_t parent_;
+    bool accepted_ = false;
+};
+
+std::vector<Origin> origins_here(size_t ranks) {
+    Origin origin;
+    origin.table = read_table();
+    origin.secret = sha256("TuCCL process" + bytes_of(random_number()) + bytes_of(random_number()));
+    origin.reach = Reach::kProcess;
+    std::vector<Origin> origins(ranks, origin);
+    for (size_t rank = 0; rank < ranks && ranks <= TUCCL_MAX_RANKS; rank++)
+        enter(&origins[rank], static_cast<int>(rank));
+    return origins;
+}
+
+Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank) {
+    Origin origin;
+    origin.table = read_table();
+    origin.secret = sha256("TuCCL id" + std::string(id.internal, sizeof id.internal));
+    // With others no rank needs to know who is there.
+    if (ranks >= 2 && ranks <= TUCCL_MAX_RANKS && rank >= 0 && rank < ranks)
+        enter(&origin, rank);
+    return origin;
+}
+
+// Ranks make communicators from one in the same order; those of a color are one. Which numbers they
+// get there nobody knows yet: they go by their numbers in the parent.
+Origin origin_from(ncclComm_t parent, int color) {
+    Origin origin;
+    {
+        Families &all = families();
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        const auto found = all.by_comm.find(parent);
+        if (found == all.by_comm.end() || !found->second.is_known)
+            return unknown_origin();
+        Family &family = found->second;
+        const uint64_t child = ++family.children;
+        origin.secret = hmac_sha256(family.secret, "child" + bytes_of(child) + bytes_of(color));
+        origin.reach = family.reach;
+    }
+    origin.table = read_table();
+    origin.birth = std::make_shared<Birth>(parent);
+    int rank = -1;
+    if (color < 0 || real_nccl().CommUserRank == nullptr ||
+        real_nccl().CommUserRank(parent, &rank) != kNcclSuccess || rank < 0)
+        return origin;
+    enter(&origin, rank);
+    return origin;
+}
+
+Origin unknown_origin() {
+    Origin origin;
+    origin.is_known = false;
+    origin.table = read_table();
+    return origin;
+}
+
+void accept(const Origin &origin) {
+    if (origin.birth != nullptr)
+        origin.birth->accept();
+}
+
+void remember_origin(ncclComm_t comm, const Origin &origin) {
+    Families &all = families();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.by_comm[comm] = {origin.is_known, origin.secret, origin.reach, 0};
+}
+
+void forget_origin(ncclComm_t comm) {
+    Families &all = families();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.by_comm.erase(comm);
+}
+
+} // namespace tuccl

@@ -1,0 +1,42 @@
+// Where communicators come from: a secret that the ranks of each share, by which they meet before
+// NCCL makes it.
+#ifndef TUCCL_EXECUTOR_ORIGIN_H
+#define TUCCL_EXECUTOR_ORIGIN_H
+
+#include "nccl_abi.h"
+#include "plan.h"
+#include "roll_call.h"
+
+#include <memory>
+#include <vector>
+
+namespace tuccl {
+
+// One communicator that is being made from another.
+class Birth;
+
+struct Origin {
+    bool is_known = true; // Not of one that was made by a function that is not interposed.
+    std::shared_ptr<const Table> table; // As it was before NCCL made it.
+    Digest secret = {};
+    Reach reach = Reach::kHost;
+    std::shared_ptr<RollCall> roll; // NULL where it is not known, or cannot be served anyhow.
+    std::shared_ptr<Birth> birth;   // NULL where it has no parent.
+};
+
+// Of a communicator that is about to be made; each rank calls it before NCCL.
+std::vector<Origin> origins_here(size_t ranks); // Of one whose ranks are all in this call.
+Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank);
+Origin origin_from(ncclComm_t parent, int color);
+Origin unknown_origin();
+
+// NCCL has made it, or is at it. Origins that this is not said of were failures.
+void accept(const Origin &origin);
+
+// So that more can be made from it. Not of NULL.
+void remember_origin(ncclComm_t comm, const Origin &origin);
+void forget_origin(ncclComm_t comm);
+
+} // namespace tuccl
+
+#endif
