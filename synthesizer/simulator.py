@@ -96,6 +96,8 @@ class CompiledSchedule:
         )
         self._tiled: dict[tuple[int, int], TiledGraph] = {}
         self._steady: dict[ExecutionModel, _SteadyState] = {}
+        self._times_us: dict[tuple[int, int, _Costs], float] = {}
+        """By tiles, FIFO slots and costs: a buffer that a message does not fill changes none."""
 
     def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
         """Simulated time of one call in microseconds.
@@ -137,10 +139,14 @@ class CompiledSchedule:
         return self._steady[model]
 
     def _run(self, tiles: int, chunk_bytes: float, model: ExecutionModel) -> float:
-        key = (tiles, model.fifo_slots)
-        if key not in self._tiled:
-            self._tiled[key] = tiled_graph(self._graph, tiles, model.fifo_slots)
-        return _simulate(self._graph, self._tiled[key], _costs(chunk_bytes, model))
+        costs = _costs(chunk_bytes, model)
+        timed = (tiles, model.fifo_slots, costs)
+        if timed not in self._times_us:
+            key = (tiles, model.fifo_slots)
+            if key not in self._tiled:
+                self._tiled[key] = tiled_graph(self._graph, tiles, model.fifo_slots)
+            self._times_us[timed] = _simulate(self._graph, self._tiled[key], costs)
+        return self._times_us[timed]
 
 
 def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
@@ -207,12 +213,15 @@ def _simulate(graph: ScheduleGraph, tiled: TiledGraph, costs: _Costs) -> float: 
 
     Events are messages that reach a port, in order of time, then tile, then step number. What a
     finished step sets free lies in the future and is known at once, so nothing else is an event.
-    One function, because it is the inner loop of every search.
+    One function with comparisons instead of `max`, because it is the inner loop of every search.
     """
     handover, wire_bytes, copy = costs
+    hops, alpha_us = graph.hops, graph.alpha_us
+    after, frees, receiver = tiled.after, tiled.frees, tiled.receiver
     steps = len(graph.names)
     bytes_of = [chunks * wire_bytes for chunks in graph.chunks]
     copy_of = [chunks * copy for chunks in graph.chunks]
+    last_hop = [len(path) - 1 for path in hops]
     waits = tiled.pending.copy()
     ready = [handover] * len(waits)
     passed_by = [0.0] * len(waits)
@@ -224,43 +233,52 @@ def _simulate(graph: ScheduleGraph, tiled: TiledGraph, costs: _Costs) -> float: 
         if runnable:
             number = runnable.pop()
             step = number % steps
-            if graph.hops[step]:
+            if hops[step]:
                 heappush(events, (ready[number], number, 0))
                 continue
-            block_done, arrival = ready[number] + copy_of[step], -1.0
+            block_done = ready[number] + copy_of[step]
         else:
-            time, number, hop = heappop(events)
+            start, number, hop = heappop(events)
             step = number % steps
-            port, us_per_byte = graph.hops[step][hop]
-            start = max(time, free[port])
+            port, us_per_byte = hops[step][hop]
+            if free[port] > start:
+                start = free[port]
             passed = free[port] = start + bytes_of[step] * us_per_byte
-            passed = passed_by[number] = max(passed, passed_by[number], start + copy_of[step])
-            arrival = -1.0
-            if hop + 1 < len(graph.hops[step]):
+            if passed_by[number] > passed:
+                passed = passed_by[number]
+            if start + copy_of[step] > passed:
+                passed = start + copy_of[step]
+            passed_by[number] = passed
+            if hop < last_hop[step]:
                 heappush(events, (start, number, hop + 1))
             else:
-                arrival = passed + graph.alpha_us[step]
-            block_done = passed if hop == 0 else -1.0
-        if block_done >= 0:
-            unfinished -= 1
-            makespan = max(makespan, block_done)
-            for follower in tiled.after[number]:
-                ready[follower] = max(ready[follower], block_done + handover)
-                waits[follower] -= 1
-                if not waits[follower]:
-                    runnable.append(follower)
-            freed = tiled.frees[number]
-            if freed >= 0:
-                ready[freed] = max(ready[freed], block_done)
-                waits[freed] -= 1
-                if not waits[freed]:
-                    runnable.append(freed)
-        if arrival >= 0:
-            taker = tiled.receiver[number]
-            ready[taker] = max(ready[taker], arrival)
-            waits[taker] -= 1
-            if not waits[taker]:
-                runnable.append(taker)
+                arrival = passed + alpha_us[step]
+                taker = receiver[number]
+                if arrival > ready[taker]:
+                    ready[taker] = arrival
+                waits[taker] -= 1
+                if not waits[taker]:
+                    runnable.append(taker)
+            if hop:
+                continue
+            block_done = passed
+        unfinished -= 1
+        if block_done > makespan:
+            makespan = block_done
+        begins = block_done + handover
+        for follower in after[number]:
+            if begins > ready[follower]:
+                ready[follower] = begins
+            waits[follower] -= 1
+            if not waits[follower]:
+                runnable.append(follower)
+        freed = frees[number]
+        if freed >= 0:
+            if block_done > ready[freed]:
+                ready[freed] = block_done
+            waits[freed] -= 1
+            if not waits[freed]:
+                runnable.append(freed)
     if unfinished:
         stuck = next(number for number, count in enumerate(waits) if count)
         rank, block, position = graph.names[stuck % steps]

@@ -18,6 +18,7 @@ import pulp
 from synthesizer.errors import SolverError
 
 _SEED = 1
+_NONE = "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
 _HIGHS_OPTIMAL = "Optimal"
 _HIGHS_INFEASIBLE = {"Infeasible", "Primal infeasible or unbounded"}
 _HIGHS_FEASIBLE_POINT = 2
@@ -86,6 +87,16 @@ def _variable(
     return pulp.LpVariable(name, low, high, category)
 
 
+def require_solver() -> None:
+    """Find out before long work whether `solve` will have a solver.
+
+    Raises:
+        SolverError: None is installed.
+    """
+    if not pulp.HiGHS(msg=False).available() and _cbc(1.0, 0.0, 1) is None:
+        raise SolverError(_NONE)
+
+
 def solve(
     problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int = 200
 ) -> SolveOutcome:
@@ -140,9 +151,7 @@ def _solve_with_cbc(
 ) -> tuple[SolveStatus, float, float]:
     solver = _cbc(time_limit_s, gap, max_nodes)
     if solver is None:
-        raise SolverError(
-            "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
-        )
+        raise SolverError(_NONE)
     problem.solve(solver)
     nan = float("nan")
     if problem.sol_status == pulp.LpSolutionOptimal:
