@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import sys
 
+from tuccl.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
+
 
 def main() -> None:
     """Load the command line, and do what it says."""
     try:
-        from tuccl.cli import main as run  # noqa: PLC0415 - here it can be interrupted
-    except KeyboardInterrupt:
-        sys.stderr.write("tuccl: interrupted\n")
-        sys.exit(130)
-    run()
+        with interrupts_kept(ends_process=True):
+            from tuccl.cli import main as run  # noqa: PLC0415 - here it can be interrupted
+
+            run()
+    except KeyboardInterrupt as stop:
+        code = exit_code_of_stop(stop)
+        tell_stopped(code)
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,13 @@ import tempfile
 from pathlib import Path
 
 from tuccl.errors import WorkspaceError
+from tuccl.interrupts import interrupts_held
 
 PARTIAL_PREFIX = ".tuccl-partial-"
 """Of files that are being written; one that is left over belongs to a process that was killed."""
+
+_ROOM_BYTES = 1 << 20
+"""About as much as a run writes: its log, its schedules, its table."""
 
 
 def remove_partial_files(root: Path) -> None:
@@ -30,6 +34,11 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     """
     # A path that is not UTF-8 may stand in the text: its bytes go out as they came in.
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
+    with interrupts_held():
+        _replace(path, data)
+
+
+def _replace(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=path.parent)
@@ -58,6 +67,24 @@ def require_writable(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(prefix=PARTIAL_PREFIX, dir=path.parent):
             pass
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def require_room(path: Path) -> None:
+    """Find out before long work whether a file can be made there, and leave no trace of it.
+
+    Its directory need not exist; then it must be possible to make it.
+
+    Raises:
+        WorkspaceError: no file can be made there, or none of a megabyte.
+    """
+    place = path.parent
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(prefix=PARTIAL_PREFIX, dir=place, buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
     except OSError as error:
         raise cannot_write(path, error) from error
 

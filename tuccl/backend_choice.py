@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,6 +92,8 @@ class BackendKind:
     """Whether its figures are those of one version of NCCL, which this host's is now."""
     has_workers: bool = False
     """Whether it measures on worker processes, which the ranks of an MPI job can host."""
+    require: Callable[[BackendRequest], object] = lambda _: None
+    """Raises what `open` would raise at once, so that it is known before schedules are made."""
 
 
 def backend_kind(name: str) -> BackendKind:
@@ -112,6 +115,16 @@ def open_backend(name: str, request: BackendRequest) -> AbstractContextManager[B
         MeasurementError: it cannot be had here.
     """
     return backend_kind(name).open(request)
+
+
+def require_backend(name: str, request: BackendRequest) -> None:
+    """Find out before schedules are made whether `open_backend` will have what it needs.
+
+    Raises:
+        UsageError: there is none of this name, or it does not serve this machine.
+        MeasurementError: it cannot be had here.
+    """
+    backend_kind(name).require(request)
 
 
 def builtins_of(request: BackendRequest, task: Task) -> Space:
@@ -184,22 +197,31 @@ def _devices(request: BackendRequest) -> int:
     return request.shape.ranks // (request.shape.nodes if request.share_gpus else 1)
 
 
-@contextmanager
-def _nccl(request: BackendRequest) -> Iterator[Backend]:
+def _nccl_variables(request: BackendRequest) -> dict[str, str]:
     # Ranks of an MPI job look on their own hosts, when their workers start.
     gpus = 1 if request.places else _devices(request)
-    os.environ.update(nccl_worker_variables(gpus, shared=request.share_gpus))
+    return nccl_worker_variables(gpus, shared=request.share_gpus)
+
+
+@contextmanager
+def _nccl(request: BackendRequest) -> Iterator[Backend]:
+    os.environ.update(_nccl_variables(request))
     with _workers("nccl")(request) as backend:
         yield backend
+
+
+def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
+    """Variables for every worker, once it is clear that schedules can be run here."""
+    if request.shape.nodes > 1 or request.places:
+        raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
+    return nccl_worker_variables(request.shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
 
 
 def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
     @contextmanager
     def opened(request: BackendRequest) -> Iterator[Backend]:
         shape = request.shape
-        if shape.nodes > 1 or request.places:
-            raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
-        variables = nccl_worker_variables(shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
+        variables = _executor_variables(name, request)
         algorithms = {name: algorithm for name, (algorithm, _) in request.schedules.items()}
         programs = executor_programs(algorithms)
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
@@ -230,9 +252,10 @@ def _preloaded() -> str:
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
-    NCCL: BackendKind(_nccl, measures_nccl=True, has_workers=True),
+    NCCL: BackendKind(_nccl, measures_nccl=True, has_workers=True, require=_nccl_variables),
     "executor": BackendKind(
         _executor("executor"),
+        require=partial(_executor_variables, "executor"),
         runs_schedules=True,
         has_executor=True,
         tunes_nccl=False,
@@ -241,6 +264,7 @@ BACKENDS = {
     ),
     "nccl,executor": BackendKind(
         _executor("nccl,executor"),
+        require=partial(_executor_variables, "nccl,executor"),
         runs_schedules=True,
         has_executor=True,
         measures_nccl=True,

@@ -32,10 +32,13 @@ from tuccl.errors import WorkspaceError
 from tuccl.workers import IN_PROCESS, Workers
 from tuccl.workspace import read_text_if_present
 
+_INDEX = "index.json"
 _INDEX_VERSION = 1
 _NEAR = 1.25
 """A candidate up to that many times slower than the best in the model may win in truth."""
 _MOST_PER_SIZE = 3
+MADE_SHARE = 0.8
+"""Share of the time that candidates take; the rest is the choice for each size."""
 _LOW_LATENCY = ExecutionModel(
     launch_us=2.5, step_overhead_us=0.45, threadblock_gb_per_s=9.0, wire_efficiency=0.40
 )
@@ -99,7 +102,7 @@ def make_candidates(
     machine: Sketch,
     sizes_bytes: Sequence[int],
     options: SynthesisOptions,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int, float], None] = lambda _done, _share: None,
     workers: Workers = IN_PROCESS,
 ) -> tuple[Candidate, ...]:
     """Verified candidates that promise something for some size, in a fixed order.
@@ -110,7 +113,7 @@ def make_candidates(
         machine: The whole machine, unpruned, which the bounds are of.
         sizes_bytes: The sizes to be tuned.
         options: Limits of the synthesis.
-        progress: Told how many sketches are done.
+        progress: Told how many sketches are done, and roughly what part of all work that was.
         workers: Who makes them; they are the same however many there are.
 
     Raises:
@@ -129,7 +132,12 @@ def make_candidates(
         origins += [sketch] * (len(pieces) - len(origins))
         ends.append(len(pieces))
     found: dict[str, Candidate] = {}
-    made = workers.each(pieces, lambda done: progress(sum(done >= end for end in ends)))
+
+    def told(done: int) -> None:
+        made = done / len(pieces) if pieces else 1.0
+        progress(sum(done >= end for end in ends), MADE_SHARE * made)
+
+    made = workers.each(pieces, told)
     for sketch, schedules in zip(origins, made, strict=True):
         for algorithm, origin in schedules:
             candidate = Candidate(algorithm, sketch, origin)
@@ -252,7 +260,12 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
             }
         )
     index = {"version": _INDEX_VERSION, "schedules": rows}
-    write_atomically(directory / "index.json", json.dumps(index, indent=2) + "\n")
+    write_atomically(directory / _INDEX, json.dumps(index, indent=2) + "\n")
+
+
+def are_saved(directory: Path) -> bool:
+    """Whether candidates were saved there."""
+    return (directory / _INDEX).is_file()
 
 
 def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candidate, ...] | None:
@@ -261,7 +274,7 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
     Raises:
         WorkspaceError: when a file is damaged.
     """
-    path = directory / "index.json"
+    path = directory / _INDEX
     text = read_text_if_present(path)
     if text is None:
         return None

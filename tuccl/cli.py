@@ -17,13 +17,23 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from tuccl import __version__, cli_calibrate, cli_probe, cli_synthesize, cli_topology, cli_tune
+from tuccl import (
+    __version__,
+    cli_build,
+    cli_calibrate,
+    cli_probe,
+    cli_synthesize,
+    cli_topology,
+    cli_tune,
+)
+from tuccl.cli_command import LABORATORY, Command, Group, examples
 from tuccl.cli_options import (
     DEFAULT_WORKSPACE,
     BackendOption,
     BudgetOption,
     CyclesOption,
     FloorOption,
+    ForceOption,
     InPlaceOption,
     JsonOption,
     MaxSizeOption,
@@ -45,15 +55,19 @@ from tuccl.cli_options import (
     named_path,
 )
 from tuccl.errors import ExitCode, TucclError
-from tuccl.interrupts import interrupts_kept
+from tuccl.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 
 app = typer.Typer(
     name="tuccl",
+    cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Tune GPU collective communication for this cluster and ship the result to NCCL.",
 )
+
+_TUNE = "Tune and ship"
+_LOOK = "Look at machines and tables"
+_SCHEDULES = "Schedules"
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of places where no room is left."""
@@ -96,10 +110,16 @@ def _exit_code_of(error: Exception) -> int:
         if isinstance(error, kind):
             _complain(str(error))
             return code
-    if hasattr(error, "format_message"):  # Of the command line parser.
-        _complain(f"{error.format_message()} See `tuccl --help`.")
+    if hasattr(error, "format_message"):  # The command line parser's.
+        _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
         return ExitCode.BAD_INPUT
     raise error
+
+
+def _command_of(error: Exception) -> str:
+    """The command whose words the parser refused: `tuccl init`."""
+    context = getattr(error, "ctx", None)
+    return "tuccl" if context is None else str(context.command_path)
 
 
 def _print_version(wanted: bool) -> None:
@@ -120,7 +140,15 @@ def _root(
     """Tune GPU collective communication for this cluster and ship the result to NCCL."""
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    rich_help_panel=_TUNE,
+    epilog=examples(
+        "tuccl init",
+        "mpirun -np 16 tuccl init",
+        "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
+    ),
+)
 def init(
     topology: Annotated[
         str | None,
@@ -131,11 +159,20 @@ def init(
     ] = None,
     nodes: NodesOption = 1,
     fake_nodes: Annotated[
-        bool, typer.Option("--fake-nodes", help="This host's GPUs are to appear as those nodes.")
+        bool,
+        typer.Option(
+            "--fake-nodes",
+            help="This host's GPUs are to appear as those --nodes.",
+            rich_help_panel=LABORATORY,
+        ),
     ] = False,
     share_gpus: Annotated[
         bool,
-        typer.Option("--share-gpus", help="Each faked node has all of these GPUs, through MPS."),
+        typer.Option(
+            "--share-gpus",
+            help="Each faked node has all of these GPUs, through MPS.",
+            rich_help_panel=LABORATORY,
+        ),
     ] = False,
     network_gbps: NetworkGbpsOption = None,
     network_latency_us: NetworkLatencyOption = 2.0,
@@ -148,6 +185,7 @@ def init(
     records: RecordsOption = None,
     model: ModelOption = None,
     record: RecordToOption = None,
+    force: ForceOption = False,
     budget: BudgetOption = None,
     floor: FloorOption = None,
     weights: WeightsOption = None,
@@ -158,7 +196,11 @@ def init(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Do everything: sketches, schedules, search, table and bundle. Run again, it continues."""
+    """Tune a machine: probe it, make schedules, search, write table and bundle.
+
+    Without --topology or --records this host is probed, or under MPI all hosts of the job, and
+    measured where it has GPUs and an NCCL. Started again, the same command continues.
+    """
     from tuccl import tuning_commands
 
     options: dict[str, JsonValue] = {
@@ -184,46 +226,66 @@ def init(
         "seed": seed,
         "cycles": cycles,
     }
-    raise typer.Exit(tuning_commands.init(options, workspace, as_json, record))
+    raise typer.Exit(tuning_commands.init(options, workspace, as_json, record, force))
 
 
-@app.command()
+@app.command(
+    cls=Command, rich_help_panel=_LOOK, epilog=examples("tuccl table", "tuccl table --json")
+)
 def table(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
-    """Show the tuned table against the default."""
+    """Show what a job gets here against stock NCCL, key by key."""
     from tuccl import table_commands
 
     raise typer.Exit(table_commands.show_table(workspace, as_json))
 
 
-@app.command()
+@app.command(cls=Command, rich_help_panel=_LOOK, epilog=examples("tuccl explain all_reduce 4M"))
 def explain(
-    operation: Annotated[str, typer.Argument(help="As nccl-tests names it.")],
-    size: Annotated[str, typer.Argument(help="As 64K, 1M, 1G.")],
+    operation: Annotated[
+        str, typer.Argument(metavar="OP", help="As nccl-tests names it: all_reduce.")
+    ],
+    size: Annotated[str, typer.Argument(metavar="SIZE", help="As 64K, 1M, 1G.")],
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which entry applies to an operation and size, and why. Exit code 1: none does."""
+    """Tell what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
     from tuccl import table_commands
 
     raise typer.Exit(table_commands.explain(operation, size, workspace, as_json))
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    rich_help_panel=_TUNE,
+    epilog=examples("tuccl ship /shared/tuccl", ". /shared/tuccl/tuccl.env"),
+)
 def ship(
     directory: Annotated[
         Path,
-        typer.Argument(help="Where the job finds it.", parser=named_path, metavar="DIRECTORY"),
+        typer.Argument(help="Where the job finds it.", parser=named_path, metavar="DIR"),
     ],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Ship even beside files that are not its own, which stay, or over the table of "
+            "another machine.",
+        ),
+    ] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Write bundle, plugin and a tuccl.env that a job sources."""
     from tuccl import table_commands
 
-    raise typer.Exit(table_commands.ship(directory, workspace, as_json))
+    raise typer.Exit(table_commands.ship(directory, workspace, as_json, force))
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    rich_help_panel=_TUNE,
+    epilog=examples("tuccl retune", "tuccl retune --topology topo.xml"),
+)
 def retune(
     topology: Annotated[
         str | None,
@@ -240,9 +302,9 @@ def retune(
     raise typer.Exit(tuning_commands.retune(topology, workspace, as_json))
 
 
-@app.command()
+@app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=examples("tuccl verify schedule.xml"))
 def verify(
-    file: Annotated[Path, typer.Argument(help="MSCCL XML.", readable=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="MSCCL XML.", readable=False)],
     as_json: JsonOption = False,
 ) -> None:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
@@ -251,33 +313,37 @@ def verify(
     raise typer.Exit(verifying.verify(file, as_json))
 
 
-app.command()(cli_probe.probe)
-app.command()(cli_synthesize.synthesize)
-app.command()(cli_tune.tune)
-app.command()(cli_calibrate.calibrate)
-app.add_typer(cli_topology.app)
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=cli_probe.EXAMPLES)(cli_probe.probe)
+app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=cli_synthesize.EXAMPLES)(
+    cli_synthesize.synthesize
+)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=cli_tune.EXAMPLES)(cli_tune.tune)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=cli_calibrate.EXAMPLES)(
+    cli_calibrate.calibrate
+)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=cli_build.EXAMPLES)(cli_build.build_executor)
+app.add_typer(cli_topology.app, rich_help_panel=_LOOK)
 
 
 def main() -> None:
     """Entry point of the `tuccl` command."""
     try:
-        with interrupts_kept():
+        with interrupts_kept(ends_process=True):
             _prepare_streams()
-            code = int(app(standalone_mode=False) or ExitCode.OK)
+            code = int(app(standalone_mode=False, prog_name="tuccl") or ExitCode.OK)
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        code = ExitCode.INTERRUPTED
-    except (BrokenPipeError, SystemExit):
+    except KeyboardInterrupt as stop:
+        code = exit_code_of_stop(stop)
+        tell_stopped(code)
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code == ExitCode.OK:
+            raise  # The parser answered a shell's completion.
         # The parser and rich leave by SystemExit when the reader of the result has gone. There is
         # no one to tell, but it was no success either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.ENVIRONMENT
     except Exception as error:  # noqa: BLE001 - unknown ones are raised again
         code = _exit_code_of(error)
-    if code == ExitCode.INTERRUPTED:
-        continues = sys.argv[1:2] in (["init"], ["tune"], ["retune"])
-        remedy = "; the same command continues where it stopped" if continues else ""
-        _complain(f"interrupted{remedy}")
     sys.exit(code)
 
 

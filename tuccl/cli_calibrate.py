@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli_command import MACHINE, OUTPUT, SCOPE, examples
 from tuccl.cli_options import (
     JsonOption,
     NetworkGbpsOption,
@@ -14,6 +15,8 @@ from tuccl.cli_options import (
     NetworkLayoutOption,
     NodesOption,
 )
+
+EXAMPLES = examples("tuccl calibrate h200.parquet --topology topo.xml -o h200.json")
 
 
 def calibrate(
@@ -29,16 +32,30 @@ def calibrate(
         str,
         typer.Option(
             "--topology",
-            metavar="T",
+            metavar="MACHINE",
             help="The machine that was measured: a file, shipped:NAME or FILE.json#name.",
+            rich_help_panel=MACHINE,
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Write the constants there.", readable=False)
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.json",
+            help="Write the constants there.",
+            readable=False,
+            rich_help_panel=OUTPUT,
+        ),
     ],
     operation: Annotated[
         str | None,
-        typer.Option("--op", help="Collective of nccl-tests output that does not name it."),
+        typer.Option(
+            "--op",
+            metavar="OP",
+            help="Collective of nccl-tests output that does not name it.",
+            rich_help_panel=SCOPE,
+        ),
     ] = None,
     nodes: NodesOption = 1,
     network_gbps: NetworkGbpsOption = None,

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli_command import OUTPUT, Command, Group, examples
 from tuccl.cli_options import JsonOption
 
 app = typer.Typer(
     name="topology",
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     help="Look at, compare, convert and draw descriptions of machines.",
@@ -23,11 +25,17 @@ FILE_HELP = (
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help=FILE_HELP)]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="File to write; - or none: standard output."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write; - or none: standard output.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("tuccl topology show topo.xml"))
 def show(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help=f"{FILE_HELP} Without it: what is shipped.")
@@ -40,7 +48,7 @@ def show(
     raise typer.Exit(topology_commands.show(file, as_json))
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("tuccl topology diff before.json after.json"))
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help=FILE_HELP)],
     new: Annotated[str, typer.Argument(metavar="NEW", help="As OLD.")],
@@ -55,7 +63,9 @@ def diff(
     raise typer.Exit(topology_commands.diff(old, new, figures, as_json))
 
 
-@app.command("import")
+@app.command(
+    "import", cls=Command, epilog=examples("tuccl topology import topo.xml -o machine.json")
+)
 def import_machine(
     file: FileArgument, output: OutputOption = None, as_json: JsonOption = False
 ) -> None:
@@ -65,12 +75,13 @@ def import_machine(
     raise typer.Exit(topology_commands.import_machine(file, output, as_json))
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("tuccl topology export machine.json -o topo.xml"))
 def export(
     file: FileArgument,
     output: OutputOption = None,
     host: Annotated[
-        str, typer.Option(help="Of a cluster: which host, by number from 0 or by name.")
+        str,
+        typer.Option(metavar="HOST", help="Which one of a cluster, by number from 0 or by name."),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -80,7 +91,7 @@ def export(
     raise typer.Exit(topology_commands.export(file, output, host, as_json))
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("tuccl topology draw topo.xml -o machine.svg"))
 def draw(file: FileArgument, output: OutputOption = None, as_json: JsonOption = False) -> None:
     """Draw devices and links as an SVG picture."""
     from tuccl import topology_commands

@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli_command import OUTPUT, SEARCH, examples
 from tuccl.cli_options import (
     DEFAULT_WORKSPACE,
     BackendOption,
     BudgetOption,
     CyclesOption,
     FloorOption,
+    ForceOption,
     InPlaceOption,
     JsonOption,
     MaxSizeOption,
@@ -28,6 +30,11 @@ from tuccl.cli_options import (
     machine_option,
 )
 
+EXAMPLES = examples(
+    "tuccl tune --backend nccl --record h200.parquet --budget 10m",
+    "tuccl tune --records h200.parquet",
+)
+
 
 def tune(
     topology: Annotated[
@@ -42,11 +49,14 @@ def tune(
     records: RecordsOption = None,
     model: ModelOption = None,
     record: RecordToOption = None,
+    force: ForceOption = False,
     strategy: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, "
-            "coordinate, random, grid."
+            "coordinate, random, grid.",
+            rich_help_panel=SEARCH,
         ),
     ] = "mraco",
     budget: BudgetOption = None,
@@ -56,10 +66,19 @@ def tune(
     in_place: InPlaceOption = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only tell how large the search is and what it may cost."),
+        typer.Option(
+            "--dry-run",
+            help="Only tell how large the search is and what it may cost.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run that was begun; never begin another.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue a run that was begun; never begin another.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     seed: SeedOption = 0,
     cycles: CyclesOption = 1,
@@ -91,6 +110,7 @@ def tune(
         },
         workspace=workspace,
         record_to=record,
+        force=force,
         dry_run=dry_run,
         resume=resume,
         as_json=as_json,

@@ -19,7 +19,7 @@ from probes.cluster.mpi_start import join_mpi
 from tuccl import display
 from tuccl.backend_choice import NCCL, SIMULATED
 from tuccl.measuring.nccl_environment import NoGpuError, count_gpus
-from tuccl.measuring.nccl_library import NcclLibraryError, find_nccl
+from tuccl.measuring.nccl_library import NcclLibraryError, SeveralNcclsError, find_nccl
 from tuccl.run_options import read_options
 from tuccl.runtime import PluginMissingError, measure_library_path, plugin_path
 
@@ -74,15 +74,20 @@ def with_backend(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 def default_backend(least_gpus: int, environment: Mapping[str, str] = os.environ) -> DefaultBackend:
     """Real NCCL where this process finds GPUs, an NCCL and what drives it; else the model.
 
+    Real NCCL, too, where it finds several: which is asked before anything is probed, whereas a
+    model on a machine with GPUs would be a table that nobody asked for.
+
     Args:
         least_gpus: That this host has to have: two, or one of an MPI job's or of all faked nodes.
         environment: Of the user's shell, which may name the NCCL.
     """
     try:
         gpus = count_gpus(least_gpus)
-        library = find_nccl(None, environment)
         plugin_path()
         measure_library_path()
+        library = find_nccl(None, environment)
+    except SeveralNcclsError:
+        return DefaultBackend(NCCL, f"{gpus} GPUs and more than one NCCL")
     except (NoGpuError, NcclLibraryError, PluginMissingError) as error:
         return DefaultBackend(SIMULATED, str(error))
     return DefaultBackend(NCCL, f"{gpus} GPUs and NCCL {library.version_text} in {library.path}")

@@ -38,3 +38,23 @@ def format_seconds(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def format_about(seconds: float) -> str:
+    """For people who wait: `7 s`, `85 s`, `4 min`, `1.5 h`; whole seconds, one at least."""
+    if seconds < 89.5:
+        return f"{max(1.0, seconds):.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def format_elapsed(seconds: float) -> str:
+    """Time that has passed so far, for people: `7 s`, `4 min 5 s`, `1 h 30 min`."""
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, left = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {left} s"
+    return f"{minutes // 60} h {minutes % 60} min"

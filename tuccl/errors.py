@@ -5,6 +5,8 @@ TucclError
 ├── WorkspaceError    the workspace cannot be read or written, or its disk is full
 │   └── WorkspaceBusyError  another run holds it
 ├── WorkerError       a process that did part of the work was killed
+├── CompilerMissingError  nothing here compiles the executor: no nvcc, no C++ compiler, or too old
+├── CompilationError  a compiler failed
 ├── BudgetSpentError  a search has used up its budget; never leaves the search
 └── MeasurementError  a backend cannot measure what it was asked for
     └── ConfigurationFailedError  one configuration cannot run; the search goes on without it
@@ -31,6 +33,8 @@ class ExitCode(IntEnum):
     """The workspace is busy, unwritable or its disk is full; what was finished is kept."""
     INTERRUPTED = 130
     """Stopped by Ctrl-C; the same command continues."""
+    TERMINATED = 143
+    """Stopped by SIGTERM, as Slurm sends it at a time limit; the same command continues."""
 
 
 class TucclError(Exception):
@@ -77,5 +81,17 @@ class BudgetSpentError(TucclError):
 
 class WorkerError(TucclError):
     """A process that did part of the work was killed."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class CompilerMissingError(TucclError):
+    """Nothing here compiles the executor: no nvcc or host compiler, or one that is too old."""
+
+    exit_code = ExitCode.ENVIRONMENT
+
+
+class CompilationError(TucclError):
+    """A compiler failed; the message names the log."""
 
     exit_code = ExitCode.ENVIRONMENT

@@ -12,9 +12,10 @@ from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import Table
-from probes.errors import ProbeError
+from probes.errors import InvalidTopologyError, ProbeError
 from probes.topology import Topology
 from probes.topology_json import topology_from_json
+from probes.validation import check_structure
 from tuccl.errors import WorkspaceError
 from tuccl.report import Report, read_report
 from tuccl.workspace import Run, Workspace, read_text_if_present
@@ -85,6 +86,10 @@ def read_machine(run: Run) -> Topology:
     if text is None:
         raise WorkspaceError(f"{run.topology} is missing; run `tuccl init` again")
     try:
-        return topology_from_json(text, str(run.topology))
+        machine = topology_from_json(text, str(run.topology))
+        check_structure(machine)
+    except InvalidTopologyError as error:
+        raise WorkspaceError(f"{run.topology}: {error}; run `tuccl init` again") from error
     except ProbeError as error:
         raise WorkspaceError(f"{error}; run `tuccl init` again") from error
+    return machine

@@ -1,11 +1,14 @@
-"""`print_json`: what a command found, for machines, on standard output."""
+"""Results for machines, on standard output."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 def print_json(document: Mapping[str, Any], schema_version: int) -> None:
@@ -16,3 +19,13 @@ def print_json(document: Mapping[str, Any], schema_version: int) -> None:
     """
     versioned = {"schema_version": schema_version, **document}
     sys.stdout.write(json.dumps(versioned, indent=1, allow_nan=False) + "\n")
+
+
+def print_document(document: BaseModel) -> None:
+    """Print a document of `tuccl.json_documents`.
+
+    Raises:
+        ValueError: A figure is no number that JSON has.
+    """
+    written = document.model_dump(mode="json")
+    print_json(written, int(written.pop("schema_version")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.errors import UnknownNicSpeedError
 from probes.replicate import Network, NetworkLayout, replicate
 from probes.topology import Topology
 from probes.validation import validate
@@ -61,7 +62,10 @@ def load_machine(options: MachineOptions, machine: Topology | None = None) -> To
         latency_us=options.network_latency_us,
         layout=_layout(options.network_layout),
     )
-    topology = replicate(machine, options.nodes, network)
+    try:
+        topology = replicate(machine, options.nodes, network)
+    except UnknownNicSpeedError as error:
+        raise UnknownNicSpeedError(f"{error} in Gb/s per NIC, as --network-gbps 200") from error
     validate(topology)
     return topology
 

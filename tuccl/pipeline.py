@@ -6,7 +6,7 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +23,7 @@ from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
 from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
-from tuccl.atomic_file import write_atomically
+from tuccl.atomic_file import require_room, write_atomically
 from tuccl.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -31,23 +31,38 @@ from tuccl.backend_choice import (
     keeps_128_bytes,
     open_backend,
     promising_of,
+    require_backend,
 )
 from tuccl.backends.figures import communicator_shape
 from tuccl.backends.timing import Timing, timing_of
-from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
+from tuccl.candidates import (
+    Candidate,
+    are_saved,
+    load_candidates,
+    make_candidates,
+    save_candidates,
+)
+from tuccl.dry_run import make_plan
 from tuccl.errors import WorkspaceError
+from tuccl.estimate import (
+    Estimate,
+    measuring_seconds,
+    schedules_seconds,
+    search_seconds,
+)
 from tuccl.executor_schedules import executor_space, with_kernels
 from tuccl.finished_run import FinishedRun, finished
 from tuccl.guidance import guided
 from tuccl.measurement_log import MeasurementLog
 from tuccl.measuring.places import Places
+from tuccl.progress import Progress
 from tuccl.records.record import Record
 from tuccl.results import Origin, build_report, build_table
 from tuccl.search.config import Task
 from tuccl.search.presets import executor_families
 from tuccl.search.space import Space
 from tuccl.settings import RunSettings
-from tuccl.tuning import Progress, SearchSpaces, tune
+from tuccl.tuning import SearchSpaces, tune
 from tuccl.workers import worker_processes, workers_for
 from tuccl.workspace import Run, RunRecord, Workspace
 
@@ -60,6 +75,7 @@ def initialize(
     progress: Progress,
     record: Record | None = None,
     places: Places | None = None,
+    announce: Callable[[Estimate], None] = lambda _: None,
 ) -> FinishedRun:
     """Tune a machine, or continue where an earlier run stopped.
 
@@ -71,6 +87,7 @@ def initialize(
         progress: Told about each stage.
         record: What is replayed, where the settings say so.
         places: Where workers run, where the backend has some; None: on this host.
+        announce: Told what a run that begins or continues will roughly take.
 
     Raises:
         WorkspaceError: when the workspace is busy or cannot be written.
@@ -83,9 +100,14 @@ def initialize(
     with workspace.lock(identity) as run:
         done = finished(run)
         if done is None:
+            require_room(run.measurements)
+            wanted = backend_request(topology, settings, record, places=places)
+            require_backend(settings.backend, wanted)
             begun = _begin(run, identity, options)
             write_atomically(run.topology, topology_to_json(topology))
-            candidates = _candidates(topology, settings, run, progress)
+            sketches = _sketches(topology, settings, run)
+            announce(_estimate(topology, settings, record, sketches, run))
+            candidates = _candidates(topology, settings, sketches, run, progress)
             request = backend_request(topology, settings, record, candidates, places)
             done = _tune(settings, candidates, request, run, begun, progress)
             run.write_record(replace(begun, complete=True))
@@ -107,16 +129,54 @@ def _begin(run: Run, identity: str, options: dict[str, JsonValue]) -> RunRecord:
     return record
 
 
-def _candidates(
-    topology: Topology, settings: RunSettings, run: Run, progress: Progress
-) -> dict[Operation, tuple[Candidate, ...]]:
-    """Schedules on the sketches of the machine; none where there is nothing that runs them."""
+def _sketches(topology: Topology, settings: RunSettings, run: Run) -> Sequence[Sketch]:
+    """Sketches of the machine, saved; none where nothing runs schedules."""
     if not settings.schedules:
-        return {}
+        return ()
     operations = [Collective(operation.value) for operation in settings.operations]
     sketches = guided(operations, sketch_candidates(topology))
     for sketch in sketches:
         write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
+    return sketches
+
+
+def _estimate(
+    topology: Topology,
+    settings: RunSettings,
+    record: Record | None,
+    sketches: Sequence[Sketch],
+    run: Run,
+) -> Estimate:
+    """The time that the rest of a run takes, as far as it can be told before."""
+    missing = [
+        operation
+        for operation in settings.operations
+        if not are_saved(run.schedules / operation.value)
+    ]
+    schedules_s = 0.0
+    if sketches and missing:
+        workers = workers_for(sketches[0].ranks)
+        schedules_s = schedules_seconds(missing, sketches, settings.sizes_bytes, workers)
+    kind = backend_kind(settings.backend)
+    if kind.has_workers:
+        plan = make_plan(settings, backend_request(topology, settings, record))
+        measuring_s = measuring_seconds(plan)
+    else:
+        measuring_s = search_seconds(len(settings.operations) * len(settings.sizes_bytes), sketches)
+    begun = run.measurements.is_file()
+    return Estimate(schedules_s, measuring_s, measures=kind.has_workers, begun=begun)
+
+
+def _candidates(
+    topology: Topology,
+    settings: RunSettings,
+    sketches: Sequence[Sketch],
+    run: Run,
+    progress: Progress,
+) -> dict[Operation, tuple[Candidate, ...]]:
+    """Schedules on the sketches of the machine."""
+    if not sketches:
+        return {}
     machine = whole_machine(topology)
     found = _schedules(settings, sketches, machine, run, progress)
     if not backend_kind(settings.backend).has_executor:
@@ -143,13 +203,30 @@ def _schedules(
         for operation in settings.operations
     }
     count = workers_for(machine.ranks) if None in saved.values() else 1
+    costs = {
+        operation: schedules_seconds([operation], sketches, settings.sizes_bytes, count)
+        for operation, candidates in saved.items()
+        if candidates is None
+    }
+    whole_s = sum(costs.values())
     with worker_processes(count) as workers:
         for number, (operation, candidates) in enumerate(saved.items()):
+            first = number * len(sketches)
+            over_s = sum(costs.get(one, 0.0) for one in settings.operations[:number])
+            here_s = costs.get(operation, 0.0)
 
-            def made(done: int, before: int = number * len(sketches)) -> None:
-                progress("schedules", before + done, total)
+            def made(
+                done: int,
+                share: float,
+                first: int = first,
+                over_s: float = over_s,
+                here_s: float = here_s,
+            ) -> None:
+                over_s += share * here_s
+                share = min(1.0, over_s / whole_s) if whole_s else 1.0
+                progress("schedules", first + done, total, share=share)
 
-            made(0)
+            made(0, 0.0)
             if candidates is None:
                 candidates = make_candidates(  # noqa: PLW2901 - made where it was not saved
                     Collective(operation.value),
@@ -162,7 +239,7 @@ def _schedules(
                 )
                 save_candidates(run.schedules / operation.value, candidates)
             found[operation] = candidates
-    progress("schedules", total, total)
+    progress("schedules", total, total, share=1.0)
     return found
 
 
@@ -216,13 +293,14 @@ def _tune(
         open_backend(settings.backend, request) as backend,
         MeasurementLog(run.measurements, backend, begun.identity) as log,
     ):
-        tuning = tune(settings, request.shape, spaces, log, progress)
+        seconds_pass = backend_kind(settings.backend).has_workers
+        tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)
         source = log.contents.source  # Of the figures, which may all be of an earlier process.
         origin = Origin(begun.tuned_at, source.versions if source else backend.versions)
         timing = source.timing if source else timing_of(backend)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(tuning, candidates, settings, timing)
+    report = build_report(table, tuning, candidates, settings, timing)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probes.cluster.cluster_probe import ClusterProbe
-from probes.figure_text import three_digits
+from probes.figure_text import gpu_architecture, three_digits
 from probes.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.network.findings import ClassFigure
 from probes.network.outliers import Quantity
@@ -35,10 +35,10 @@ def print_probe(result: ClusterProbe) -> None:
     if result.findings is not None and result.findings.figures:
         console.print(_class_table(result.findings.figures))
     for note in result.topology.notes:
-        console.print(f"- {note}", markup=False, soft_wrap=True)
+        console.print(f"- {note}", soft_wrap=True)
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
     measured = 0 if result.findings is None else len(result.findings.results)
-    console.print(f"{took}; {measured} measurements between hosts", markup=False)
+    console.print(f"{took}; {measured} measurements between hosts")
 
 
 def print_checks(checks: Sequence[Check]) -> None:
@@ -67,14 +67,13 @@ def print_topology(
     hosts = len({device.node for device in topology.devices if device.node >= 0})
     console.print(
         f"{topology.name}: {hosts} host(s), {len(topology.gpus)} GPUs, {len(topology.nics)} NICs; "
-        f"fingerprint {topology.fingerprint()}",
-        markup=False,
+        f"fingerprint {topology.fingerprint()}"
     )
     groups = hosts_alike(topology)
     for group in groups:
         names = folded(topology.hosts[node] for node in group.nodes if node < len(topology.hosts))
         inside = "; ".join(_inside(group))
-        console.print(f"  {names}: {inside}" if names else f"  {inside}", markup=False)
+        console.print(f"  {names}: {inside}" if names else f"  {inside}")
     if topology.links:
         console.print(_link_table(topology))
     for group in groups:
@@ -89,7 +88,7 @@ def print_topology(
         words = figures_line(list(measured.values()))
         if words:
             names = folded(host_name(topology, node) for node in measured)
-            console.print(f"{names}: {words}", markup=False, soft_wrap=True)
+            console.print(f"{names}: {words}", soft_wrap=True)
 
 
 def figures_line(hosts: Sequence[P2pFigures]) -> str:
@@ -143,8 +142,8 @@ def _inside(group: HostGroup) -> Iterator[str]:
 
 def _gpu_words(gpu: Device) -> str:
     words = [f"GPU {gpu.model}".rstrip()]
-    if gpu.compute_capability:
-        words.append(f"sm_{gpu.compute_capability}")
+    if architecture := gpu_architecture(gpu, "sm_"):
+        words.append(architecture)
     if gpu.memory_bytes:
         words.append(f"{gpu.memory_bytes / 2**30:.0f} GiB")
     return " ".join(words)

@@ -15,7 +15,7 @@ from probes.topology import Topology
 from probes.topology_json import topology_to_json
 from probes.validation import validate
 from tuccl import display
-from tuccl.atomic_file import cannot_write, write_atomically
+from tuccl.atomic_file import cannot_write, require_room, write_atomically
 from tuccl.probing import probe_for_init
 
 
@@ -32,6 +32,7 @@ def probed_machine(workspace: Path, crew: Crew) -> Topology:
         kept = read_topology(path)
         display.say_notes(kept.notes)
         return kept
+    require_room(path)
     machine = probe_again(crew)
     keep(machine, workspace)
     return machine

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lookup_tables.errors import TableError
 from probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
 from probes.cluster.crew import Crew, LocalCrew
 from probes.cluster.errors import HostsMissingError, MpiMissingError
@@ -28,12 +29,16 @@ from probes.network.traffic_log import parse_traffic_log
 from probes.preflight import CheckStatus, check_host
 from probes.topology import Topology
 from probes.topology_json import topology_to_json
+from synthesizer.errors import SolverError
 from tuccl import display, probe_summary
 from tuccl.atomic_file import absolute, require_writable, write_atomically
 from tuccl.cli_probe import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR
 from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.interrupts import exit_code_of_stop
 from tuccl.json_output import print_json
+from tuccl.mpi_workers import ending_job_when_terminated
 from tuccl.output_file import check_output
+from tuccl.progress import shown_progress
 
 SCHEMA_VERSION = 1
 
@@ -78,7 +83,8 @@ def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
     """
     tasks = mpi_tasks(os.environ)
     if tasks > 1:
-        return run_with_mpi(tasks, lead, exit_code_of, command.host_timeout_s)
+        led = ending_job_when_terminated(lead)
+        return run_with_mpi(tasks, led, exit_code_of, command.host_timeout_s)
     if not command.hosts:
         local = LocalCrew()
         try:
@@ -102,7 +108,7 @@ def probe_for_init(crew: Crew) -> Topology:
         HostsMissingError: hosts did not answer.
         ProbeError: what the hosts show cannot exist.
     """
-    with display.progress_line() as progress:
+    with shown_progress() as progress:
         result = probe_cluster(crew, _cluster_options(ProbeCommand()), progress)
     display.say_notes(result.topology.notes)
     took = sum(result.seconds.values())
@@ -143,9 +149,11 @@ def exit_code_of(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, HostsMissingError):
         return ExitCode.FINDING
-    if isinstance(error, OSError | MpiMissingError):
+    if isinstance(error, OSError | MpiMissingError | TableError | SolverError):
         return ExitCode.ENVIRONMENT
-    return ExitCode.INTERRUPTED if isinstance(error, KeyboardInterrupt) else ExitCode.BAD_INPUT
+    if isinstance(error, KeyboardInterrupt):
+        return exit_code_of_stop(error)
+    return ExitCode.BAD_INPUT
 
 
 def _host_options(command: ProbeCommand) -> HostProbeOptions:
@@ -208,7 +216,7 @@ def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
     """Probe, write and show what was found."""
     if command.output is not None:
         require_writable(command.output)
-    with display.progress_line() as progress:
+    with shown_progress() as progress:
         result = probe_cluster(crew, options, progress)
     if command.output is not None:
         write_atomically(command.output, topology_to_json(result.topology))

@@ -34,6 +34,12 @@ class ProfileAxes:
             count *= len(knob.values)
         return count
 
+    @property
+    def most(self) -> int:
+        """How many profiles there are, those with values between included."""
+        channels = {*self.min_nchannels, *self.between_min_nchannels}
+        return self.size // len(self.min_nchannels) * len(channels)
+
     def directions(self) -> tuple[str | Knob, ...]:
         """What can be changed by itself."""
         return (*_VARIABLES, *self.knobs)

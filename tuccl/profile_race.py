@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from tuccl.profile_axes import ProfileAxes, profile_axes
 from tuccl.profile_floor import Floor, Verdict
-from tuccl.profile_verdicts import Verdicts
+from tuccl.profile_verdicts import FINALISTS, Verdicts
 from tuccl.profile_visits import Measure, Visit, Visitor
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Space
@@ -33,6 +33,8 @@ _MIN_GAIN = 0.001
 """Relative gain over all keys that makes another profile the incumbent."""
 _MOST_COMPARED = 5
 """Profiles that were started in turn with stock NCCL after which no more are."""
+MOST_IN_TURN = _MOST_COMPARED - 1 + FINALISTS
+"""That can be started in turn with it in a race."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ def race(
     floor: Floor | None = None,
     affords: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
+    comparing: Callable[[int], None] = lambda _: None,
 ) -> RaceResult:
     """The profile with the best gain over all keys, by coordinate moves from the start.
 
@@ -77,12 +80,14 @@ def race(
         affords: Whether so many further starts are paid for; a visit is one. Asked before each
             but the first.
         progress: Told the profile that is looked at next.
+        comparing: Told how many profiles were started in turn with stock NCCL, before and after
+            others are.
     """
     visitor = Visitor(spaces, measure, stock_us, weights or {})
     visited: dict[ProcessProfile, Visit] = {}
     verdicts = Verdicts(floor, visited)
     axes = profile_axes(spaces.values())
-    climb = _Climb(visitor, axes, visited, verdicts, affords, progress)
+    climb = _Climb(visitor, axes, visited, verdicts, affords, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
     visits = tuple(visited.values())
     forgone = [
@@ -113,6 +118,7 @@ class _Climb:
     """On the visited."""
     affords: Callable[[int], bool]
     progress: Callable[[ProcessProfile], None]
+    comparing: Callable[[int], None]
     out_of_budget: bool = False
 
     def first(self) -> Visit:
@@ -150,9 +156,10 @@ class _Climb:
             if self.verdicts.needs_no_starts(incumbent):
                 return incumbent
             finalists = self.verdicts.finalists(incumbent)
-            self.progress(incumbent.profile)
+            self.comparing(len(self.verdicts.compared))
             if not self.verdicts.compare(finalists, self.affords):
                 self.out_of_budget = True
+            self.comparing(len(self.verdicts.compared))
             best = self.verdicts.best(incumbent)
             if best is not None:
                 return best

@@ -15,7 +15,7 @@ from tuccl.profile_floor import Finalist, Floor, KeyRatio, Verdict, compare_in_t
 from tuccl.profile_visits import Visit
 from tuccl.search.config import STOCK, ProcessProfile, Task
 
-_FINALISTS = 3
+FINALISTS = 3
 """That are started in turn together."""
 _NEAR_GAIN = 0.01
 """What a finalist may gain less than the best: a safer one is worth that."""
@@ -68,7 +68,7 @@ class Verdicts:
             and self.on(visit).holds
         ]
         safest = sorted(near, key=self.safety, reverse=True)
-        return [incumbent, *safest[: _FINALISTS - 1]]
+        return [incumbent, *safest[: FINALISTS - 1]]
 
     def compare(self, visits: Sequence[Visit], affords: Callable[[int], bool]) -> bool:
         """Start profiles in turn with stock NCCL; whether all of that was paid for.

@@ -19,7 +19,9 @@ from probes.topology import Topology
 from synthesizer.msccl_xml import write_msccl_xml
 from tuccl.backends.timing import Timing
 from tuccl.candidates import Candidate
-from tuccl.decision import Comparison, Decision
+from tuccl.decision import Comparison
+from tuccl.decision_sentence import decision_sentence
+from tuccl.evidence import Evidence, evidence_of
 from tuccl.profile_floor import Verdict
 from tuccl.profile_race import RaceResult
 from tuccl.report import (
@@ -120,12 +122,14 @@ def _schedule_config(config: Config) -> ScheduleConfig:
 
 
 def build_report(
+    table: Table,
     tuning: TuningResult,
     candidates: Mapping[Operation, Sequence[Candidate]],
     settings: RunSettings,
     timing: Timing,
 ) -> Report:
-    """What was decided for every key, and why."""
+    """The report: the decision for every key of a table, and why."""
+    evidence = evidence_of(table, settings.backend)
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
     return Report(
         version=REPORT_VERSION,
@@ -135,7 +139,7 @@ def build_report(
             content_hash: _schedule_report(candidate)
             for content_hash, candidate in sorted(by_hash.items())
         },
-        keys=[_key_report(key) for key in tuning.keys],
+        keys=[_key_report(key, evidence) for key in tuning.keys],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
         graphs=timing.graph,
@@ -186,8 +190,11 @@ def _schedule_report(candidate: Candidate) -> ScheduleReport:
     )
 
 
-def _key_report(key: KeyResult) -> KeyReport:
+def _key_report(key: KeyResult, evidence: Evidence) -> KeyReport:
     decision = key.decision
+    builtin = _comparison_report(decision.builtin) if decision.builtin else None
+    schedule = _comparison_report(decision.schedule) if decision.schedule else None
+    rejected = [_comparison_report(comparison) for comparison in decision.rejected]
     return KeyReport(
         operation=key.task.operation.value,
         size_bytes=key.task.size_bytes,
@@ -195,13 +202,13 @@ def _key_report(key: KeyResult) -> KeyReport:
         max_bytes=key.range_bytes[1],
         stock_us=key.stock_us,
         profile_default_us=decision.profile_default_us,
-        builtin=_comparison_report(decision.builtin) if decision.builtin else None,
-        schedule=_comparison_report(decision.schedule) if decision.schedule else None,
-        rejected=[_comparison_report(comparison) for comparison in decision.rejected],
+        builtin=builtin,
+        schedule=schedule,
+        rejected=rejected,
         configs_tried=sum(found.configs_tried for found in key.searches),
         repeats_measured=sum(found.repeats_measured for found in key.searches),
         converged=all(found.converged for found in key.searches),
-        why=explain_decision(decision),
+        why=decision_sentence(schedule or builtin, rejected, evidence),
     )
 
 
@@ -214,26 +221,4 @@ def _comparison_report(comparison: Comparison) -> ComparisonReport:
         lower_bound=comparison.lower_bound,
         samples=comparison.samples,
         spread=comparison.spread,
-    )
-
-
-def explain_decision(decision: Decision) -> str:
-    """One sentence for people.
-
-    Of what was rejected it names what most samples speak of, as those of several starts of the
-    workers do: the largest ratio of one start may be luck that others have belied.
-    """
-    winner = decision.schedule or decision.builtin
-    if winner is None:
-        closest = max(decision.rejected, key=lambda c: (c.samples, c.ratio), default=None)
-        if closest is None:
-            return "nothing was left to compare with NCCL's own choice"
-        return (
-            f"NCCL's own choice stays: the best of what was measured most, "
-            f"{closest.config.describe()}, is {closest.ratio:.3f}x with a lower bound of "
-            f"{closest.lower_bound:.3f}"
-        )
-    return (
-        f"{winner.config.describe()} takes {winner.time_us:.2f} us where its reference takes "
-        f"{winner.reference_us:.2f} us: {winner.ratio:.3f}x, lower bound {winner.lower_bound:.3f}"
     )

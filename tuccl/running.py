@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -14,22 +13,22 @@ from probes.cluster.crew import Crew
 from probes.cluster.mpi import mpi_tasks
 from probes.topology import Topology
 from tuccl import display
-from tuccl.atomic_file import require_writable
 from tuccl.backend_choice import BackendRequest, backend_kind
 from tuccl.backends.figures import communicator_shape
 from tuccl.errors import ExitCode, UsageError
+from tuccl.estimate import Estimate
 from tuccl.finished_run import FinishedRun
 from tuccl.measurement_log import read_log
 from tuccl.measuring.congestion import congestion_control, loopback_notes
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.nccl_library import version_here
 from tuccl.measuring.places import Places
-from tuccl.output_file import check_output
+from tuccl.mpi_workers import ending_job_when_terminated
 from tuccl.pipeline import backend_request, initialize
 from tuccl.probing import ProbeCommand, exit_code_of, with_crew
-from tuccl.records.grid_csv import files_of
+from tuccl.progress import shown_progress
+from tuccl.record_output import RecordOutput
 from tuccl.records.record import Record
-from tuccl.records.record_file import write_record
 from tuccl.records.recording import record_of
 from tuccl.run_options import (
     machine_of_options,
@@ -38,6 +37,7 @@ from tuccl.run_options import (
     settings_of_options,
 )
 from tuccl.settings import RunSettings, describe_sizes, require_executor_for_alltoall
+from tuccl.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.workspace import Workspace
 
 
@@ -66,6 +66,9 @@ def with_ranks(
     options: Mapping[str, JsonValue],
     probe: Callable[[Crew], Topology],
     lead: Callable[[Callable[[], Topology], Places | None], int],
+    first: Callable[[], None] = lambda: None,
+    *,
+    needs_nccl: bool = True,
 ) -> int:
     """Run `lead` in one process; the exit code.
 
@@ -76,9 +79,12 @@ def with_ranks(
         options: As recorded in run.json.
         probe: Gives the machine where neither a file nor a record does.
         lead: Is given what gives that machine, and the places of workers; None: on this host.
+        first: Looks, before anything is probed, whether the run can come to its end.
+        needs_nccl: Whether to probe is no use where a backend that measures NCCL finds none.
 
     Raises:
         UsageError: The options are for a single process.
+        SeveralNcclsError: It is not clear which NCCL is to be measured.
     """
     given = read_options(options)
     tasks = mpi_tasks(os.environ)
@@ -86,8 +92,23 @@ def with_ranks(
         raise UsageError(
             f"--share-gpus within {tasks} tasks of MPI: each has a GPU of its own; start it once"
         )
-    if tasks < 2 or not backend_kind(given.backend_name).has_workers:
-        return with_crew(ProbeCommand(), lambda crew: lead(lambda: probe(crew), None))
+    kind = backend_kind(given.backend_name)
+    # Where nothing is probed, options that cannot be are named before a host that cannot measure.
+    required = needs_nccl and not given.has_machine
+    if tasks < 2 or not kind.has_workers:
+
+        def alone(crew: Crew) -> int:
+            first()
+            if kind.measures_nccl:
+                tell_nccl([nccl_of_host()], required=required)
+            return lead(lambda: probe(crew), None)
+
+        return with_crew(ProbeCommand(), alone)
+    code = look_on_all_ranks(
+        tasks, first, exit_code_of, measures_nccl=kind.measures_nccl, required=required
+    )
+    if code != ExitCode.OK:
+        return code
     found: list[Topology] = []
 
     def find(crew: Crew) -> int:
@@ -97,7 +118,11 @@ def with_ranks(
     code = ExitCode.OK if given.has_machine else with_crew(ProbeCommand(), find)
     if code != ExitCode.OK:
         return code
-    return run_measuring_ranks(tasks, lambda places: lead(lambda: found[0], places), exit_code_of)
+
+    def lead_places(places: Places) -> int:
+        return lead(lambda: found[0], places)
+
+    return run_measuring_ranks(tasks, ending_job_when_terminated(lead_places), exit_code_of)
 
 
 def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Prepared:
@@ -141,42 +166,50 @@ def prepare(options: dict[str, JsonValue], probed: Callable[[], Topology]) -> Pr
 
 
 def run(
-    prepared: Prepared, workspace: Workspace, record_to: Path | None, places: Places | None = None
+    prepared: Prepared,
+    workspace: Workspace,
+    record_to: RecordOutput | None,
+    places: Places | None = None,
 ) -> FinishedRun:
     """Tune, or continue; then write the record if one is wanted.
 
     Args:
         prepared: What to tune.
         workspace: Where results go.
-        record_to: File of the record.
+        record_to: Where the record goes.
         places: Where workers run, as the ranks of an MPI job; None: on this host.
 
     Raises:
-        UsageError: the record is a file that is read, or no file.
+        UsageError: the record's file is read, or is the record of another run.
         WorkspaceError: the workspace or the record cannot be written.
         MeasurementError: the backend cannot go on.
     """
     topology, settings = prepared.topology, prepared.settings
+    identity = settings.identity(topology)
     if record_to is not None:
-        given = read_options(prepared.options)
-        records = () if given.records is None else files_of(Path(given.records))
-        check_output(record_to, "--record", (*records, given.topology, given.model))
-        require_writable(record_to)
+        record_to.check_run(identity)
     display.say(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
         f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
     )
     loopback = loopback_notes(settings.congestion_control)
     display.say_notes((*loopback, *_shared(prepared), *_left_out(prepared)))
-    with display.progress_line() as progress:
+    with shown_progress() as progress:
         result = initialize(
-            topology, settings, workspace, prepared.options, progress, prepared.record, places
+            topology,
+            settings,
+            workspace,
+            prepared.options,
+            progress,
+            prepared.record,
+            places,
+            announce=_say_estimate,
         )
     if record_to is not None:
-        contents = read_log(result.run.measurements, settings.identity(topology))
-        record = record_of(contents, topology, prepared.shape)
-        write_record(record_to, record)
-        display.say(f"record of {len(record.rows)} configurations written to {record_to}")
+        contents = read_log(result.run.measurements, identity)
+        record = record_of(contents, topology, prepared.shape, identity)
+        record_to.write(record)
+        display.say(f"record of {len(record.rows)} configurations written to {record_to.path}")
         held_s, measured_s = contents.seconds, result.report.measuring_s
         if held_s < 0.999 * measured_s:
             display.say(
@@ -185,6 +218,11 @@ def run(
                 f"and holds {held_s:.1f} s of {measured_s:.1f} s"
             )
     return result
+
+
+def _say_estimate(estimate: Estimate) -> None:
+    if (line := estimate.line()) is not None:
+        display.say(line)
 
 
 def _shared(prepared: Prepared) -> list[str]:

@@ -2,18 +2,23 @@
 
     bundle-CRC.tuccl           the table as the plugin maps it, named by its checksum
     libnccl-tuner-tuccl.so     the plugin
-    libtuccl-executor.so       the executor, where schedules won and this installation has it
+    libtuccl-executor.so       the executor, where it can run schedules that won and this
+                               installation has it
     tuccl.env                  what a job sources, with comments
+    tuccl-CRC.env              the same, of this table for good
     table.parquet              the same table for people and pandas
     schedules/                 the schedules that won, as MSCCL XML
+    tuccl-manifest.json        which of these files there are, with sizes and sums
 
 A directory that jobs are using can be shipped to again: a new table is a new bundle file, and
-`tuccl.env`, replaced last, is what points at it.
+`tuccl.env`, replaced after all that it names, is what points at it. What only the table before had
+is removed after that, but for bundle and executor, which a job may have sourced. The manifest comes
+last. Killed at any point, a ship leaves the one table or the other, and the next ship completes it.
 """
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,25 +26,29 @@ from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
-from tuccl.atomic_file import absolute, write_atomically
+from tuccl.atomic_file import absolute, cannot_write, write_atomically
+from tuccl.environment_file import ShippedExecutor, bound_name, bundle_name, environment_file
 from tuccl.errors import UsageError
+from tuccl.evidence import Evidence, evidence_of
 from tuccl.finished_run import read_table
-from tuccl.measuring.nccl_library import version_in
+from tuccl.job_gains import Obstacle, obstacle_to
 from tuccl.report import read_report
-from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, PluginMissingError, executor_path, plugin_path
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
+from tuccl.shipped_directory import (
+    ENVIRONMENT_NAME,
+    MANIFEST_NAME,
+    SCHEDULES_NAME,
+    TABLE_NAME,
+    Machine,
+    check_can_be_shipped_to,
+    check_places,
+    held,
+    look_at,
+    manifest_text,
+    remove_old_schedules,
+    remove_partial_files,
+)
 from tuccl.workspace import Run
-
-_CAVEATS = {
-    "simulated": "Computed by a model, not measured: try it against stock NCCL before relying on "
-    "it.",
-    "sockets": "Timed on a stand-in for NCCL: what it chooses means nothing for a job.",
-}
-"""By backend, whose name stands in the versions that made a table."""
-
-
-def bundle_name(crc: int) -> str:
-    """File name of a bundle."""
-    return f"bundle-{crc:08x}.tuccl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +57,23 @@ class Shipped:
 
     files: tuple[Path, ...]
     """`tuccl.env` last."""
-    caveat: str
-    """What speaks against relying on the table; empty: nothing."""
+    caveats: tuple[str, ...]
+    """Reasons not to rely on the table, and why the executor is not loaded."""
 
 
-def ship(run: Run, directory: Path) -> Shipped:
-    """Write the directory; each file is replaced atomically, `tuccl.env` last.
+def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
+    """Write the directory; each file is replaced atomically.
+
+    Args:
+        run: That has the table.
+        directory: New, empty, or one that was shipped to before.
+        force: Ship as well where other files lie, which stay, or another machine's table.
 
     Raises:
-        UsageError: for a file, or a directory whose name has control characters.
+        UsageError: for a file, a directory whose name has control characters, or a space or colon
+            where the executor is shipped, or one that holds files that were not shipped, or the
+            table of another machine.
+        WorkspaceBusyError: another process ships there.
         WorkspaceError: when the run has no table or the directory cannot be written.
         PluginMissingError: when this installation has no plugin.
     """
@@ -71,115 +88,93 @@ def ship(run: Run, directory: Path) -> Shipped:
     table = read_table(run)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
-    executor = executor_of(table)
-    files: dict[Path, bytes | str] = {
-        target / bundle_name(crc): bundle,
-        target / PLUGIN_NAME: plugin,
-        target / "table.parquet": table_to_parquet_bytes(table),
+    evidence = evidence_of(table, read_report(run).backend)
+    executor = shipped_executor(table, evidence, executor_path() if has_executor() else None)
+    _check_preload_path(target, executor)
+    contents = {
+        bundle_name(crc): bundle,
+        PLUGIN_NAME: plugin,
+        **_library_of(executor),
+        **{
+            f"{SCHEDULES_NAME}/{schedule.content_hash}.xml": schedule.msccl_xml.encode()
+            for schedule in table.schedules
+        },
+        TABLE_NAME: table_to_parquet_bytes(table),
     }
-    if executor is not None:
-        files[target / EXECUTOR_NAME] = executor.read_bytes()
-    for schedule in table.schedules:
-        files[target / "schedules" / f"{schedule.content_hash}.xml"] = schedule.msccl_xml
-    note = caveat(table, read_report(run).backend)
-    files[target / "tuccl.env"] = environment_file(
-        table, target, crc, note, has_executor=executor is not None
+    environment = environment_file(table, target, crc, evidence.caveat, executor)
+    contents[bound_name(crc)] = environment.encode(errors="surrogateescape")
+    contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
+    _write(target, table, crc, contents, force=force)
+    *others, last = contents
+    left_off = executor.obstacle if executor is not None else None
+    notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
+    return Shipped(
+        tuple(target / name for name in (*others, MANIFEST_NAME, last)),
+        tuple(filter(None, notes)),
     )
-    for path, content in files.items():
-        write_atomically(path, content)
-    return Shipped(tuple(files), note)
 
 
-def caveat(table: Table, backend: str) -> str:
-    """What speaks against relying on a table; empty where it was measured with NCCL.
+def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
+    """See to it that LD_PRELOAD can name a library there.
 
-    Args:
-        table: Its entries say what measured them, also where that was replayed later.
-        backend: Of its run, which counts where there is no entry.
+    Raises:
+        UsageError: The loader would take the path apart.
     """
-    origins = (backend, *(entry.versions for entry in table.entries))
-    found = [text for name, text in _CAVEATS.items() if any(name in origin for origin in origins)]
-    return found[0] if found else ""
+    if executor is None or executor.library is None:
+        return
+    # ld.so(8): LD_PRELOAD is split at spaces and colons, and nothing quotes them.
+    if any(character in str(target) for character in " :"):
+        raise UsageError(
+            f"{str(target)!a} has a space or colon, at which LD_PRELOAD is split, and the executor "
+            "is to be loaded from there; name a directory without"
+        )
 
 
-def executor_of(table: Table) -> Path | None:
-    """The executor, where the table has schedules for it and this installation has one."""
-    if not any(entry.schedule for entry in table.entries):
-        return None
+def _write(
+    target: Path, table: Table, crc: int, contents: Mapping[str, bytes], *, force: bool
+) -> None:
+    """Write the files in their order, remove what only earlier tables had, say what there is."""
     try:
-        return executor_path()
-    except PluginMissingError:
-        return None
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    with held(target):
+        found = look_at(target)
+        check_can_be_shipped_to(found, Machine(table.topology_name, table.fingerprint), force=force)
+        check_places([target / name for name in (*contents, MANIFEST_NAME)])
+        remove_partial_files(target)
+        for name, content in contents.items():
+            write_atomically(target / name, content)
+        remove_old_schedules(found, contents)
+        write_atomically(target / MANIFEST_NAME, manifest_text(table, crc, contents))
 
 
-def environment_file(
-    table: Table, directory: Path, crc: int, note: str = "", *, has_executor: bool = False
-) -> str:
-    """`tuccl.env`: shell exports with comments, `note` among them.
+def shipped_executor(
+    table: Table, evidence: Evidence, library: Path | None
+) -> ShippedExecutor | None:
+    """How the executor is treated; None where no schedule won.
 
     Args:
         table: That is shipped.
-        directory: To which.
-        crc: Of the bundle.
-        note: What speaks against relying on the table.
-        has_executor: Whether the executor lies there too; it is preloaded unless there is a note,
-            and offered in a comment then.
+        evidence: Behind its times.
+        library: The executor of this installation, if it has one.
     """
-    place = shlex.quote(str(directory))
-    nccl = next(filter(None, (version_in(entry.versions) for entry in table.entries)), "")
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
-    profile = (
-        "The process profile, which NCCL reads once per process: the table was measured with it."
-    )
-    if not exports:
-        profile = "No process profile: the table was measured with NCCL's own settings."
-    lines = [
-        f"# TuCCL table for {table.topology_name} (topology {table.fingerprint}).",
-        "# Source this in the job script on every rank, before the first communicator:",
-        f"#     . {place}/tuccl.env",
-        "# To go back to stock NCCL: leave it out, or set NCCL_TUNER_PLUGIN=none.",
-        *([f"# {note}"] if note else []),
-        "",
-        "# Where these files lie; if they were moved, set TUCCL_DIR to the new place first.",
-        f"tuccl_files={place}",
-        'if [ -n "${TUCCL_DIR:-}" ]; then tuccl_files=$TUCCL_DIR; fi',
-        "",
-        "# The plugin. NCCL 2.27.3 takes no path here: use the bare name with LD_LIBRARY_PATH.",
-        f'export NCCL_TUNER_PLUGIN="$tuccl_files/{PLUGIN_NAME}"',
-        "",
-        "# The table, and its checksum: a rank that finds another table fails at start, since",
-        "# ranks that decide differently would hang in the first collective.",
-        f'export TUCCL_BUNDLE="$tuccl_files/{bundle_name(crc)}"',
-        f"export TUCCL_BUNDLE_CRC={crc:08x}",
-        "# The NCCL that it was measured with: where a job runs another, the plugin says so.",
-        f"export TUCCL_NCCL={nccl}",
-        *(_preloading("# " if note else "") if has_executor else []),
-        "unset tuccl_files",
-        "",
-        f"# {profile}",
-        "# What another table's profile has set in this shell is taken back first.",
-        'for tuccl_name in ${TUCCL_PROFILE:-}; do unset "$tuccl_name"; done; unset tuccl_name',
-        f"export TUCCL_PROFILE={shlex.quote(' '.join(table.profile))}",
-        *exports,
-        "",
-        "# NCCL_ALGO and NCCL_PROTO overrule any tuner: a job that sets them goes without the",
-        "# table.",
-        "",
-    ]
-    return "\n".join(lines)
+    obstacles = {
+        obstacle_to(entry, table, evidence, has_executor=library is not None)
+        for entry in table.entries
+        if entry.schedule is not None
+    }
+    if not obstacles:
+        return None
+    if None in obstacles:
+        return ShippedExecutor(library, None)
+    # The one that the user can do something about, if there is one.
+    obstacle = [each for each in Obstacle if each in obstacles][-1]
+    return ShippedExecutor(None if obstacle.is_final else library, obstacle)
 
 
-def _preloading(mark: str) -> list[str]:
-    """Lines for the executor, each command behind `mark`."""
-    name = "tuccl_executor"
-    return [
-        "",
-        "# The executor, which runs the schedules of the table, in whatever this shell starts from",
-        "# here on. Without it NCCL serves their calls, with the best of its own algorithms where",
-        "# it has several (for alltoall it has one).",
-        f'{mark}{name}="$tuccl_files/{EXECUTOR_NAME}"',
-        f'{mark}case " ${{LD_PRELOAD:-}} " in *" ${name} "*) ;; *)',
-        f'{mark}    export LD_PRELOAD="${name}${{LD_PRELOAD:+ $LD_PRELOAD}}" ;;',
-        f"{mark}esac",
-        f"{mark}unset {name}",
-    ]
+def _library_of(executor: ShippedExecutor | None) -> dict[str, bytes]:
+    """The executor's file, if it is shipped."""
+    if executor is None or executor.library is None:
+        return {}
+    return {EXECUTOR_NAME: executor.library.read_bytes()}

@@ -30,6 +30,7 @@ from tuccl.spending import Spending
 _CONFIDENCE = 0.95
 _LOOKS = (3, 5, 8, 12)
 """After so many starts each open key is decided, if they suffice for it."""
+MOST_STARTS = _LOOKS[-1]
 _FEW, _MANY = 6, 24
 """Fewest and most samples of a call in a start. An even number: over TCP on four H200 every second
 launch of small messages took twice as long as the one before."""
@@ -104,7 +105,7 @@ def confirmed_over_starts(
     between = [other for other in others if other.profile != default.profile]
     starts = 0
     dearer = 1.0  # Than planned, the start before.
-    while check.open and starts < _LOOKS[-1]:
+    while check.open and starts < MOST_STARTS:
         planned_s = check.seconds_of_start()
         needed_s = dearer * planned_s * (1 if starts else _LOOKS[0])
         if spending.left_s - keep_s < needed_s:

@@ -8,10 +8,11 @@ samples of the first start, entries have to outlast several starts (`tuccl.start
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median, stdev
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.progress import Progress
 from tuccl.sample_statistics import interquartile_mean
 from tuccl.search.config import STOCK, Task
 from tuccl.spending import Spending
@@ -26,9 +27,7 @@ _MUCH = 0.02
 class StockTimes:
     """Takes them, and keeps what they cost."""
 
-    def __init__(
-        self, tasks: Sequence[Task], spending: Spending, progress: Callable[[str, int, int], None]
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], spending: Spending, progress: Progress) -> None:
         """Nothing measured yet."""
         self.sample_s: dict[Task, float] = {}
         """What one sample of each key takes."""

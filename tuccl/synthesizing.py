@@ -29,6 +29,7 @@ from tuccl.machine import MachineOptions, load_machine
 from tuccl.machine_argument import read_machine_argument
 from tuccl.mpi_workers import lead_ranks
 from tuccl.output_file import check_output
+from tuccl.progress import Progress, shown_progress
 from tuccl.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
 from tuccl.schedule_files import (
     STDOUT,
@@ -80,7 +81,8 @@ def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
     if command.output is not None and command.output != STDOUT:
         check_output(command.output, "--output", (command.machine.topology, command.sketch))
     wanted = wanted_format(command.format, command.output)
-    outcome = _outcome(command, wanted, ranks)
+    with shown_progress() as progress:
+        outcome = _outcome(command, wanted, ranks, progress)
     texts: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     if wanted is not None and command.output is not None:
@@ -132,7 +134,9 @@ def _machine(options: MachineOptions, nodes_of_sketch: int) -> Topology:
     return machine if options.nodes == 1 else load_machine(options, machine)
 
 
-def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | None) -> Outcome:
+def _outcome(
+    command: SynthesizeCommand, wanted: str | None, ranks: Workers | None, progress: Progress
+) -> Outcome:
     request, watch = _request(command), Stopwatch()
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
@@ -148,10 +152,7 @@ def _outcome(command: SynthesizeCommand, wanted: str | None, ranks: Workers | No
             # What else reads schedules takes any number of chunks.
             sketches = tuple(replace(sketch, chunking=()) for sketch in sketches)
         machine = whole_machine(topology)
-    with (
-        _workers(command.jobs, sketches, ranks) as workers,
-        display.progress_line() as progress,
-    ):
+    with _workers(command.jobs, sketches, ranks) as workers:
         choice = choose_schedule(
             request,
             sketches,

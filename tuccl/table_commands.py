@@ -6,22 +6,28 @@ They import nothing that measures, synthesizes or searches, so that they answer 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from lookup_tables.table import Shape
 from tuccl import display, shipping
 from tuccl.backends.figures import communicator_shape
+from tuccl.decision_sentence import decision_sentence
 from tuccl.errors import ExitCode
 from tuccl.explanation import Explanation
 from tuccl.explanation import explain as explain_call
 from tuccl.finished_run import FinishedRun, current_run, read_machine
-from tuccl.json_output import print_json
+from tuccl.job_gains import JobGains, KeyGain, Runner
+from tuccl.json_documents import ExplainDocument, ShipDocument
+from tuccl.json_output import print_document
 from tuccl.operation_names import parse_operation
-from tuccl.report import KeyReport, Report
-from tuccl.result_output import SCHEMA_VERSION, print_result
+from tuccl.result_output import caveats_of, gains_of, key_in_job, print_result
 from tuccl.sizes import format_size, parse_size
+from tuccl.table_display import (
+    describe_builtin,
+    describe_runner,
+    describe_schedule,
+    profile_text,
+)
 from tuccl.workspace import Workspace
 
 
@@ -37,84 +43,110 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
     current = current_run(root)
     shape = communicator_shape(read_machine(current.run))
     found = explain_call(current.table, current.report, operation, size_bytes, shape)
+    gains = gains_of(current)
+    gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
     if as_json:
-        document = {**_explanation_as_dict(found), "profile": dict(current.table.profile)}
-        print_json(document, SCHEMA_VERSION)
+        print_document(_explanation_document(found, gain, current, gains))
     else:
-        for line in _explanation_lines(found, current):
-            print(line)  # noqa: T201 - the command's result
-    return ExitCode.OK if found.entry is not None else ExitCode.FINDING
+        display.print_lines(_explanation_lines(found, gain, current, gains))
+    applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
+    return ExitCode.OK if applies else ExitCode.FINDING
 
 
-def ship(directory: Path, root: Path, as_json: bool) -> int:
+def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int:
     """`tuccl ship DIR`."""
-    shipped = shipping.ship(Workspace(root).current(), directory)
+    shipped = shipping.ship(Workspace(root).current(), directory, force=force)
     if as_json:
-        print_json({"files": [str(path) for path in shipped.files]}, SCHEMA_VERSION)
+        files = [str(path) for path in shipped.files]
+        print_document(ShipDocument(files=files, caveats=list(shipped.caveats)))
     else:
         for path in shipped.files:
             print(path)  # noqa: T201 - the command's result
         display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
-    if shipped.caveat:
-        display.say(f"note: {shipped.caveat}")
+    display.say_notes(shipped.caveats)
     return ExitCode.OK
 
 
-def _explanation_as_dict(found: Explanation) -> dict[str, Any]:
-    return {
-        "operation": found.operation.value,
-        "size_bytes": found.size_bytes,
-        "shape": asdict(found.shape),
-        "entry": None if found.entry is None else asdict(found.entry),
-        "evidence": None if found.evidence is None else found.evidence.model_dump(),
-        "tuned_from_bytes": found.tuned_from_bytes,
-        "tuned_to_bytes": found.tuned_to_bytes,
-    }
+def _explanation_document(
+    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
+) -> ExplainDocument:
+    return ExplainDocument(
+        operation=found.operation,
+        size_bytes=found.size_bytes,
+        shape=found.shape,
+        times=gains.evidence,
+        caveats=caveats_of(gains),
+        job=None if gain is None else key_in_job(gain, current),
+        entry=found.entry,
+        evidence=found.evidence,
+        tuned_from_bytes=found.tuned_from_bytes,
+        tuned_to_bytes=found.tuned_to_bytes,
+        profile=dict(current.table.profile),
+    )
 
 
-def _explanation_lines(found: Explanation, current: FinishedRun) -> list[str]:
+def _explanation_lines(
+    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
+) -> list[str]:
+    """Lines on what a job here runs for the call, why, and what it does not run."""
     call = f"{found.operation.value} of {format_size(found.size_bytes)}, {_shape(found.shape)}"
-    if found.entry is None:
-        lines = [f"{call}: no entry, NCCL chooses by itself"]
-    else:
-        key = found.entry.key
-        lines = [
-            f"{call}: {display.describe_winner(found.entry, current.table)}",
-            f"  the entry holds from {key.min_bytes} to {key.max_bytes} bytes",
-        ]
-        if found.entry.schedule is not None and found.entry.builtin is not None:
-            alone = found.entry.builtin
-            lines.append(
-                f"  without the executor: {alone.algorithm.value} {alone.protocol.value}, "
-                f"{found.entry.builtin_time_us:.2f} us"
-            )
-    if found.evidence is None:
+    profile = profile_text(current.table.profile)
+    if gain is None:
         reach = f"{found.tuned_from_bytes} to {found.tuned_to_bytes} bytes"
-        lines.append(f"  this size was not tuned: the table reaches from {reach}")
+        lines = [
+            f"{call}: no entry, NCCL chooses by itself",
+            f"  this size was not tuned: the table reaches from {reach}",
+        ]
         if current.table.profile:
-            profile = display.profile_text(current.table.profile)
             lines.append(f"  the process profile {profile} holds for it all the same")
         return lines
-    return lines + _evidence_lines(found.evidence, current.report)
-
-
-def _evidence_lines(evidence: KeyReport, report: Report) -> list[str]:
-    effort = f"{evidence.configs_tried} configurations, {evidence.repeats_measured} samples"
-    rejected = [
-        f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
-        for other in evidence.rejected
-    ]
-    measured = f"stock NCCL {evidence.stock_us:.2f} us"
-    if report.profile:
-        under = f"{evidence.profile_default_us:.2f} us under the process profile"
-        measured += f", {under} {display.profile_text(report.profile)}"
-    lines = [
-        f"  measured at {format_size(evidence.size_bytes)}: {measured}",
-        f"  {evidence.why}",
+    key = gain.key
+    lines = [f"{call}: {describe_runner(gain, current.table)}"]
+    if gain.runner in {Runner.EXECUTOR, Runner.PLUGIN} and gain.entry is not None:
+        held = gain.entry.key
+        lines.append(f"  the entry holds from {held.min_bytes} to {held.max_bytes} bytes")
+    lines.append(
+        f"  {gains.evidence.seen} at {format_size(key.size_bytes)}: stock NCCL "
+        f"{key.stock_us:.2f} us, a job here {gain.time_us:.2f} us ({gain.speedup:.3f}x)"
+    )
+    if current.table.profile:
+        lines.append(
+            f"  under the process profile {profile}: NCCL's own choice "
+            f"{key.profile_default_us:.2f} us"
+        )
+    if gain.runner is Runner.EXECUTOR:
+        lines.append(f"  without the executor: {_without_executor(gain)}")
+    winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
+    why = decision_sentence(winners.get(gain.runner), key.rejected, gains.evidence)
+    effort = f"{key.configs_tried} configurations, {key.repeats_measured} samples"
+    lines += [
+        f"  {why}",
+        *_apart_lines(gain, current, gains),
         f"  searched: {effort}",
-        *rejected,
+        *(
+            f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
+            for other in key.rejected
+        ),
     ]
-    return [report.readable(line) for line in lines]
+    return [current.report.readable(line) for line in lines]
+
+
+def _without_executor(gain: KeyGain) -> str:
+    if gain.without_executor is Runner.PLUGIN and gain.entry is not None:
+        return f"{describe_builtin(gain.entry)}, {gain.without_executor_us:.2f} us"
+    return f"NCCL's own choice, {gain.without_executor_us:.2f} us"
+
+
+def _apart_lines(gain: KeyGain, current: FinishedRun, gains: JobGains) -> list[str]:
+    """The schedule that won and that no job here runs."""
+    if gain.obstacle is None or gain.entry is None:
+        return []
+    schedule = describe_schedule(gain.entry, current.table)
+    time = f"{gain.apart_us:.2f} us ({gain.apart_speedup:.3f}x, {gains.evidence.value})"
+    return [
+        f"  apart, not run by a job here: {schedule}, {time}",
+        f"    {gain.obstacle.sentence}",
+    ]
 
 
 def _shape(shape: Shape) -> str:

@@ -27,8 +27,11 @@ from lookup_tables.table import Shape
 from tuccl import breakpoints, start_check
 from tuccl.decision import PAIRS, Decision, decide
 from tuccl.measurement_log import MeasurementLog
+from tuccl.profile_axes import profile_axes
 from tuccl.profile_floor import Floor
 from tuccl.profile_race import RaceResult, race
+from tuccl.progress import AtMost, Progress
+from tuccl.race_progress import RaceProgress
 from tuccl.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.meter import Meter
@@ -40,9 +43,11 @@ from tuccl.settings import MAX_REPEATS, RunSettings
 from tuccl.spending import Spending
 from tuccl.stock_times import REPEATS_AGAIN, StockTimes
 
-Progress = Callable[[str, int, int], None]
-"""`progress(stage, done, total)`."""
-
+_SEARCHES = {
+    "one profile": "search of NCCL's settings",
+    "schedules' parameters": "search of schedules",
+}
+"""Names of the searches for people; their own names are in the seeds."""
 _FINALISTS = 2
 _WARM = 6
 _SEARCH_SAMPLES = 60
@@ -95,6 +100,8 @@ def tune(
     spaces: SearchSpaces,
     log: MeasurementLog,
     progress: Progress,
+    *,
+    seconds_pass: bool = False,
 ) -> TuningResult:
     """Tune all keys of a run.
 
@@ -104,11 +111,12 @@ def tune(
         spaces: What may be chosen.
         log: Measures and remembers.
         progress: Told after each key.
+        seconds_pass: Whether the seconds of a measurement pass, as they do not in a model.
 
     Raises:
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
-    run = _Run(settings, keys_of(settings, shape), spaces, log, progress)
+    run = _Run(settings, keys_of(settings, shape), spaces, log, progress, seconds_pass=seconds_pass)
     raced = run.race_profiles(run.stock.begin())
     profile = raced.winner
     builtins = run.search(
@@ -123,6 +131,7 @@ def tune(
         task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
         for task in run.tasks
     }
+    progress("confirmation", len(run.tasks), len(run.tasks))
     ranges = run.locate(decisions, profile)
     run.stock.again()
     confirmed, starts = run.confirm_over_starts(decisions, raced)
@@ -151,6 +160,8 @@ class _Run:
         spaces: SearchSpaces,
         log: MeasurementLog,
         progress: Progress,
+        *,
+        seconds_pass: bool,
     ) -> None:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
         self.tasks = tasks
@@ -158,6 +169,7 @@ class _Run:
         self.stock = StockTimes(tasks, self.spending, progress)
         self._borders = breakpoints.Borders(self.spending.fresh)
         self._settings = settings
+        self._seconds_pass = seconds_pass
         self._spaces = spaces
         self._progress = progress
         self._kept_s = 0.0
@@ -180,20 +192,22 @@ class _Run:
         """The decisions, held against so many further starts where those of stock NCCL differ."""
         if not self.stock.has_moved():
             return dict(decisions), None
-        return start_check.confirmed_over_starts(
+        confirmed, starts = start_check.confirmed_over_starts(
             decisions,
             raced.winner.default,
             [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
             self.spending,
             self.stock.sample_s,
-            lambda starts: self._progress("starts", starts, starts + 1),
+            lambda starts: self._progress("starts", starts, AtMost(start_check.MOST_STARTS)),
             breakpoints.seconds(sum(self.stock.sample_s.values())),
         )
+        if starts:
+            self._progress("starts", starts, starts)
+        return confirmed, starts
 
     def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
         """The profile of the table."""
         self._plan()
-        visits = 0
         started_s = self.spending.spent_s
         look_s = 0.0
 
@@ -202,26 +216,24 @@ class _Run:
             took_s = self.spending.spent_s - started_s - self.spending.restart_s
             started_s = self.spending.spent_s
             # The first visit looks at everything, later ones at a few calls of each key.
-            look_s = max(look_s, took_s if visits > 1 else took_s / 4.0)
+            look_s = max(look_s, took_s if told.is_past_first else took_s / 4.0)
             left_s = self.spending.left_s - self._kept_s - self._search_s
             return left_s >= starts * (self.spending.restart_s + look_s)
 
-        def say(_: ProcessProfile) -> None:
-            nonlocal visits
-            self._progress("process profiles", visits, visits + 1)
-            visits += 1
-
         tasks = representative(self.tasks)
+        spaces = {task: self._spaces.builtins(task) for task in tasks}
+        told = RaceProgress(self._progress, profile_axes(spaces.values()).most)
         raced = race(
-            {task: self._spaces.builtins(task) for task in tasks},
+            spaces,
             {task: stock_us[task] for task in tasks},
             self.spending.measure,
             weights={task: self._settings.weight(task.operation) for task in tasks},
             floor=Floor(floor, self.spending.fresh) if (floor := self._settings.floor) else None,
             affords=affords,
-            progress=say,
+            progress=told.visit,
+            comparing=told.compare,
         )
-        self._progress("process profiles", visits, visits)
+        told.end()
         return raced
 
     def search(
@@ -232,10 +244,11 @@ class _Run:
     ) -> dict[Task, SearchResult]:
         """Search every key that has a space, from `warm` and from the next smaller size."""
         results: dict[Task, SearchResult] = {}
+        shown = _SEARCHES[stage]
         spaces = {task: space_of(task) for task in self.tasks}
         wanted = [task for task in self.tasks if spaces[task].families]
         for done, task in enumerate(wanted):
-            self._progress(stage, done, len(wanted))
+            self._progress(shown, done, len(wanted), share=self._share(wanted, done))
             share_s = (self.spending.left_s - self._kept_s) / (len(wanted) - done)
             measure = partial(self.spending.measure_running, task)
             meter = Meter(measure, MAX_REPEATS, max(0.0, share_s))
@@ -251,7 +264,7 @@ class _Run:
                 seed=seed_of(self._settings, stage, task),
             )
         if wanted:
-            self._progress(stage, len(wanted), len(wanted))
+            self._progress(shown, len(wanted), len(wanted))
         return results
 
     def decide(
@@ -265,7 +278,8 @@ class _Run:
 
         Where the budget left nothing for a search, the race's best call stands for it.
         """
-        self._progress("confirmation", self.tasks.index(task), len(self.tasks))
+        done = self.tasks.index(task)
+        self._progress("confirmation", done, len(self.tasks), share=self._share(self.tasks, done))
         rankings = [[ranked.config for ranked in result.ranking] for result in found]
         finalists = dict.fromkeys(
             config
@@ -293,6 +307,11 @@ class _Run:
         ranges = self._borders.ranges(winners)
         self._progress("borders", 1, 1)
         return ranges
+
+    def _share(self, tasks: Sequence[Task], done: int) -> float:
+        """Part of the time that so many of the keys take; in a model all take the same."""
+        costs = [self.stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
+        return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
 
     @staticmethod
     def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,14 +12,18 @@ from pydantic import JsonValue
 from probes.cluster.crew import Crew
 from probes.topology import Topology
 from tuccl import display
+from tuccl.cli_options import DEFAULT_WORKSPACE
 from tuccl.default_backend import with_backend
 from tuccl.dry_run import make_plan, plan_lines
 from tuccl.errors import ExitCode, UsageError
 from tuccl.finished_run import FinishedRun, current_run
-from tuccl.json_output import print_json
+from tuccl.json_documents import SCHEMA_VERSION, RetuneDocument
+from tuccl.json_output import print_document, print_json
+from tuccl.look_first import look_first
 from tuccl.measuring.places import Places
 from tuccl.probed_machine import keep, probe_again, probed_machine
-from tuccl.result_output import SCHEMA_VERSION, print_result, result_as_dict
+from tuccl.record_output import RecordOutput
+from tuccl.result_output import gains_of, print_result, table_document
 from tuccl.resuming import require_begun
 from tuccl.retuning import changes_since
 from tuccl.running import Prepared, prepare, run, with_ranks
@@ -32,27 +37,39 @@ class TuneCommand:
     options: dict[str, JsonValue]
     workspace: Path
     record_to: Path | None
+    force: bool
     dry_run: bool
     resume: bool
     as_json: bool
 
 
 def init(
-    options: dict[str, JsonValue], root: Path, as_json: bool, record_to: Path | None = None
+    options: dict[str, JsonValue],
+    root: Path,
+    as_json: bool,
+    record_to: Path | None = None,
+    force: bool = False,
 ) -> int:
     """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
+    record = _record_output(record_to, force)
     options = with_backend(options)
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
-        return _run(prepare(options, probed), root, as_json, record_to, places)
+        return _run(prepare(options, probed), root, as_json, record, places)
 
-    return with_ranks(options, lambda crew: probed_machine(root, crew), lead)
+    return with_ranks(
+        options,
+        lambda crew: probed_machine(root, crew),
+        lead,
+        lambda: look_first(options, record),
+    )
 
 
 def tune(command: TuneCommand) -> int:
     """`tuccl tune`: the tuning stage alone."""
     if command.dry_run and command.record_to is not None:
         raise UsageError("--record keeps what is measured, and --dry-run measures nothing")
+    record = _record_output(command.record_to, command.force)
     if command.dry_run:
         return _plan(command)
     options = with_backend(command.options)
@@ -63,9 +80,22 @@ def tune(command: TuneCommand) -> int:
             identity = prepared.settings.identity(prepared.topology)
             workspace = Workspace(command.workspace)
             require_begun(workspace, identity, prepared.options, prepared.topology)
-        return _run(prepared, command.workspace, command.as_json, command.record_to, places)
+        return _run(prepared, command.workspace, command.as_json, record, places)
 
-    return with_ranks(options, lambda crew: probed_machine(command.workspace, crew), lead)
+    return with_ranks(
+        options,
+        lambda crew: probed_machine(command.workspace, crew),
+        lead,
+        lambda: look_first(options, record),
+    )
+
+
+def _record_output(path: Path | None, force: bool) -> RecordOutput | None:
+    if path is None:
+        if force:
+            raise UsageError("--force lets --record replace a file: name one, or leave it out")
+        return None
+    return RecordOutput(path, force)
 
 
 def _plan(command: TuneCommand) -> int:
@@ -82,7 +112,11 @@ def _plan(command: TuneCommand) -> int:
 
 
 def _run(
-    prepared: Prepared, root: Path, as_json: bool, record_to: Path | None, places: Places | None
+    prepared: Prepared,
+    root: Path,
+    as_json: bool,
+    record_to: RecordOutput | None,
+    places: Places | None,
 ) -> int:
     result = run(prepared, Workspace(root), record_to, places)
     if result.already_done:
@@ -90,7 +124,14 @@ def _run(
     else:
         display.say(f"table and bundle written to {result.run.root}")
     print_result(result, as_json)
+    display.say(f"next: {_ship_command(root)}, then source DIR/tuccl.env in the job")
     return ExitCode.OK
+
+
+def _ship_command(root: Path) -> str:
+    """The command that follows a tuning in this workspace."""
+    named = "" if root == DEFAULT_WORKSPACE else f" --workspace {shlex.quote(str(root))}"
+    return f"tuccl ship DIR{named}"
 
 
 def retune(machine: str | None, root: Path, as_json: bool) -> int:
@@ -109,7 +150,7 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     def lead(found: Callable[[], Topology], places: Places | None) -> int:
         return _retune(old, prepare(options, found), probed, root, as_json, places)
 
-    return with_ranks(options, probe, lead)
+    return with_ranks(options, probe, lead, lambda: look_first(options), needs_nccl=False)
 
 
 def _retune(
@@ -132,10 +173,18 @@ def _retune(
     else:
         display.say(f"the machine is as it was ({change.same}): the table stands")
     if as_json:
-        kept = str(old.run.root) if change.changes else None
-        document = {"tuned": not result.already_done, "kept": kept}
-        looked = {"changes": change.changes, "before": change.before, "now": change.now}
-        print_json({**looked, **document, **result_as_dict(result)}, SCHEMA_VERSION)
+        found = table_document(result, gains_of(result))
+        document = RetuneDocument(
+            **found.model_dump(),
+            changes=list(change.changes),
+            before=change.before,
+            now=change.now,
+            tuned=not result.already_done,
+            kept=str(old.run.root) if change.changes else None,
+        )
+        print_document(document)
     elif change.changes:
-        display.print_table(result.table, result.report)
+        print_result(result, as_json)
+    if change.changes:
+        display.say(f"next: {_ship_command(root)}, to the directory that jobs load")
     return ExitCode.OK

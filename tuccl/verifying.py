@@ -12,8 +12,8 @@ from synthesizer.verifier import verdict_as_dict
 from synthesizer.verifier import verify as verify_algorithm
 from tuccl import display
 from tuccl.errors import ExitCode, UsageError
-from tuccl.json_output import print_json
-from tuccl.result_output import SCHEMA_VERSION
+from tuccl.json_documents import VerifyDocument
+from tuccl.json_output import print_document
 
 _STANDARD_INPUT = Path("/dev/stdin")
 
@@ -31,9 +31,13 @@ def verify(file: Path, as_json: bool) -> int:
     verdict = verify_algorithm(algorithm)
     limits = check_limits(algorithm)
     if as_json:
-        name = {"file": str(file), "algorithm": algorithm.name}
-        found = {**name, **verdict_as_dict(verdict), "beyond_msccl_limits": list(limits)}
-        print_json(found, SCHEMA_VERSION)
+        found = {
+            "file": str(file),
+            "algorithm": algorithm.name,
+            **verdict_as_dict(verdict),
+            "beyond_msccl_limits": limits,
+        }
+        print_document(VerifyDocument.model_validate(found))
     else:
         subject = f"{algorithm.name}, {algorithm.collective.value} on {algorithm.ranks} ranks"
         print(f"{file}: {subject}: {verdict.describe()}")  # noqa: T201 - the command's result

@@ -8,7 +8,6 @@ threads as they happen to be.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -20,6 +19,7 @@ from multiprocessing.connection import wait as wait_for_any
 from typing import TypeVar
 
 from tuccl.errors import WorkerError
+from tuccl.interrupts import interrupts_held
 
 _Result = TypeVar("_Result")
 _LEAST_RANKS_OF_PROCESSES = 16
@@ -70,7 +70,9 @@ class Workers:
 
     def _begin(self, piece: Callable[[], _Result]) -> Future[_Result]:
         if self.executor is not None:
-            with _deaths_told():
+            # A process may start here. It never sees Ctrl-C or SIGTERM, which are sent to all of a
+            # group: this process ends it.
+            with interrupts_held(), _deaths_told():
                 return self.executor.submit(piece)
         future: Future[_Result] = Future()
         future.set_result(piece())
@@ -94,8 +96,8 @@ def workers_for(ranks: int) -> int:
 def worker_processes(count: int) -> Iterator[Workers]:
     """That many processes, which end with the block; one: this process itself.
 
-    An error or Ctrl-C in the block ends them at once, whatever they do; so does the end of this
-    process.
+    An error, Ctrl-C or SIGTERM in the block ends them at once, whatever they do; so does the end of
+    this process.
     """
     if count == 1:
         yield IN_PROCESS
@@ -103,25 +105,13 @@ def worker_processes(count: int) -> Iterator[Workers]:
     before = set(active_children())
     pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_end_with_parent)
     try:
-        with _interrupts_held():
-            pool.submit(os.getpid)
         yield Workers(pool, count)
     except BaseException:
         for process in set(active_children()) - before:
-            process.terminate()
+            process.kill()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """What starts here never sees Ctrl-C, which a terminal sends to all: this process ends them."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _end_with_parent() -> None:

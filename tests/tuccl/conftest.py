@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -13,6 +13,7 @@ import pytest
 
 from probes.shipped import shipped_machines
 from tuccl.cli import main
+from tuccl.progress import EVERY_VARIABLE
 from tuccl.workspace import Workspace
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,6 +53,14 @@ class TunedWorkspace:
     root: Path
     stdout: str
     seconds: float
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_progress_lines() -> Iterator[None]:
+    """Which lines come depends on how busy this host is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(EVERY_VARIABLE, "1h")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,13 @@ from synthesizer.collectives import Collective
 from synthesizer.synthesize import SynthesisOptions
 from synthesizer.verifier import verify
 from tests.sketches.machines import cluster
-from tuccl.candidates import Candidate, load_candidates, make_candidates, save_candidates
+from tuccl.candidates import (
+    MADE_SHARE,
+    Candidate,
+    load_candidates,
+    make_candidates,
+    save_candidates,
+)
 from tuccl.errors import WorkspaceError
 from tuccl.workers import worker_processes
 
@@ -114,7 +120,7 @@ def test_candidates_do_not_depend_on_the_number_of_workers(
     topology: Topology, sketches: tuple[Sketch, ...], candidates: tuple[Candidate, ...]
 ) -> None:
     machine = whole_machine(topology)
-    done: list[int] = []
+    told: list[tuple[int, float]] = []
     with worker_processes(2) as workers:
         together = make_candidates(
             Collective.ALL_REDUCE,
@@ -122,8 +128,9 @@ def test_candidates_do_not_depend_on_the_number_of_workers(
             machine,
             SIZES,
             SynthesisOptions(),
-            done.append,
+            lambda sketches, share: told.append((sketches, share)),
             workers,
         )
     assert together == candidates
-    assert (done[0], done[-1]) == (0, len(sketches))
+    assert (told[0], told[-1]) == ((0, 0.0), (len(sketches), MADE_SHARE))
+    assert told == sorted(told)

@@ -11,13 +11,22 @@ from tests.tuccl.conftest import Run
 
 
 @pytest.mark.usefixtures("tuned")
-def test_explain_names_entry_reference_and_rejected(run_tuccl: Run) -> None:
-    found = json.loads(run_tuccl("explain", "all_gather", "4M", "--json").stdout)
+def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) -> None:
+    done = run_tuccl("explain", "all_gather", "4M", "--json")
+    found = json.loads(done.stdout)
     assert found["entry"]["key"]["min_bytes"] <= 4 << 20 <= found["entry"]["key"]["max_bytes"]
     assert found["evidence"]["size_bytes"] == 4 << 20
+    assert found["times"] == "modelled"
+    assert found["job"]["apart"]["reason"] == "not_measured"
+    applies = found["job"]["runner"] in {"plugin", "executor"}
     text = run_tuccl("explain", "AllGather", "4M")
-    assert text.returncode == 0
-    assert "stock NCCL" in text.stdout
+    assert text.returncode == done.returncode == (0 if applies else 1)
+    first = text.stdout.splitlines()[0]
+    assert first.endswith(found["job"]["runs"])
+    assert found["job"]["apart"]["schedule"] not in first
+    assert f"apart, not run by a job here: {found['job']['apart']['schedule']}" in text.stdout
+    assert "expected by the model at 4M: stock NCCL" in text.stdout
+    assert "measured at" not in text.stdout
     assert "lower bound" in text.stdout
     assert "schedule:" not in text.stdout, "schedules are named, not hashed"
 
@@ -48,6 +57,10 @@ def test_the_table_shows_every_key_against_the_default(run_tuccl: Run) -> None:
     assert "process profile" in shown
     document = json.loads(run_tuccl("table", "--json").stdout)
     assert {key["operation"] for key in document["keys"]} == {"all_reduce", "all_gather"}
+    assert document["caveats"][0].startswith("Computed by a model")
+    assert f"{document['job']['speedup']:.3f}x, the geometric mean over" in shown
+    assert f"{document['apart']['speedup']:.3f}x over all keys" in shown
+    assert document["job"]["speedup"] < document["apart"]["speedup"]
 
 
 @requires_shared_data

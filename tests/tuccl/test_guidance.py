@@ -91,7 +91,7 @@ def test_a_run_leaves_out_sketches_that_are_worth_trying_for_none_of_its_sizes()
         whole_machine(topology),
         sizes_bytes,
         SynthesisOptions(),
-        done.append,
+        lambda sketches, _share: done.append(sketches),
     )
     origins = {candidate.origin for candidate in found}
     assert not any("never" in origin for origin in origins)

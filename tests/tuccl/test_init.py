@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -17,7 +19,7 @@ from lookup_tables.bundle import read_bundle
 from lookup_tables.table import Operation, Shape
 from probes.read import read_topology
 from probes.topology_json import topology_to_json
-from tests.tuccl.conftest import SMALL_RUN, Run, TunedWorkspace
+from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.settings import make_settings
 from tuccl.workspace import Workspace
@@ -30,7 +32,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     done = run_tuccl("init", "--topology", h200, *SMALL_RUN, *weighed, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["weights"] == {"all_reduce": 2.0}
     assert len(document["keys"]) == 6
     assert document["entries"], "nothing was faster than the default"
@@ -63,8 +65,10 @@ def test_alltoall_gets_entries_of_schedules_alone(
         assert found.builtin is None
         assert found.schedule is not None
     asked = run_tuccl("explain", "alltoall", "4K")
-    assert asked.returncode == 0, asked.stderr
-    assert "alltoall_" in asked.stdout
+    assert asked.returncode == 1, asked.stderr
+    first, *rest = asked.stdout.splitlines()
+    assert first == "alltoall of 4K, 4 ranks on 1 node(s): NCCL's own choice"
+    assert any("apart, not run by a job here: " in line for line in rest)
 
 
 def test_what_a_record_holds_of_alltoall_is_left_out(
@@ -273,6 +277,20 @@ def test_impossible_options_are_one_line_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nics_without_a_speed_name_the_option_that_gives_it(
+    run_inside: Run, a100: Path, tmp_path: Path
+) -> None:
+    machine = tmp_path / "silent.xml"
+    # Without ports the file tells of NICs by their class only, as clouds write it.
+    machine.write_text(re.sub(r"<nic>.*?</nic>", "", a100.read_text(), flags=re.DOTALL))
+    done = run_inside("init", "--topology", machine, "--nodes", "2")
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert "does not state its speed" in done.stderr
+    assert "--network-gbps 200" in done.stderr
+    assert list(tmp_path.iterdir()) == [machine]
+
+
 @pytest.mark.parametrize("kind", ["directory", "loop", "device"])
 def test_what_is_no_file_is_one_line(run_inside: Run, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "machine.xml"
@@ -435,37 +453,81 @@ def test_a_directory_without_permission_is_one_line(
     assert list(closed.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
-def test_a_full_disk_is_one_line_and_the_run_continues_with_more_space(
-    run_tuccl: Run, h200: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 KB."""
     disk = tmp_path / "disk"
     disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small file system")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)], check=False
     )
     if mounted.returncode != 0:
         pytest.skip("mounting a tmpfs is not allowed here")
     try:
-        full = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", disk / "w")
-        assert full.returncode == 3
-        assert_one_line(full.stderr)
-        assert "free some space" in full.stderr
-        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
-        done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", disk / "w")
-        assert done.returncode == 0, done.stderr
+        yield disk
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_what_the_executor_does_not_serve_is_said_below_the_table(
+def resize(disk: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)
+
+
+def test_a_disk_without_room_is_found_out_before_anything_is_made(
+    run_tuccl: Run, h200: Path, small_disk: Path
+) -> None:
+    full = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", small_disk / "w")
+    assert full.returncode == 3
+    assert_one_line(full.stderr)
+    assert "free some space" in full.stderr
+    files = {path.name for path in small_disk.rglob("*") if path.is_file()}
+    assert files == {"lock"}
+
+
+def test_a_disk_that_fills_up_is_one_line_and_the_run_continues_with_more_space(
+    tuccl_command: str, run_tuccl: Run, h200: Path, small_disk: Path
+) -> None:
+    resize(small_disk, "16m")
+    command = ("init", "--topology", str(h200), *SMALL_RUN, "--workspace", str(small_disk / "w"))
+    process = subprocess.Popen([tuccl_command, *command], stderr=subprocess.PIPE, text=True)
+    while not list(small_disk.glob("w/runs/*/run.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == 3
+    assert_one_line(said)
+    assert "free some space" in said
+    (small_disk / "filler").unlink()
+    done = run_tuccl(*command)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_the_executor_does_not_serve_stands_apart(
     run_tuccl: Run, h200: Path, a100: Path
 ) -> None:
     one_size = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
-    beyond = "schedules of 16 GPUs on 2 node(s) are beyond this release's executor"
+    beyond = "no release of TuCCL runs schedules across hosts yet"
     done = run_tuccl("init", "--topology", a100, "--nodes", "2", *one_size)
     assert done.returncode == 0, done.stderr
-    assert beyond in done.stdout
+    told = " ".join(done.stdout.split())
+    assert told.index("a job here is expected to get") < told.index("apart from that, modelled")
+    assert beyond in told
     served = run_tuccl("init", "--topology", h200, *one_size)
-    assert "with schedules" in served.stdout
-    assert "are beyond this release's executor" not in served.stdout
+    told = " ".join(served.stdout.split())
+    assert "apart from that, modelled" in told
+    assert beyond not in told
+    assert "`tuccl init --backend nccl,executor` on the GPUs does it" in told
+
+
+def test_a_run_ends_with_the_next_command(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
+    done = run_tuccl("init", "--topology", h200, *TINY_RUN)
+    assert done.stderr.splitlines()[-1].startswith("next: tuccl ship DIR, ")
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "tuccl-workspace").rename(tmp_path / "a b" / "w")
+    done = run_tuccl("init", "--topology", h200, *TINY_RUN, "--workspace", "a b/w")
+    assert done.stderr.splitlines()[-1].startswith("next: tuccl ship DIR --workspace 'a b/w', ")

@@ -4,16 +4,16 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from probes.cluster.cluster_probe import ClusterProbe
 from probes.cluster.merge import merge_hosts
 from probes.host_report import HostIdentity, HostReport
 from probes.p2p.apply import apply_p2p
 from probes.p2p.figures import P2pFigures, p2p_figures
 from probes.p2p.report import P2pReport, read_p2p_report
+from probes.topology import Topology
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import report
+from tuccl.display import plain_console
 from tuccl.probe_summary import figures_line, print_topology
 from tuccl.probing import probe_as_dict
 
@@ -45,7 +45,7 @@ def probed(*reports: HostReport) -> ClusterProbe:
 
 def shown(result: ClusterProbe, columns: int = 132) -> list[str]:
     text = io.StringIO()
-    print_topology(result.topology, Console(file=text, width=columns), result.gpu_figures)
+    print_topology(result.topology, plain_console(file=text, width=columns), result.gpu_figures)
     return text.getvalue().splitlines()
 
 
@@ -55,6 +55,15 @@ def test_no_figure_of_the_matrix_is_cut_where_there_is_little_room() -> None:
     rows = [line.split() for line in wide if line.strip()[:1].isdigit()]
     assert len(rows) >= 4
     assert [line.split() for line in narrow if line.strip()[:1].isdigit()] == rows
+
+
+def test_gpus_are_named_by_their_architecture() -> None:
+    for number, name in ((90, "sm_90"), (910, "gfx90a"), (942, "gfx942")):
+        gpus = tuple(replace(gpu, compute_capability=number) for gpu in MACHINE.gpus)
+        machine = Topology("machine", gpus, ())
+        text = io.StringIO()
+        print_topology(machine, plain_console(file=text, width=132))
+        assert f"4 x GPU 10de:2335 {name};" in text.getvalue()
 
 
 def test_a_real_host_has_a_line_below_its_matrix() -> None:

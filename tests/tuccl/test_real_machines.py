@@ -9,6 +9,7 @@ from probes.errors import ProbeError
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.machine import MachineOptions, load_machine
 from tuccl.pipeline import initialize
+from tuccl.progress import silent
 from tuccl.settings import RunSettings
 from tuccl.workspace import Workspace
 
@@ -22,10 +23,6 @@ CANNOT_SERVE = {
 VARIANTS = [f"topo_8p6l_{nics}nic.xml" for nics in range(1, 6)]
 """Of a machine that is there without NICs."""
 ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """No progress."""
 
 
 @requires_shared_data

@@ -14,10 +14,12 @@ import pytest
 from lookup_tables.table import Operation
 from probes.read import read_topology
 from probes.shipped import shipped_machines
+from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tuccl.finished_run import read_machine
-from tuccl.retuning import changes_since, congestion_change, nccl_change
+from tuccl.machine import MachineOptions, load_machine
+from tuccl.retuning import changes_since, compare, congestion_change, nccl_change
 from tuccl.settings import RunSettings
 from tuccl.workspace import Workspace
 
@@ -71,6 +73,35 @@ def test_a_slower_link_is_named_the_old_table_kept_and_a_new_one_made(
     assert workspace.current().bundle.read_bytes() != old_bundle
     again = json.loads(run_tuccl("retune", "--json").stdout)
     assert again["changes"] == []
+
+
+def test_four_nodes_with_two_port_nics_tell_a_slower_link_once(a100: Path, tmp_path: Path) -> None:
+    text = with_second_ports(a100.read_text())
+    machines = []
+    for name, links in (("old", "12"), ("new", "6")):
+        path = tmp_path / f"{name}.xml"
+        path.write_text(text.replace('count="12"', f'count="{links}"', 1))
+        machines.append(load_machine(MachineOptions(str(path), nodes=4)))
+    assert compare(*machines).changes == (
+        (
+            "On 4 hosts (n[0-3]): NVLink gpu0 <-> nvswitch0 has 6 lanes, it had 12: 150 GB/s, "
+            "it did 300 (50%)."
+        ),
+    )
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_link_to_a_missing_device_in_the_runs_machine_is_one_line(
+    run_inside: Run, tmp_path: Path
+) -> None:
+    path = Workspace(tmp_path / "tuccl-workspace").current().topology
+    topology = json.loads(path.read_text())
+    topology["links"][0]["dst"] = "n0/none"
+    path.write_text(json.dumps(topology))
+    done = run_inside("retune")
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+    assert f"{path.name}: topology " in done.stderr
+    assert "there is no device 'n0/none'; run `tuccl init` again" in done.stderr
 
 
 def test_nothing_to_retune_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:

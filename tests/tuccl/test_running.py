@@ -62,7 +62,7 @@ def test_it_is_nothing_to_a_run_without_them(h200: Path, monkeypatch: pytest.Mon
 def test_the_note_on_it_is_said_before_anything_is_measured(
     a100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(*_: object) -> NoReturn:
+    def stop(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "initialize", stop)

@@ -18,7 +18,11 @@ from lookup_tables.table import (
     Table,
 )
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tuccl.shipping import caveat, environment_file
+from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, TWO_HOSTS, tuned
+from tuccl.environment_file import ShippedExecutor, environment_file
+from tuccl.evidence import Evidence
+from tuccl.job_gains import Obstacle
+from tuccl.shipping import shipped_executor
 from tuccl.workspace import Workspace
 
 TABLE = Table("machine", "0" * 16, (), (), {"NCCL_BUFFSIZE": "1048576", "NCCL_NTHREADS": "256"})
@@ -53,16 +57,61 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
     ]
 
 
-def test_the_executor_is_preloaded_once_unless_a_model_made_the_table(tmp_path: Path) -> None:
-    path, executor = tmp_path / "tuccl.env", f"{tmp_path}/libtuccl-executor.so"
-    path.write_text(environment_file(TABLE, tmp_path, 0, has_executor=True))
-    assert sourced(path, "LD_PRELOAD") == [executor]
+def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> None:
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table, _ = tuned(FOUR_GPUS)
+    shipped = shipped_executor(table, Evidence.MEASURED, executor)
+    assert shipped == ShippedExecutor(executor, None)
+    path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
+    assert sourced(path, "LD_PRELOAD") == [str(executor)]
     # An LD_PRELOAD of the job stays, and a second time adds nothing.
     assert sourced(path, "LD_PRELOAD", LD_PRELOAD=f"{executor} /x.so") == [f"{executor} /x.so"]
-    path.write_text(environment_file(TABLE, tmp_path, 0, "a model", has_executor=True))
+
+
+@pytest.mark.parametrize(
+    ("shape", "model", "evidence", "library", "obstacle", "ships"),
+    [
+        (TWO_HOSTS, NVIDIA, Evidence.MEASURED, True, Obstacle.ACROSS_HOSTS, False),
+        (FOUR_GPUS, AMD, Evidence.MODELLED, True, Obstacle.NOT_NVIDIA, False),
+        (FOUR_GPUS, NVIDIA, Evidence.MODELLED, True, Obstacle.NOT_MEASURED, True),
+        (FOUR_GPUS, NVIDIA, Evidence.MEASURED, False, Obstacle.NOT_BUILT, False),
+    ],
+)
+def test_an_executor_that_is_not_loaded_is_named_with_why_and_what_to_do(
+    tmp_path: Path, shape: Shape, model: str, evidence: Evidence, library: bool,
+    obstacle: Obstacle, ships: bool,
+) -> None:  # fmt: skip
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table, _ = tuned(shape, model=model)
+    shipped = shipped_executor(table, evidence, executor if library else None)
+    assert shipped == ShippedExecutor(executor if ships else None, obstacle)
+    text = environment_file(table, tmp_path, 0, executor=shipped)
+    path.write_text(text)
     assert sourced(path, "LD_PRELOAD", LD_PRELOAD="") == [""]
-    assert f'# tuccl_executor="$tuccl_files/{Path(executor).name}"' in path.read_text()
-    assert "LD_PRELOAD" not in environment_file(TABLE, tmp_path, 0)
+    comments = " ".join(line.lstrip("# ") for line in text.splitlines())
+    assert obstacle.sentence in comments
+    unmarked = text.replace("# tuccl_executor=", "tuccl_executor=")
+    assert (unmarked != text) is ships
+
+
+def test_the_lines_that_are_comments_load_the_executor_without_their_marks(tmp_path: Path) -> None:
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table, _ = tuned(FOUR_GPUS)
+    shipped = shipped_executor(table, Evidence.MODELLED, executor)
+    head, mark, tail = environment_file(table, tmp_path, 0, executor=shipped).partition(
+        "take the marks off these lines:\n"
+    )
+    lines = tail.splitlines()
+    unmarked = "\n".join(line.removeprefix("# ") for line in lines[:5])
+    path.write_text(f"{head}{mark}{unmarked}\n")
+    assert sourced(path, "LD_PRELOAD") == [str(executor)]
+
+
+def test_a_table_without_schedules_does_not_speak_of_the_executor(tmp_path: Path) -> None:
+    assert shipped_executor(TABLE, Evidence.MEASURED, tmp_path) is None
+    text = environment_file(TABLE, tmp_path, 0)
+    assert "LD_PRELOAD" not in text
+    assert "executor" not in text
 
 
 def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
@@ -80,8 +129,10 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> N
         shipped / "tuccl.env", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE_CRC"
     )
     names = {path.name for path in shipped.iterdir()}
-    assert names - {"libtuccl-executor.so"} == {  # Built where nvcc is.
-        f"bundle-{crc}.tuccl", "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
+    assert names - {"libtuccl-executor.so"} == {  # Built where GPUs are.
+        f"bundle-{crc}.tuccl", f"tuccl-{crc}.env",
+        "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
+        "tuccl-manifest.json",
     }  # fmt: skip
     assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
     assert "not measured" in done.stderr
@@ -153,22 +204,11 @@ def table_of(versions: str) -> Table:
     return replace(TABLE, entries=(entry,))
 
 
-@pytest.mark.parametrize(
-    ("backend", "versions", "said"),
-    [
-        ("simulated", "", "Computed by a model"),
-        ("replay", "replay of simulated: tuccl 1 simulated", "Computed by a model"),
-        ("replay", "replay of sockets: tuccl 1 sockets, Python 3", "stand-in for NCCL"),
-        ("sockets", "", "stand-in for NCCL"),
-        ("nccl", "tuccl 1 nccl, NCCL 2.28.9", ""),
-    ],
-)
-def test_what_was_not_measured_with_nccl_says_so(backend: str, versions: str, said: str) -> None:
-    table = table_of(versions) if versions else TABLE
-    note = caveat(table, backend)
-    assert said in note
-    assert bool(said) == bool(note)
-    assert note in environment_file(table, Path("/shipped"), 0, note)
+@pytest.mark.parametrize("evidence", list(Evidence))
+def test_what_speaks_against_a_table_stands_in_its_environment_file(evidence: Evidence) -> None:
+    text = environment_file(TABLE, Path("/shipped"), 0, evidence.caveat)
+    assert evidence.caveat in text
+    assert "measured with" not in text
 
 
 def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Path) -> None:

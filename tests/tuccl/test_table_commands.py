@@ -54,11 +54,11 @@ def test_no_number_is_cut_where_there_is_little_room(
     shown = shown_on_a_terminal(tuccl_command, tuned, columns)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert "…" not in plain
-    rows = [line for line in plain.splitlines() if "\u2502 all_" in line]
+    rows = [line for line in plain.splitlines() if line.startswith(" all_")]
+    assert len(rows) >= 6
     assert max(map(len, rows)) <= columns
-    wide = [line for line in run_tuccl("table").stdout.splitlines() if "\u2502 all_" in line]
-    figures = [[cell.split() for cell in row.split("\u2502")[1:-2]] for row in rows]
-    assert figures == [[cell.split() for cell in row.split("\u2502")[1:-2]] for row in wide]
+    wide = [line for line in run_tuccl("table").stdout.splitlines() if line.startswith(" all_")]
+    assert [row.split()[:5] for row in rows] == [row.split()[:5] for row in wide]
 
 
 def test_the_terminal_that_mpirun_gives_its_first_rank_is_none(

@@ -12,6 +12,7 @@ from probes.read import read_topology
 from probes.replicate import Network, replicate
 from probes.topology import LinkKind, Provenance
 from probes.topology_json import topology_from_json, topology_to_json
+from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import Run
 
 
@@ -152,3 +153,16 @@ def test_bad_files_are_one_line_and_leave_no_output(run_tuccl: Run, tmp_path: Pa
     mixed = run_tuccl("topology", "draw", "shipped:h200-4gpu", "--json")
     assert mixed.returncode == 2
     assert "give one with -o" in mixed.stderr
+
+
+def test_one_slower_nvlink_beside_nics_with_two_ports_is_one_line(
+    run_tuccl: Run, a100: Path, tmp_path: Path
+) -> None:
+    text = with_second_ports(a100.read_text())
+    (tmp_path / "old.xml").write_text(text)
+    (tmp_path / "new.xml").write_text(text.replace('count="12"', 'count="6"', 1))
+    done = run_tuccl("topology", "diff", "old.xml", "new.xml")
+    assert done.returncode == 1
+    assert done.stdout == (
+        "NVLink n0/gpu0 <-> n0/nvswitch0 has 6 lanes, it had 12: 150 GB/s, it did 300 (50%).\n"
+    )

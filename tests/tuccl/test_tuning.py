@@ -9,6 +9,7 @@ from lookup_tables.table import Operation, Shape
 from tuccl.backends.protocol import Measured
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.measurement_log import MeasurementLog
+from tuccl.progress import Total, silent
 from tuccl.search.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.space import Family, Space
 from tuccl.settings import RunSettings
@@ -65,7 +66,7 @@ class Machine:
 
 def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
     with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(settings, SHAPE, SPACES, log, lambda *_: None)
+        return tune(settings, SHAPE, SPACES, log, silent)
 
 
 def winners(result: TuningResult) -> list[tuple[str, int] | None]:
@@ -300,14 +301,26 @@ def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path
     assert all(one is None or one.samples >= 10 for one in in_one_start), "as the pairs decided"
 
 
+class StartsTold:
+    """Notes how many starts there were at each report of them."""
+
+    def __init__(self, starts: list[int]) -> None:
+        self.starts = starts
+
+    def __call__(self, stage: str, done: int, total: Total, /, share: float | None = None) -> None:
+        assert share is None or 0.0 <= share <= 1.0
+        if stage == "starts" and not isinstance(total, int):
+            self.starts.append(done)
+
+
 def test_starts_that_would_be_too_few_to_tell_anything_are_not_begun(tmp_path: Path) -> None:
     numbers = set()
     for budget_s in range(20, 140, 10):
-        told: list[str] = []
+        starts: list[int] = []
         settings = replace(SETTINGS, budget_s=float(budget_s))
         with MeasurementLog(tmp_path / f"log{budget_s}", UnlikeStarts(), "id") as log:
-            tune(settings, SHAPE, SPACES, log, lambda stage, *_, told=told: told.append(stage))
-        numbers.add(told.count("starts"))
+            tune(settings, SHAPE, SPACES, log, StartsTold(starts))
+        numbers.add(len(starts))
     assert numbers & {1, 2} == set()
     assert numbers > {0}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lookup_tables.table import Shape
+from probes.gfx_names import gfx_name
 from probes.paths import local_path
 from probes.topology import Device, DeviceKind, LinkKind, Topology
 
@@ -120,7 +121,7 @@ def communicator_shape(topology: Topology) -> Shape:
 
 def _generation(gpu: Device) -> Generation:
     capability = gpu.compute_capability
-    if capability >= 100 and not gpu.model.startswith("1002"):
+    if capability >= 100 and not gfx_name(capability):
         return Generation.BLACKWELL
     if capability == 90:
         return Generation.HOPPER

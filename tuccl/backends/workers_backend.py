@@ -82,6 +82,9 @@ def open_workers_backend(
     try:
         backend.start(shape or whole_shape(places.places, options.fake_nodes))
         yield backend
+    except KeyboardInterrupt:
+        backend.end()
+        raise
     finally:
         backend.close()
 
@@ -143,8 +146,12 @@ class WorkersBackend:
             raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
 
     def close(self) -> None:
-        """End the workers."""
+        """Let the workers leave."""
         self._groups.close()
+
+    def end(self) -> None:
+        """End the workers by force, whatever they do."""
+        self._groups.close(0.0)
 
     def _carry_out(self, task: Task, config: Config, act: Callable[[Leader], _Result]) -> _Result:
         """Do something with the group of a configuration, and recover it when it is lost.

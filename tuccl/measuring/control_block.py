@@ -10,6 +10,7 @@ and that is never forced. `tuccl/runtime/control_layout.h` is the same page for 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 from dataclasses import dataclass
@@ -88,10 +89,13 @@ class ControlBlock:
     """The block of this process."""
 
     def __init__(self) -> None:
-        self._descriptor = os.memfd_create("tuccl-control")
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        self._descriptor = os.memfd_create("tuccl-control", flags)
         self.path = f"/proc/self/fd/{self._descriptor}"
         """For TUCCL_CONTROL: of use in this process alone, until the block is closed."""
         os.truncate(self._descriptor, mmap.PAGESIZE)
+        # A mapping of a file that shrinks ends its process.
+        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self._memory = mmap.mmap(self._descriptor, mmap.PAGESIZE)
         self._layout: _Layout | None = _Layout.from_buffer(self._memory)
         self._block.version = _VERSION

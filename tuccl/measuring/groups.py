@@ -14,7 +14,7 @@ from tuccl.backends.running_profiles import STOCK_PROFILE
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
-from tuccl.measuring.leader import Leader, Seat
+from tuccl.measuring.leader import GOODBYE_S, Leader, Seat
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
 from tuccl.search.config import ProcessProfile
@@ -106,11 +106,11 @@ class Groups:
         if leader is not None:
             leader.end(0.0)
 
-    def close(self) -> None:
-        """End all groups and leave their places."""
+    def close(self, patience_s: float = GOODBYE_S) -> None:
+        """End all groups, by force after `patience_s`, and leave their places."""
         try:
             while self._running:
-                self._running.popitem()[1].end()
+                self._running.popitem()[1].end(patience_s)
         finally:
             self._places.close()
 

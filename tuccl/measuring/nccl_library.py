@@ -1,8 +1,8 @@
 """Which NCCL a job will use.
 
 Figures hold for one NCCL only, so the one to be measured has to be the job's: the one that is
-named, or the only one that is found. torch is looked up and not imported: that takes seconds and
-memory on every GPU.
+named, that the torch of this Python would load, or the only one that is found. torch is looked up
+and not imported: that takes seconds and memory on every GPU.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.errors import MeasurementError
+from tuccl.measuring.torch_nccl import (
+    LIBRARY_NAME,
+    nccl_of_torch,
+    package_folders,
+    preloaded_nccls,
+)
 
 LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
 """Path of the NCCL to measure: by the user where several are found, by a leader for its workers."""
 OLDEST_VERSION = 22105
 """2.21.5, the first release with a tuner ABI that the plugin speaks."""
-LIBRARY_NAME = "libnccl.so.2"
 
 _NAMED = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
 """As workers say it; a model says of which NCCL it is one by two numbers."""
@@ -30,6 +34,10 @@ _NAMED = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
 
 class NcclLibraryError(MeasurementError):
     """There is no NCCL to measure, or it is not clear which."""
+
+
+class SeveralNcclsError(NcclLibraryError):
+    """There are NCCLs of different versions, and nothing tells which one the job loads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +49,24 @@ class NcclLibrary:
     """As NCCL counts: 22809 is 2.28.9."""
     source: str
     """Where it was found, for people."""
+    others: tuple[NcclLibrary, ...] = ()
+    """Libraries of other versions, which were found as well and are not used."""
 
     @property
     def version_text(self) -> str:
         """`2.28.9`."""
         return version_text(self.version)
+
+    @property
+    def note(self) -> str:
+        """Why it is this one, where there are others, and how to have another; else empty."""
+        if not self.others:
+            return ""
+        left = " and ".join(f"{other.version_text} in {other.path}" for other in self.others)
+        return (
+            f"NCCL {self.version_text} in {self.path} is used, as this Python's torch loads it, "
+            f"not {left}; to choose another: {LIBRARY_VARIABLE}=PATH"
+        )
 
 
 def version_text(version: int) -> str:
@@ -62,15 +83,22 @@ def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.envi
             searched.
 
     Raises:
-        NcclLibraryError: None, several different ones, or one that is too old.
+        NcclLibraryError: None, or one that is too old.
+        SeveralNcclsError: Different ones, and no torch that loads one of them.
     """
     named = named or environment.get(LIBRARY_VARIABLE)
     if named:
         return _usable(NcclLibrary(Path(named), read_version(Path(named)), "named"))
+    if (path := nccl_of_torch(environment)) is not None:
+        taken = _usable(NcclLibrary(path, read_version(path), _source(path, environment)))
+        others: dict[int, NcclLibrary] = {}
+        for library in _libraries(environment, lenient=True):
+            if library.version != taken.version:
+                others.setdefault(library.version, library)
+        return replace(taken, others=tuple(others.values()))
     found: dict[int, NcclLibrary] = {}
-    for path, source in _candidates(environment):
-        version = read_version(path)
-        found.setdefault(version, NcclLibrary(path, version, source))
+    for library in _libraries(environment):
+        found.setdefault(library.version, library)
     if not found:
         raise NcclLibraryError(
             f"no {LIBRARY_NAME} in torch, the nvidia-nccl wheel, LD_LIBRARY_PATH or the loader's "
@@ -78,7 +106,7 @@ def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.envi
         )
     if len(found) > 1:
         listed = " and ".join(f"{n.version_text} in {n.path} ({n.source})" for n in found.values())
-        raise NcclLibraryError(
+        raise SeveralNcclsError(
             f"different NCCLs here: {listed}; name the one that the job loads in {LIBRARY_VARIABLE}"
         )
     return _usable(next(iter(found.values())))
@@ -126,37 +154,44 @@ def _usable(library: NcclLibrary) -> NcclLibrary:
     return library
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Every NCCL here, each file once; first what the loader would take first."""
+def _libraries(environment: Mapping[str, str], *, lenient: bool = False) -> Iterator[NcclLibrary]:
+    """Every NCCL here, each file once; first what the loader would take first.
+
+    Args:
+        environment: As for `find_nccl`.
+        lenient: Pass over files that are none, as those that nobody is going to use.
+    """
     seen: set[Path] = set()
     for path, source in _places(environment):
         if path.is_file() and path.resolve() not in seen:
             seen.add(path.resolve())
-            yield path, source
+            try:
+                yield NcclLibrary(path, read_version(path), source)
+            except NcclLibraryError:
+                if not lenient:
+                    raise
+
+
+def _source(path: Path, environment: Mapping[str, str]) -> str:
+    """Where a library was found that torch loads."""
+    same = (
+        source for place, source in _places(environment) if place.is_file() and place.samefile(path)
+    )
+    return next(same, "torch's search path")
 
 
 def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    for name in environment.get("LD_PRELOAD", "").replace(":", " ").split():
-        if Path(name).name.startswith("libnccl.so"):
-            yield Path(name), "LD_PRELOAD"
-    for folder in _package_folders("torch"):
+    for path in preloaded_nccls(environment):
+        yield path, "LD_PRELOAD"
+    for folder in package_folders("torch"):
         yield folder / "lib" / LIBRARY_NAME, "in torch"
-    for folder in _package_folders("nvidia.nccl"):
+    for folder in package_folders("nvidia.nccl"):
         yield folder / "lib" / LIBRARY_NAME, "the nvidia-nccl wheel"
     for name in environment.get("LD_LIBRARY_PATH", "").split(":"):
         if name:
             yield Path(name) / LIBRARY_NAME, "LD_LIBRARY_PATH"
     for path in _loader_cache():
         yield path, "the loader's cache"
-
-
-def _package_folders(name: str) -> list[Path]:
-    """Folders of an installed package, which is not imported itself."""
-    try:
-        spec = find_spec(name)
-    except (ImportError, ValueError):
-        return []
-    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
 def _loader_cache() -> list[Path]:

@@ -60,6 +60,8 @@ class Record:
     timing: Timing
     rows: tuple[Row, ...]
     """Ascending by `Row.order`."""
+    run: str = ""
+    """Identity of the run that was recorded; empty: unknown. Nothing of the figures."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -113,6 +115,7 @@ def make_record(
     tuccl: str,
     timing: Timing,
     rows: Sequence[Row],
+    run: str = "",
 ) -> Record:
     """A record with its rows in order.
 
@@ -124,7 +127,7 @@ def make_record(
         check_row(row)
         if before is not None and before.order == row.order:
             raise ValueError(f"{describe_row(row)} stands there twice")
-    return Record(topology, shape, backend, versions, tuccl, timing, tuple(ordered))
+    return Record(topology, shape, backend, versions, tuccl, timing, tuple(ordered), run)
 
 
 def check_row(row: Row) -> None:

@@ -12,11 +12,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
+from lookup_tables.parquet_form import (
+    ParquetForm,
+    parquet_bytes,
+    read_parquet,
+    read_parquet_metadata,
+)
 from lookup_tables.table import Operation, Shape
-from probes.errors import TopologyFileError
+from probes.errors import ProbeError
 from probes.regular_file import read_regular_file
 from probes.topology_json import topology_from_json, topology_to_json
+from probes.validation import check_structure
 from tuccl.atomic_file import write_atomically
 from tuccl.backends.timing import timing_from_json
 from tuccl.records.errors import RecordFileError
@@ -70,13 +76,25 @@ def read_record(path: Path) -> Record:
     Raises:
         RecordFileError: it cannot be read, or is no record of this version.
     """
+    return record_from_parquet_bytes(_data(path), str(path))
+
+
+def run_of_record(path: Path) -> str:
+    """Identity of the run that a record says it is of; empty where it does not say.
+
+    Raises:
+        RecordFileError: it cannot be read, or is no record of this version; rows are not looked at.
+    """
+    return str(read_parquet_metadata(_FORM, _data(path), str(path)).get("run", ""))
+
+
+def _data(path: Path) -> bytes:
     try:
-        data = read_regular_file(path)
+        return read_regular_file(path)
     except OSError as error:
         raise RecordFileError(
             f"cannot read {path}: {error.strerror}; name a record that `--record` wrote"
         ) from error
-    return record_from_parquet_bytes(data, str(path))
 
 
 def record_to_parquet_bytes(record: Record) -> bytes:
@@ -98,6 +116,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
     metadata, rows = read_parquet(_FORM, data, source)
     try:
         topology = topology_from_json(metadata["topology"], source)
+        check_structure(topology)
         record = make_record(
             topology,
             Shape(**metadata["shape"]),
@@ -106,8 +125,9 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
             str(metadata["tuccl"]),
             timing_from_json(metadata["timing"]),
             [_row(values) for values in rows],
+            str(metadata.get("run", "")),
         )
-    except (TopologyFileError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ProbeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise _FORM.invalid(source, error) from error
     if metadata.get("fingerprint") != record.fingerprint:
         raise RecordFileError(
@@ -118,7 +138,9 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
 
 
 def _metadata(record: Record) -> dict[str, Any]:
+    run = {"run": record.run} if record.run else {}
     return {
+        **run,
         "topology_name": record.topology.name,
         "fingerprint": record.fingerprint,
         "topology": topology_to_json(record.topology),

@@ -10,13 +10,14 @@ from tuccl.measurement_lines import Contents, Recorded
 from tuccl.records.record import NOT_RECORDED, Record, Row, make_record
 
 
-def record_of(contents: Contents, topology: Topology, shape: Shape) -> Record:
+def record_of(contents: Contents, topology: Topology, shape: Shape, run: str = "") -> Record:
     """The record of what a log holds.
 
     Args:
         contents: Of the log.
         topology: The machine that it was measured on.
         shape: Of the communicator.
+        run: Identity of the run whose log it is.
 
     Raises:
         MeasurementError: nothing was measured.
@@ -31,7 +32,7 @@ def record_of(contents: Contents, topology: Topology, shape: Shape) -> Record:
     measured = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
     rows = [_row(recorded) for recorded in measured]
     return make_record(
-        topology, shape, source.backend, source.versions, __version__, source.timing, rows
+        topology, shape, source.backend, source.versions, __version__, source.timing, rows, run
     )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from measuring_job import JobError, JobResult, build_libraries, run_job
 
+from probes.gpu_programs import build_name
 from tests.runtime.conftest import ROOT, compile_c
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
-from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_program
 
 NATIVE = ROOT / "tests" / "runtime" / "native"
 
@@ -28,7 +29,9 @@ class StandIns:
 
     @property
     def executor(self) -> Path:
-        return self.libraries / "tuccl" / "runtime" / EXECUTOR_NAME
+        # For more architectures than any real build, so that it is the one that is taken.
+        build = build_name(executor_program(), [str(number) for number in range(100, 110)])
+        return self.libraries / "tuccl" / "runtime" / "built" / build / EXECUTOR_NAME
 
     @property
     def libraries(self) -> Path:
@@ -54,5 +57,6 @@ def build_stand_ins(base: Path) -> StandIns:
         compile_c(stand_ins.folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
         compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
         build_libraries(stand_ins.libraries)
+        stand_ins.executor.parent.mkdir(parents=True)
         compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c"], *shared, "-ldl")
     return stand_ins

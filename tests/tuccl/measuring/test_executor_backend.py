@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import tuccl.runtime
 from lookup_tables.bundle import read_bundle
 from lookup_tables.program_layout import Pattern
 from lookup_tables.table import Operation, Shape
@@ -16,10 +18,10 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from tests.tuccl.measuring.nccl_stand_ins import StandIns
 from tuccl import backend_choice
-from tuccl.backend_choice import BackendRequest, builtins_of, open_backend
+from tuccl.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
 from tuccl.backends.protocol import Backend
 from tuccl.candidates import Candidate
-from tuccl.errors import ConfigurationFailedError, UsageError
+from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.executor_schedules import (
     executor_programs,
     executor_space,
@@ -27,7 +29,10 @@ from tuccl.executor_schedules import (
     with_kernels,
 )
 from tuccl.measuring.nccl_library import LIBRARY_VARIABLE
+from tuccl.pipeline import initialize
 from tuccl.search.config import STOCK, Config, Task
+from tuccl.settings import RunSettings
+from tuccl.workspace import Workspace
 
 SHAPE = Shape(4, 1, 4)
 SIZES = (1024, 1 << 20)
@@ -90,7 +95,7 @@ def stand_ins(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
     monkeypatch.setenv("STAND_IN_GPUS", "4")
     named = {LIBRARY_VARIABLE: str(stand_ins.nccl)}
-    monkeypatch.setattr(backend_choice, "nccl_worker_variables", lambda _: named)
+    monkeypatch.setattr(backend_choice, "nccl_worker_variables", lambda *_, **__: named)
     return stand_ins
 
 
@@ -140,6 +145,24 @@ def test_alltoall_which_no_tuner_is_asked_about_is_timed_as_sends_and_as_a_sched
         for config in (STOCK, Config("default", "", 0, 256), direct):
             assert backend.measure(task, config, 0, 1).samples_us[0] > 0
             backend.check(task, config)
+
+
+def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
+    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stand_ins.executor.exists()
+    (tmp_path / "tuccl" / "runtime").mkdir(parents=True)
+    request = BackendRequest(TOPOLOGY, SHAPE)
+    require_backend("nccl,executor", request)
+    monkeypatch.setattr(tuccl.runtime, "__path__", [str(tmp_path / "tuccl" / "runtime")])
+    with pytest.raises(MeasurementError, match="`tuccl build-executor` compiles it"):
+        require_backend("nccl,executor", request)
+    require_backend("nccl", request)
+    settings = RunSettings((Operation.ALL_REDUCE,), (1024,), backend="executor")
+    workspace = Workspace(tmp_path / "workspace")
+    with pytest.raises(MeasurementError, match="`tuccl build-executor`"):
+        initialize(TOPOLOGY, settings, workspace, {}, lambda *_: None)
+    assert not list((tmp_path / "workspace").rglob("schedules"))
 
 
 def test_the_executor_alone_leaves_nccl_as_it_is_and_serves_one_node() -> None:

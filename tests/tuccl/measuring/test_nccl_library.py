@@ -17,7 +17,12 @@ from tuccl.measuring.nccl_environment import (
     check_environment,
     check_overruling,
 )
-from tuccl.measuring.nccl_library import NcclLibraryError, find_nccl, version_text
+from tuccl.measuring.nccl_library import (
+    NcclLibraryError,
+    SeveralNcclsError,
+    find_nccl,
+    version_text,
+)
 from tuccl.measuring.nccl_variables import OVERRULING, PER_PROCESS
 
 MakeNccl = Callable[[str, int], Path]
@@ -32,9 +37,36 @@ def make_nccl(tmp_path: Path) -> MakeNccl:
         )
         target = tmp_path / folder
         target.mkdir(parents=True, exist_ok=True)
-        return compile_c(target / "libnccl.so.2", [source], "-fPIC", "-shared")
+        name = "-Wl,-soname,libnccl.so.2"
+        return compile_c(target / "libnccl.so.2", [source], "-fPIC", "-shared", name)
 
     return make
+
+
+WHEEL = "packages/nvidia/nccl/lib"
+
+
+@pytest.fixture
+def make_torch(tmp_path: Path) -> Callable[..., Path]:
+    """A package of torch's shape, whose libtorch_cuda.so needs NCCL as the loader finds it."""
+
+    def make(*flags: str, needs_nccl: bool = True) -> Path:
+        libraries = tmp_path / "packages" / "torch" / "lib"
+        libraries.mkdir(parents=True)
+        (libraries.parent / "__init__.py").write_text("raise RuntimeError\n")
+        stub, source = tmp_path / "stub.c", tmp_path / "torch.c"
+        stub.write_text("int ncclGetVersion(int *v) { return v == 0; }\n")
+        source.write_text("int torch_is_here(void) { return 1; }\n")
+        shared = ("-fPIC", "-shared")
+        compile_c(tmp_path / "libstub.so", [stub], *shared, "-Wl,-soname,libnccl.so.2")
+        needed = ("-Wl,--no-as-needed", f"-L{tmp_path}", "-lstub") if needs_nccl else ()
+        return compile_c(libraries / "libtorch_cuda.so", [source], *shared, *flags, *needed)
+
+    return make
+
+
+RPATH = ("-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib", "-Wl,--disable-new-dtags")
+RUNPATH = ("-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib", "-Wl,--enable-new-dtags")
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +131,76 @@ def test_different_ones_are_named_with_the_way_out(
     assert "name the one that the job loads in TUCCL_NCCL_LIBRARY" in text
     assert "\n" not in text
     assert find_nccl(None, {"TUCCL_NCCL_LIBRARY": str(system)}).path == system
+
+
+@pytest.mark.parametrize(
+    ("flags", "variable", "taken"),
+    [
+        (RPATH, "", "wheel"),
+        (RPATH, "LD_LIBRARY_PATH", "wheel"),  # RPATH comes before it, as in torch's wheels.
+        (RUNPATH, "", "wheel"),
+        (RUNPATH, "LD_LIBRARY_PATH", "other"),  # And RUNPATH after it.
+        (RPATH, "LD_PRELOAD", "other"),
+        ((), "LD_LIBRARY_PATH", "other"),
+        ((), "", "wheel"),  # Torch preloads what the loader does not find.
+    ],
+)
+def test_of_several_torchs_is_taken_as_the_loader_finds_it(
+    make_nccl: MakeNccl,
+    make_torch: Callable[..., Path],
+    nothing_installed: Path,
+    flags: tuple[str, ...],
+    variable: str,
+    taken: str,
+) -> None:
+    paths = {"wheel": make_nccl(WHEEL, 22809), "other": make_nccl("other", 22703)}
+    make_torch(*flags)
+    nothing_installed.write_text(f"\tlibnccl.so.2 (libc6,x86-64) => {paths['other']}\n")
+    value = paths["other"] if variable == "LD_PRELOAD" else paths["other"].parent
+    found = find_nccl(None, {variable: str(value)} if variable else {})
+    assert found.path == paths[taken]
+    (left,) = found.others
+    assert left.path == paths[{"wheel": "other", "other": "wheel"}[taken]]
+    assert found.note == (
+        f"NCCL {found.version_text} in {found.path} is used, as this Python's torch loads it, not "
+        f"{left.version_text} in {left.path}; to choose another: TUCCL_NCCL_LIBRARY=PATH"
+    )
+    assert "\n" not in found.note
+
+
+def test_where_torch_cannot_be_asked_its_own_comes_before_the_wheels(
+    make_nccl: MakeNccl, tmp_path: Path
+) -> None:
+    wheel, other = make_nccl(WHEEL, 22809), make_nccl("other", 22703)
+    here = {"LD_LIBRARY_PATH": str(other.parent)}
+    (tmp_path / "packages" / "torch" / "lib").mkdir(parents=True)
+    assert find_nccl(None, here).path == wheel
+    own = make_nccl("packages/torch/lib", 22604)
+    found = find_nccl(None, here)
+    assert found.path == own
+    assert [left.version_text for left in found.others] == ["2.28.9", "2.27.3"]
+    assert find_nccl(None, {"LD_PRELOAD": str(other)}).path == other
+
+
+@pytest.mark.parametrize("build", ["built in", "without CUDA"])
+def test_a_torch_that_loads_none_does_not_decide(
+    make_nccl: MakeNccl, make_torch: Callable[..., Path], build: str
+) -> None:
+    make_nccl(WHEEL, 22809)
+    other = make_nccl("other", 22703)
+    library = make_torch(needs_nccl=False)
+    if build == "without CUDA":
+        library.rename(library.with_name("libtorch_cpu.so"))
+    with pytest.raises(SeveralNcclsError, match="different NCCLs here"):
+        find_nccl(None, {"LD_LIBRARY_PATH": str(other.parent)})
+
+
+def test_a_file_that_nobody_uses_may_be_damaged(make_nccl: MakeNccl, tmp_path: Path) -> None:
+    own = make_nccl("packages/torch/lib", 22809)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "libnccl.so.2").write_text("no library")
+    found = find_nccl(None, {"LD_LIBRARY_PATH": str(tmp_path / "other")})
+    assert (found.path, found.note) == (own, "")
 
 
 @pytest.mark.parametrize(("variable", "separator"), [("LD_LIBRARY_PATH", ":"), ("LD_PRELOAD", " ")])

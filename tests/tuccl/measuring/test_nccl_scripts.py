@@ -42,9 +42,9 @@ from lookup_tables.table import (
 )
 from tests.runtime.conftest import ROOT
 from tests.tuccl.measuring.nccl_stand_ins import JobError, StandIns
+from tuccl.environment_file import bundle_name, environment_file
 from tuccl.measuring.gpu_sharing import NoMpsError
 from tuccl.runtime import PLUGIN_NAME
-from tuccl.shipping import bundle_name, environment_file
 
 
 @pytest.fixture

@@ -166,3 +166,16 @@ def test_a_record_of_a_part_of_the_machine_keeps_its_shape() -> None:
     again = record_from_parquet_bytes(record_to_parquet_bytes(pair), "r")
     assert again.tasks[0].shape == Shape(2, 1, 2)
     assert FAST in again.configs(again.tasks[0])
+
+
+def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
+    """One flipped bit in a device's name, which nothing but the structure tells."""
+    table = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
+    metadata = dict(table.schema.metadata)
+    topology = json.loads(json.loads(metadata[b"tuccl.topology"]))
+    topology["links"][0]["dst"] = "n0/none"
+    metadata[b"tuccl.topology"] = json.dumps(json.dumps(topology)).encode()
+    damaged = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), damaged)
+    with pytest.raises(RecordFileError, match="there is no device 'n0/none'"):
+        record_from_parquet_bytes(damaged.getvalue(), "record")

@@ -1,0 +1,48 @@
+"""How help looks: options in groups, flags without a type, examples below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+MACHINE = "Machine"
+SCOPE = "What is tuned"
+MEASURING = "How it is measured"
+SEARCH = "Search"
+NETWORK = "Hosts and network"
+OUTPUT = "Run and output"
+LABORATORY = "Laboratory"
+
+
+class Command(TyperCommand):
+    """A command whose flags show no type, since they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, `--help` among them."""
+        params = _without_flag_types(super().get_params(ctx))
+        for param in params:
+            if "--help" in param.opts:
+                param.rich_help_panel = OUTPUT
+        return params
+
+
+class Group(TyperGroup):
+    """A group of commands, whose own flags show no type either."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, `--help` among them."""
+        return _without_flag_types(super().get_params(ctx))
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+def examples(*commands: str) -> str:
+    """The lines below a command's options."""
+    name = "Example" if len(commands) == 1 else "Examples"
+    return "\n\n".join([f"{name}:", *(f"  $ {command}" for command in commands)])

@@ -1,0 +1,81 @@
+"""`Evidence`: whether a table's times were measured with NCCL, modelled, or taken on a stand-in.
+
+Every text that shows a time takes its verbs and its caveat from here: measured times are told as
+facts, modelled ones as what the model expects.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from lookup_tables.table import Table
+
+
+class Evidence(StrEnum):
+    """The kind of evidence behind the times of a table."""
+
+    MEASURED = "measured"
+    """Calls of a real NCCL, also where a record of them was replayed."""
+    MODELLED = "modelled"
+    """The simulated backend."""
+    STAND_IN = "stand-in"
+    """The sockets backend, which moves the data without NCCL and without GPUs."""
+
+    @property
+    def caveat(self) -> str:
+        """A caveat on the times; empty where they were measured."""
+        return _CAVEATS[self]
+
+    @property
+    def takes(self) -> str:
+        """The verb before a time."""
+        return _VERBS[self]
+
+    @property
+    def gets(self) -> str:
+        """The verb before a speedup."""
+        return _GAIN_VERBS[self]
+
+    @property
+    def seen(self) -> str:
+        """The participle before a size: `measured at 4M`."""
+        return _PARTICIPLES[self]
+
+
+_CAVEATS = {
+    Evidence.MEASURED: "",
+    Evidence.MODELLED: "Computed by a model, not measured: try it against stock NCCL before "
+    "relying on it.",
+    Evidence.STAND_IN: "Timed on a stand-in for NCCL: what it chooses means nothing for a job.",
+}
+_VERBS = {
+    Evidence.MEASURED: "takes",
+    Evidence.MODELLED: "is expected to take",
+    Evidence.STAND_IN: "took on the stand-in",
+}
+_GAIN_VERBS = {
+    Evidence.MEASURED: "gets",
+    Evidence.MODELLED: "is expected to get",
+    Evidence.STAND_IN: "would get, were NCCL the stand-in,",
+}
+_PARTICIPLES = {
+    Evidence.MEASURED: "measured",
+    Evidence.MODELLED: "expected by the model",
+    Evidence.STAND_IN: "timed on a stand-in",
+}
+_BACKENDS = {"simulated": Evidence.MODELLED, "sockets": Evidence.STAND_IN}
+"""By the backend's name, which also stands in the versions of each entry that it made."""
+
+
+def evidence_of(table: Table, backend: str) -> Evidence:
+    """The evidence behind the times of a table.
+
+    Args:
+        table: Its entries say what made their times, also where a record was replayed later.
+        backend: Of its run, which counts where there is no entry.
+    """
+    origins = (backend, *(entry.versions for entry in table.entries))
+    for name, evidence in _BACKENDS.items():
+        if any(name in origin for origin in origins):
+            return evidence
+    return Evidence.MEASURED
