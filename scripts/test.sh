@@ -10,7 +10,7 @@ export PATH="$PWD/.venv-test/bin:$PATH"
 
 ruff check .
 ruff format --check .
-find tuccl probes tests -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
+find tuccl probes synthesizer tests -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
   -o -name '*.cuh' | sort |
   xargs clang-format --dry-run --Werror
 mypy

@@ -7,6 +7,8 @@ SynthesisError
 ├── InfeasibleError      no schedule exists under the given sketch
 ├── ProgramError         an algorithm written in the builder breaks its rules
 └── SolverError          the solver is missing or gave nothing usable
+
+`SimulatorMissingError` stands apart: no other sketch or schedule would mend the installation.
 """
 
 
@@ -32,6 +34,10 @@ class InfeasibleError(SynthesisError):
 
 class ProgramError(SynthesisError):
     """An algorithm written in the builder breaks one of its rules."""
+
+
+class SimulatorMissingError(Exception):
+    """This installation has no compiled simulator."""
 
 
 class SolverError(SynthesisError):

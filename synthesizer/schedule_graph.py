@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 from sketches.sketch import Edge, Sketch
@@ -47,22 +46,6 @@ class ScheduleGraph:
     port_count: int = 0
 
 
-class TiledGraph(NamedTuple):
-    """A `ScheduleGraph` repeated for every tile, with all waiting made explicit.
-
-    Step `s` of tile `t` has the number `t * steps + s`.
-    """
-
-    pending: list[int]
-    """How many events a step waits for."""
-    after: list[tuple[int, ...]]
-    """Steps that start a handover after the threadblock is done with this one."""
-    frees: list[int]
-    """The send that gets the FIFO slot of this receive; -1 for none."""
-    receiver: list[int]
-    """The step that takes this step's message; -1 for none."""
-
-
 def schedule_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph:
     """Flattens a schedule; raises as `synthesizer.simulator.compile_schedule` does."""
     graph = ScheduleGraph()
@@ -86,35 +69,6 @@ def schedule_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph:
     graph.connections = list(_connections(graph.chunks, sends, receives))
     route_messages(graph, sends, sketch)
     return graph
-
-
-def tiled_graph(graph: ScheduleGraph, tiles: int, fifo_slots: int) -> TiledGraph:
-    """Repeats the schedule: threadblocks run tile after tile, FIFO slots carry over."""
-    steps = len(graph.names)
-    pending = [0] * (steps * tiles)
-    after: list[list[int]] = [[] for _ in range(steps * tiles)]
-    frees = [-1] * (steps * tiles)
-    receiver = [-1] * (steps * tiles)
-    for first in range(0, steps * tiles, steps):
-        for awaited, waiting in graph.depends:
-            after[first + awaited].append(first + waiting)
-    for block in graph.blocks:
-        order = [tile * steps + step for tile in range(tiles) for step in block]
-        for earlier, later in pairwise(order):
-            after[earlier].append(later)
-    for out, into in graph.connections:
-        sends = [tile * steps + step for tile in range(tiles) for step in out]
-        takes = [tile * steps + step for tile in range(tiles) for step in into]
-        for send, take in zip(sends, takes, strict=True):
-            receiver[send] = take
-            pending[take] += 1
-        for take, send in zip(takes, sends[fifo_slots:], strict=False):
-            frees[take] = send
-            pending[send] += 1
-    for followers in after:
-        for step in followers:
-            pending[step] += 1
-    return TiledGraph(pending, [tuple(followers) for followers in after], frees, receiver)
 
 
 def _threadblocks(algorithm: Algorithm) -> Iterator[tuple[int, Threadblock]]:

@@ -7,6 +7,10 @@ at a time, for bytes / (bandwidth * wire efficiency); an edge narrower than its 
 its own. A message waits for one port at a time and holds up nothing while it does; the times of
 its ports overlap. It arrives alpha after its last byte has passed.
 
+Events are messages that reach a port, in order of time, then tile, then step number. What a
+finished step sets free lies in the future and is known at once, so nothing else is an event. The
+loop over them is the inner one of every search, and is written in C (`synthesizer.native`).
+
 Three simplifications keep a search fast. Instances run in lockstep, so one of them is simulated
 with the port times of all. Data that fills more than one FIFO slot runs in tiles of one slot: one,
 two and three tiles (small schedules also 12 and 24, for FIFOs to fill) are simulated exactly, each
@@ -21,7 +25,6 @@ interpreter (microsoft/msccl, src/collectives/device/msccl_interpreter.h).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -29,7 +32,8 @@ from sketches.sketch import Sketch
 from synthesizer.algorithm import Algorithm
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.folded_graph import folded_graph
-from synthesizer.schedule_graph import ScheduleGraph, TiledGraph, schedule_graph, tiled_graph
+from synthesizer.native import Deadlock, NativeSchedule
+from synthesizer.schedule_graph import ScheduleGraph, schedule_graph
 
 _EXACT_TILES = (1, 2, 3)
 _MORE_EXACT_TILES = (12, 24)
@@ -94,7 +98,7 @@ class CompiledSchedule:
             (chunks for chunks, hops in zip(graph.chunks, graph.hops, strict=True) if hops),
             default=0,
         )
-        self._tiled: dict[tuple[int, int], TiledGraph] = {}
+        self._native = NativeSchedule(graph)
         self._steady: dict[ExecutionModel, _SteadyState] = {}
         self._times_us: dict[tuple[int, int, _Costs], float] = {}
         """By tiles, FIFO slots and costs: a buffer that a message does not fill changes none."""
@@ -142,11 +146,25 @@ class CompiledSchedule:
         costs = _costs(chunk_bytes, model)
         timed = (tiles, model.fifo_slots, costs)
         if timed not in self._times_us:
-            key = (tiles, model.fifo_slots)
-            if key not in self._tiled:
-                self._tiled[key] = tiled_graph(self._graph, tiles, model.fifo_slots)
-            self._times_us[timed] = _simulate(self._graph, self._tiled[key], costs)
+            self._times_us[timed] = self._simulate(tiles, model.fifo_slots, costs)
         return self._times_us[timed]
+
+    def _simulate(self, tiles: int, fifo_slots: int, costs: _Costs) -> float:
+        time_us = self._native.simulate_us(
+            tiles,
+            fifo_slots,
+            handover_us=costs.handover,
+            wire_bytes_per_chunk=costs.wire_bytes,
+            copy_us_per_chunk=costs.copy,
+        )
+        if not isinstance(time_us, Deadlock):
+            return time_us
+        steps = len(self._graph.names)
+        rank, block, position = self._graph.names[time_us.stuck % steps]
+        raise DefectError(
+            f"deadlock: {time_us.unfinished} of {tiles * steps} steps never start, the first of "
+            f"them step {position} of threadblock {block} of rank {rank}"
+        )
 
 
 def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
@@ -206,84 +224,3 @@ def _least_tile_us(graph: ScheduleGraph, costs: _Costs, fifo_slots: int) -> floa
         for sends, _ in graph.connections
     )
     return max(max(load, default=0.0), max(blocks, default=0.0), max(round_trips, default=0.0))
-
-
-def _simulate(graph: ScheduleGraph, tiled: TiledGraph, costs: _Costs) -> float:  # noqa: C901, PLR0912, PLR0915
-    """Runs all tiles and returns when the last step is done.
-
-    Events are messages that reach a port, in order of time, then tile, then step number. What a
-    finished step sets free lies in the future and is known at once, so nothing else is an event.
-    One function with comparisons instead of `max`, because it is the inner loop of every search.
-    """
-    handover, wire_bytes, copy = costs
-    hops, alpha_us = graph.hops, graph.alpha_us
-    after, frees, receiver = tiled.after, tiled.frees, tiled.receiver
-    steps = len(graph.names)
-    bytes_of = [chunks * wire_bytes for chunks in graph.chunks]
-    copy_of = [chunks * copy for chunks in graph.chunks]
-    last_hop = [len(path) - 1 for path in hops]
-    waits = tiled.pending.copy()
-    ready = [handover] * len(waits)
-    passed_by = [0.0] * len(waits)
-    free = [0.0] * graph.port_count
-    runnable = [number for number, count in enumerate(waits) if not count]
-    events: list[tuple[float, int, int]] = []
-    makespan, unfinished = 0.0, len(waits)
-    while runnable or events:
-        if runnable:
-            number = runnable.pop()
-            step = number % steps
-            if hops[step]:
-                heappush(events, (ready[number], number, 0))
-                continue
-            block_done = ready[number] + copy_of[step]
-        else:
-            start, number, hop = heappop(events)
-            step = number % steps
-            port, us_per_byte = hops[step][hop]
-            if free[port] > start:
-                start = free[port]
-            passed = free[port] = start + bytes_of[step] * us_per_byte
-            if passed_by[number] > passed:
-                passed = passed_by[number]
-            if start + copy_of[step] > passed:
-                passed = start + copy_of[step]
-            passed_by[number] = passed
-            if hop < last_hop[step]:
-                heappush(events, (start, number, hop + 1))
-            else:
-                arrival = passed + alpha_us[step]
-                taker = receiver[number]
-                if arrival > ready[taker]:
-                    ready[taker] = arrival
-                waits[taker] -= 1
-                if not waits[taker]:
-                    runnable.append(taker)
-            if hop:
-                continue
-            block_done = passed
-        unfinished -= 1
-        if block_done > makespan:
-            makespan = block_done
-        begins = block_done + handover
-        for follower in after[number]:
-            if begins > ready[follower]:
-                ready[follower] = begins
-            waits[follower] -= 1
-            if not waits[follower]:
-                runnable.append(follower)
-        freed = frees[number]
-        if freed >= 0:
-            if block_done > ready[freed]:
-                ready[freed] = block_done
-            waits[freed] -= 1
-            if not waits[freed]:
-                runnable.append(freed)
-    if unfinished:
-        stuck = next(number for number, count in enumerate(waits) if count)
-        rank, block, position = graph.names[stuck % steps]
-        raise DefectError(
-            f"deadlock: {unfinished} of {len(waits)} steps never start, the first of them step "
-            f"{position} of threadblock {block} of rank {rank}"
-        )
-    return makespan

@@ -87,6 +87,7 @@ def _exit_code_of(error: Exception) -> int:
         AlgorithmFileError,
         ExportError,
         InfeasibleError,
+        SimulatorMissingError,
         SynthesisError,
     )
     from tuccl.runtime import PluginMissingError
@@ -103,6 +104,7 @@ def _exit_code_of(error: Exception) -> int:
     for kind, code in (
         (HostsMissingError, ExitCode.FINDING),
         (MpiMissingError | PluginMissingError | TableError, ExitCode.ENVIRONMENT),
+        (SimulatorMissingError, ExitCode.ENVIRONMENT),
         (ProbeError | SketchError, ExitCode.BAD_INPUT),
         (AlgorithmFileError | ExportError | InfeasibleError, ExitCode.BAD_INPUT),
         (SynthesisError, ExitCode.ENVIRONMENT),

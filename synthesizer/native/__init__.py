@@ -1,0 +1,158 @@
+"""The simulator's loop in C (`simulate.c`), compiled by the package build, and called from here."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterable
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesizer.errors import SimulatorMissingError
+from synthesizer.schedule_graph import ScheduleGraph
+
+LIBRARY_NAME = "libtuccl-simulate.so"
+
+_DONE, _DEADLOCK = 0, 1
+
+
+class Deadlock(NamedTuple):
+    """Steps that never start."""
+
+    unfinished: int
+    """How many, of all tiles."""
+    stuck: int
+    """The first of them: tile * steps + step."""
+
+
+class _Schedule(ctypes.Structure):
+    """`struct tuccl_schedule` of simulate.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("steps", "ports", "blocks", "connections")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("chunks", "alpha_us", "hop_begin", "hop_port", "hop_us_per_byte"),
+                *("waiting_begin", "waiting", "block_begin"),
+                *("connection_begin", "sends", "receives"),
+            )
+        ),
+    )
+
+
+class _Costs(ctypes.Structure):
+    """`struct tuccl_costs` of simulate.h."""
+
+    _fields_ = (
+        ("handover_us", ctypes.c_double),
+        ("wire_bytes_per_chunk", ctypes.c_double),
+        ("copy_us_per_chunk", ctypes.c_double),
+    )
+
+
+class _Simulated(ctypes.Structure):
+    """`struct tuccl_simulated` of simulate.h."""
+
+    _fields_ = (
+        ("makespan_us", ctypes.c_double),
+        ("unfinished", ctypes.c_int64),
+        ("stuck", ctypes.c_int64),
+    )
+
+
+class NativeSchedule:
+    """A schedule graph in the arrays of simulate.h, for many simulations."""
+
+    def __init__(self, graph: ScheduleGraph) -> None:
+        self._arrays = _arrays(graph)
+        self._schedule = _Schedule(
+            steps=len(graph.names),
+            ports=graph.port_count,
+            blocks=len(graph.blocks),
+            connections=len(graph.connections),
+            **{name: array.ctypes.data for name, array in self._arrays.items()},
+        )
+
+    def simulate_us(
+        self,
+        tiles: int,
+        fifo_slots: int,
+        *,
+        handover_us: float,
+        wire_bytes_per_chunk: float,
+        copy_us_per_chunk: float,
+    ) -> float | Deadlock:
+        """Time in microseconds when the last step of the last tile is done, or why there is none.
+
+        Raises:
+            SimulatorMissingError: The package runs from a source tree that was never built.
+            MemoryError: Some hundred bytes for every step of every tile cannot be had.
+        """
+        costs = _Costs(handover_us, wire_bytes_per_chunk, copy_us_per_chunk)
+        simulated = _Simulated()
+        outcome = _library().tuccl_simulate(
+            ctypes.byref(self._schedule),
+            tiles,
+            fifo_slots,
+            ctypes.byref(costs),
+            ctypes.byref(simulated),
+        )
+        if outcome == _DONE:
+            return float(simulated.makespan_us)
+        if outcome == _DEADLOCK:
+            return Deadlock(simulated.unfinished, simulated.stuck)
+        raise MemoryError(f"no memory to simulate {tiles * self._schedule.steps} steps")
+
+
+def _arrays(graph: ScheduleGraph) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    waiting: list[list[int]] = [[] for _ in graph.names]
+    for awaited, waiter in graph.depends:
+        waiting[awaited].append(waiter)
+    hops = list(chain.from_iterable(graph.hops))
+    return {
+        "chunks": np.array(graph.chunks, np.float64),
+        "alpha_us": np.array(graph.alpha_us, np.float64),
+        "hop_begin": _begins(map(len, graph.hops)),
+        "hop_port": _integers(hop.port for hop in hops),
+        "hop_us_per_byte": np.array([hop.us_per_byte for hop in hops], np.float64),
+        "waiting_begin": _begins(map(len, waiting)),
+        "waiting": _integers(chain.from_iterable(waiting)),
+        "block_begin": _begins(map(len, graph.blocks)),
+        "connection_begin": _begins(len(sends) for sends, _ in graph.connections),
+        "sends": _integers(chain.from_iterable(sends for sends, _ in graph.connections)),
+        "receives": _integers(chain.from_iterable(takes for _, takes in graph.connections)),
+    }
+
+
+def _integers(values: Iterable[int]) -> NDArray[np.int64]:
+    return np.fromiter(values, np.int64)
+
+
+def _begins(lengths: Iterable[int]) -> NDArray[np.int64]:
+    """Where each list begins when they lie one after another, and where the last one ends."""
+    return np.concatenate(([0], np.cumsum(_integers(lengths)))).astype(np.int64)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    # An editable install leaves the sources where they are and compiles into site-packages.
+    installed = (Path(entry) / "synthesizer" / "native" for entry in sys.path)
+    for folder in (*map(Path, __path__), *installed):
+        if (folder / LIBRARY_NAME).is_file():
+            library = ctypes.CDLL(str(folder / LIBRARY_NAME))
+            library.tuccl_simulate.argtypes = (
+                *(ctypes.POINTER(_Schedule), ctypes.c_int64, ctypes.c_int64),
+                *(ctypes.POINTER(_Costs), ctypes.POINTER(_Simulated)),
+            )
+            library.tuccl_simulate.restype = ctypes.c_int
+            return library
+    raise SimulatorMissingError(
+        f"{Path(__file__).parent} has no {LIBRARY_NAME}; `pip install .` compiles it, which needs "
+        "a C compiler"
+    )

@@ -1,0 +1,50 @@
+/* The simulator's loop: one call of a schedule, event by event. The cost model, and what an event
+ * is, are described in synthesizer/simulator.py. */
+#ifndef TUCCL_SIMULATE_H
+#define TUCCL_SIMULATE_H
+
+#include <stdint.h>
+
+/* A schedule on a sketch (synthesizer/schedule_graph.py). Lists of lists are flat: list i has the
+ * elements from begin[i] up to begin[i + 1]. */
+struct tuccl_schedule {
+    int64_t steps;
+    int64_t ports;
+    int64_t blocks;
+    int64_t connections;
+    const double *chunks;     /* that a step moves */
+    const double *alpha_us;   /* of the step's message */
+    const int64_t *hop_begin; /* by step: the ports that its message passes */
+    const int64_t *hop_port;
+    const double *hop_us_per_byte;
+    const int64_t *waiting_begin; /* by step: the steps of other threadblocks that await it */
+    const int64_t *waiting;
+    const int64_t *block_begin; /* by threadblock: its steps are consecutive numbers */
+    const int64_t *connection_begin;
+    const int64_t *sends;    /* of a connection, in order */
+    const int64_t *receives; /* of the same messages */
+};
+
+/* Microseconds that a tile's steps take. */
+struct tuccl_costs {
+    double handover_us;
+    double wire_bytes_per_chunk;
+    double copy_us_per_chunk;
+};
+
+enum tuccl_outcome { TUCCL_DONE, TUCCL_DEADLOCK, TUCCL_NO_MEMORY };
+
+struct tuccl_simulated {
+    double makespan_us;
+    int64_t unfinished; /* steps of all tiles that never start, after a deadlock */
+    int64_t stuck;      /* the first of them: tile * steps + step */
+};
+
+/* Runs `tiles` tiles, one after another in each threadblock, with `fifo_slots` messages on their
+ * way on each connection. The schedule must be well formed: schedule_graph() makes no other. */
+__attribute__((visibility("default"))) int tuccl_simulate(const struct tuccl_schedule *schedule,
+                                                          int64_t tiles, int64_t fifo_slots,
+                                                          const struct tuccl_costs *costs,
+                                                          struct tuccl_simulated *simulated);
+
+#endif
