@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import signal
 from collections.abc import Sequence
-from ctypes import byref, c_int, c_void_p, memmove, sizeof
+from ctypes import byref, c_int, c_void_p, create_string_buffer, memmove, sizeof
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from device_calls import Array, Buffer, Cuda, Nccl, UniqueId
+from device_calls import Array, Buffer, Cuda, DeviceError, Nccl, UniqueId
 from random_calls import REDUCTIONS, TYPES, RandomCall, data_of
 from rank_zero_file import from_rank_zero
 
@@ -39,11 +39,16 @@ class Session:
         # Communicators take memory for what may be chosen where something was chosen before.
         self.executor.choose(None)
 
-    def join(self, ranks: int, name: str) -> c_void_p:
+    def join(self, ranks: int, name: str, *, again: bool = False) -> c_void_p:
         """A communicator of the first ranks; each name once.
 
+        Args:
+            ranks: How many.
+            name: Where they meet.
+            again: The first start fails, on an argument; the second one has the same id.
+
         Raises:
-            DeviceError: NCCL failed.
+            DeviceError: NCCL failed, or did not fail where it should.
             TimeoutError: Rank 0 did not come.
         """
         identifier = UniqueId()
@@ -53,10 +58,19 @@ class Session:
         told = from_rank_zero(self.folder / f"id-{name}", own)
         memmove(byref(identifier), told, sizeof(identifier))
         communicator = c_void_p()
-        self.seen.call(
-            "ncclCommInitRank", byref(communicator), c_int(ranks), identifier, c_int(self.rank)
-        )
+        start = byref(communicator), c_int(ranks), identifier, c_int(self.rank)
+        if again:
+            self._fail_to_start(start)
+        self.seen.call("ncclCommInitRank", *start)
         return communicator
+
+    def _fail_to_start(self, start: tuple[Any, ...]) -> None:
+        config = create_string_buffer(256)  # Without what NCCL_CONFIG_INITIALIZER puts there.
+        try:
+            self.seen.call("ncclCommInitRankConfig", *start, config)
+        except DeviceError:
+            return
+        raise DeviceError("ncclCommInitRankConfig took a configuration that is none")
 
     def leave(self, communicator: c_void_p) -> None:
         """Destroy it."""

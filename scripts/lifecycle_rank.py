@@ -86,6 +86,24 @@ def split(session: Session) -> list[str]:
     return failures
 
 
+def start_again(session: Session) -> list[str]:
+    """One rank's start fails and is tried again: the executor serves the communicator on all."""
+    cuda, stream = session.cuda, session.cuda.stream()
+    failures: list[str] = []
+    for number in range(session.ranks):
+        before = session.executor.calls
+        communicator = session.join(session.ranks, f"all{number}", again=session.rank == number)
+        case = Case(session, communicator, session.ranks, session.rank)
+        case.run_all(stream)
+        cuda.wait(stream)
+        session.leave(communicator)
+        what = f"after rank {number} started again"
+        failures += case.wrong(what)
+        if session.executor.calls == before:
+            failures.append(f"rank {session.rank}, {what}: the executor ran none of the calls")
+    return failures
+
+
 def destroyed_streams(session: Session) -> list[str]:
     """Streams that end between calls, their work done."""
     return _on_short_streams(session, busy=False)
@@ -190,6 +208,7 @@ CASES: dict[str, Callable[[Session], list[str]]] = {
     "child_ends": child_ends,
     "child_ends_nccl": child_ends_nccl,
     "split": split,
+    "start_again": start_again,
     "destroyed_streams": destroyed_streams,
     "early_leave": early_leave,
     "graphs": graphs,
