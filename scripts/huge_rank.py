@@ -18,7 +18,7 @@ from executor_session import Counters, Prepared, Session, run_and_compare
 from load_rank import LEFT
 from random_calls import RandomCall
 
-from tuccl.measuring.executor_library import Rule, may_copy_straight
+from tuccl.measuring.executor_library import Rule
 
 BLOCK_BYTES = 61_000_003
 """Of random data that are repeated: a prime, so that what is 2^31 or 2^32 off is seen."""
@@ -57,9 +57,8 @@ def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
 def rules_of(call: RandomCall, runners: Mapping[str, Sequence[str]]) -> Iterator[Rule]:
     """All that the executor has for it, then none; where there are programs, those."""
     for pattern in () if runners else PATTERNS[call.operation]:
-        for protocol in ("LL", "LL128", "Simple"):
-            if protocol != "Simple" or may_copy_straight(call.operation):
-                yield Rule(call.operation, 1, 1 << 62, pattern, protocol, BLOCKS, THREADS)
+        for protocol in ("LL", "LL128"):
+            yield Rule(call.operation, 1, 1 << 62, pattern, protocol, BLOCKS, THREADS)
     for runner in runners.get(call.operation, ()):
         for protocol in ("LL128", "Simple"):
             yield Rule(call.operation, 1, 1 << 62, runner, protocol, 1, THREADS, PROGRAM_BUFFER)

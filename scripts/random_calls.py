@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tuccl.measuring.executor_library import Rule, may_copy_straight
+from tuccl.measuring.executor_library import Rule
 
 K, M = 1 << 10, 1 << 20
 TYPES = (
@@ -161,13 +161,12 @@ def _rule(random: np.random.Generator, operation: str, size_bytes: int) -> Rule:
     patterns = ["direct"]
     if operation == "all_reduce":
         patterns = ["one_phase", "two_phase"] if small else ["two_phase"]
-    protocols = ["LL", "LL128", "Simple"] if may_copy_straight(operation) else ["LL", "LL128"]
     return Rule(
         operation,
         size_bytes,
         size_bytes,
         str(random.choice(patterns)),
-        str(random.choice(protocols)),
+        str(random.choice(["LL", "LL128"])),
         int(random.choice([1, 2, 3, 8, 16, 32, 64])),
         int(random.choice([32, 96, 256, 512, 1024])),
     )

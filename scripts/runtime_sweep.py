@@ -23,18 +23,15 @@ from tuccl.measuring.executor_library import (
     PRELOAD_VARIABLE,
     RULES_VARIABLE,
     Rule,
-    may_copy_straight,
 )
 
 K, M = 1 << 10, 1 << 20
 WORTH = 0.99
 """Of NCCL's time that a configuration may take to get a rule."""
 BLOCKS = (1, 2, 4, 8, 16, 32, 64)
-STRAIGHT_BLOCKS = (16, 32, 64, 128)
 THREADS = (256, 512, 1024)
 LARGEST_LL = 256 * K
 LARGEST_ONE_PHASE = 512 * K
-LEAST_STRAIGHT = 1 * M
 
 
 def executor_variables(library: Path, rules: Path) -> dict[str, str]:
@@ -55,13 +52,7 @@ def grid(operation: str, size_bytes: int) -> list[Rule]:
     protocols = ["LL", "LL128"] if size_bytes <= LARGEST_LL else ["LL128"]
     least = 1 if size_bytes <= 16 * K else 4 if size_bytes <= 256 * K else 16
     most = 16 if size_bytes <= 16 * K else 64
-    straight = size_bytes >= LEAST_STRAIGHT and may_copy_straight(operation)
     return [
-        Rule(operation, size_bytes, size_bytes, "direct", "Simple", blocks, threads)
-        for blocks in STRAIGHT_BLOCKS
-        for threads in THREADS
-        if straight
-    ] + [
         Rule(operation, size_bytes, size_bytes, pattern, protocol, blocks, threads)
         for pattern in patterns
         for protocol in protocols

@@ -7,7 +7,6 @@ It has to be preloaded, as a job does it, so that NCCL's functions are the execu
 from __future__ import annotations
 
 import ctypes
-import os
 from dataclasses import dataclass
 
 from tuccl.measuring.errors import EngineError
@@ -16,7 +15,6 @@ PRELOAD_VARIABLE = "LD_PRELOAD"
 RULES_VARIABLE = "TUCCL_EXECUTOR_RULES"
 EXECUTOR_PREFIX = "executor:"
 """`Call.algorithm` of what the executor is to run: a pattern, or `program:INDEX` of its bundle."""
-ZERO_COPY_VARIABLE = "TUCCL_EXECUTOR_ZERO_COPY"
 NOTHING = "broadcast 1 1 direct ll 1 32 0\n"
 """Rules of a process that chooses call by call: without any the executor would not start."""
 
@@ -44,12 +42,6 @@ class Rule:
             f"{self.operation} {self.min_bytes} {self.max_bytes} {self.runner} "
             f"{self.protocol.lower()} {self.nchannels} {self.nthreads} {self.buffer_bytes}"
         )
-
-
-def may_copy_straight(operation: str) -> bool:
-    """Whether `direct` with Simple writes into the receive buffers of other ranks: if asked for."""
-    asked = os.environ.get(ZERO_COPY_VARIABLE) == "1"
-    return asked and operation in {"all_gather", "alltoall"}
 
 
 class ExecutorLibrary:

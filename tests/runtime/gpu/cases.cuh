@@ -21,7 +21,6 @@ struct Case {
     uint32_t without_offsets; // A bit for each rank whose buffers begin at aligned addresses.
     bool in_place;
     uint32_t times; // Launches after one another; in place sums would be added up again.
-    bool pauses;    // Between them.
 };
 
 // Small whole numbers, so that every type holds every result exactly.
@@ -210,11 +209,6 @@ inline size_t wrong_bytes(const Case &one, std::vector<Device> &devices, const O
         fill(one, rank, buffers[rank], devices[rank].stream);
     });
     for (uint32_t time = 0; time < std::max(1U, one.times); time++) {
-        // What a call went without, a handle of another rank's buffer, the next one has.
-        if (time > 0 && one.pauses) {
-            each([&](uint32_t rank) { CHECK(cudaStreamSynchronize(devices[rank].stream)); });
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
         each([&](uint32_t rank) {
             tuccl_call call = one.call;
             call.send = buffers[rank].send;

@@ -25,12 +25,6 @@ template <typename Of> size_t pick(std::mt19937_64 &random, Of last) {
     return std::uniform_int_distribution<size_t>(0, static_cast<size_t>(last))(random);
 }
 
-// With TUCCL_EXECUTOR_ZERO_COPY=1 some calls go straight into the receive buffers.
-bool copies_straight() {
-    const char *wanted = std::getenv("TUCCL_EXECUTOR_ZERO_COPY");
-    return wanted != nullptr && *wanted == '1';
-}
-
 Case random_case(std::mt19937_64 &random, const Options &options) {
     static constexpr uint8_t kOperations[] = {TUCCL_ALL_REDUCE, TUCCL_ALL_REDUCE, TUCCL_ALL_GATHER,
                                               TUCCL_REDUCE_SCATTER, TUCCL_ALLTOALL};
@@ -59,12 +53,6 @@ Case random_case(std::mt19937_64 &random, const Options &options) {
     one.receive_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
     one.without_offsets = static_cast<uint32_t>(pick(random, 1) != 0 ? 0 : pick(random, 255));
     one.in_place = one.call.operation != TUCCL_ALLTOALL && pick(random, 2) == 0;
-    if (copies_straight() && one.call.operation != TUCCL_ALL_REDUCE && pick(random, 1) != 0) {
-        one.call.protocol = TUCCL_SIMPLE;
-        one.call.nthreads = std::max<uint16_t>(one.call.nthreads, 32 * TUCCL_MAX_RANKS);
-        one.times = static_cast<uint32_t>(1 + pick(random, 1));
-        one.pauses = true;
-    }
     return one;
 }
 

@@ -6,7 +6,6 @@
 #include "device_comm.h"
 
 #include "device_exchange.h"
-#include "mappings.h"
 #include "nvlink.h"
 #include "program_plan.h"
 #include "random_number.h"
@@ -24,12 +23,6 @@ namespace {
 // IPC shares whole blocks of this size: what else lay in one could be read by the other ranks.
 constexpr size_t kBlockBytes = size_t{2} << 20;
 
-// Unless asked for, because memory that the job frees would stay as long as others have it open.
-bool wants_zero_copy() {
-    const char *wanted = std::getenv("TUCCL_EXECUTOR_ZERO_COPY");
-    return wanted != nullptr && std::strcmp(wanted, "1") == 0;
-}
-
 // What a rank tells the others.
 struct Handle {
     cudaIpcMemHandle_t memory;
@@ -37,7 +30,6 @@ struct Handle {
     void *address;
     int32_t device;
     tuccl::NvlinkEnds nvlink;
-    uint32_t zero_copy;
 };
 static_assert(sizeof(Handle) <= TUCCL_HANDLE_BYTES, "a handle must fit");
 
@@ -100,10 +92,7 @@ const char *allocate(tuccl_device_comm *comm) {
     void *staging = nullptr;
     void *counters = nullptr;
     void *abort_word = nullptr;
-    comm->zero_copy_first =
-        (comm->program_first + tuccl::program_area_bytes(comm->staging) + 4095) / 4096 * 4096;
-    const size_t wanted =
-        comm->zero_copy_first + (wants_zero_copy() ? sizeof(tuccl::ZeroCopyArea) : 0);
+    const size_t wanted = comm->program_first + tuccl::program_area_bytes(comm->staging);
     const size_t staging_bytes = (wanted + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
     if (cudaMalloc(&staging, staging_bytes) != cudaSuccess)
         return "there is no device memory for its staging area";
@@ -222,23 +211,6 @@ bool may_use_pcie() {
     return level == nullptr || strcasecmp(level, "NVL") != 0;
 }
 
-// If all ranks want it. NULL, or half a sentence that says why not.
-const char *start_zero_copy(tuccl_device_comm *comm, const Handle *handles) {
-    bool wanted = true;
-    for (uint32_t rank = 0; rank < comm->peers.ranks; rank++)
-        wanted = wanted && handles[rank].zero_copy != 0;
-    if (!wanted)
-        return nullptr;
-    if (tuccl::load_zero_copy() != cudaSuccess)
-        return "its kernels are not for this device";
-    std::vector<tuccl::ZeroCopyArea *> areas;
-    for (uint32_t rank = 0; rank < comm->peers.ranks; rank++)
-        areas.push_back(tuccl::zero_copy_area(*comm, rank));
-    comm->mappings = new (std::nothrow) tuccl::Mappings;
-    return comm->mappings == nullptr ? "there is no memory"
-                                     : comm->mappings->create(comm->peers.rank, areas);
-}
-
 // An error that was told must not be found again by somebody's cudaGetLastError.
 const char *told(const char *reason) {
     (void)cudaGetLastError();
@@ -278,7 +250,6 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     told_to_others.address = staging;
     told_to_others.device = made->device;
     told_to_others.nvlink = ends_of(made->device);
-    told_to_others.zero_copy = wants_zero_copy() ? 1 : 0;
     std::memset(handle, 0, TUCCL_HANDLE_BYTES);
     std::memcpy(handle, &told_to_others, sizeof told_to_others);
     *comm = made;
@@ -301,8 +272,7 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
         if (const char *reason = open_peer(comm, rank, read[rank]))
             return told(reason);
     }
-    const char *reason = start_zero_copy(comm, read);
-    return reason != nullptr ? told(reason) : nullptr;
+    return nullptr;
 }
 
 const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
@@ -316,9 +286,6 @@ int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
     // Freeing waits for what runs on the device, and is allowed while another thread captures.
     (void)cudaFree(comm->peers.counters);
     comm->peers.counters = nullptr;
-    // Its thread writes to the memory of the other ranks.
-    delete comm->mappings;
-    comm->mappings = nullptr;
     // A pattern's kernel has received everything that was sent to it when it ends. A program's may
     // end before others have told it that they have ended too.
     return comm->programs.here == nullptr || others_have_ended(*comm) ? 1 : 0;
@@ -328,7 +295,6 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
     const Freeing scope(comm->device);
-    delete comm->mappings;
     for (void *address : comm->opened)
         if (address != nullptr)
             (void)cudaIpcCloseMemHandle(address);
@@ -344,17 +310,12 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
 }
 
 int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call) {
-    return tuccl::pattern_supports(*comm, *call) || tuccl::zero_copy_supports(*comm, *call) ||
-                   tuccl::program_supports(*comm, *call)
-               ? 1
-               : 0;
+    return tuccl::pattern_supports(*comm, *call) || tuccl::program_supports(*comm, *call) ? 1 : 0;
 }
 
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
                         void *stream) {
     const OnDevice current(comm->device);
-    if (tuccl::zero_copy_supports(*comm, *call))
-        return tuccl::launch_zero_copy(*comm, *call, static_cast<cudaStream_t>(stream));
     if (!tuccl::pattern_supports(*comm, *call))
         return tuccl::launch_program(*comm, *call, static_cast<cudaStream_t>(stream));
     return tuccl::launch_pattern(*comm, *call, static_cast<cudaStream_t>(stream));

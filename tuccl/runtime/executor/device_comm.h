@@ -8,11 +8,6 @@
 #include <array>
 #include <cuda_runtime_api.h>
 
-namespace tuccl {
-class Mappings;
-struct ZeroCopyArea;
-} // namespace tuccl
-
 struct tuccl_device_comm {
     tuccl::Peers peers;
     tuccl_staging staging;
@@ -24,9 +19,7 @@ struct tuccl_device_comm {
     cudaEvent_t ordering;
     cudaEvent_t remembered; // Of its own: what is recorded in a capture is no event outside it.
     tuccl::Programs programs;
-    size_t zero_copy_first;    // Of the area of zero_copy.h in the staging memory.
-    tuccl::Mappings *mappings; // NULL: no zero copy.
-    uint32_t here;             // A bit for each rank of this process.
+    uint32_t here; // A bit for each rank of this process.
 };
 
 namespace tuccl {
@@ -35,16 +28,6 @@ namespace tuccl {
 int load_patterns(uint32_t ranks);
 int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream);
 bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call);
-
-// 0, or a cudaError_t; zero_copy.cu.
-int load_zero_copy();
-int launch_zero_copy(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream);
-bool zero_copy_supports(const tuccl_device_comm &comm, const tuccl_call &call);
-
-// As this device sees it.
-inline ZeroCopyArea *zero_copy_area(const tuccl_device_comm &comm, uint32_t rank) {
-    return reinterpret_cast<ZeroCopyArea *>(comm.peers.staging[rank] + comm.zero_copy_first);
-}
 
 size_t type_bytes(uint32_t type);
 

@@ -46,9 +46,7 @@ set(executor_device_sources
   ${executor_folder}/device_exchange.cu
   ${executor_folder}/device_stream.cc
   ${executor_folder}/interpreter.cu
-  ${executor_folder}/mappings.cc
   ${executor_folder}/moves_launch.cc
   ${executor_folder}/nvlink.cc
   ${executor_folder}/patterns.cu
-  ${executor_folder}/program_moves.cc
-  ${executor_folder}/zero_copy.cu)
+  ${executor_folder}/program_moves.cc)
