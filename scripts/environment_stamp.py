@@ -5,7 +5,8 @@
     environment_stamp.py whole               exit code 0: all files that pip installed are there
 
 The stamp names WHAT, a hash of all files that are installed or that build them, and the
-distributions that were installed with them. Run from the root of the checkout.
+distributions that were installed with them. An editable installation (`-e .[test]`) has Python's
+modules where they are, so a changed one is no change. Run from the root of the checkout.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 BUILD_FILES = ("pyproject.toml", "CMakeLists.txt", "cmake", "README.md", "LICENSE")
 LEFT_OUT = ("__pycache__", "built")
 """Folders of what is compiled from the sources."""
+EDITABLE = "-e "
 STALE = 1
 
 
@@ -56,6 +58,8 @@ def key(what: str) -> list[str]:
     """The stamp of an installation: which package, of which sources."""
     total = hashlib.sha256()
     for path in source_files(Path()):
+        if what.startswith(EDITABLE) and path.suffix == ".py":
+            continue
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{digest}  {path}\n".encode())
     return [f"installed {what}", f"sources {total.hexdigest()}"]

@@ -33,8 +33,8 @@ installation() {
   echo "dependencies and TuCCL into $1; compiling its plugin$gpus"
 }
 
-# make_environment DIR WHAT: creates DIR if needed and installs WHAT of this checkout into it, unless
-# it holds just that.
+# make_environment DIR WHAT: creates DIR if needed and installs WHAT of this checkout (`.[test]`, or
+# `-e .[test]`) into it, unless it holds just that.
 make_environment() {
   local python clear="" started=$SECONDS
   local stamp=$1/tuccl-stamp check=scripts/environment_stamp.py
@@ -59,7 +59,9 @@ make_environment() {
   rm -f "$stamp"
   echo "installing $(installation "$1") ..." >&2
   # pip compiles the modules on one core, which takes as long as the rest: all cores do it below.
-  "$1/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check "$2" ||
+  local package=("$2")
+  case $2 in "-e "*) package=(-e "${2#-e }") ;; esac
+  "$1/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check "${package[@]}" ||
     fail "installing $2 into $1 failed"
   # Fails for modules that are written for other Pythons, which nobody imports.
   "$1/bin/python" -m compileall -q -j 0 "$1/lib" >/dev/null 2>&1 || true

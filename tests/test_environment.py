@@ -29,6 +29,12 @@ packages = ["small"]
 BACKEND = """
 import os, time, zipfile
 
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    name = build_wheel(folder)
+    with zipfile.ZipFile(os.path.join(folder, name), "a") as wheel:
+        wheel.writestr("small.pth", os.getcwd())
+    return name
+
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     with open("builds.log", "a") as log:
         log.write("built\\n")
@@ -50,7 +56,7 @@ MAKE = [
     "-euo",
     "pipefail",
     "-c",
-    ". scripts/python_environment.sh; make_environment .venv .",
+    '. scripts/python_environment.sh; make_environment .venv "$0"',
 ]
 
 
@@ -70,12 +76,13 @@ class Checkout:
         (self.root / name).parent.mkdir(exist_ok=True)
         (self.root / name).write_text(text)
 
-    def make(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(MAKE, cwd=self.root, capture_output=True, text=True, check=False)
+    def make(self, what: str = ".") -> subprocess.CompletedProcess[str]:
+        command = [*MAKE, what]
+        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
 
-    def made(self) -> str:
+    def made(self, what: str = ".") -> str:
         """What the script says when all goes well."""
-        done = self.make()
+        done = self.make(what)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         return done.stderr
 
@@ -144,6 +151,15 @@ def test_a_changed_tree_is_installed_into_the_same_environment(
     said = template.made()
     assert "creating" not in said
     assert (template.builds, template.number) == (builds + 1, number)
+
+
+def test_an_editable_installation_is_made_again_for_what_is_compiled(template: Checkout) -> None:
+    template.made("-e .")
+    template.write("small/code.py", f"NUMBER = {template.number + 1}\n")
+    assert template.made("-e .") == ""
+    template.write("small/code.c", "int number = 1;\n")
+    assert "installed" in template.made("-e .")
+    assert "installed" in template.made(".")
 
 
 def is_whole(checkout: Checkout) -> bool:
@@ -220,7 +236,7 @@ def test_an_installation_that_was_killed_leaves_no_stamp(template: Checkout) -> 
     template.write("small/code.py", "NUMBER = 106\n")
     template.write("wait", "")
     builds = template.builds
-    with subprocess.Popen(MAKE, cwd=template.root, process_group=0) as process:
+    with subprocess.Popen([*MAKE, "."], cwd=template.root, process_group=0) as process:
         deadline = time.monotonic() + 60
         while template.builds == builds and time.monotonic() < deadline:
             time.sleep(0.05)

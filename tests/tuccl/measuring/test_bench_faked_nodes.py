@@ -53,6 +53,7 @@ def bench(stand_ins: StandIns, tmp_path: Path) -> Bench:
     return run
 
 
+@pytest.mark.slow
 def test_two_nodes_that_share_gpus_are_tuned_and_the_table_benched(
     bench: Bench, tmp_path: Path
 ) -> None:
