@@ -2,7 +2,8 @@
 
 A message is its length (4 bytes, big endian) and its content. Before the first one both sides prove
 that they know the key of this run (HMAC-SHA256 of the other's nonce) and say which release they
-are, so that a stranger on the port, or a host with other software, is turned away by name.
+are, so that a stranger on the port is turned away, and a host with other software by name. All who
+have connected are heard at once (`newcomers`).
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tuccl import __version__
 from tuccl.measuring.errors import ConnectionLostError, MessageError
+from tuccl.measuring.newcomers import HANDSHAKE_S, MOST_WAITING, Newcomers, OtherReleaseError
 
-VERSION = f"TuCCL {__version__}, measuring 1"
+VERSION = f"TuCCL {__version__}, measuring 2"
 _LENGTH = struct.Struct(">I")
 _MAX_BYTES = 16 << 20
 _NONCE_BYTES = 32
-_HANDSHAKE_S = 5.0
+_PROOF_BYTES = 32
 _GREETING_BYTES = 4096
 """Most that somebody who has not proved anything may send."""
+_TRIES = 4
+"""How often to knock where somebody listens: a crowd of strangers may have been in the way."""
+_PAUSE_S = 0.25
 
 Address = tuple[str, int]
 
@@ -87,15 +91,18 @@ class Connection:
                 self._socket.settimeout(None)
         return content
 
-    def read_ready(self) -> bytes | None:
+    def read_ready(self, most_bytes: int = _MAX_BYTES) -> bytes | None:
         """After `select` says that there is something: a message if it is whole by now.
+
+        Args:
+            most_bytes: That it may have.
 
         Raises:
             ConnectionLostError: The other side has gone.
             MessageError: It sends what is no message.
         """
         self._read()
-        return self._take(_MAX_BYTES)
+        return self._take(most_bytes)
 
     def close(self) -> None:
         """Tell the other side."""
@@ -139,101 +146,117 @@ class Greeting:
 class Listener:
     """Where workers report to the leader; close it."""
 
-    def __init__(self, host: str, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, host: str, addresses: Sequence[str], most_waiting: int = MOST_WAITING
+    ) -> None:
         """Listen at a free port.
 
         Args:
             host: To bind to; empty for all interfaces.
             addresses: Under which others may reach it, best first.
+            most_waiting: Connections that have proved nothing yet; beyond, the oldest is closed.
         """
         self.key = secrets.token_bytes(32)
-        self._socket = socket.create_server((host, 0), backlog=128)
+        self._socket = socket.create_server((host, 0), backlog=most_waiting)
+        self._newcomers = Newcomers(
+            self._socket, lambda end: _Joining(Connection(end), self.key), most_waiting
+        )
         port = self._socket.getsockname()[1]
         self.addresses: tuple[Address, ...] = tuple((address, port) for address in addresses)
 
     def accept(self, timeout_s: float) -> tuple[Connection, Greeting] | None:
-        """The next one that knows the key; None when nobody came in time or who came is a stranger.
+        """The next one that knows the key; None when nobody came in time. Strangers are no matter.
 
         Raises:
             MessageError: It knows the key and runs another release.
         """
-        self._socket.settimeout(max(timeout_s, 1e-3))
-        try:
-            end, _ = self._socket.accept()
-        except TimeoutError:
-            return None
-        end.settimeout(None)
-        connection = Connection(end)
-        try:
-            return connection, self._greet(connection)
-        except (ConnectionLostError, MessageError) as error:
-            connection.close()
-            if isinstance(error, _OtherReleaseError):
-                raise
-            return None
-        except BaseException:
-            connection.close()
-            raise
-
-    def _greet(self, connection: Connection) -> Greeting:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        connection.send(nonce)
-        said = connection.receive(_HANDSHAKE_S, _GREETING_BYTES)
-        proof, their_nonce, body = said[:32], said[32:64], said[64:]
-        if not hmac.compare_digest(proof, _proof(self.key, b"joins", nonce, said[32:])):
-            raise MessageError("a stranger")
-        content = json.loads(body)
-        if content["version"] != VERSION:
-            connection.send(_proof(self.key, b"refuses", their_nonce, b"") + VERSION.encode())
-            raise _OtherReleaseError(
-                f"{content['role']} {content['number']} runs {content['version']}, the leader "
-                f"{VERSION}: install the same release on both"
-            )
-        connection.send(_proof(self.key, b"leads", their_nonce, b""))
-        return Greeting(content["role"], content["number"], content["text"])
+        return self._newcomers.next(timeout_s)
 
     def close(self) -> None:
         """Nobody can report any more."""
+        self._newcomers.close()
         self._socket.close()
 
 
-class _OtherReleaseError(MessageError):
-    """Part of this run, and of another release."""
+class _Joining:
+    """A `Newcomer` that may be a worker or a host of this run."""
+
+    def __init__(self, connection: Connection, key: bytes) -> None:
+        self._connection = connection
+        self._key = key
+        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        connection.send(self._nonce)
+
+    def fileno(self) -> int:
+        """See `Newcomer`."""
+        return self._connection.fileno()
+
+    def hear(self) -> tuple[Connection, Greeting] | None:
+        """See `Newcomer`."""
+        said = self._connection.read_ready(_GREETING_BYTES)
+        return None if said is None else (self._connection, self._answered(said))
+
+    def close(self) -> None:
+        """See `Newcomer`."""
+        self._connection.close()
+
+    def _answered(self, said: bytes) -> Greeting:
+        proof, greeting = said[:_PROOF_BYTES], said[_PROOF_BYTES:]
+        if not hmac.compare_digest(proof, _proof(self._key, b"joins", self._nonce, greeting)):
+            raise MessageError("a stranger")
+        their_nonce, content = greeting[:_NONCE_BYTES], json.loads(greeting[_NONCE_BYTES:])
+        if content["version"] != VERSION:
+            refusal = _proof(self._key, b"refuses", their_nonce, b"")
+            self._connection.send(refusal + VERSION.encode())
+            raise OtherReleaseError(
+                f"{content['role']} {content['number']} runs {content['version']}, the leader "
+                f"{VERSION}: install the same release on both"
+            )
+        self._connection.send(_proof(self._key, b"leads", their_nonce, b""))
+        return Greeting(content["role"], content["number"], content["text"])
 
 
 def connect(addresses: Sequence[Address], key: bytes, greeting: Greeting) -> Connection:
     """A connection to the leader, at the first address where it is found.
 
+    Where somebody listens and breaks off, it is tried again a few times.
+
     Raises:
         ConnectionLostError: It is at none of them.
         MessageError: It is of another release.
     """
-    tried = []
-    for address in addresses:
-        try:
-            end = socket.create_connection(address, timeout=_HANDSHAKE_S)
-        except OSError as error:
-            tried.append(f"{address[0]}: {error.strerror or error}")
-            continue
-        end.settimeout(None)
-        connection = Connection(end)
-        try:
-            _introduce(connection, key, greeting)
-        except ConnectionLostError as error:
-            tried.append(f"{address[0]}: {error}")
-        except MessageError:
-            connection.close()
-            raise
-        else:
-            return connection
-        with suppress(OSError):
-            connection.close()
-    where = "; ".join(tried)
+    tried: dict[Address, str] = {}
+    left = list(addresses)
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_PAUSE_S * number)
+        for address in tuple(left):
+            try:
+                end = socket.create_connection(address, timeout=HANDSHAKE_S)
+            except OSError as error:
+                tried[address] = error.strerror or str(error)
+                left.remove(address)
+                continue
+            end.settimeout(None)
+            connection = Connection(end)
+            try:
+                _introduce(connection, key, greeting)
+            except BaseException as error:
+                connection.close()
+                stranger = isinstance(error, (ConnectionLostError, MessageError))
+                if not stranger or isinstance(error, OtherReleaseError):
+                    raise
+                tried[address] = str(error)
+            else:
+                return connection
+    where = "; ".join(f"{address[0]}: {why}" for address, why in tried.items())
     raise ConnectionLostError(f"cannot reach the leader at port {addresses[0][1]} ({where})")
 
 
 def _introduce(connection: Connection, key: bytes, greeting: Greeting) -> None:
-    nonce = connection.receive(_HANDSHAKE_S, _NONCE_BYTES)
+    nonce = connection.receive(HANDSHAKE_S, _NONCE_BYTES)
+    if len(nonce) != _NONCE_BYTES:
+        raise MessageError("whoever listens there is not the leader of this run")
     own_nonce = secrets.token_bytes(_NONCE_BYTES)
     content = {
         "version": VERSION,
@@ -243,10 +266,10 @@ def _introduce(connection: Connection, key: bytes, greeting: Greeting) -> None:
     }
     said = own_nonce + json.dumps(content).encode()
     connection.send(_proof(key, b"joins", nonce, said) + said)
-    answer = connection.receive(_HANDSHAKE_S, _GREETING_BYTES)
-    if hmac.compare_digest(answer[:32], _proof(key, b"refuses", own_nonce, b"")):
-        theirs = answer[32:].decode(errors="replace")
-        raise MessageError(f"the leader runs {theirs}, this host {VERSION}: install the same")
+    answer = connection.receive(HANDSHAKE_S, _GREETING_BYTES)
+    if hmac.compare_digest(answer[:_PROOF_BYTES], _proof(key, b"refuses", own_nonce, b"")):
+        theirs = answer[_PROOF_BYTES:].decode(errors="replace")
+        raise OtherReleaseError(f"the leader runs {theirs}, this host {VERSION}: install the same")
     if not hmac.compare_digest(answer, _proof(key, b"leads", own_nonce, b"")):
         raise ConnectionLostError("whoever listens there is not the leader of this run")
 

@@ -69,9 +69,14 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """To a host: start a worker; not answered."""
+    """To a host: start a worker; not answered.
 
-    order: WorkerOrder
+    The host knows the address that this comes from, and the key, which is never sent.
+    """
+
+    number: int
+    """As of `WorkerOrder`."""
+    engine: str
     environment: dict[str, str]
     """Beyond the host's own."""
 
@@ -140,8 +145,6 @@ def from_bytes(content: bytes) -> Message:
         if "call" in fields:
             call = fields["call"]
             fields["call"] = Call(**{**call, "operation": Operation(call["operation"])})
-        if "order" in fields:
-            fields["order"] = order_from(fields["order"])
         if "numbers" in fields:
             fields["numbers"] = tuple(fields["numbers"])
         if "times_us" in fields:

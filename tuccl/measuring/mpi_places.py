@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import psutil
@@ -33,6 +33,7 @@ from tuccl.measuring.messages import (
     from_bytes,
     to_bytes,
 )
+from tuccl.measuring.newcomers import MOST_WAITING
 from tuccl.measuring.places import Place
 from tuccl.measuring.worker_process import Staff
 
@@ -69,7 +70,7 @@ class MpiPlaces:
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
-        self.listener = Listener("", _own_addresses())
+        self.listener = Listener("", _own_addresses(), MOST_WAITING + 2 * comm.Get_size())
         self.places: tuple[Place, ...] = ()
         self._staff = Staff()
         self._place_of: dict[int, int] = {}
@@ -112,12 +113,12 @@ class MpiPlaces:
         """See `Places`."""
         number = len(self._place_of) + 1
         self._place_of[number] = place
-        order = WorkerOrder(number, engine, self.listener.addresses, self.listener.key.hex())
         if place == 0:
             here = (("127.0.0.1", self.listener.addresses[0][1]),)
-            self._staff.start(replace(order, addresses=here), environment)
+            order = WorkerOrder(number, engine, here, self.listener.key.hex())
+            self._staff.start(order, environment)
         else:
-            self._send(place, StartWorker(order, dict(environment)))
+            self._send(place, StartWorker(number, engine, dict(environment)))
         return number
 
     def ended(self, worker: int, patience_s: float) -> str:
@@ -196,26 +197,33 @@ def _follow(comm: Any) -> int:
     where = json.loads(letter[1])
     greeting = Greeting("host", comm.Get_rank(), json.dumps(asdict(own_identity())))
     addresses = [(str(host), int(port)) for host, port in where["addresses"]]
+    key = bytes.fromhex(where["key"])
     try:
-        connection = connect(addresses, bytes.fromhex(where["key"]), greeting)
+        connection = connect(addresses, key, greeting)
     except (ConnectionLostError, MessageError) as error:
         raise MeasurementError(f"MPI rank {comm.Get_rank()}: {error}") from error
     try:
-        return host_workers(connection)
+        return host_workers(connection, key)
     finally:
         connection.close()
 
 
-def host_workers(connection: Connection) -> int:
-    """Start and end workers at the leader's word; the exit code that it says at the end."""
+def host_workers(connection: Connection, key: bytes) -> int:
+    """Start and end workers at the leader's word; the exit code that it says at the end.
+
+    Args:
+        connection: To the leader.
+        key: Of the run, for the workers.
+    """
     staff = Staff()
     try:
         while True:
             message = from_bytes(connection.receive())
             match message:
-                case StartWorker(order, environment):
+                case StartWorker(number, engine, environment):
                     # The worker need not try the addresses under which this host failed.
-                    staff.start(replace(order, addresses=(connection.peer,)), environment)
+                    order = WorkerOrder(number, engine, (connection.peer,), key.hex())
+                    staff.start(order, environment)
                 case EndWorkers(numbers, patience_s):
                     staff.end(numbers, patience_s)
                     connection.send(to_bytes(Done()))

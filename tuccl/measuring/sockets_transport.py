@@ -3,10 +3,15 @@
 Rank 0 keeps a meeting point, over which ranks exchange their ports and later meet before each
 launch. Two ranks are connected the first time that a collective needs it, as often as it uses
 channels; each channel is a connection of its own, and all of them are served at once.
+
+Who connects says in one message who it is and proves with HMAC-SHA256 that it knows the key of the
+group, so that strangers on a rank's port are closed and the collective goes on (`newcomers`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import secrets
 import select
@@ -14,13 +19,18 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
-from tuccl.measuring.errors import EngineBrokenError
+from tuccl.measuring.errors import ConnectionLostError, EngineBrokenError, MessageError
+from tuccl.measuring.newcomers import MOST_WAITING, Newcomers
 
 _HOST = "127.0.0.1"
-_TOKEN_BYTES = 16
-_HELLO = struct.Struct(f">{_TOKEN_BYTES}sIII")
-"""Token of the group, purpose, rank, then port or channel."""
+_KEY_BYTES = 32
+_PROOF_BYTES = 32
+_HELLO = struct.Struct(">III")
+"""Purpose, rank, then port or channel; the proof comes before it."""
 _MEET, _DATA = 0, 1
+
+Answered = tuple[int, int, int, socket.socket]
+"""Purpose, rank, port or channel, and the connection of who said so."""
 
 Views = Mapping[socket.socket, memoryview]
 
@@ -32,7 +42,8 @@ class Mesh:
         self.rank = 0
         self.ranks = 1
         self._listener = socket.create_server((_HOST, 0), backlog=256)
-        self._token = b""
+        self._newcomers: Newcomers[Answered] | None = None
+        self._key = b""
         self._meeting: dict[int, socket.socket] = {}
         """By rank: all others on rank 0, rank 0 on the others."""
         self._ports: list[int] = []
@@ -41,8 +52,8 @@ class Mesh:
 
     def invite(self) -> bytes:
         """On rank 0: what the others need to find it."""
-        self._token = secrets.token_bytes(_TOKEN_BYTES)
-        return self._token + struct.pack(">I", self._port)
+        self._key = secrets.token_bytes(_KEY_BYTES)
+        return self._key + struct.pack(">I", self._port)
 
     def join(self, rank: int, ranks: int, group_id: bytes) -> None:
         """Meet the others.
@@ -51,9 +62,13 @@ class Mesh:
             EngineBrokenError: They cannot be reached.
         """
         self.rank, self.ranks = rank, ranks
-        self._token = group_id[:_TOKEN_BYTES]
+        self._key = group_id[:_KEY_BYTES]
+        # Another rank connects all of its channels at once.
+        self._newcomers = Newcomers(
+            self._listener, lambda end: _Hello(end, self._key), 2 * MOST_WAITING
+        )
         if rank:
-            port: int = struct.unpack(">I", group_id[_TOKEN_BYTES:])[0]
+            port: int = struct.unpack(">I", group_id[_KEY_BYTES:])[0]
             self._meeting[0] = self._call(port, _MEET, self._port)
             self._ports = json.loads(self._hear(0))
             return
@@ -91,6 +106,8 @@ class Mesh:
 
     def close(self) -> None:
         """Leave the others."""
+        if self._newcomers is not None:
+            self._newcomers.close()
         for end in (*self._meeting.values(), *self._channels.values(), self._listener):
             end.close()
 
@@ -109,19 +126,19 @@ class Mesh:
         except OSError as error:
             raise EngineBrokenError(f"cannot reach another rank: {error.strerror}") from error
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        end.sendall(_HELLO.pack(self._token, purpose, self.rank, number))
+        hello = _HELLO.pack(purpose, self.rank, number)
+        try:
+            end.sendall(_proof(self._key, hello) + hello)
+        except OSError as error:
+            raise EngineBrokenError(f"cannot reach another rank: {error.strerror}") from error
         return end
 
-    def _answer(self) -> tuple[int, int, int, socket.socket]:
-        """Purpose, rank, number and connection of the next one that knows the token."""
-        while True:
-            end, _ = self._listener.accept()
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            hello = end.recv(_HELLO.size, socket.MSG_WAITALL)
-            if len(hello) == _HELLO.size and hello.startswith(self._token):
-                _, purpose, rank, number = _HELLO.unpack(hello)
-                return purpose, rank, number, end
-            end.close()
+    def _answer(self) -> Answered:
+        """The next one that knows the key."""
+        found = None if self._newcomers is None else self._newcomers.next(None)
+        if found is None:
+            raise EngineBrokenError("a rank that has not joined its group cannot be reached")
+        return found
 
     def _tell(self, rank: int, content: bytes) -> None:
         self._meeting[rank].sendall(struct.pack(">I", len(content)) + content)
@@ -137,6 +154,51 @@ class Mesh:
         if len(data) != size:
             raise EngineBrokenError("another rank has gone")
         return data
+
+
+class _Hello:
+    """A `Newcomer` that may be another rank of the group."""
+
+    def __init__(self, end: socket.socket, key: bytes) -> None:
+        end.setblocking(False)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._end = end
+        self._key = key
+        self._said = b""
+
+    def fileno(self) -> int:
+        """See `Newcomer`."""
+        return self._end.fileno()
+
+    def hear(self) -> Answered | None:
+        """See `Newcomer`."""
+        missing = _PROOF_BYTES + _HELLO.size - len(self._said)
+        try:
+            # No more than that: what follows may be data of a collective.
+            data = self._end.recv(missing)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ConnectionLostError(f"connection lost: {error.strerror}") from error
+        if not data:
+            raise ConnectionLostError("the connection was closed")
+        self._said += data
+        if len(data) < missing:
+            return None
+        proof, hello = self._said[:_PROOF_BYTES], self._said[_PROOF_BYTES:]
+        if not hmac.compare_digest(proof, _proof(self._key, hello)):
+            raise MessageError("a stranger")
+        self._end.setblocking(True)
+        purpose, rank, number = _HELLO.unpack(hello)
+        return purpose, rank, number, self._end
+
+    def close(self) -> None:
+        """See `Newcomer`."""
+        self._end.close()
+
+
+def _proof(key: bytes, hello: bytes) -> bytes:
+    return hmac.new(key, hello, hashlib.sha256).digest()
 
 
 def exchange(sending: Views, receiving: Views) -> None:

@@ -7,6 +7,7 @@ import atexit
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.tuccl.measuring.measuring_plan import carry_out
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.errors import TucclError
 from tuccl.measuring import mpi_places
+from tuccl.measuring.connection import Connection
 from tuccl.measuring.mpi_places import MpiPlaces, run_measuring_ranks
 
 
@@ -44,12 +46,31 @@ if FATE == "it hangs before it reports":
         mock.patch.object(mpi_places, "own_identity", interrupted).start()  # In the roll call.
 if FATE == "the leader cannot listen":
     mock.patch.object(mpi_places, "Listener", no_listener).start()
+SENT: list[bytes] = []
+STRANGERS: list[socket.socket] = []
+if FATE == "strangers come" and RANK == 0:
+    send, call_roll = Connection.send, MpiPlaces.call_roll
+
+    def sent(connection: Connection, content: bytes) -> None:
+        SENT.append(content)
+        send(connection, content)
+
+    def among_strangers(places: MpiPlaces, timeout_s: float) -> None:
+        port = places.listener.addresses[0][1]
+        STRANGERS.extend(socket.create_connection(("127.0.0.1", port)) for _ in range(12))
+        call_roll(places, timeout_s)
+
+    mock.patch.object(Connection, "send", sent).start()
+    mock.patch.object(MpiPlaces, "call_roll", among_strangers).start()
 
 
 def lead(places: MpiPlaces) -> int:
     with open_workers_backend("sockets", places, WorkersOptions(least_deadline_s=2.0)) as backend:
         outcomes = carry_out(backend, places, LOG, befall_rank_1)
-        told = {"outcomes": outcomes, "incidents": backend.incidents}
+        told: dict[str, object] = {"outcomes": outcomes, "incidents": backend.incidents}
+    key = places.listener.key
+    told["key_sent"] = any(key in said or key.hex().encode() in said for said in SENT)
+    told["sent"] = len(SENT)
     sys.stdout.write(json.dumps({**told, "ranks": len(places.places)}))
     if FATE == "it hangs at the end":
         os.kill(PIDS[1], signal.SIGSTOP)

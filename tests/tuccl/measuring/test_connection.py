@@ -1,15 +1,19 @@
 """Who is let in, and how messages come through."""
 
 import json
+import select
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tuccl.measuring import newcomers
 from tuccl.measuring.connection import VERSION, Connection, Greeting, Listener, connect
 from tuccl.measuring.errors import ConnectionLostError, MessageError
 
@@ -23,15 +27,41 @@ def listener() -> Iterator[Listener]:
     made.close()
 
 
+def idle(listener: Listener, said: bytes) -> socket.socket:
+    stranger = socket.create_connection(listener.addresses[0])
+    stranger.sendall(said)
+    return stranger
+
+
+def close(*ends: Connection | socket.socket) -> None:
+    for end in ends:
+        end.close()
+
+
+def was_closed(stranger: socket.socket) -> bool:
+    """Whether the other side has closed a connection over which it says a nonce at most."""
+    stranger.setblocking(False)
+    try:
+        while stranger.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
 def joining(
-    listener: Listener, key: bytes
+    listener: Listener, key: bytes, *first: tuple[str, int]
 ) -> tuple[threading.Thread, list[Connection], list[Exception]]:
     joined: list[Connection] = []
     failed: list[Exception] = []
 
     def join() -> None:
         try:
-            joined.append(connect(listener.addresses, key, Greeting("worker", 3, "text")))
+            joined.append(
+                connect((*first, *listener.addresses), key, Greeting("worker", 3, "text"))
+            )
         except (ConnectionLostError, MessageError) as error:
             failed.append(error)
 
@@ -65,7 +95,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order(listener: Listener) -> N
 
 def test_who_does_not_know_the_key_is_turned_away(listener: Listener) -> None:
     thread, _, failed = joining(listener, b"another run's")
-    assert listener.accept(5.0) is None
+    assert listener.accept(3.0) is None
     thread.join()
     assert "cannot reach the leader" in str(failed[0])
 
@@ -73,7 +103,88 @@ def test_who_does_not_know_the_key_is_turned_away(listener: Listener) -> None:
 def test_a_stranger_that_sends_too_much_is_turned_away(listener: Listener) -> None:
     with socket.create_connection(listener.addresses[0]) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert listener.accept(5.0) is None
+        assert listener.accept(0.3) is None
+        assert was_closed(stranger)
+
+
+@pytest.mark.parametrize("said", [b"", b"\0", b"\0\0\0\x80" + b"x" * 128, b"\xff" * 50])
+@pytest.mark.parametrize("strangers", [12, 400])
+def test_strangers_keep_no_worker_waiting(listener: Listener, strangers: int, said: bytes) -> None:
+    crowd = [idle(listener, said) for _ in range(min(strangers, 100))]
+    thread, joined, failed = joining(listener, listener.key)
+    more = threading.Thread(
+        target=lambda: crowd.extend(idle(listener, said) for _ in range(strangers - len(crowd)))
+    )
+    more.start()
+    began = time.monotonic()
+    accepted = listener.accept(10.0)
+    took_s = time.monotonic() - began
+    while more.is_alive():  # The kernel holds only so many that nobody accepts.
+        listener.accept(0.01)
+    thread.join()
+    assert not failed
+    assert accepted is not None
+    assert accepted[1] == Greeting("worker", 3, "text")
+    assert took_s < 4.0, "less than the deadline of one stranger"
+    close(accepted[0], *joined, *crowd)
+
+
+def test_of_too_many_strangers_the_oldest_is_closed() -> None:
+    listener = Listener("127.0.0.1", ("127.0.0.1",), most_waiting=3)
+    crowd = []
+    for _ in range(5):
+        crowd.append(idle(listener, b""))
+        assert listener.accept(0.01) is None
+    assert [was_closed(stranger) for stranger in crowd] == [True, True, False, False, False]
+    listener.close()
+    assert all(map(was_closed, crowd))
+    for stranger in crowd:
+        stranger.close()
+
+
+def test_a_stranger_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newcomers, "HANDSHAKE_S", 0.4)
+    stranger = idle(listener, b"\0\0\0\x80")
+    began = time.monotonic()
+    while not was_closed(stranger):
+        with suppress(OSError):
+            stranger.send(b"x")
+        assert listener.accept(0.05) is None
+        assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began >= 0.4
+    stranger.close()
+
+
+def test_a_worker_that_is_closed_in_a_crowd_knocks_again(listener: Listener) -> None:
+    thread, joined, failed = joining(listener, listener.key)
+    select.select([listener._socket], [], [], 5.0)
+    listener._socket.accept()[0].close()
+    accepted = listener.accept(5.0)
+    thread.join()
+    assert not failed
+    assert accepted is not None
+    close(accepted[0], *joined)
+
+
+def test_another_service_at_an_address_of_the_leader_is_passed_over(listener: Listener) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other_ends: list[socket.socket] = []
+
+        def greet() -> None:
+            other_ends.append(other.accept()[0])
+            other_ends[0].sendall(b"SSH-2.0-any\r\n")
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        thread, joined, failed = joining(listener, listener.key, other.getsockname()[:2])
+        accepted = listener.accept(5.0)
+        thread.join()
+        greeter.join()
+    assert not failed
+    assert accepted is not None
+    close(accepted[0], *joined, *other_ends)
 
 
 def test_another_release_is_named_on_both_sides(listener: Listener) -> None:

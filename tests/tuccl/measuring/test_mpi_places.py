@@ -68,6 +68,15 @@ def test_ranks_do_what_local_workers_do(
 
 
 @requires_mpirun
+def test_strangers_delay_no_roll_call_and_hear_no_key(tmp_path: Path) -> None:
+    code, told, errors = run_job(2, tmp_path / "log", "strangers come")
+    assert code == 7, errors
+    assert told["incidents"] == []
+    assert told["sent"] > 0
+    assert not told["key_sent"]
+
+
+@requires_mpirun
 def test_a_rank_that_hangs_ends_the_job_with_its_name(tmp_path: Path) -> None:
     before = workers_left()
     began = time.monotonic()
