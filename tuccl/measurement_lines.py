@@ -1,8 +1,8 @@
 """The lines of a measurement log, and what they say together.
 
-A line is a JSON object. The first names the format and what the measurements belong to. Then stands
-what took them (again where a later process did), and a line for each measurement: its samples and
-what they cost, or why it failed.
+A line is a JSON object, to which the file adds a sum (`tuccl.measurement_file`). The first names
+the format and what the measurements belong to. Then stands what took them (again where a later
+process did), and a line for each measurement: its samples and what they cost, or why it failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tuccl.backends.timing import Timing, timing_from_json
 from tuccl.search.config import Config, ProcessProfile
 
 FORMAT = "tuccl-measurements"
-VERSION = 3
+VERSION = 4
+VERSION_WITHOUT_SUMS = 3
 _FIELDS = (
     "algorithm",
     "protocol",
@@ -227,4 +228,4 @@ def _config(values: Sequence[Any]) -> Config:
 
 
 def _line(values: dict[str, Any]) -> bytes:
-    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(values, separators=(",", ":")).encode()

@@ -1,8 +1,10 @@
 """The append-only record of every measurement: the truth that a search resumes from.
 
-One JSON object a line (`tuccl.measurement_lines`). A line is written whole or, when the process
-dies in the middle, cut: a last line without its newline is dropped at the next start. Nothing is
-ever rewritten, so a kill loses at most the measurement that was under way.
+One JSON object a line (`tuccl.measurement_lines`), with a sum (`tuccl.measurement_file`). A line
+is written whole or, when the process dies in the middle, cut: a last line without its newline is
+dropped at the next start. Nothing is ever rewritten, so a kill loses at most the measurement that
+was under way. Where a line is damaged, the file is put aside, and what stands before that line is
+used: the run goes on as if it had been killed there.
 
 A search that continues takes the steps of one that was never stopped: it is given the samples, the
 costs and the failures that it was given the first time, each at the same request.
@@ -11,20 +13,20 @@ costs and the failures that it was given the first time, each at the same reques
 from __future__ import annotations
 
 import errno
-import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from tuccl import display
 from tuccl.atomic_file import cannot_write
 from tuccl.backends.protocol import Backend, Measured
 from tuccl.backends.timing import timing_of
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
+from tuccl.measurement_file import read_sound, repair
 from tuccl.measurement_lines import (
-    FORMAT,
-    VERSION,
     Contents,
     Recorded,
     Source,
@@ -48,32 +50,53 @@ class ModelledRestarts(Protocol):
         """Go on as if workers had turned to this profile; told about all, the latest last."""
 
 
-def read_log(path: Path, identity: str) -> Contents:
-    """What a log holds; nothing where there is none.
+def read_log(path: Path, identity: str, tell: Callable[[str], None] = display.say) -> Contents:
+    """What a log holds before its first damaged line; nothing where there is none.
+
+    Args:
+        path: The file.
+        identity: What it must belong to.
+        tell: Told what is damaged, in a line.
 
     Raises:
-        WorkspaceError: when it is damaged, of another version, or belongs to something else.
+        WorkspaceError: when it is of another version, belongs to something else, or its first line
+            is damaged.
     """
-    return _read(path, identity)[0]
+    sound = read_sound(path, identity)
+    if sound.damage is not None:
+        tell(f"note: {sound.damage.sentence(path, 'are not used')}")
+    return sound.contents
 
 
 class MeasurementLog:
     """Samples by task and configuration, in memory and in a file."""
 
-    def __init__(self, path: Path, backend: Backend, identity: str) -> None:
-        """Open the log, or start it.
+    def __init__(
+        self,
+        path: Path,
+        backend: Backend,
+        identity: str,
+        tell: Callable[[str], None] = display.say,
+    ) -> None:
+        """Open the log, or start it; what is damaged of it is put aside.
 
         Args:
             path: The file.
             backend: What measures whatever the log does not hold yet.
             identity: What the measurements belong to; a log of something else is refused.
+            tell: Told what is damaged, in a line.
 
         Raises:
             WorkspaceError: when the file belongs to something else or cannot be written.
         """
         self._path = path
         self._backend = backend
-        self._contents, size = _read(path, identity)
+        sound = read_sound(path, identity)
+        self._contents, self._lines = sound.contents, sound.lines
+        if sound.damage is not None:
+            aside = repair(path, sound)
+            what = sound.damage.sentence(path, "are dropped and measured again where needed")
+            tell(f"note: {what}; the file as it was is {aside}")
         self._source_stands = False
         """Whether this process has compared itself with what measured before."""
         if isinstance(backend, ModelledRestarts):
@@ -84,8 +107,8 @@ class MeasurementLog:
         except OSError as error:
             raise cannot_write(path, error) from error
         try:
-            self._file.truncate(size)
-            if size == 0:
+            self._file.truncate(len(sound.whole))
+            if not sound.whole:
                 self._write(header_line(identity))
         except OSError as error:
             self._file.close()
@@ -200,55 +223,6 @@ class MeasurementLog:
 
     def _write(self, line: bytes) -> None:
         # Unbuffered: a line that the disk had no room for must not come back when the file closes.
-        if self._file.write(line) != len(line):
+        sealed = self._lines.sealed(line)
+        if self._file.write(sealed) != len(sealed):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _read(path: Path, identity: str) -> tuple[Contents, int]:
-    """What a log holds, and how many of its bytes are whole lines."""
-    complete, cut = _lines(path)
-    contents = Contents()
-    if complete:
-        _check_header(path, complete[0], identity)
-    elif not header_line(identity).startswith(cut):
-        raise WorkspaceError(f"{path} is not a measurement log; move it away")
-    for line in complete[1:]:
-        try:
-            contents.take(line)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise WorkspaceError(
-                f"{path} is damaged ({error}); move it away to measure again"
-            ) from error
-    return contents, sum(len(line) for line in complete)
-
-
-def _check_header(path: Path, line: bytes, identity: str) -> None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = {}
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise WorkspaceError(f"{path} is not a measurement log; move it away")
-    if found.get("version") != VERSION:
-        raise WorkspaceError(
-            f"{path} has version {found.get('version')}, this release reads "
-            f"{VERSION}; use another --workspace"
-        )
-    if found.get("identity") != identity:
-        raise WorkspaceError(
-            f"{path} belongs to another machine, space or backend; "
-            "use another --workspace, or `tuccl retune`"
-        )
-
-
-def _lines(path: Path) -> tuple[list[bytes], bytes]:
-    """Lines with their newline, and the last line if it was cut."""
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return [], b""
-    except OSError as error:
-        raise WorkspaceError(f"cannot read {path}: {error.strerror}") from error
-    if lines and not lines[-1].endswith(b"\n"):
-        return lines[:-1], lines[-1]
-    return lines, b""

@@ -116,6 +116,7 @@ def test_a_log_of_something_else_is_refused(tmp_path: Path, content: bytes, said
 
 
 def logged(path: Path, *records: str) -> Path:
+    """A log without sums, as earlier releases wrote them."""
     header = {"format": "tuccl-measurements", "version": 3, "identity": "id"}
     path.write_text("\n".join([json.dumps(header), *records]) + "\n")
     return path
@@ -150,13 +151,136 @@ def line(**changes: object) -> str:
         (line(failed="hung", seconds=float("inf")), "inf seconds"),
     ],
 )
-def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, record: str, said: str) -> None:
-    path = logged(tmp_path / "log", record, line())
+def test_a_damaged_line_is_named_and_what_stands_before_it_is_used(
+    tmp_path: Path, record: str, said: str
+) -> None:
+    other = line(config=["tree", "LL", 1, 2, 3, 4])
+    path = logged(tmp_path / "log", other, record, line(), line(first=1))
     content = path.read_bytes()
-    with pytest.raises(WorkspaceError, match=r"log is damaged \(") as caught:
-        MeasurementLog(path, Counting(), "id")
-    assert said in str(caught.value)
+    told: list[str] = []
+    (kept,) = read_log(path, "id", told.append).all
+    assert kept.config.algorithm == "tree"
     assert path.read_bytes() == content
+    backend = Counting()
+    with MeasurementLog(path, backend, "id", told.append) as log:
+        assert log.contents.all == (kept,)
+        assert log.measure(TASK, kept.config, 1).samples_us == (1.0,)
+        assert backend.asked == []
+    begin = f"note: {path} is damaged in line 3 ("
+    assert [one.startswith(begin) for one in told] == [True, True]
+    assert told[0].endswith("): 3 lines from there on are not used")
+    assert said in told[0]
+    assert told[1].endswith(
+        "): 3 lines from there on are dropped and measured again where needed; "
+        f"the file as it was is {path}.damaged-1"
+    )
+    assert (tmp_path / "log.damaged-1").read_bytes() == content
+    assert content.startswith(path.read_bytes())
+
+
+def test_a_log_without_sums_goes_on_without(tmp_path: Path) -> None:
+    path = logged(tmp_path / "log", line(config=["ring", "LL", 4, 256, 0, 0]))
+    before = path.read_bytes()
+    with MeasurementLog(path, Counting(), "id") as log:
+        log.measure(TASK, RING, 2)
+    assert path.read_bytes().startswith(before)
+    assert b'"sum"' not in path.read_bytes()
+    assert read_log(path, "id").known(TASK.name, RING).samples_us == (1.0, 2.0)
+
+
+def whole_log(path: Path) -> bytes:
+    with MeasurementLog(path, Counting(), "id") as log:
+        log.measure(TASK, RING, 2)
+        log.measure(TASK, STOCK, 1)
+        with pytest.raises(ConfigurationFailedError):
+            log.measure(TASK, BROKEN, 1)
+        log.measure(TASK, RING, 3)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+def test_any_byte_that_changed_is_found(tmp_path: Path, mask: int) -> None:
+    path = tmp_path / "log"
+    whole = whole_log(path)
+    lines = whole.splitlines(keepends=True)
+    kept = [read_log(path, "id").all]
+    for number in range(1, len(lines)):
+        path.write_bytes(b"".join(lines[:number]))
+        kept.append(read_log(path, "id").all)
+    for place in range(len(whole)):
+        number = whole[:place].count(b"\n") + 1
+        path.write_bytes(changed(whole, place, mask))
+        told: list[str] = []
+        try:
+            found = read_log(path, "id", told.append)
+        except WorkspaceError as error:
+            assert number == 1
+            told.append(str(error))
+        else:
+            assert found.all == kept[number - 1]  # All of them, where the first can be restored.
+        assert len(told) == 1, f"byte {place}"
+        assert f"line {number} " in told[0] or "not a measurement log" in told[0]
+
+
+def changed(whole: bytes, place: int, mask: int) -> bytes:
+    return whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_search_on_a_log_with_a_changed_byte_ends_with_the_same_log(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        whole = whole_log(path)
+        place = data.draw(st.integers(whole.index(b"\n") + 1, len(whole) - 1), label="place")
+        damaged = changed(whole, place, data.draw(st.integers(1, 255), label="mask"))
+        path.write_bytes(damaged)
+        assert whole_log(path) == whole
+        assert Path(f"{path}.damaged-1").read_bytes() == damaged
+
+
+@pytest.mark.parametrize("edit", ["one is missing", "two change places", "one stands twice"])
+def test_a_line_that_stands_elsewhere_is_found(tmp_path: Path, edit: str) -> None:
+    path = tmp_path / "log"
+    header, source, ring, stock, *more = whole_log(path).splitlines(keepends=True)
+    middle = {
+        "one is missing": [stock],
+        "two change places": [stock, ring],
+        "one stands twice": [ring, ring, stock],
+    }[edit]
+    path.write_bytes(b"".join([header, source, *middle, *more]))
+    told: list[str] = []
+    read_log(path, "id", told.append)
+    assert "is damaged in line" in told[0]
+
+
+def test_a_damaged_first_line_is_restored_where_the_second_begins_with_its_sum(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    whole = whole_log(path)
+    path.write_bytes(whole.replace(b'"id"', b'"jd"', 1))
+    told: list[str] = []
+    with MeasurementLog(path, Counting(), "id", told.append) as log:
+        assert log.measure(TASK, RING, 3).samples_us == (1.0, 2.0, 3.0)
+    assert path.read_bytes() == whole
+    assert "log is damaged in line 1 (its sum is wrong), which could be restored" in told[0]
+    path.write_bytes(whole.replace(b'"id"', b'"jd"', 1))
+    with pytest.raises(WorkspaceError, match=r"is damaged in line 1 .*move it away"):
+        read_log(path, "another")
+
+
+def test_a_line_that_is_no_measurement_is_dropped_whatever_its_sum(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with MeasurementLog(path, Counting(), "id") as log:
+        log.measure(TASK, RING, 1)
+        log._write(b'{"task":"x"}')
+    told: list[str] = []
+    with MeasurementLog(path, Counting(), "id", told.append) as log:
+        log.measure(TASK, RING, 2)
+    assert "in line 4 ('config')" in told[0]
+    assert read_log(path, "id", told.append).known(TASK.name, RING).samples_us == (1.0, 2.0)
+    assert len(told) == 1
 
 
 class Steps(Counting):
