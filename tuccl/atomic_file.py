@@ -10,6 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from probes.regular_file import NotAFileError
 from tuccl.errors import WorkspaceError
 from tuccl.interrupts import interrupts_held
 
@@ -21,9 +22,27 @@ _ROOM_BYTES = 1 << 20
 
 
 def remove_partial_files(root: Path) -> None:
-    """Remove what killed processes left below a directory that no one else is writing to."""
+    """Remove what killed processes left below a directory that no one else is writing to.
+
+    Raises:
+        WorkspaceError: a file cannot be removed.
+    """
     for path in root.rglob(f"{PARTIAL_PREFIX}*"):
+        remove_partial_file(path)
+
+
+def remove_partial_file(path: Path) -> None:
+    """Remove it, unless it is a folder, which `write_atomically` does not make.
+
+    Raises:
+        WorkspaceError: it cannot be removed.
+    """
+    try:
         path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        pass
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -98,6 +117,8 @@ def cannot_write(path: Path, error: OSError) -> WorkspaceError:
     """The error for a person whose file could not be written: what, where, what to do."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         remedy = "free some space and run the same command again: it continues"
+    elif isinstance(error, NotAFileError):
+        remedy = "move it away"
     elif error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         remedy = "choose a directory that you may write"
     else:

@@ -13,6 +13,7 @@ from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import Table
 from probes.errors import InvalidTopologyError, ProbeError
+from probes.regular_file import read_regular_file
 from probes.topology import Topology
 from probes.topology_json import topology_from_json
 from probes.validation import check_structure
@@ -52,7 +53,7 @@ def finished(run: Run) -> FinishedRun | None:
         if record is None or not record.complete:
             return None
         table, report = read_table(run), read_report(run)
-        if run.bundle.read_bytes() != bundle_bytes(table):
+        if read_regular_file(run.bundle) != bundle_bytes(table):
             return None
         read_machine(run)
     except (WorkspaceError, OSError):
@@ -67,7 +68,7 @@ def read_table(run: Run) -> Table:
         WorkspaceError: when there is none, or it is damaged.
     """
     try:
-        return table_from_parquet_bytes(run.table.read_bytes(), str(run.table))
+        return table_from_parquet_bytes(read_regular_file(run.table), str(run.table))
     except OSError as error:
         raise WorkspaceError(
             f"cannot read {run.table} ({error.strerror}); run `tuccl init` again"

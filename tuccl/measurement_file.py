@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.regular_file import read_regular_file
+from probes.regular_file import NotAFileError, read_regular_file
 from tuccl.atomic_file import write_atomically
 from tuccl.errors import WorkspaceError
 from tuccl.measurement_lines import FORMAT, VERSION, VERSION_WITHOUT_SUMS, Contents, header_line
@@ -157,6 +157,8 @@ def _bytes_of(path: Path) -> bytes:
         return read_regular_file(path)
     except FileNotFoundError:
         return b""
+    except NotAFileError as error:
+        raise WorkspaceError(f"cannot read {path}: {error.strerror}; move it away") from error
     except OSError as error:
         raise WorkspaceError(f"cannot read {path}: {error.strerror}") from error
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from probes.regular_file import open_own_file
 from tuccl import display
 from tuccl.atomic_file import cannot_write
 from tuccl.backends.protocol import Backend, Measured
@@ -103,7 +104,8 @@ class MeasurementLog:
             for profile in self._contents.profiles:
                 backend.resume(profile)
         try:
-            self._file = path.open("ab", buffering=0)
+            own = open_own_file(path, os.O_WRONLY | os.O_APPEND)
+            self._file = os.fdopen(own, "ab", buffering=0)
         except OSError as error:
             raise cannot_write(path, error) from error
         try:

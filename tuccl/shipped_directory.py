@@ -23,8 +23,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lookup_tables.bundle import Bundle, load_bundle
 from lookup_tables.errors import TableFileError
 from lookup_tables.table import Table
+from probes.regular_file import read_regular_file
 from tuccl import __version__
-from tuccl.atomic_file import PARTIAL_PREFIX, cannot_write
+from tuccl.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
 from tuccl.errors import UsageError, WorkspaceBusyError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
@@ -198,7 +199,7 @@ def remove_partial_files(path: Path) -> None:
     """
     for folder in (path, path / SCHEDULES_NAME):
         for partial in folder.glob(f"{PARTIAL_PREFIX}*"):
-            _remove(partial)
+            remove_partial_file(partial)
 
 
 @contextmanager
@@ -253,7 +254,7 @@ def _strange(folder: Path, schedules: set[str]) -> list[str]:
 def _manifest(path: Path) -> tuple[_ManifestModel | None, int]:
     """The manifest, if this release can read it, else the version that it is of, if it says so."""
     try:
-        data = path.read_bytes()
+        data = read_regular_file(path)
         version = _VersionModel.model_validate_json(data).schema_version
     except (OSError, ValidationError):
         return None, 0
@@ -289,7 +290,7 @@ def _machine(
     A bundle that no tuccl.env names, of a first ship that was killed, is nobody's.
     """
     try:
-        sourced = _SOURCED.search((path / ENVIRONMENT_NAME).read_text(encoding="utf-8"))
+        sourced = _SOURCED.search(read_regular_file(path / ENVIRONMENT_NAME).decode())
     except (OSError, UnicodeDecodeError):
         sourced = None
     bundle = bundles.get(f"bundle-{sourced[1]}.tuccl") if sourced is not None else None

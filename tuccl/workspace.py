@@ -12,8 +12,10 @@
         bundle.tuccl         the table as the plugin maps it
     lock                   held while a run works here
 
-All files but the log are replaced atomically. A new run never touches an older one, and becomes the
-current one only when it is complete: an old table stays in use until then, and can be found after.
+All files but the log are replaced atomically. None is read that is no regular file; log and lock,
+which are written in place, are no symbolic links either. A new run never touches an older one, and
+becomes the current one only when it is complete: an old table stays in use until then, and can be
+found after.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from probes.first_fault import first_fault
+from probes.regular_file import NotAFileError, open_own_file, read_regular_file
 from tuccl.atomic_file import cannot_write, remove_partial_files, write_atomically
 from tuccl.errors import WorkspaceBusyError, WorkspaceError
 
@@ -184,7 +187,7 @@ class Workspace:
         path = self.root / "lock"
         try:
             run.root.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_own_file(path, os.O_RDWR)
         except OSError as error:
             raise cannot_write(path, error) from error
         try:
@@ -204,6 +207,11 @@ def _take_lock(descriptor: int, root: Path) -> None:
             f"workspace {root} is in use by process {holder}; "
             "wait for it or use another --workspace"
         ) from None
+    held_by = os.pread(descriptor, 32, 0).strip(b"\0\n")  # A crash of the host may leave zeros.
+    if held_by and not held_by.isdigit():
+        raise WorkspaceError(
+            f"{root / 'lock'} holds something else than the number of a process; move it away"
+        )
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -218,9 +226,13 @@ def read_text_if_present(path: Path) -> str | None:
         WorkspaceError: when it is there and cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular_file(path).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except NotAFileError as error:
+        raise WorkspaceError(
+            f"cannot read {path}: {error.strerror}; move it away and tune again"
+        ) from error
     except OSError as error:
         raise WorkspaceError(
             f"cannot read {path}: {error.strerror}; make it readable, or use another --workspace"
