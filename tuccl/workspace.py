@@ -202,11 +202,14 @@ def _take_lock(descriptor: int, root: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        holder = os.pread(descriptor, 32, 0).strip()
         raise WorkspaceBusyError(
-            f"workspace {root} is in use by process {holder}; "
+            f"workspace {root} is in use by process "
+            f"{holder.decode() if holder.isdigit() else 'unknown'}; "
             "wait for it or use another --workspace"
         ) from None
+    except OSError as error:  # NFS without locks.
+        raise cannot_write(root / "lock", error) from error
     held_by = os.pread(descriptor, 32, 0).strip(b"\0\n")  # A crash of the host may leave zeros.
     if held_by and not held_by.isdigit():
         raise WorkspaceError(
