@@ -284,7 +284,7 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
         if index["version"] != _INDEX_VERSION:
             raise WorkspaceError(f"{path} has version {index['version']}; move {directory} away")
         return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise WorkspaceError(f"{path} is damaged ({error}); move {directory} away") from error
 
 

@@ -70,7 +70,7 @@ def find_compilers() -> Compilers:
         raise CompilerMissingError(
             "no C and C++ compiler: install g++, or name them in CC and CXX (C11 and C++17)"
         )
-    said = re.search(r"release (\d+)\.(\d+)", _answer(nvcc, "--version"))
+    said = re.search(r"release (\d{1,9})\.(\d{1,9})", _answer(nvcc, "--version"))
     if said is None:
         raise CompilerMissingError(
             f"{nvcc} --version names no CUDA release: name a working nvcc in CUDACXX"

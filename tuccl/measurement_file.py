@@ -125,7 +125,7 @@ def read_sound(path: Path, identity: str) -> Sound:
         following = copy(lines)
         try:
             contents.take(following.opened(row))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             reason = str(error)
             break
         lines = following

@@ -144,7 +144,8 @@ class Contents:
         """Take in a line.
 
         Raises:
-            ValueError, KeyError, TypeError, RecursionError: it is damaged, or lines are missing.
+            ValueError, KeyError, TypeError, OverflowError, RecursionError: it is damaged, or lines
+                are missing.
         """
         values = json.loads(line)
         if "backend" in values:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -176,7 +177,8 @@ def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
             f"{MOST_RANKS} GPUs of one node, here are {shape.ranks} on {shape.nodes}; leave it "
             "out, or make a schedule for another runtime with `tuccl synthesize --op alltoall`"
         )
-    version = tuple(int(part) for part in settings.nccl.split(".") if part.isdecimal())
+    parts = settings.nccl.split(".")
+    version = tuple(int(part) for part in parts if re.fullmatch(r"[0-9]{1,9}", part))
     if version and version < _WITH_ALLTOALL:
         raise UsageError(
             f"NCCL {settings.nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,7 +116,7 @@ def _host(topology: Topology, which: str) -> Topology:
     named = [node for node in hosts if which in topology.hosts[node : node + 1]]
     if len(named) > 1:
         raise UsageError(f"{len(named)} hosts are named {which!a:.60}; give the number of one")
-    node = named[0] if named else int(which) if which.isascii() and which.isdigit() else -1
+    node = named[0] if named else int(which) if re.fullmatch(r"[0-9]{1,9}", which) else -1
     if node not in hosts:
         raise UsageError(
             f"--host {which!a:.60}: '{topology.name}' has {len(hosts)} hosts; give a number from "

@@ -90,7 +90,15 @@ def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> Mer
 def _natural(name: str) -> list[tuple[int, int, str]]:
     """Numbers in a name count as numbers."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]
+    return [_place(part) for part in parts]
+
+
+def _place(part: str) -> tuple[int, int, str]:
+    """Compares numbers of any length by their digits, without converting them."""
+    if not "0" <= part[0] <= "9":
+        return 0, 0, part
+    digits = part.lstrip("0")
+    return 1, len(digits), digits
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

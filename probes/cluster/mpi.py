@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -53,7 +54,7 @@ def mpi_tasks(environment: Mapping[str, str]) -> int:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
 
 
 def run_with_mpi(

@@ -21,7 +21,8 @@ from probes.network.errors import HierarchyFileError
 
 _NODE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([\w-]+)"\s*(?:#\s*"([^"]*)")?')
 _CABLE = re.compile(
-    r'\[(\d+)\](?:\[\w+\])?(?:\((\w+)\))?\s+"([SHR]-\w+)"\[(\d+)\](?:\(\w+\))?\s*#[^"]*"([^"]*)"'
+    r'\[(\d{1,9})\](?:\[\w+\])?(?:\((\w+)\))?\s+"([SHR]-\w+)"\[(\d{1,9})\]'
+    r'(?:\(\w+\))?\s*#[^"]*"([^"]*)"'
 )
 _IN_SWITCHES = "Aggregation Node"
 """SHARP engines show as adapters of a switch."""

@@ -22,8 +22,11 @@ from probes.network.tool_words import failure_in_words, last_words
 FEWEST_REPLIES = 3
 """That a median is taken of when the summary is cut off."""
 
-_REPLY = re.compile(r"bytes from .*?\b(?:icmp_[rs]eq|seq)=(\d+)\b.*\btime=(\d+(?:\.\d+)?) ms\b(.*)")
-_COUNTS = re.compile(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
+_REPLY = re.compile(
+    r"bytes from .{1,300}?\b(?:icmp_[rs]eq|seq)=(\d{1,9})\b"
+    r".{0,100}?\btime=(\d{1,9}(?:\.\d{1,9})?) ms\b(.*)"
+)
+_COUNTS = re.compile(r"\b(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?received")
 _AVERAGE = re.compile(r"(?:rtt|round-trip) min/avg/max(?:/\w+)? = [\d.]+/(\d+(?:\.\d+)?)/")
 
 

@@ -94,7 +94,7 @@ def test_a_changed_schedule_file_is_refused(
         load_candidates(tmp_path, sketches)
 
 
-@pytest.mark.parametrize("index", ["", "[]", '{"version": 9}', '{"version": 1}'])
+@pytest.mark.parametrize("index", ["", "[]", '{"version": 9}', '{"version": 1}', "[" * 100_000])
 def test_a_damaged_index_is_refused(
     sketches: tuple[Sketch, ...], tmp_path: Path, index: str
 ) -> None:

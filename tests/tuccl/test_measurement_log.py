@@ -149,6 +149,9 @@ def line(**changes: object) -> str:
         (line(seconds=None), "NoneType"),
         ('{"backend": "nccl", "versions": "1", "timing": {}}', "calls_up_to"),
         (line(failed="hung", seconds=float("inf")), "inf seconds"),
+        (line(seconds=10**400), "too large"),
+        (line(config=["ring", "LL", 1, 2, 3, float("inf")]), "infinity"),
+        (line(first=5).replace("5", "5" * 5000), "digits"),
     ],
 )
 def test_a_damaged_line_is_named_and_what_stands_before_it_is_used(

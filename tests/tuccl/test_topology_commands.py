@@ -115,7 +115,7 @@ def test_export_takes_one_host_of_a_cluster(run_tuccl: Run, cluster: Path, a100:
     assert by_name.stdout == run_tuccl("topology", "export", cluster, "--host", "1").stdout
     back = parse_nccl_xml(by_name.stdout, "back")
     assert back.fingerprint() == read_topology(a100).fingerprint()
-    for wrong in ("3", "-1", "yellow"):
+    for wrong in ("3", "-1", "yellow", "1" * 5000):
         unknown = run_tuccl("topology", "export", cluster, f"--host={wrong}")
         assert unknown.returncode == 2
         assert "give a number from 0 to 2, or a name" in unknown.stderr

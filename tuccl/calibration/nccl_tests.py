@@ -28,6 +28,9 @@ _MEASURED = ("time", "algbw", "busbw")
 _KEYS = frozenset({"size", "count", "type", "redop", "root"})
 _ROUNDING = 0.02
 _LAST_DIGIT_GB_PER_S = 0.011
+_MOST_DIGITS = 9
+"""Of a rank or a number of GPUs."""
+_MOST_SIZE_DIGITS = 18
 _BROADEST_BYTES = 1 << 20
 """From there on busbw and algbw have digits enough to tell the number of ranks."""
 
@@ -82,7 +85,7 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
     return NcclTestsRun(
         operation=_operation(lines, source),
         ranks=_ranks(lines, source),
-        launches=_launches(lines),
+        launches=_launches(lines, source),
         times_us=tuple((size, median(times)) for size, times in sorted(by_size.items())),
         factor=_factor(rows, source),
         left_out=left_out,
@@ -133,6 +136,8 @@ def _row(cells: list[str], keys: list[str]) -> _Row | None:
         rest = rest[1:]
     if "root" in keys and rest and rest[0].lstrip("-").isdigit():
         rest = rest[1:]
+    if len(cells[0]) > _MOST_SIZE_DIGITS:
+        return None
     try:
         size_bytes = int(cells[0])
         time_us, algbw, busbw = (float(cell) for cell in rest[:3])
@@ -165,10 +170,10 @@ def _ranks(lines: Iterable[str], source: str) -> int | None:
     """Ranks listed before each table."""
     counts: set[int] = set()
     ranks: set[int] = set()
-    for line in lines:
+    for place, line in enumerate(lines, 1):
         found = _RANK.search(line)
         if found:
-            ranks.add(int(found[1]))
+            ranks.add(_number(found[1], f"{source} line {place}: rank"))
         elif "algbw" in line and ranks:
             counts.add(len(ranks))
             ranks = set()
@@ -179,13 +184,24 @@ def _ranks(lines: Iterable[str], source: str) -> int | None:
     return next(iter(counts), None)
 
 
-def _launches(lines: Iterable[str]) -> int:
-    for line in lines:
+def _launches(lines: Iterable[str], source: str) -> int:
+    for place, line in enumerate(lines, 1):
         found = _THREADS.search(line)
         if found:
+            where = f"{source} line {place}: nThread, nGpus or graph"
+            threads, gpus, graphs = (_number(digits or "0", where) for digits in found.groups())
             # Threads of one process launch in turn too: the driver lets in one at a time.
-            return 0 if int(found[3] or 0) else int(found[1]) * int(found[2])
+            return 0 if graphs else threads * gpus
     return 1
+
+
+def _number(digits: str, where: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise NcclTestsFormatError(
+            f"{where} {digits[:_MOST_DIGITS]}... has {len(digits):,} digits; name the output as "
+            "it was printed"
+        )
+    return int(digits)
 
 
 def _factor(rows: Iterable[_Row], source: str) -> float | None:

@@ -13,6 +13,7 @@ reasons of their own, which resemble NCCL's:
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -196,4 +197,4 @@ class SocketsEngine:
 
 def _number(variable: str, default: int) -> int:
     text = os.environ.get(variable, "")
-    return int(text) if text.isascii() and text.isdigit() else default
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else default

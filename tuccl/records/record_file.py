@@ -47,6 +47,8 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
 """Name, Arrow type (`list` is of float64) and whether it may be null."""
 _SETTINGS = ("settings", "string", True)
 """Further variables of the process: a column only where a row has some."""
+_UNUSABLE = (ProbeError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+"""Raised by contents that make no record."""
 _FORM = ParquetForm(
     what="record",
     version_key="record_version",
@@ -127,7 +129,14 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
             [_row(values) for values in rows],
             str(metadata.get("run", "")),
         )
-    except (ProbeError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (
+        ProbeError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise _FORM.invalid(source, error) from error
     if metadata.get("fingerprint") != record.fingerprint:
         raise RecordFileError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tuccl.errors import UsageError
@@ -35,7 +36,7 @@ def make_strategy(name: str) -> Strategy:
     plain, at, repeats = name.partition("@")
     if not at and name in _OWN_REPEATS:
         return _OWN_REPEATS[name]()
-    if plain in _PLAIN and (not at or (repeats.isdecimal() and int(repeats) > 0)):
+    if plain in _PLAIN and (not at or re.fullmatch(r"[1-9][0-9]{0,2}", repeats)):
         return _PLAIN[plain](int(repeats or 0))
     known = ", ".join(_OWN_REPEATS) + ", " + ", ".join(f"{other}[@N]" for other in _PLAIN)
-    raise UsageError(f"strategy {name!r} is unknown: use one of {known}")
+    raise UsageError(f"strategy {name!a:.60} is unknown: use one of {known}")

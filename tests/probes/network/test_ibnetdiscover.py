@@ -88,3 +88,10 @@ def test_real_fabric() -> None:
     }
     leaf = {port.guid: port.switch_guid for port in ports}
     assert leaf["0ff08c4321664e96"] == leaf["0ff08c43217299f2"] == "0ff08c43215bae48"
+
+
+@pytest.mark.parametrize("old", ["[1](c1)", "[1](c2)"])
+def test_a_port_of_thousands_of_digits_is_refused_by_line(old: str) -> None:
+    text = FABRIC.replace(old, old.replace("1", "1" * 5000, 1))
+    with pytest.raises(HierarchyFileError, match=r"line \d+: '\[1+.* is cut or no line of a port"):
+        parse_ibnetdiscover(text)

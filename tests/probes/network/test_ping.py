@@ -183,3 +183,9 @@ def test_real_output(name: str, latency_us: float, detail: str) -> None:
     result = parse_ping((SHARED_DATA / "probes" / "ping" / name).read_text("utf-8"))
     assert result.latency_us == pytest.approx(latency_us)
     assert (result.failure, result.detail) == (None, detail)
+
+
+def test_numbers_of_thousands_of_digits_are_no_counts() -> None:
+    digits = "1" * 5000
+    ping = parse_ping(f"{digits} packets transmitted, {digits} received\n")
+    assert (ping.transmitted, ping.received, ping.failure) == (None, None, Failure.UNREADABLE)

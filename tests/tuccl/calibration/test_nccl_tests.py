@@ -136,3 +136,23 @@ def test_every_real_output_is_read_or_refused_by_name() -> None:
     }  # fmt: skip
     p4de = dict(read["aws-p4de-2x8-all_reduce.txt"].times_us)
     assert (p4de[8], p4de[2147483648]) == (164.3, 51406.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("Rank  1", f"Rank  {'1' * 5000}", r"line 5: rank 111111111\.\.\. has 5,000 digits"),
+        ("nThread 1", f"nThread {'1' * 5000}", "line 2: nThread, nGpus or graph 111111111"),
+        ("graph: 0", f"graph: {'1' * 5000}", "line 2: nThread, nGpus or graph 111111111"),
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_refused_by_line(old: str, new: str, said: str) -> None:
+    with pytest.raises(NcclTestsFormatError, match=f"output.txt {said}"):
+        parsed(TODAY.replace(old, new))
+
+
+@pytest.mark.parametrize("digits", [19, 400, 5000])
+def test_a_row_of_an_impossible_size_is_left_out(digits: int) -> None:
+    damaged = TODAY.replace("     4194304", f"     {'4' * digits}")
+    run = parsed(damaged)
+    assert (run.left_out, run.times_us) == (1, ((1024, 20.0),))

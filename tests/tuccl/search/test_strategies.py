@@ -162,7 +162,7 @@ def test_resumes_from_a_log_without_measuring_anything_again(name: str, tmp_path
     assert measured[1] == 0
 
 
-@pytest.mark.parametrize("name", ["", "mraco@3", "tpe@0", "tpe@x", "hyperband"])
+@pytest.mark.parametrize("name", ["", "mraco@3", "tpe@0", "tpe@x", "hyperband", f"tpe@{10**400}"])
 def test_unknown_strategies_are_named(name: str) -> None:
     with pytest.raises(UsageError, match="is unknown: use one of mraco, "):
         make_strategy(name)
