@@ -27,8 +27,10 @@ from probes.network.sampling import SamplingOptions
 from probes.network.slurm_topology import parse_slurm_topology
 from probes.network.traffic_log import parse_traffic_log
 from probes.preflight import CheckStatus, check_host
+from probes.regular_file import regular_status
 from probes.topology import Topology
 from probes.topology_json import topology_to_json
+from probes.xml_tree import MAX_BYTES
 from synthesizer.errors import SolverError
 from tuccl import display, probe_summary
 from tuccl.atomic_file import absolute, require_writable, write_atomically
@@ -205,6 +207,8 @@ def _slurm_racks(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
+        if regular_status(path).st_size > MAX_BYTES:
+            raise UsageError(f"{path}: more than {MAX_BYTES:,} bytes; give a smaller file")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a readable file") from error

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from probes.network.errors import HierarchyFileError, HostListError
-from probes.network.hostlist import expand_host_list
+from probes.network.hostlist import MAX_HOSTS, expand_host_list
 
 _LINE = re.compile(r"(\S+?)(?:\s*,\s*|\s+)([^\s,\[\]]+)")
 _HEADING = re.compile(r"hosts?[\s,]+racks?", re.IGNORECASE)
@@ -24,9 +24,10 @@ def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
     """The rack of every host, in the order of the file.
 
     Raises:
-        HierarchyFileError: a line is malformed or puts a host into a second rack; names the line.
+        HierarchyFileError: a line is malformed, puts a host into a second rack, or is beyond
+            `MAX_HOSTS`; names the line.
     """
-    racks: dict[str, str] = {}
+    racks = GroupedHosts()
     for first, (number, line) in enumerate(numbered_lines(text)):
         if not first and _HEADING.fullmatch(line):
             continue
@@ -35,8 +36,8 @@ def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
             raise HierarchyFileError(
                 f"{source} line {number}: {line!a:.60}, expected hosts and their rack"
             )
-        add_hosts(racks, words[1], words[2], f"{source} line {number}")
-    return racks
+        racks.add(words[1], words[2], f"{source} line {number}")
+    return racks.group_of
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -47,19 +48,28 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, content
 
 
-def add_hosts(groups: dict[str, str], hosts: str, group: str, where: str) -> None:
-    """Put the hosts of a list into a group.
+class GroupedHosts:
+    """The rack or switch of every host of a file, `MAX_HOSTS` at most in all its lists."""
 
-    Raises:
-        HierarchyFileError: the list is malformed, or a host is in another group already.
-    """
-    try:
-        names = expand_host_list(hosts)
-    except HostListError as error:
-        raise HierarchyFileError(f"{where}: {error}") from error
-    for name in names:
-        if groups.setdefault(name, group) != group:
-            raise HierarchyFileError(
-                f"{where}: host {name} is in {groups[name]!a:.60} and in {group!a:.60}; "
-                "leave it in one"
-            )
+    def __init__(self) -> None:
+        self.group_of: dict[str, str] = {}
+        """By host, in the order of the file."""
+        self._left = MAX_HOSTS
+
+    def add(self, hosts: str, group: str, where: str) -> None:
+        """Put the hosts of a list into a group.
+
+        Raises:
+            HierarchyFileError: the list is malformed or too long, or a host is in another group.
+        """
+        try:
+            names = expand_host_list(hosts, self._left)
+        except HostListError as error:
+            raise HierarchyFileError(f"{where}: {error}") from error
+        self._left -= len(names)
+        for name in names:
+            if self.group_of.setdefault(name, group) != group:
+                raise HierarchyFileError(
+                    f"{where}: host {name} is in {self.group_of[name]!a:.60} and in "
+                    f"{group!a:.60}; leave it in one"
+                )

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 
 from probes.network.errors import HierarchyFileError
-from probes.network.rack_map import add_hosts, numbered_lines
+from probes.network.rack_map import GroupedHosts, numbered_lines
 
-_PAIR = re.compile(r"(\w+)=(\S*)")
+_PAIR = re.compile(r"\b(\w+)=(\S*)")
 _NOTHING = ("", "(null)")
 
 
@@ -23,9 +23,10 @@ def parse_slurm_topology(text: str, source: str = "topology.conf") -> dict[str, 
     """The leaf switch (or block) of every host, in the order of the file.
 
     Raises:
-        HierarchyFileError: a line is malformed, a host is below two leaves, or it is a YAML file.
+        HierarchyFileError: a line is malformed, a host is below two leaves, there are too many
+            hosts, or it is a YAML file.
     """
-    leaves: dict[str, str] = {}
+    leaves = GroupedHosts()
     for number, line in numbered_lines(_joined(text)):
         where = f"{source} line {number}"
         if re.match(r"---|%YAML|-\s|\w+:(\s|$)", line):
@@ -46,15 +47,18 @@ def parse_slurm_topology(text: str, source: str = "topology.conf") -> dict[str, 
             continue
         if keys.get("nodes", "") in _NOTHING:
             raise HierarchyFileError(f"{where}: {name} has neither Nodes nor Switches")
-        add_hosts(leaves, keys["nodes"], name, where)
-    return leaves
+        leaves.add(keys["nodes"], name, where)
+    return leaves.group_of
 
 
 def _joined(text: str) -> str:
     """Continued lines as one; empty lines keep the numbers of those that follow."""
-    return re.sub(r"(?:[^\n]*\\\n)+[^\n]*", _on_one_line, text)
-
-
-def _on_one_line(found: re.Match[str]) -> str:
-    lines = found[0].split("\\\n")
-    return " ".join(lines) + "\n" * (len(lines) - 1)
+    joined: list[str] = []
+    continued: list[str] = []
+    *lines, last = text.split("\n")
+    for line in lines:
+        continued.append(line.removesuffix("\\"))
+        if not line.endswith("\\"):
+            joined += [" ".join(continued), *([""] * (len(continued) - 1))]
+            continued = []
+    return "\n".join([*joined, " ".join([*continued, last]), *([""] * len(continued))])

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,8 @@ def test_expansion(text: str, hosts: list[str]) -> None:
         ("n[1-999999999999]", f"more than {MAX_HOSTS:,} hosts"),
         ("n[1-999][1-999]", f"more than {MAX_HOSTS:,} hosts"),
         ("a b", "unexpected ' ' in a name"),
+        ("a" * 257 + "[1-99999]", "a name has more than 256 letters"),
+        ("n" + "[1]" * 257, "a name has too many brackets"),
     ],
 )
 def test_malformed_lists_are_refused(text: str, reason: str) -> None:
@@ -61,3 +65,9 @@ def test_any_text_is_a_list_or_refused(text: str) -> None:
 def test_numbers_in_brackets_are_those_names(numbers: list[int]) -> None:
     bracket = ",".join(f"{number:04}" for number in numbers)
     assert expand_host_list(f"n[{bracket}]") == tuple(f"n{number:04}" for number in numbers)
+
+
+def test_a_list_of_many_names_takes_time_in_proportion_to_them() -> None:
+    start = time.process_time()
+    assert len(expand_host_list(",".join(["node"] * 90_000))) == 90_000
+    assert time.process_time() - start < 2.0

@@ -38,3 +38,12 @@ def test_a_host_may_be_told_twice_but_not_differently() -> None:
 def test_malformed_lines_are_named(text: str, message: str) -> None:
     with pytest.raises(HierarchyFileError, match=message):
         parse_rack_map(text)
+
+
+def test_hosts_are_limited_per_file_and_not_per_line() -> None:
+    text = "".join(f"n{rack}-[1-60000] r{rack}\n" for rack in range(300))
+    with pytest.raises(HierarchyFileError, match=r"line 2: .*more than 100,000 hosts in all"):
+        parse_rack_map(text)
+    # Also where the same hosts come again: their number costs time, not their names.
+    with pytest.raises(HierarchyFileError, match=r"line 2: .*more than 100,000 hosts in all"):
+        parse_rack_map("n[1-60000] r\n" * 300)
