@@ -34,6 +34,7 @@ _BUFFERS = {"i": BufferCode.INPUT, "o": BufferCode.OUTPUT, "s": BufferCode.SCRAT
 _STEPS = {code.name.lower(): code for code in StepCode}
 _UNUSED = Place(BufferCode.INPUT, 0)
 _INTEGER = re.compile(r"-?[0-9]{1,9}")
+_MAX_ELEMENTS = 2_000_000
 
 
 @dataclass(slots=True)
@@ -98,12 +99,17 @@ def _parse(text: str) -> _Element:
     parser = expat.ParserCreate("utf-8")
     top = _Element("", {})
     path = [top]
+    count = 0
 
     def refuse(*_: object) -> None:
         # A document type can define entities that grow without bound.
         raise ScheduleTextError("<!DOCTYPE> is not allowed in a schedule")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MAX_ELEMENTS:
+            raise ScheduleTextError(f"more than {_MAX_ELEMENTS:,} elements")
         element = _Element(tag, attributes)
         path[-1].children.append(element)
         path.append(element)

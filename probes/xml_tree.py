@@ -1,7 +1,8 @@
 """XML from outside, read into plain immutable elements, with limits.
 
-A document type or an entity, a file beyond 64 MiB and nesting beyond 64 levels are refused: no
-topology needs them, and each is a known way to make a reader run out of memory or stack. A document
+A document type or an entity, a file beyond 64 MiB, nesting beyond 64 levels, and more elements or
+attributes than any machine needs are refused while they are read: no topology needs them, and each
+is a known way to make a reader run out of memory or stack. A document
 type that only names its definition, as hwloc writes it, can be let through; nothing is fetched.
 """
 
@@ -14,6 +15,12 @@ from probes.errors import TopologyFileError
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
+MAX_ELEMENTS = 500_000
+"""hwloc writes some 4,000 for the largest hosts."""
+MAX_ATTRIBUTES = 64
+"""Of one element; files that NCCL, RCCL and hwloc wrote have up to 13."""
+_PIECE = 1024 * 1024
+"""Bytes that no tag fills: expat reads a tag as a whole, before its attributes can be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,11 @@ def read_xml(
             f"{source}: {len(content):,} bytes of XML, at most {MAX_BYTES:,} are read"
         )
     collector = _Collector(source, doctype, text_of)
+    if any(b"<" not in content[at : at + _PIECE] for at in range(0, len(content) - _PIECE, _PIECE)):
+        raise TopologyFileError(
+            f"{source}: a tag or text of more than {_PIECE:,} bytes; give the file as it was "
+            "written"
+        )
     try:
         collector.parser.Parse(content, True)
     except expat.ExpatError as error:
@@ -71,6 +83,7 @@ class _Collector:
         self.text_of = text_of
         self.roots: list[XmlElement] = []
         self.open: list[XmlElement] = []
+        self.elements = 0
         # The text is already decoded, so an encoding that the document declares no longer holds.
         self.parser = expat.ParserCreate("utf-8")
         self.parser.StartElementHandler = self.start
@@ -81,9 +94,19 @@ class _Collector:
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         element = XmlElement(tag, self.parser.CurrentLineNumber, attributes)
-        if len(self.open) >= MAX_DEPTH:
+        where = f"{self.source}:{element.line}"
+        self.elements += 1
+        if self.elements > MAX_ELEMENTS:
             raise TopologyFileError(
-                f"{self.source}:{element.line}: elements nested deeper than {MAX_DEPTH} levels"
+                f"{where}: more than {MAX_ELEMENTS:,} elements, which no machine's file has; give "
+                "the file as it was written"
+            )
+        if len(self.open) >= MAX_DEPTH:
+            raise TopologyFileError(f"{where}: elements nested deeper than {MAX_DEPTH} levels")
+        if len(attributes) > MAX_ATTRIBUTES:
+            raise TopologyFileError(
+                f"{where}: <{tag[:40]}> with {len(attributes):,} attributes, at most "
+                f"{MAX_ATTRIBUTES} are read"
             )
         (self.open[-1].children if self.open else self.roots).append(element)
         self.open.append(element)

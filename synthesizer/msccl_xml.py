@@ -59,6 +59,10 @@ _COLLECTIVES = {
         ("gather", "scatter", "send", "recv", "alltoallv", "sendrecv"), Collective.CUSTOM
     ),
 }
+_READ = frozenset({"gpu", "tb", "step"})
+"""Elements below the root that mean something; others are not even kept."""
+MAX_ELEMENTS = 2_000_000
+"""Schedules of MSCCL and its successors have up to 12,000."""
 _NO_LIMIT = 10**18 - 1
 """maxBytes of a schedule without an upper limit, for the runtime that takes 0 by its word."""
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -179,6 +183,7 @@ def _parse(text: str, source: str) -> _Element:
     # A document type can define entities that grow without bound; no schedule file needs one.
     top: list[_Element] = []
     open_elements: list[_Element] = []
+    count = 0
 
     def refuse(*_: object) -> None:
         raise AlgorithmFileError(
@@ -186,8 +191,16 @@ def _parse(text: str, source: str) -> _Element:
         )
 
     def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > MAX_ELEMENTS:
+            raise AlgorithmFileError(
+                f"{source}:{parser.CurrentLineNumber}: more than {MAX_ELEMENTS:,} elements; give "
+                "the schedule as it was written"
+            )
         element = _Element(tag, parser.CurrentLineNumber, attributes)
-        (open_elements[-1].children if open_elements else top).append(element)
+        if not open_elements or tag in _READ:
+            (open_elements[-1].children if open_elements else top).append(element)
         open_elements.append(element)
 
     def end(_: str) -> None:

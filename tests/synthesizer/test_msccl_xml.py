@@ -243,3 +243,10 @@ def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
     with suppress(AlgorithmFileError):
         verdict = verify(read_msccl_xml(damaged))
         assert verdict.proved == (not verdict.defects)
+
+
+def test_elements_are_limited_while_they_are_read_and_strange_ones_not_kept() -> None:
+    strange = FILE.replace("<gpu", "<copy/>" * 1000 + "<gpu", 1)
+    assert read_msccl_xml(strange, "f.xml") == read_msccl_xml(FILE, "f.xml")
+    with pytest.raises(AlgorithmFileError, match=r"f.xml:\d+: more than 2,000,000 elements"):
+        read_msccl_xml(FILE.replace("<gpu", "<a/>" * 2_000_000 + "<gpu", 1), "f.xml")
