@@ -38,6 +38,9 @@ _MAX_ROUNDS = 64
 _MARK = np.uint64(0x9E3779B97F4A7C15)
 _ROWS_AT_ONCE = 32
 """Marked devices refined together; bounds memory on large clusters."""
+_MOST_MARKED = 1 << 22
+"""Views of a device from a network switch or host. Beyond, a cluster is looked at without marks,
+which takes time in proportion to its size; ranks and rails still tell its hosts apart."""
 
 
 def fingerprint(topology: Topology) -> str:
@@ -163,6 +166,8 @@ def _refine_cluster(topology: Topology, start: dict[str, int]) -> list[int]:
         by_host.setdefault(device.node, []).append(place)
     switches = by_host.pop(NETWORK_NODE, [])
     marks = [[place] for place in switches] or list(by_host.values())
+    if len(marks) * len(graph.colours) > _MOST_MARKED:
+        marks = [[]]
     rows: list[int] = []
     for first in range(0, len(marks), _ROWS_AT_ONCE):
         marked = np.sort(_refine(graph, marks[first : first + _ROWS_AT_ONCE]), axis=1)
@@ -179,9 +184,11 @@ def _refine(graph: _Graph, marks: Sequence[Sequence[int]]) -> _Colours:
     arriving, leaving = _Sum(graph.dst, count), _Sum(graph.src, count)
     distinct = 0
     for _ in range(min(count, _MAX_ROUNDS)):
-        received = arriving.over(_mix(colours[:, graph.src] + graph.labels))
-        sent = leaving.over(_mix(colours[:, graph.dst] ^ graph.labels))
-        colours = _mix(colours + _mix(received) + _mix(sent ^ _MARK))
+        for first in range(0, len(marks), _ROWS_AT_ONCE):
+            rows = colours[first : first + _ROWS_AT_ONCE]
+            received = arriving.over(_mix(rows[:, graph.src] + graph.labels))
+            sent = leaving.over(_mix(rows[:, graph.dst] ^ graph.labels))
+            rows[:] = _mix(rows + _mix(received) + _mix(sent ^ _MARK))
         # Refinement only ever splits colours: once no row gains one, nothing more will show.
         found = sum(len(np.unique(row)) for row in colours)
         if found == distinct:

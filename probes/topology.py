@@ -9,6 +9,7 @@ Units: bandwidth in GB/s = 1e9 bytes/s per direction, latency in microseconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -161,7 +162,7 @@ class Topology:
     @cached_property
     def ranks_per_node(self) -> int:
         """GPUs on every host; 0 when hosts differ."""
-        counts = {self.node_of_rank.count(node) for node in set(self.node_of_rank)}
+        counts = set(Counter(self.node_of_rank).values())
         return counts.pop() if len(counts) == 1 else 0
 
     @cached_property

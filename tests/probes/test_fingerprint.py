@@ -1,5 +1,6 @@
 import math
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -197,3 +198,18 @@ def test_a_measured_limit_shows_by_its_octave_and_its_pair() -> None:
 
     assert limited(0, 1, 8.0) == limited(0, 1, 8.0 * 1.03)
     assert limited(0, 1, 8.0) not in {limited(0, 1, 4.0), limited(0, 2, 8.0), machine.fingerprint()}
+
+
+def test_thousands_of_hosts_that_nothing_joins_take_seconds() -> None:
+    def hosts(models: list[str]) -> Topology:
+        gpus = (
+            Device(f"n{node}/gpu0", DeviceKind.GPU, node, model=model)
+            for node, model in enumerate(models)
+        )
+        return Topology("hosts", tuple(gpus), ())
+
+    start = time.process_time()
+    alike = hosts(["10de:20b2"] * 10_000).fingerprint()
+    assert time.process_time() - start < 3.0
+    others = [["10de:2330", *["10de:20b2"] * 9_999], [*["10de:20b2"] * 9_999, "10de:2330"]]
+    assert len({alike, *(hosts(models).fingerprint() for models in others)}) == 3
