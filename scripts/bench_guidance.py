@@ -20,13 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from probes.bench_topologies import read_bench_topologies  # noqa: E402
+from probes.files.bench_topologies import read_bench_topologies  # noqa: E402
 from sketches.candidates import sketch_candidates  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
-from synthesizer.collectives import Collective  # noqa: E402
-from tuccl.guidance import guided  # noqa: E402
-from tuccl.sizes import parse_size  # noqa: E402
-from tuccl.sketch_attempt import Request, attempt_experts, attempt_search  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from tuccl.schedules.guidance import guided  # noqa: E402
+from tuccl.schedules.sketch_attempt import Request, attempt_experts, attempt_search  # noqa: E402
+from tuccl.words.sizes import parse_size  # noqa: E402
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = ("1K", "1M", "64M", "1G")

@@ -31,10 +31,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tuccl.atomic_file import require_writable  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
-from tuccl.sizes import format_size, parse_size  # noqa: E402
+from tuccl.words.sizes import format_size, parse_size  # noqa: E402
+from tuccl.workspace.atomic_file import require_writable  # noqa: E402
 
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"

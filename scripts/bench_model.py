@@ -4,7 +4,7 @@ Two tables. The first leaves one size of the recorded grid of four H200 out, fit
 the other sizes and predicts that one: error of the time, rank correlation of the configurations of
 a key, whether the model's best tenth holds the true winner. The second leaves one machine out,
 fits to the grid and all other machines, and predicts stock NCCL's times there. At last the
-constants fitted to everything, which `tuccl.backends.model_constants.SHIPPED` rounds.
+constants fitted to everything, which `tuccl.models.model_constants.SHIPPED` rounds.
 
     python scripts/bench_model.py                # needs the shared data, a minute
     python scripts/bench_model.py --json -       # the same figures for machines
@@ -26,22 +26,22 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from lookup_tables.table import Operation, Shape  # noqa: E402
-from probes.read import read_topology  # noqa: E402
-from tuccl.backends.figures import (  # noqa: E402
+from probes.files.read import read_topology  # noqa: E402
+from tuccl.calibration.fit import fit_constants  # noqa: E402
+from tuccl.calibration.observations import Observation, tabulate  # noqa: E402
+from tuccl.calibration.sources import from_record  # noqa: E402
+from tuccl.models.figures import (  # noqa: E402
     Fabric,
     Generation,
     MachineFigures,
     figures_of,
     machine_figures,
 )
-from tuccl.backends.model_constants import ModelConstants, ProtocolCosts  # noqa: E402
-from tuccl.backends.nccl_choice import choose  # noqa: E402
-from tuccl.calibration.fit import fit_constants  # noqa: E402
-from tuccl.calibration.observations import Observation, tabulate  # noqa: E402
-from tuccl.calibration.sources import from_record  # noqa: E402
+from tuccl.models.model_constants import ModelConstants, ProtocolCosts  # noqa: E402
+from tuccl.models.nccl_choice import choose  # noqa: E402
 from tuccl.records.grid_csv import read_grid_csv  # noqa: E402
 from tuccl.records.record import Record  # noqa: E402
-from tuccl.search.config import STOCK, Config, Task  # noqa: E402
+from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
 
 SHARED = ROOT.parent / "shared" / "data"
 GRID = SHARED / "replay" / "h200x4_nvlink_nccl2.28.9.csv"

@@ -51,7 +51,7 @@ from shipped_table import table  # noqa: E402
 from lookup_tables.errors import TableError  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control, loopback_notes  # noqa: E402
-from tuccl.sizes import parse_size, size_ladder  # noqa: E402
+from tuccl.words.sizes import parse_size, size_ladder  # noqa: E402
 
 
 def run_rounds(

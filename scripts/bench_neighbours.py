@@ -37,8 +37,8 @@ from nccl_variants import Key, Part  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
-from tuccl.sample_statistics import interquartile_mean  # noqa: E402
-from tuccl.sizes import format_size, parse_size, size_ladder  # noqa: E402
+from tuccl.tuning.sample_statistics import interquartile_mean  # noqa: E402
+from tuccl.words.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
 K, M = 1 << 10, 1 << 20
 ONE_CHANNEL = {"reduce_scatter": (32 * K, 512 * K), "all_gather": (32 * K, 4 * M)}

@@ -18,10 +18,10 @@ are a chunk of size / 16 over 50 GB/s, for all_gather and alltoall alike.
 `ratio` is ours / the better of both, with the best of all schedules made; `default` the same for
 the one that synthesis makes for this very size unasked: the tree counts in TREES were picked by
 looking at these machines. `bound` is what no schedule on these links exceeds, proved in
-`synthesizer.bounds`; then come our share of it and that of the better peer. A cell is `ahead`,
-`ruled out by bound` where the peer's figure exceeds the bound even if it was rounded up, or
-`short`. Times are those of the wires, as the peers'; `8 slots` is the best time with NCCL's 8 FIFO
-slots per connection. All of it takes three to six minutes of one core.
+`synthesizer.bounds.time_bounds`; then come our share of it and that of the better peer. A cell is
+`ahead`, `ruled out by bound` where the peer's figure exceeds the bound even if it was rounded up,
+or `short`. Times are those of the wires, as the peers'; `8 slots` is the best time with NCCL's 8
+FIFO slots per connection. All of it takes three to six minutes of one core.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from bench_synthesis import PUBLISHED_GB_PER_S, SIZES, WIRES, prove  # noqa: E40
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch  # noqa: E402
 from sketches.symmetry import find_symmetries  # noqa: E402
-from synthesizer.algorithm import Algorithm  # noqa: E402
-from synthesizer.bounds import time_bound  # noqa: E402
-from synthesizer.collectives import Collective  # noqa: E402
+from synthesizer.bounds.time_bounds import time_bound  # noqa: E402
 from synthesizer.experts import expert_algorithms  # noqa: E402
-from synthesizer.simulator import ExecutionModel, compile_schedule  # noqa: E402
-from synthesizer.synthesize import SynthesisOptions, synthesize  # noqa: E402
+from synthesizer.ir.algorithm import Algorithm  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
 
 NIC_GB_PER_S = 12.5
 TREES = {Collective.ALL_GATHER: (0, 1, 4, 16), Collective.ALLTOALL: (0, 1, 4)}

@@ -26,8 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from probes.bench_topologies import bench_topology_reference, read_bench_topology  # noqa: E402
-from probes.topology import (  # noqa: E402
+from probes.files.bench_topologies import bench_topology_reference, read_bench_topology  # noqa: E402
+from probes.topology.graph import (  # noqa: E402
     NETWORK_NODE,
     Device,
     DeviceKind,
@@ -38,11 +38,11 @@ from probes.topology import (  # noqa: E402
 )
 from sketches.candidates import sketch_candidates  # noqa: E402
 from sketches.sketch import EdgeKind, Sketch  # noqa: E402
-from synthesizer.algorithm import Algorithm  # noqa: E402
-from synthesizer.collectives import Collective  # noqa: E402
 from synthesizer.experts import expert_algorithms  # noqa: E402
-from synthesizer.simulator import ExecutionModel, compile_schedule  # noqa: E402
-from synthesizer.synthesize import synthesize  # noqa: E402
+from synthesizer.ir.algorithm import Algorithm  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from synthesizer.plan.synthesize import synthesize  # noqa: E402
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
 
 SIZES = {"1MB": 10**6, "64MB": 64 * 10**6}
 COLLECTIVES = ("all_gather", "all_reduce", "alltoall")

@@ -38,11 +38,11 @@ from runtime_sweep import executor_variables, sweep, write_rules  # noqa: E402
 from runtime_targets import GRAPH, PLAIN, Row, judge, tell, totals  # noqa: E402
 from shipped_table import shipped_variables  # noqa: E402
 
+from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
+from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError, UsageError  # noqa: E402
-from tuccl.measuring.executor_library import PRELOAD_VARIABLE  # noqa: E402
-from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
-from tuccl.measuring.nccl_library import find_nccl  # noqa: E402
-from tuccl.sizes import parse_size, size_ladder  # noqa: E402
+from tuccl.words.sizes import parse_size, size_ladder  # noqa: E402
 
 M = 1 << 20
 LARGEST_CHECKED = 16 * M

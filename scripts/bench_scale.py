@@ -27,16 +27,16 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
-from synthesizer.bounds import algbw_bound_gb_per_s
-from synthesizer.collectives import Collective
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.experts.hierarchical import rail_grid
 from synthesizer.experts.rail_exchange import rail_exchange
-from synthesizer.simulator import ExecutionModel, compile_schedule
-from synthesizer.verifier import verify
+from synthesizer.ir.collectives import Collective
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 
 NODES = (2, 4, 8, 16, 32, 64, 128)
 SIZES = {"1GB": 10**9, "64MB": 64 * 10**6}

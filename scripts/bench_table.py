@@ -24,15 +24,15 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tuccl.backends.replay import RESTART_S, ReplayBackend  # noqa: E402
-from tuccl.machine import MachineOptions, load_machine  # noqa: E402
-from tuccl.measurement_log import MeasurementLog  # noqa: E402
+from tuccl.inputs.machine import MachineOptions, load_machine  # noqa: E402
 from tuccl.records.grid_csv import read_grid_csv, topology_beside  # noqa: E402
 from tuccl.records.record import Record  # noqa: E402
 from tuccl.records.record_file import read_record  # noqa: E402
-from tuccl.search.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
-from tuccl.search.space import Space, space_of  # noqa: E402
-from tuccl.settings import RunSettings  # noqa: E402
-from tuccl.tuning import SearchSpaces, TuningResult, tune  # noqa: E402
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
+from tuccl.trials.space import Space, space_of  # noqa: E402
+from tuccl.tuning.settings import RunSettings  # noqa: E402
+from tuccl.tuning.tune import SearchSpaces, TuningResult, tune  # noqa: E402
+from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
 
 @dataclass(frozen=True)

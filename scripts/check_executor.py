@@ -38,8 +38,8 @@ from lifecycle_rank import BY_NCCL_ALONE, CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
+from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
 
 
 def failures_of(results: Sequence[Mapping[str, Any]]) -> list[str]:

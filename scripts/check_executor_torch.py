@@ -32,10 +32,10 @@ from nccl_variants import STOCK  # noqa: E402
 from runtime_sweep import executor_variables  # noqa: E402
 from shipped_table import shipped_variables  # noqa: E402
 
+from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
+from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.executor_library import PRELOAD_VARIABLE  # noqa: E402
-from tuccl.measuring.nccl_environment import count_gpus  # noqa: E402
-from tuccl.sizes import format_size  # noqa: E402
+from tuccl.words.sizes import format_size  # noqa: E402
 
 PARTS = ("latency", "training", "decoding", "streams", "groups")
 TOLERANCE = 0.01

@@ -38,9 +38,9 @@ from measuring_site import (  # noqa: E402
     site_of,
 )
 
-from tuccl.measuring.gpu_sharing import NoMpsError  # noqa: E402
-from tuccl.measuring.nccl_environment import NoGpuError  # noqa: E402
-from tuccl.measuring.nccl_library import NcclLibraryError  # noqa: E402
+from tuccl.engines.gpu_sharing import NoMpsError  # noqa: E402
+from tuccl.engines.nccl_environment import NoGpuError  # noqa: E402
+from tuccl.engines.nccl_library import NcclLibraryError  # noqa: E402
 
 K, M = 1 << 10, 1 << 20
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")

@@ -37,7 +37,7 @@ from nccl_tuning_log import (  # noqa: E402
 )
 
 from lookup_tables.bundle_layout import bundle_crc  # noqa: E402
-from lookup_tables.bundle_writer import bundle_bytes  # noqa: E402
+from lookup_tables.bundles.bundle_writer import bundle_bytes  # noqa: E402
 from lookup_tables.lookup import key_order  # noqa: E402
 from lookup_tables.table import (  # noqa: E402
     BuiltinConfig,

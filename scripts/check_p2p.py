@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from probes.errors import ProbeError  # noqa: E402
-from probes.host import HostProbeOptions, probe_host  # noqa: E402
+from probes.files.read import read_topology  # noqa: E402
+from probes.host.probe import HostProbeOptions, probe_host  # noqa: E402
 from probes.p2p.apply import apply_p2p  # noqa: E402
 from probes.p2p.report import P2pReport, What  # noqa: E402
 from probes.p2p.run import P2pOptions, run_p2p  # noqa: E402
-from probes.read import read_topology  # noqa: E402
 
 PAIR_COLUMNS = (
     ("CE", What.COPY_ENGINE),

@@ -19,9 +19,9 @@ from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 from runtime_sweep import executor_variables
 
-from tuccl.measuring.executor_library import NOTHING, PRELOAD_VARIABLE, RULES_VARIABLE
-from tuccl.measuring.nccl_library import find_nccl
-from tuccl.sizes import parse_size
+from tuccl.engines.executor_library import NOTHING, PRELOAD_VARIABLE, RULES_VARIABLE
+from tuccl.engines.nccl_library import find_nccl
+from tuccl.words.sizes import parse_size
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -18,7 +18,7 @@ from executor_session import Counters, Prepared, Session, run_and_compare
 from load_rank import LEFT
 from random_calls import RandomCall
 
-from tuccl.measuring.executor_library import Rule
+from tuccl.engines.executor_library import Rule
 
 BLOCK_BYTES = 61_000_003
 """Of random data that are repeated: a prime, so that what is 2^31 or 2^32 off is seen."""

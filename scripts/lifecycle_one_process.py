@@ -16,7 +16,7 @@ from executor_session import Counters, Prepared, Session, run_and_compare
 from load_rank import LEFT
 from random_calls import RandomCall
 
-from tuccl.measuring.executor_library import Rule
+from tuccl.engines.executor_library import Rule
 
 CALLS = 6
 CHILDREN = 60

@@ -23,7 +23,7 @@ from device_calls import Buffer
 from executor_session import Counters, Prepared, Session, learn, run_and_compare
 from random_calls import RandomCall, Wanted, draw, tolerance
 
-from tuccl.measuring.executor_library import Rule
+from tuccl.engines.executor_library import Rule
 
 EAGER, IN_GRAPH, PER_ROUND, GRAPHS = 48, 24, 12, 2
 ROUNDS_BETWEEN_WORDS = 20

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_seats import NAMED_THREADS  # noqa: E402
 
-from tuccl.measuring.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE  # noqa: E402
+from tuccl.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE  # noqa: E402
 
 LAST_WORDS_S = 1.0
 """How long the other ranks may go on when one has failed."""

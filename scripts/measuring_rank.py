@@ -22,13 +22,13 @@ from measuring_seats import Seats
 from rank_zero_file import from_rank_zero
 
 from lookup_tables.table import Operation
+from tuccl.engines.executor_engine import ExecutorEngine
+from tuccl.engines.executor_library import is_preloaded
+from tuccl.engines.nccl_engine import NcclEngine
 from tuccl.errors import TucclError
 from tuccl.measuring.cores import keep_to_share
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
-from tuccl.measuring.executor_engine import ExecutorEngine
-from tuccl.measuring.executor_library import is_preloaded
-from tuccl.measuring.nccl_engine import NcclEngine
 
 
 def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:

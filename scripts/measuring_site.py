@@ -11,9 +11,9 @@ from typing import Any
 
 from measuring_job import JobResult, RunningJob, end_job, start_job
 
-from tuccl.measuring.gpu_sharing import require_mps
-from tuccl.measuring.nccl_environment import count_gpus
-from tuccl.measuring.nccl_library import LIBRARY_VARIABLE, find_nccl
+from tuccl.engines.gpu_sharing import require_mps
+from tuccl.engines.nccl_environment import count_gpus
+from tuccl.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from nccl_variants import CONTROL, Key, Variant
 
-from tuccl.sizes import format_size
+from tuccl.words.sizes import format_size
 
 MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 """Standard error of a normal sample's median over that of its mean."""

@@ -18,7 +18,7 @@ from measuring_job import JobError, RunningJob
 from measuring_site import Site
 from measuring_turns import end_by_force, run_in_turns
 
-from tuccl.sample_statistics import interquartile_mean
+from tuccl.tuning.sample_statistics import interquartile_mean
 
 M = 1 << 20
 STOCK = {"NCCL_TUNER_PLUGIN": "none"}

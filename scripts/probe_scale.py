@@ -21,15 +21,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from probes.network.campaign import run_campaign  # noqa: E402
-from probes.network.fabric import attach_network  # noqa: E402
-from probes.network.findings import Findings  # noqa: E402
+from probes.files.read import read_topology  # noqa: E402
+from probes.files.shipped import shipped_machines  # noqa: E402
+from probes.network.campaign.fabric import attach_network  # noqa: E402
+from probes.network.campaign.findings import Findings  # noqa: E402
+from probes.network.campaign.run import run_campaign  # noqa: E402
+from probes.network.campaign.simulated import SimulatedFaults, SimulatedNetwork  # noqa: E402
 from probes.network.results import PairResult, PortPair  # noqa: E402
-from probes.network.simulated import SimulatedFaults, SimulatedNetwork  # noqa: E402
-from probes.read import read_topology  # noqa: E402
-from probes.replicate import Network, NetworkLayout, replicate  # noqa: E402
-from probes.shipped import shipped_machines  # noqa: E402
-from probes.topology import LinkKind, Topology  # noqa: E402
+from probes.topology.graph import LinkKind, Topology  # noqa: E402
+from probes.topology.replicate import Network, NetworkLayout, replicate  # noqa: E402
 
 
 class TimedMeasure:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tuccl.measuring.executor_library import Rule
+from tuccl.engines.executor_library import Rule
 
 K, M = 1 << 10, 1 << 20
 TYPES = (

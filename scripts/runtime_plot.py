@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from runtime_targets import GRAPH, PLAIN, Row
 
-from tuccl.sizes import format_size
+from tuccl.words.sizes import format_size
 
 _WIDTH, _PANEL, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 230, 60, 130, 34, 40
 _COLOURS = {GRAPH: "#1b6ca8", PLAIN: "#c8651b"}

@@ -17,7 +17,7 @@ from measuring_job import JobError
 from measuring_site import Site
 from nccl_variants import STOCK, Key, step
 
-from tuccl.measuring.executor_library import (
+from tuccl.engines.executor_library import (
     EXECUTOR_PREFIX,
     NOTHING,
     PRELOAD_VARIABLE,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuccl.sizes import format_size
+from tuccl.words.sizes import format_size
 
 GRAPH, PLAIN = "graph", "plain"
 K, M = 1 << 10, 1 << 20

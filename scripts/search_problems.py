@@ -11,16 +11,16 @@ from statistics import median
 
 from search_surfaces import MAX_REPEATS, REGIMES, Surface, exact_us
 
-from tuccl.backends.protocol import Measured
 from tuccl.backends.replay import ReplayBackend
-from tuccl.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import MachineOptions, load_machine
 from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
-from tuccl.search.config import STOCK, Config, Task
 from tuccl.search.meter import Measure
-from tuccl.search.presets import paper_space
-from tuccl.search.space import Space, space_of
-from tuccl.sizes import format_size
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.presets import paper_space
+from tuccl.trials.space import Space, space_of
+from tuccl.words.sizes import format_size
 
 
 @dataclass(frozen=True)

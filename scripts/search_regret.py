@@ -19,21 +19,21 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
-from synthesizer.collectives import Collective  # noqa: E402
-from synthesizer.synthesize import SynthesisOptions  # noqa: E402
-from tuccl.backends.figures import communicator_shape  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from synthesizer.plan.synthesize import SynthesisOptions  # noqa: E402
 from tuccl.backends.simulated import SimulatedBackend  # noqa: E402
-from tuccl.candidates import make_candidates  # noqa: E402
-from tuccl.machine import MachineOptions, load_machine  # noqa: E402
-from tuccl.measurement_log import MeasurementLog  # noqa: E402
-from tuccl.operation_names import parse_operation  # noqa: E402
-from tuccl.search.config import Config, Task  # noqa: E402
+from tuccl.inputs.machine import MachineOptions, load_machine  # noqa: E402
+from tuccl.models.figures import communicator_shape  # noqa: E402
+from tuccl.schedules.candidates import make_candidates  # noqa: E402
 from tuccl.search.meter import Meter  # noqa: E402
 from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
-from tuccl.search.presets import executor_families  # noqa: E402
-from tuccl.search.space import Space  # noqa: E402
 from tuccl.search.strategy import run_search  # noqa: E402
-from tuccl.sizes import format_size, size_ladder  # noqa: E402
+from tuccl.trials.config import Config, Task  # noqa: E402
+from tuccl.trials.presets import executor_families  # noqa: E402
+from tuccl.trials.space import Space  # noqa: E402
+from tuccl.words.operation_names import parse_operation  # noqa: E402
+from tuccl.words.sizes import format_size, size_ladder  # noqa: E402
+from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
 MAX_REPEATS = 27
 

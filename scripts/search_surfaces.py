@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuccl.backends.protocol import Measured
-from tuccl.search.config import Config
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config
 
 MAX_REPEATS = 27
 _NOISE = 0.05

@@ -14,10 +14,10 @@ from measuring_job import JobError
 from measuring_site import Site
 from nccl_variants import Key, Variant, from_environment, step
 
-from lookup_tables.bundle import Bundle, BundleEntry, load_bundle
+from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.errors import TableError
 from lookup_tables.lookup import lookup
-from lookup_tables.program_layout import executor_serves
+from lookup_tables.programs.program_layout import executor_serves
 from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import Entry, Operation, Shape
 from tuccl.runtime import EXECUTOR_NAME

@@ -2,7 +2,7 @@
 
     python scripts/write_json_schemas.py [DIRECTORY]
 
-Run it after a change of tuccl/json_documents.py; a test holds the files against the models.
+Run it after a change of tuccl/reports/json_documents.py; a test holds the files against the models.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import argparse
 import json
 from pathlib import Path
 
-from tuccl.atomic_file import write_atomically
-from tuccl.json_documents import DOCUMENTS
+from tuccl.reports.json_documents import DOCUMENTS
+from tuccl.workspace.atomic_file import write_atomically
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 

@@ -16,13 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lookup_tables.program import compile_program  # noqa: E402
+from lookup_tables.programs.program import compile_program  # noqa: E402
 from sketches.sketch import Edge, EdgeKind, Port, Sketch  # noqa: E402
-from synthesizer.algorithm import Algorithm  # noqa: E402
-from synthesizer.collectives import Collective  # noqa: E402
 from synthesizer.experts import expert_algorithms  # noqa: E402
-from synthesizer.msccl_xml import write_msccl_xml  # noqa: E402
-from tuccl.executor_schedules import executor_programs  # noqa: E402
+from synthesizer.formats.msccl_xml import write_msccl_xml  # noqa: E402
+from synthesizer.ir.algorithm import Algorithm  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from tuccl.schedules.executor_schedules import executor_programs  # noqa: E402
 
 
 def switched(ranks: int) -> Sketch:

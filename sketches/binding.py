@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from probes.paths import Proximity, local_path, pcie_distance, pcie_hops
-from probes.topology import Device, LinkKind, Topology
+from probes.topology.graph import Device, LinkKind, Topology
+from probes.topology.paths import Proximity, local_path, pcie_distance, pcie_hops
 from sketches.sketch import Binding, DroppedEdge, PruningStage
 
 SLOW_NIC_SHARE = 0.5

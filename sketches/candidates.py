@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from probes.topology import Topology
+from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
 from sketches.chunking import NCCL_CHUNKING
 from sketches.errors import SketchError

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import pvariance
 
-from probes.paths import network_path
-from probes.topology import Topology
+from probes.topology.graph import Topology
+from probes.topology.paths import network_path
 from sketches.binding import nic_gb_per_s
 
 MATCHED_RATIO = 1.25

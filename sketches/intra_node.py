@@ -15,8 +15,8 @@ from itertools import permutations
 
 import networkx as nx
 
-from probes.paths import local_path
-from probes.topology import DeviceKind, Link, LinkKind, Topology
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
+from probes.topology.paths import local_path
 from sketches.sketch import DroppedEdge, PruningStage
 from sketches.wires import Wire, through_switches_gb_per_s, wire
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from probes.topology import Link, LinkKind, Topology
+from probes.topology.graph import Link, LinkKind, Topology
 from sketches.binding import fast_nics, nearest_nics, nic_gb_per_s, ranks_and_nics_by_node
 
 

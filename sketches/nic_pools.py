@@ -17,8 +17,8 @@ from itertools import permutations
 
 import networkx as nx
 
-from probes.paths import Path, local_path, network_path
-from probes.topology import Link, LinkKind, Topology
+from probes.topology.graph import Link, LinkKind, Topology
+from probes.topology.paths import Path, local_path, network_path
 from sketches.binding import fast_nics, nic_gb_per_s, ranks_and_nics_by_node
 from sketches.sketch import Edge, EdgeKind, Port
 from sketches.wires import Wire, link_ports

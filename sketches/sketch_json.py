@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probes.first_fault import first_fault
+from probes.inputs.first_fault import first_fault
 from sketches.chunking import Chunking
 from sketches.errors import SketchError
 from sketches.guidance import SizeRange

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from probes.paths import Path, local_path, network_path
-from probes.topology import DeviceKind, Link, Topology
+from probes.topology.graph import DeviceKind, Link, Topology
+from probes.topology.paths import Path, local_path, network_path
 from sketches.binding import nic_gb_per_s
 from sketches.grouping import NicGroup
 from sketches.sketch import Binding, DroppedEdge, PruningStage

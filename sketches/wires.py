@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from probes.topology import DeviceKind, Link, LinkKind, Topology
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
 from sketches.binding import nic_gb_per_s
 from sketches.errors import SketchError
 from sketches.sketch import Edge, EdgeKind, Port

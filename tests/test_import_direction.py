@@ -37,5 +37,5 @@ def test_package_imports_only_from_its_left(package: str) -> None:
 
 def test_a_wrong_import_would_be_seen(tmp_path: Path) -> None:
     module = tmp_path / "wrong.py"
-    module.write_text("def late():\n    from tuccl.cli import main\n")
+    module.write_text("def late():\n    from tuccl.cli.app import main\n")
     assert imported_packages(module) == {"tuccl"}

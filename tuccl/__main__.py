@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from tuccl.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
+from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 
 
 def main() -> None:
     """Load the command line, and do what it says."""
     try:
         with interrupts_kept(ends_process=True):
-            from tuccl.cli import main as run  # noqa: PLC0415 - here it can be interrupted
+            from tuccl.cli.app import main as run  # noqa: PLC0415 - here it can be interrupted
 
             run()
     except KeyboardInterrupt as stop:

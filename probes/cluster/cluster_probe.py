@@ -13,23 +13,23 @@ from probes.cluster.messages import Look, Looked
 from probes.cluster.racks import not_in_fabric, place_in_racks
 from probes.cluster.rounds import CrewMeasurement
 from probes.errors import HostReportError
-from probes.host import HostProbeOptions
-from probes.host_report import HostReport
-from probes.host_report_json import report_from_json
-from probes.hosts import folded
-from probes.network.campaign import run_campaign
+from probes.host.probe import HostProbeOptions
+from probes.host.report import HostReport
+from probes.host.report_json import report_from_json
+from probes.network.campaign.fabric import attach_network
+from probes.network.campaign.findings import Findings
+from probes.network.campaign.run import run_campaign
+from probes.network.campaign.sampling import SamplingOptions
+from probes.network.campaign.uplinks import shared_uplinks
+from probes.network.campaign.verdicts import Evidence, conclude
 from probes.network.common_subnets import with_common_addresses
-from probes.network.fabric import attach_network
-from probes.network.findings import Findings
-from probes.network.ibnetdiscover import AdapterPort
+from probes.network.instruments.tools import Tool, install_hint
 from probes.network.port_groups import group_ports, join_networks
 from probes.network.ports import NetworkPort
-from probes.network.sampling import SamplingOptions
-from probes.network.tools import Tool, install_hint
-from probes.network.uplinks import shared_uplinks
-from probes.network.verdicts import Evidence, conclude
+from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.p2p.figures import P2pFigures
-from probes.topology import Topology
+from probes.topology.graph import Topology
+from probes.topology.hosts import folded
 
 Progress = Callable[[str, int, int], None]
 """Stage, done, in all."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from probes.changes import describe_changes
-from probes.hosts import folded, hosts_alike
-from probes.topology import Topology
+from probes.comparison.changes import describe_changes
+from probes.topology.graph import Topology
+from probes.topology.hosts import folded, hosts_alike
 
 
 def compare_hosts(cluster: Topology, hosts: Sequence[Topology]) -> tuple[str, ...]:

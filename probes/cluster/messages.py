@@ -16,9 +16,9 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from probes.cluster.errors import MessageError
-from probes.first_fault import first_fault
-from probes.host import HostProbeOptions
-from probes.network.endpoint import Figure, PairTask, ServerAnswer
+from probes.host.probe import HostProbeOptions
+from probes.inputs.first_fault import first_fault
+from probes.network.instruments.endpoint import Figure, PairTask, ServerAnswer
 
 MESSAGES_VERSION = 1
 
@@ -67,7 +67,7 @@ class Looked(_Message):
 
     reply: Literal["looked"] = "looked"
     report: str
-    """JSON of `probes.host_report_json`."""
+    """JSON of `probes.host.report_json`."""
 
 
 class Served(_Message):

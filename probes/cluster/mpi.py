@@ -30,7 +30,7 @@ from probes.cluster.messages import (
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
 from probes.cluster.station import Station
-from probes.host_report import HostIdentity
+from probes.host.report import HostIdentity
 
 _REQUEST, _REPLY, _ROLL_CALL, _GONE = 1, 2, 3, 4
 _LEADER_PAUSE_S = 0.001

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from probes.cluster.errors import MpiMissingError
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.station import kill_children
-from probes.host_report import HostIdentity
+from probes.host.report import HostIdentity
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _FAREWELL = 31

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from probes.host_report import HostReport
+from probes.host.report import HostReport
 from probes.network.errors import HierarchyFileError
-from probes.network.ibnetdiscover import AdapterPort
-from probes.network.lldp import parse_lldp, switch_of_interface
+from probes.network.instruments.processes import run
+from probes.network.instruments.tools import Tool, missing_tools
 from probes.network.ports import NetworkPort
-from probes.network.processes import run
-from probes.network.tools import Tool, missing_tools
+from probes.network.racks.ibnetdiscover import AdapterPort
+from probes.network.racks.lldp import parse_lldp, switch_of_interface
 
 _LLDP_TIMEOUT_S = 5.0
 _SHOWN = 6
@@ -30,7 +30,7 @@ def place_in_racks(
     Args:
         ports: of all hosts.
         racks: by host, named in full or without the domain.
-        fabric: of `probes.network.ibnetdiscover`.
+        fabric: of `probes.network.racks.ibnetdiscover`.
     """
     leaves = _leaves(fabric)
 

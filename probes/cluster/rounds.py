@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from probes.cluster.crew import Crew, HostFailure
 from probes.cluster.messages import Measure, Measured, Reply, Request, Serve, Served, Stop
-from probes.network.endpoint import (
+from probes.network.instruments.endpoint import (
     START_S,
     Figure,
     PairTask,
@@ -20,9 +20,9 @@ from probes.network.endpoint import (
     bandwidth_tool,
     latency_tool,
 )
+from probes.network.instruments.tools import Tool
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PairResult, PortPair
-from probes.network.tools import Tool
 
 _TOOL_TIME_S = 12.0
 """What a tool may take beyond the seconds that count, and less than it waits for an answer."""
@@ -33,7 +33,7 @@ _Item = TypeVar("_Item")
 
 
 class CrewMeasurement:
-    """Measures rounds of pairs; see `probes.network.campaign.Measure`."""
+    """Measures rounds of pairs; see `probes.network.campaign.run.Measure`."""
 
     def __init__(
         self,

@@ -25,9 +25,10 @@ from probes.cluster.messages import (
 )
 from probes.cluster.racks import with_lldp
 from probes.errors import ProbeError
-from probes.host import probe_host
-from probes.host_report_json import report_to_json
-from probes.network.endpoint import (
+from probes.host.probe import probe_host
+from probes.host.report_json import report_to_json
+from probes.network.errors import ServerStartError
+from probes.network.instruments.endpoint import (
     PairTask,
     Server,
     ServerAnswer,
@@ -35,7 +36,6 @@ from probes.network.endpoint import (
     measure_latency,
     start_server,
 )
-from probes.network.errors import ServerStartError
 
 _Answer = TypeVar("_Answer")
 

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from probes.bandwidth_class import bandwidth_class
-from probes.device_tree import Branch, host_trees
 from probes.drawing.scene import (
     BAR_HEIGHT,
     COLUMN,
@@ -23,8 +21,10 @@ from probes.drawing.scene import (
     Wire,
     straight,
 )
-from probes.figure_text import device_facts, link_text, short_name, speed
-from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
+from probes.topology.bandwidth_class import bandwidth_class
+from probes.topology.device_tree import Branch, host_trees
+from probes.topology.figure_text import device_facts, link_text, short_name, speed
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 
 _PADDING = 22.0
 _HEAD = 34.0

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from probes.bandwidth_class import bandwidth_class
 from probes.drawing.host_panel import Panel
 from probes.drawing.scene import GAP, Box, Scene, straight
-from probes.figure_text import counted, device_facts
-from probes.topology import Device, DeviceKind, Link, LinkKind, Topology
+from probes.topology.bandwidth_class import bandwidth_class
+from probes.topology.figure_text import counted, device_facts
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 
 _BAR, _PITCH = 20.0, 30.0
 _ABOVE = 46.0

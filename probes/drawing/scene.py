@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from probes.figure_text import link_text, speed
-from probes.topology import Link, Provenance
+from probes.topology.figure_text import link_text, speed
+from probes.topology.graph import Link, Provenance
 
 LEAF_WIDTH = 88.0
 LEAF_HEIGHT = 50.0

@@ -14,9 +14,9 @@ from probes.drawing.host_panel import Panel, draw_host
 from probes.drawing.network import draw_network, network_remarks
 from probes.drawing.scene import Box, Scene, Text, Wire
 from probes.errors import TopologyExportError
-from probes.figure_text import LINK_NAMES, counted, speed, summary
-from probes.hosts import HostGroup, folded, host_name, hosts_alike
-from probes.topology import DeviceKind, LinkKind, Topology
+from probes.topology.figure_text import LINK_NAMES, counted, speed, summary
+from probes.topology.graph import DeviceKind, LinkKind, Topology
+from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 
 MAX_HOST_DEVICES = 256
 """Devices of one host that a picture can show."""

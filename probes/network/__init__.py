@@ -1,1 +1,1 @@
-"""The network between hosts: its ports, the tools that measure it, which pairs to measure."""
+"""The network between hosts: its ports, their addresses and groups, and what a pair showed."""

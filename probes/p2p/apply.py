@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from probes.errors import InvalidTopologyError
-from probes.link_figures import pcie_gb_per_s
 from probes.p2p.classify import (
     MOST,
     PCIE_LEAST,
@@ -38,8 +37,9 @@ from probes.p2p.named import (
     shared_links,
 )
 from probes.p2p.report import Figure, P2pReport, What
-from probes.paths import Path, local_path
-from probes.topology import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
+from probes.topology.graph import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
+from probes.topology.link_figures import pcie_gb_per_s
+from probes.topology.paths import Path, local_path
 
 _FASTEST_MBPS_PER_LANE = 480
 """PCIe 6, in the unit of `pcie_gb_per_s`."""

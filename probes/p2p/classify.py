@@ -3,8 +3,8 @@
 By look a pair has the class of its route in the static topology, which promises a bandwidth. Copies
 reach less than a link's nominal speed, by how much depends on the fabric: 386 to 394 of 450 GB/s
 through the NVSwitches of an H200, 97 % over the direct links of a V100. The PCIe figures of NCCL
-(`probes.link_figures`) on the other hand leave a margin that copies exceed. A figure within the
-range below therefore confirms the look, and one outside contradicts it.
+(`probes.topology.link_figures`) on the other hand leave a margin that copies exceed. A figure
+within the range below therefore confirms the look, and one outside contradicts it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probes.link_figures import nvlink_gb_per_s, pcie_gb_per_s
 from probes.p2p.report import Figure
-from probes.paths import Path, local_path
-from probes.topology import DeviceKind, LinkKind, Provenance, Topology
+from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
+from probes.topology.link_figures import nvlink_gb_per_s, pcie_gb_per_s
+from probes.topology.paths import Path, local_path
 
 FABRIC_LEAST = 0.75
 """Of what NVLink, xGMI or C2C promise, reached by copies where nothing is wrong."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from probes.p2p.named import places_by_address
 from probes.p2p.report import Figure, P2pReport, What
-from probes.topology import Topology
+from probes.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True)

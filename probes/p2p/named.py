@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from probes.nccl_xml_nics import shortened
+from probes.nccl_xml.nics import shortened
 from probes.p2p.report import P2pReport, What
-from probes.topology import Topology
+from probes.topology.graph import Topology
 
 _UNDISTURBED = 0.75
 """Of a pair's figure alone: with less beside others it shares its way."""

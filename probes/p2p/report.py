@@ -24,9 +24,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from probes.first_fault import first_fault
+from probes.inputs.first_fault import first_fault
+from probes.inputs.printable import printable
 from probes.p2p.errors import P2pFailedError, P2pReportError
-from probes.printable import printable
 
 SCHEMA_VERSION = 1
 _MAX_GB_PER_S = 20_000.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from probes.gpu_programs import GpuProgram, find_build
+from probes.nvidia.gpu_programs import GpuProgram, find_build
 from probes.p2p.errors import P2pFailedError, P2pMissingError, P2pReportError, P2pTimeoutError
 from probes.p2p.report import P2pReport, read_p2p_report
 

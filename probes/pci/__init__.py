@@ -1,1 +1,1 @@
-"""What the PCI tree of a host says: read from sysfs, a snapshot of it, hwloc XML or lspci."""
+"""The PCI tree of a host as its system shows it: read from sysfs or a snapshot of it."""

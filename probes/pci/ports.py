@@ -12,7 +12,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from probes.nccl_xml_nics import is_pseudo
+from probes.inputs.printable import printable
+from probes.nccl_xml.nics import is_pseudo
 from probes.pci.address import address_key, is_address
 from probes.pci.errors import TreeError
 from probes.pci.inventory import NicPort
@@ -21,7 +22,6 @@ from probes.pci.values import (
     interface_gbit_per_s,
     rdma_gbit_per_s,
 )
-from probes.printable import printable
 
 _INTERFACES = "sys/class/net"
 _RDMA_DEVICES = "sys/class/infiniband"

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from probes.assembly import assemble
-from probes.nccl_xml_nics import shortened
-from probes.nccl_xml_records import CpuRecord, GpuRecord, PciRecord
+from probes.nccl_xml.assembly import assemble
+from probes.nccl_xml.nics import shortened
+from probes.nccl_xml.records import CpuRecord, GpuRecord, PciRecord
 from probes.pci.address import address_key
 from probes.pci.endpoints import Endpoints, endpoints
 from probes.pci.inventory import Gap, PcieLink, PciFunction, PciInventory
 from probes.pci.relation import bridges_above, numa_node_of
-from probes.topology import Topology
+from probes.topology.graph import Topology
 
 _MAX_NOTED_GAPS = 50
 

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, LinkKind, Provenance, Topology
-from probes.validation import check_structure
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Provenance,
+    Topology,
+)
+from probes.topology.validation import check_structure
 from sketches.errors import TacclFileError
 from sketches.taccl.topology_file import TacclNode
 

@@ -14,7 +14,7 @@ from math import isclose
 
 import networkx as nx
 
-from probes.topology import Topology
+from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
 from sketches.errors import TacclFileError
 from sketches.intra_node import intra_node_wires

@@ -8,8 +8,8 @@ docs/schedule-dsl.md shows how it is used.
 
 from __future__ import annotations
 
-from synthesizer.algorithm import Buffer
 from synthesizer.dsl.schedule import Reference, Schedule
+from synthesizer.ir.algorithm import Buffer
 
 INPUT = Buffer.INPUT
 OUTPUT = Buffer.OUTPUT

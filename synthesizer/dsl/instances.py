@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import lcm
 
-from synthesizer.program import Chunk, Program, Statement
+from synthesizer.ir.program import Chunk, Program, Statement
 
 
 def in_instances(program: Program, instances: Sequence[int]) -> Program:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from synthesizer.algorithm import Buffer
-from synthesizer.collectives import Collective, input_chunks, output_chunks
 from synthesizer.dsl.instances import in_instances
 from synthesizer.dsl.writers import Versions, Writers, describe
 from synthesizer.errors import ProgramError
-from synthesizer.program import Chunk, Program
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.program import Chunk, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Schedule:
             self._current_instances = outer
 
     def program(self) -> Program:
-        """What was written so far, for `synthesizer.lowering.lower`.
+        """What was written so far, for `synthesizer.lower.lowering.lower`.
 
         Raises:
             ProgramError: Nothing was written.

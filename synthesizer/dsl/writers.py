@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 
-from synthesizer.algorithm import Buffer
-from synthesizer.collectives import Collective
 from synthesizer.errors import ProgramError
-from synthesizer.program import Chunk, Program, Statement
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Program, Statement
 
 Versions = tuple[tuple[int, ...], ...]
 """Per way of laying out the buffers, per chunk: the statement that wrote it."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Algorithm
-from synthesizer.collectives import Collective
 from synthesizer.errors import InfeasibleError
 from synthesizer.experts import (
     all_pairs,
@@ -24,8 +22,10 @@ from synthesizer.experts import (
     tree,
 )
 from synthesizer.experts.ring_orders import ring_orders
-from synthesizer.lowering import lower
-from synthesizer.program import Program
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
+from synthesizer.lower.lowering import lower
 
 PIPELINE_CHUNKS = (1, 8)
 """Chunks in flight of trees and of rooted rings: one for latency, several for bandwidth."""

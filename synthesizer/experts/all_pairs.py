@@ -5,10 +5,10 @@ Fewest steps, so best for small buffers. They need an edge between every two ran
 
 from __future__ import annotations
 
-from synthesizer.collectives import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
-from synthesizer.msccl_limits import MAX_BLOCKS_PER_CHANNEL
-from synthesizer.program import Program
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.msccl_limits import MAX_BLOCKS_PER_CHANNEL
+from synthesizer.ir.program import Program
 
 
 def _peers(rank: int, ranks: int) -> list[int]:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 from sketches.sketch import Sketch
-from synthesizer.collectives import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
 from synthesizer.experts.hierarchical import Grid, rail_grid
-from synthesizer.program import Program
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
 
 
 def next_grid(sketch: Sketch) -> Grid | None:

@@ -9,10 +9,10 @@ Where all ranks are linked, `all_pairs` has the direct form.
 
 from __future__ import annotations
 
-from synthesizer.collectives import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
 from synthesizer.experts.hierarchical import Grid
-from synthesizer.program import Program
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
 
 
 def two_step_alltoall(grid: Grid) -> Program:

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Buffer
-from synthesizer.collectives import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
 from synthesizer.experts.hierarchical import Grid
-from synthesizer.program import Program
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
 
 
 @dataclass(frozen=True, slots=True)

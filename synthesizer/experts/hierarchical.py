@@ -8,8 +8,8 @@ a node linked all to all, and each rail all to all.
 from __future__ import annotations
 
 from sketches.sketch import Sketch
-from synthesizer.collectives import Collective
-from synthesizer.program import Chunk, Program
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Program
 
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""

@@ -11,11 +11,11 @@ They apply to equal nodes of two or more ranks, each linked all to all, as is ea
 
 from __future__ import annotations
 
-from synthesizer.algorithm import Buffer
-from synthesizer.collectives import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
 from synthesizer.experts.hierarchical import Grid
-from synthesizer.program import Program
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
 
 
 def two_step_all_reduce(grid: Grid) -> Program:

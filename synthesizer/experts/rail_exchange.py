@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from synthesizer.algorithm import (
+from synthesizer.errors import InfeasibleError
+from synthesizer.experts.rail_template import Lane, Move, Template, chosen_radices
+from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
     ChunkRef,
@@ -20,9 +22,7 @@ from synthesizer.algorithm import (
     Step,
     Threadblock,
 )
-from synthesizer.collectives import Collective, input_chunks, output_chunks
-from synthesizer.errors import InfeasibleError
-from synthesizer.experts.rail_template import Lane, Move, Template, chosen_radices
+from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from synthesizer.algorithm import Buffer, StepRef, StepType
+from synthesizer.ir.algorithm import Buffer, StepRef, StepType
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from synthesizer.collectives import Collective
 from synthesizer.experts.hierarchical import Grid
-from synthesizer.nccl_trees import node_trees
-from synthesizer.program import Chunk, Program
+from synthesizer.experts.nccl_trees import node_trees
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Program
 
 GROUP = 4
 """Chunks that travel together inside a node; even, so that both trees have as many of them."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synthesizer.collectives import Collective
-from synthesizer.program import Chunk, Program
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Program
 
 Ring = tuple[int, ...]
 """Ranks in sending order; the last one sends to the first."""

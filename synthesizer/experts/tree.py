@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sketches.sketch import Sketch
-from synthesizer.collectives import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
-from synthesizer.program import Program
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
 
 
 @dataclass(frozen=True, slots=True)

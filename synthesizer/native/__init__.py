@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesizer.errors import SimulatorMissingError
-from synthesizer.schedule_graph import ScheduleGraph
+from synthesizer.ir.schedule_graph import ScheduleGraph
 
 LIBRARY_NAME = "libtuccl-simulate.so"
 

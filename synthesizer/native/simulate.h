@@ -1,11 +1,11 @@
 /* The simulator's loop: one call of a schedule, event by event. The cost model, and what an event
- * is, are described in synthesizer/simulator.py. */
+ * is, are described in synthesizer/simulate/simulator.py. */
 #ifndef TUCCL_SIMULATE_H
 #define TUCCL_SIMULATE_H
 
 #include <stdint.h>
 
-/* A schedule on a sketch (synthesizer/schedule_graph.py). Lists of lists are flat: list i has the
+/* A schedule on a sketch (synthesizer/ir/schedule_graph.py). Lists of lists are flat: list i has the
  * elements from begin[i] up to begin[i + 1]. */
 struct tuccl_schedule {
     int64_t steps;

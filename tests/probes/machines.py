@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from probes.nccl_xml import parse_nccl_xml
-from probes.shipped import shipped_machines
-from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.files.shipped import shipped_machines
+from probes.nccl_xml.parser import parse_nccl_xml
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 
 
 def gpu(index: int, node: int = 0, *, model: str = "", memory_bytes: int = 0) -> Device:

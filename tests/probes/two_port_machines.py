@@ -7,12 +7,12 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from probes.bench_topologies import read_bench_topologies
 from probes.errors import ProbeError
-from probes.machine_file import read_machine_file
-from probes.nccl_xml import parse_nccl_xml
-from probes.shipped import shipped_machines
-from probes.topology import Topology
+from probes.files.bench_topologies import read_bench_topologies
+from probes.files.machine_file import read_machine_file
+from probes.files.shipped import shipped_machines
+from probes.nccl_xml.parser import parse_nccl_xml
+from probes.topology.graph import Topology
 from tests.probes.machines import shipped_text
 from tests.shared_data import SHARED_DATA
 

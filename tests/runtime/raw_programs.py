@@ -7,10 +7,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lookup_tables import program_layout as layout
 from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.program_bytes import program_crc
-from lookup_tables.program_layout import BufferCode, StepCode
+from lookup_tables.programs import program_layout as layout
+from lookup_tables.programs.program_bytes import program_crc
+from lookup_tables.programs.program_layout import BufferCode, StepCode
 from lookup_tables.table import Operation
 
 

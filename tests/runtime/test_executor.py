@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundle_layout import bundle_crc
-from lookup_tables.bundle_writer import bundle_bytes
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lookup_tables.program import compile_program
+from lookup_tables.programs.program import compile_program
 from lookup_tables.table import Operation
-from synthesizer.algorithm import Algorithm
-from synthesizer.collectives import Collective
-from synthesizer.emulator import run as emulate
 from synthesizer.experts import expert_algorithms
-from synthesizer.msccl_xml import write_msccl_xml
-from synthesizer.synthesize import synthesize
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.synthesize import synthesize
+from synthesizer.simulate.emulator import run as emulate
 from tests.lookup_tables.schedules import chain, exchange, halves
 from tests.runtime.host_node import (
     ALIGNED_GUARD,

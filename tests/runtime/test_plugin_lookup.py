@@ -9,7 +9,7 @@ import pytest
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
-from lookup_tables.bundle_writer import bundle_bytes
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.lookup import lookup
 from lookup_tables.table import (
     BuiltinConfig,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundle_layout import LARGEST_BUNDLE_BYTES, bundle_crc
-from lookup_tables.bundle_writer import bundle_bytes
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.conftest import RUNTIME

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables import program_layout as layout
-from lookup_tables.program import compile_program
-from lookup_tables.program_layout import BufferCode, StepCode
-from synthesizer.collectives import Collective
+from lookup_tables.programs import program_layout as layout
+from lookup_tables.programs.program import compile_program
+from lookup_tables.programs.program_layout import BufferCode, StepCode
 from synthesizer.experts import expert_algorithms
-from synthesizer.msccl_xml import write_msccl_xml
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.collectives import Collective
 from tests.lookup_tables.schedules import ALONE, msccl_xml
 from tests.runtime.host_node import NATIVE, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program

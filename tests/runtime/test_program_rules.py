@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables import program_layout as layout
 from lookup_tables.errors import TableFileError
-from lookup_tables.program import compile_program, programs_section
-from lookup_tables.program_bytes import read_program
-from lookup_tables.program_layout import StepCode
+from lookup_tables.programs import program_layout as layout
+from lookup_tables.programs.program import compile_program, programs_section
+from lookup_tables.programs.program_bytes import read_program
+from lookup_tables.programs.program_layout import StepCode
 from lookup_tables.table import StoredSchedule
 from tests.lookup_tables.schedules import chain, exchange, halves
 from tests.runtime.conftest import RUNTIME, compile_c
@@ -164,7 +164,9 @@ def test_the_largest_section(check_section: Check, monkeypatch: pytest.MonkeyPat
         stored = [StoredSchedule("aa", "s", text)] * programs
         return programs_section([*stored, *[StoredSchedule("bb", "none", "")] * others])
 
-    monkeypatch.setattr("lookup_tables.program.compile_program", lru_cache(compile_program))
+    monkeypatch.setattr(
+        "lookup_tables.programs.program.compile_program", lru_cache(compile_program)
+    )
     assert check_section(section(layout.MOST_PROGRAMS, 3)) == ""
     monkeypatch.setattr(layout, "MOST_PROGRAMS", layout.MOST_PROGRAMS + 1)
     assert check_section(section(layout.MOST_PROGRAMS)) == "there are more than 1024"

@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from lookup_tables.bundle_writer import bundle_bytes
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.lookup import MAX_SIZE_BYTES
 from lookup_tables.table import Entry, Shape, Table
 from tests.lookup_tables.tables import make_table, random_table

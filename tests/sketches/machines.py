@@ -7,7 +7,15 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from probes.topology import NETWORK_NODE, Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Provenance,
+    Topology,
+)
 from tests.shared_data import SHARED_DATA
 
 Cable = tuple[str, str, LinkKind, float, float]

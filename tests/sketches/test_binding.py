@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.machine_file import machine_from_bytes
-from probes.topology import Device, DeviceKind, LinkKind, Topology
+from probes.files.machine_file import machine_from_bytes
+from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from sketches.binding import bind_gpus, nic_gb_per_s
 from sketches.sketch import PruningStage
 from tests.shared_data import SHARED_DATA, requires_shared_data

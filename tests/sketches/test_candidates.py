@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.errors import ProbeError
-from probes.read import read_topology
-from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import LinkKind, Topology
+from probes.files.read import read_topology
+from probes.topology.graph import LinkKind, Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.errors import SketchError
 from sketches.sketch import EdgeKind, PruningStage, Sketch

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from probes.topology import Device, DeviceKind, LinkKind, Topology
+from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from tests.sketches.machines import devices, machine

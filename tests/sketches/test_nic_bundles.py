@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import LinkKind
+from probes.topology.graph import LinkKind
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from sketches.nic_bundles import bundle_nics
 from sketches.sketch import EdgeKind

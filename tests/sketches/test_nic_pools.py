@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import DeviceKind, LinkKind, Topology
+from probes.topology.graph import DeviceKind, LinkKind, Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.nic_pools import nic_pools
 from sketches.sketch import EdgeKind
-from synthesizer.bounds import algbw_bound_gb_per_s, time_bound_us
-from synthesizer.collectives import Collective
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound_us
 from synthesizer.experts import expert_algorithms
-from synthesizer.simulator import ExecutionModel, compile_schedule
+from synthesizer.ir.collectives import Collective
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.sketches.machines import cluster, devices, machine, virtual_machine
 
 

@@ -4,7 +4,7 @@ All of them work in place and out of place unless noted: results are written to 
 the own part is copied there with `cpy`, which in place copies a chunk onto itself.
 """
 
-from synthesizer.algorithm import (
+from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
     ChunkRef,
@@ -15,7 +15,7 @@ from synthesizer.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 
 def i(offset: int) -> ChunkRef:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
-from synthesizer.algorithm import (
+from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
     ChunkRef,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Algorithm
-from synthesizer.collectives import Collective, input_chunks
-from synthesizer.emulator import expected_outputs, run
-from synthesizer.lowering import lower
-from synthesizer.msccl_limits import check_limits
-from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
-from synthesizer.program import Program
-from synthesizer.simulator import ExecutionModel, compile_schedule
-from synthesizer.verifier import verify
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective, input_chunks
+from synthesizer.ir.msccl_limits import check_limits
+from synthesizer.ir.program import Program
+from synthesizer.lower.lowering import lower
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.emulator import expected_outputs, run
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 
 DTYPES = (np.int64, np.float32, np.float16)
 

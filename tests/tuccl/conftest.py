@@ -11,10 +11,15 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from probes.shipped import shipped_machines
-from tuccl.cli import main
-from tuccl.progress import EVERY_VARIABLE
-from tuccl.workspace import Workspace
+from probes.files.shipped import shipped_machines
+from tests.tuccl.measuring.worker_fixtures import (  # noqa: F401 - fixtures
+    cores,
+    open_backend,
+    stand_ins,
+)
+from tuccl.cli.app import main
+from tuccl.console.progress import EVERY_VARIABLE
+from tuccl.workspace.runs import Workspace
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

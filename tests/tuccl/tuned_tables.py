@@ -14,7 +14,7 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
-from tuccl.report import ComparisonReport, KeyReport, Report
+from tuccl.reports.report import ComparisonReport, KeyReport, Report
 
 FINGERPRINT = "ab" * 16
 NVIDIA, AMD = "10de:2335", "1002:74a1"

@@ -1,1 +1,1 @@
-"""Measurement backends: all answer the same small protocol (`tuccl.backends.protocol`)."""
+"""Measurement backends: all answer one small protocol (`tuccl.trials.backend`)."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import random
 
-from tuccl.backends.protocol import Measured
-from tuccl.backends.running_profiles import RunningProfiles
-from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
 from tuccl.records.record import NOT_RECORDED, Record, Row
-from tuccl.search.config import Config, ProcessProfile, Task
-from tuccl.search.space import Space, space_of
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.running_profiles import RunningProfiles
+from tuccl.trials.space import Space, space_of
+from tuccl.trials.timing import Timing
 
 RESTART_S = 3.0
 """What four processes with NCCL take to start again on one host."""

@@ -12,22 +12,22 @@ from functools import lru_cache
 from math import ceil
 
 from lookup_tables.table import NcclProtocol
-from probes.topology import Topology
+from probes.topology.graph import Topology
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Algorithm
-from synthesizer.simulator import CompiledSchedule, compile_schedule
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
-from tuccl.backends.executor_model import SLOTS, execution_model, with_network_hops
-from tuccl.backends.figures import machine_figures
-from tuccl.backends.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.backends.nccl_choice import choose
-from tuccl.backends.nccl_model import builtin_time_us
-from tuccl.backends.noise import noisy_samples
-from tuccl.backends.protocol import Measured
-from tuccl.backends.running_profiles import RunningProfiles
-from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.search.config import Config, ProcessProfile, Task
+from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
+from tuccl.models.figures import machine_figures
+from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
+from tuccl.models.nccl_choice import choose
+from tuccl.models.nccl_model import builtin_time_us
+from tuccl.models.noise import noisy_samples
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.running_profiles import RunningProfiles
+from tuccl.trials.timing import Timing
 
 _SET_UP_S = 0.002
 """Telling the workers what to run next, and a launch to warm up for it."""

@@ -19,18 +19,18 @@ from typing import TypeVar
 
 from lookup_tables.table import Shape
 from tuccl import __version__
-from tuccl.backends.protocol import Measured
-from tuccl.backends.running_profiles import STOCK_PROFILE
-from tuccl.backends.timing import Timing
+from tuccl.engines.executor_library import EXECUTOR_PREFIX
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
-from tuccl.measuring.executor_library import EXECUTOR_PREFIX
 from tuccl.measuring.groups import Groups
 from tuccl.measuring.leader import Leader
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
-from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.running_profiles import STOCK_PROFILE
+from tuccl.trials.timing import Timing
 
 _Result = TypeVar("_Result")
 _SLOW = 4.0

@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
-from tuccl.backends.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 from tuccl.calibration.errors import TooFewPointsError
 from tuccl.calibration.observations import Array, Observation, ObservationTable, tabulate
+from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 
 FEWEST_OBSERVATIONS = 8
 _HUBER = 0.25

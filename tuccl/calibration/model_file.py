@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probes.first_fault import first_fault
-from probes.regular_file import read_regular_file
-from tuccl.backends.model_constants import ModelConstants, ProtocolCosts
+from probes.inputs.first_fault import first_fault
+from probes.inputs.regular_file import read_regular_file
 from tuccl.calibration.errors import ModelFileError
+from tuccl.models.model_constants import ModelConstants, ProtocolCosts
 
 _DIGITS = 6
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
-from tuccl.backends.figures import MachineFigures
-from tuccl.backends.model_constants import ModelConstants
-from tuccl.backends.nccl_choice import Choice, choose
-from tuccl.backends.nccl_model import Work, work_of, work_time_us
-from tuccl.search.config import STOCK, Config
+from tuccl.models.figures import MachineFigures
+from tuccl.models.model_constants import ModelConstants
+from tuccl.models.nccl_choice import Choice, choose
+from tuccl.models.nccl_model import Work, work_of, work_time_us
+from tuccl.trials.config import STOCK, Config
 
 Array = npt.NDArray[np.float64]
 

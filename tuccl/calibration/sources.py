@@ -7,21 +7,21 @@ from pathlib import Path
 from statistics import median
 
 from lookup_tables.table import NcclAlgorithm, Operation
-from probes.machine_file import read_machine_file
-from probes.regular_file import read_regular_file
-from probes.topology import Topology
-from tuccl.backends.figures import MachineFigures, machine_figures
-from tuccl.backends.nccl_choice import MODELLED
+from probes.files.machine_file import read_machine_file
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
 from tuccl.calibration.errors import NcclTestsFormatError, OtherMachineError
 from tuccl.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
 from tuccl.calibration.observations import Observation
 from tuccl.errors import UsageError
+from tuccl.models.figures import MachineFigures, machine_figures
+from tuccl.models.nccl_choice import MODELLED
 from tuccl.records.errors import RecordMismatchError
 from tuccl.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record
-from tuccl.search.config import STOCK, Config
-from tuccl.search.presets import ASKED_ABOUT
+from tuccl.trials.config import STOCK, Config
+from tuccl.trials.presets import ASKED_ABOUT
 
 _FACTOR_ROUNDING = 0.03
 _STAND_IN = "sockets"

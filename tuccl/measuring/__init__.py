@@ -1,1 +1,1 @@
-"""Measuring on real ranks: a leader, a worker process per rank, and the engines that they run."""
+"""Measuring on real ranks: a leader, a worker process per rank, and where they sit."""

@@ -14,12 +14,12 @@ from typing import Protocol, cast
 
 from lookup_tables.table import Operation
 from tuccl.measuring.errors import EngineError
-from tuccl.search.config import DEFAULT_ALGORITHM
+from tuccl.trials.config import DEFAULT_ALGORITHM
 
 ENGINES = {
-    "executor": "tuccl.measuring.executor_engine:ExecutorEngine",
-    "nccl": "tuccl.measuring.nccl_engine:NcclEngine",
-    "sockets": "tuccl.measuring.sockets_engine:SocketsEngine",
+    "executor": "tuccl.engines.executor_engine:ExecutorEngine",
+    "nccl": "tuccl.engines.nccl_engine:NcclEngine",
+    "sockets": "tuccl.engines.sockets_engine:SocketsEngine",
 }
 """`module:class` by name; a worker imports only the one that it runs."""
 WITHOUT_GRAPHS = frozenset({"sockets"})

@@ -1,7 +1,7 @@
 """The group of workers that is up: of one process profile and one communicator shape.
 
 A process cannot read again what it has read once, so each profile has workers of its own. The group
-before has left the devices when the next one starts (`tuccl.backends.running_profiles` says why).
+before has left the devices when the next one starts (`tuccl.trials.running_profiles` says why).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping
 
 from lookup_tables.table import Operation, Shape
-from tuccl.backends.running_profiles import STOCK_PROFILE
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.leader import GOODBYE_S, Leader, Seat
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
-from tuccl.search.config import ProcessProfile
+from tuccl.trials.config import ProcessProfile
+from tuccl.trials.running_profiles import STOCK_PROFILE
 
 _MOST_STARTS = 3
 _EXPECTED_START_S = 3.0

@@ -18,7 +18,7 @@ import psutil
 
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
-from probes.host_report import HostIdentity
+from probes.host.report import HostIdentity
 from tuccl.errors import MeasurementError
 from tuccl.measuring.connection import Connection, Greeting, Listener, connect
 from tuccl.measuring.errors import ConnectionLostError, MessageError

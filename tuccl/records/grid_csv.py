@@ -28,13 +28,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
-from probes.topology import Topology
+from probes.topology.graph import Topology
 from tuccl import __version__
-from tuccl.backends.figures import communicator_shape
-from tuccl.backends.timing import Timing
+from tuccl.models.figures import communicator_shape
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.record import Record, Row, make_record
-from tuccl.search.config import DEFAULT_ALGORITHM, Config
+from tuccl.trials.config import DEFAULT_ALGORITHM, Config
+from tuccl.trials.timing import Timing
 
 CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"
 _CUT_FACTOR = 4.0

@@ -14,9 +14,9 @@ from functools import cached_property
 from math import isfinite
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
-from probes.topology import Topology
-from tuccl.backends.timing import Timing
-from tuccl.search.config import Config, Task
+from probes.topology.graph import Topology
+from tuccl.trials.config import Config, Task
+from tuccl.trials.timing import Timing
 
 NOT_RECORDED = "not in the record"
 """Why a replay fails what its record lacks."""

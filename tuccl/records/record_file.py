@@ -20,14 +20,14 @@ from lookup_tables.parquet_form import (
 )
 from lookup_tables.table import Operation, Shape
 from probes.errors import ProbeError
-from probes.regular_file import read_regular_file
-from probes.topology_json import topology_from_json, topology_to_json
-from probes.validation import check_structure
-from tuccl.atomic_file import write_atomically
-from tuccl.backends.timing import timing_from_json
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.json_form import topology_from_json, topology_to_json
+from probes.topology.validation import check_structure
 from tuccl.records.errors import RecordFileError
 from tuccl.records.record import Record, Row, make_record
-from tuccl.search.config import Config
+from tuccl.trials.config import Config
+from tuccl.trials.timing import timing_from_json
+from tuccl.workspace.atomic_file import write_atomically
 
 RECORD_VERSION = 1
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lookup_tables.table import Operation, Shape
-from probes.topology import Topology
+from probes.topology.graph import Topology
 from tuccl import __version__
 from tuccl.errors import MeasurementError
-from tuccl.measurement_lines import Contents, Recorded
 from tuccl.records.record import NOT_RECORDED, Record, Row, make_record
+from tuccl.workspace.measurement_lines import Contents, Recorded
 
 
 def record_of(contents: Contents, topology: Topology, shape: Shape, run: str = "") -> Record:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from probes.gpu_programs import GpuProgram, find_build
+from probes.nvidia.gpu_programs import GpuProgram, find_build
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"

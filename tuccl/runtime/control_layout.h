@@ -1,6 +1,6 @@
 /* The control block: a file that a measuring process and the plugin in it map both, through which
  * the plugin gets another configuration between two calls without a new communicator.
- * tuccl/measuring/control_block.py is the same page for Python. Little-endian, no padding. */
+ * tuccl/engines/control_block.py is the same page for Python. Little-endian, no padding. */
 #ifndef TUCCL_CONTROL_LAYOUT_H
 #define TUCCL_CONTROL_LAYOUT_H
 

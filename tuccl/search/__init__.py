@@ -1,1 +1,1 @@
-"""The search: the space as data, Hyperband's plan, TPE by ask and tell, and MRACO."""
+"""The search: Hyperband's plan, TPE by ask and tell, MRACO, and strategies to hold it against."""

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tuccl.search.config import Config
 from tuccl.search.hyperband import hyperband_plan
 from tuccl.search.meter import Meter
-from tuccl.search.space import Space
 from tuccl.search.strategy import Stop
 from tuccl.search.tpe import TpeProposer
+from tuccl.trials.config import Config
+from tuccl.trials.space import Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import optuna
 
-from tuccl.search.config import Config
 from tuccl.search.hyperband import rung_repeats
 from tuccl.search.meter import Meter
-from tuccl.search.space import Space
 from tuccl.search.strategy import Stop
 from tuccl.search.tpe import TpeProposer
+from tuccl.trials.config import Config
+from tuccl.trials.space import Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuccl.search.final_choice import best_confirmed_us
 from tuccl.search.meter import Meter
-from tuccl.search.space import Space
+from tuccl.trials.space import Space
 
 _ELITE_SHARE = 0.15
 _CYCLES = 2

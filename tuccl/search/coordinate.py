@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuccl.search.config import Config
 from tuccl.search.meter import Meter
 from tuccl.search.opening import middles, opening
-from tuccl.search.space import AXES, Space
 from tuccl.search.strategy import Stop
+from tuccl.trials.config import Config
+from tuccl.trials.space import AXES, Space
 
 
 @dataclass(frozen=True, slots=True)

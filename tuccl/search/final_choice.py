@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tuccl.search.config import Config
 from tuccl.search.meter import Meter
+from tuccl.trials.config import Config
 
 RESERVE = 0.1
 """Share of the budget that the final choice keeps for itself."""

@@ -13,9 +13,9 @@ from copy import copy
 from heapq import nsmallest
 from statistics import median
 
-from tuccl.backends.protocol import Measured
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError
-from tuccl.search.config import Config, ProcessProfile
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile
 
 Measure = Callable[[Config, int], Measured]
 """`measure(config, repeats)`: the first `repeats` samples and what taking those cost, earlier calls

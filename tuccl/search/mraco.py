@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuccl.search.config import Config, ProcessProfile
 from tuccl.search.convergence import Convergence
 from tuccl.search.final_choice import confirm_elites
 from tuccl.search.hyperband import Rung, hyperband_plan, rung_repeats
 from tuccl.search.meter import Meter
 from tuccl.search.opening import opening, star
-from tuccl.search.space import Space
 from tuccl.search.strategy import Stop
 from tuccl.search.tpe import TpeProposer
+from tuccl.trials.config import Config, ProcessProfile
+from tuccl.trials.space import Space
 
 _CYCLE_CONFIGS = 40
 """Hyperband's plan has 49 for a full budget of 27 repetitions, but 5 for one of 5."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuccl.search.config import Config
-from tuccl.search.space import AXES, Space, nearest_to_own
+from tuccl.trials.config import Config
+from tuccl.trials.space import AXES, Space, nearest_to_own
 
 
 def opening(space: Space) -> list[Config]:

@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from tuccl.errors import BudgetSpentError
-from tuccl.search.config import Config
 from tuccl.search.final_choice import RESERVE, confirm_rivals, ranked_by_bound
 from tuccl.search.meter import Meter
-from tuccl.search.space import Space
+from tuccl.trials.config import Config
+from tuccl.trials.space import Space
 
 
 class Stop(StrEnum):

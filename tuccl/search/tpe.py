@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import optuna
 
-from tuccl.search.config import Config
-from tuccl.search.space import AXES, Space
 from tuccl.search.unseen import Unseen
+from tuccl.trials.config import Config
+from tuccl.trials.space import AXES, Space
 
 _STARTUP_TRIALS = 10
 """Random trials before the model has a say; Optuna's own default."""

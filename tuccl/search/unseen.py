@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuccl.search.config import Config
-from tuccl.search.space import Space
+from tuccl.trials.config import Config
+from tuccl.trials.space import Space
 
 
 class Unseen:

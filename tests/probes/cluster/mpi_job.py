@@ -20,7 +20,7 @@ from probes.cluster.crew import HostFailure
 from probes.cluster.messages import Reply, Request, Stop
 from probes.cluster.mpi_post import Post
 from probes.cluster.station import Station
-from probes.host_report import HostIdentity
+from probes.host.report import HostIdentity
 
 REPORT_S, ANSWER_S = 5.0, 2.0
 """Of seven ranks on two busy cores one may need more than a second for either."""

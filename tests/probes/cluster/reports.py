@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from probes.host_report import HostIdentity, HostReport
+from probes.host.report import HostIdentity, HostReport
 from probes.network.ports import NetworkPort
-from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 
 
 def machine(

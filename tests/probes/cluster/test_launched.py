@@ -18,8 +18,8 @@ from probes.cluster.crew import HostFailure
 from probes.cluster.errors import LauncherError
 from probes.cluster.launched import LaunchedCrew, launch_command
 from probes.cluster.messages import Done, Look, Looked, Stop, version
-from probes.host import HostProbeOptions
-from probes.host_report_json import report_from_json
+from probes.host.probe import HostProbeOptions
+from probes.host.report_json import report_from_json
 
 WORKER = "env HOST={host}"
 LOOK = Look(options=HostProbeOptions(measure_p2p=False))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from probes.cluster.merge import _natural, merge_hosts
 from probes.errors import InvalidTopologyError
-from probes.topology import LinkKind
+from probes.topology.graph import LinkKind
 from tests.probes.cluster.reports import machine, report
 
 

@@ -1,8 +1,8 @@
 """Racks of ports by host, and leaf switches by what an InfiniBand fabric says of itself."""
 
 from probes.cluster.racks import not_in_fabric, place_in_racks
-from probes.network.ibnetdiscover import AdapterPort
 from probes.network.ports import NetworkPort
+from probes.network.racks.ibnetdiscover import AdapterPort
 
 
 def port(

@@ -28,10 +28,10 @@ from probes.cluster.messages import (
     request_to_line,
     version,
 )
-from probes.host import HostProbeOptions
-from probes.network.endpoint import PairTask
+from probes.host.probe import HostProbeOptions
+from probes.network.instruments.endpoint import PairTask
+from probes.network.instruments.tools import Tool
 from probes.network.ports import NetworkPort
-from probes.network.tools import Tool
 
 Worker = subprocess.Popen[bytes]
 

@@ -9,9 +9,8 @@ import pytest
 
 from probes.drawing.svg import draw_svg
 from probes.errors import ProbeError, TopologyExportError
-from probes.read import read_topology
-from probes.replicate import Network, NetworkLayout, replicate
-from probes.topology import (
+from probes.files.read import read_topology
+from probes.topology.graph import (
     NETWORK_NODE,
     Device,
     DeviceKind,
@@ -20,6 +19,7 @@ from probes.topology import (
     Provenance,
     Topology,
 )
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.probes.machines import both_ways, gpu, ring, shipped
 from tests.shared_data import SHARED_DATA, requires_shared_data
 

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PairResult, PortPair
-from probes.topology import Device, DeviceKind, LinkKind, Topology
+from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 
 Answer = Callable[[NetworkPort, NetworkPort], "tuple[float, float] | None"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probes.p2p.report import P2pReport, read_p2p_report
-from probes.topology import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from tests.probes.machines import both_ways
 
 Figures = Mapping[tuple[str, tuple[int, ...]], float]

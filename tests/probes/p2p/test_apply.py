@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from probes.errors import InvalidTopologyError
 from probes.p2p.apply import AppliedP2p, apply_p2p
 from probes.p2p.report import read_p2p_report
-from probes.paths import local_path
-from probes.topology import LinkKind, PairLimit, Provenance, Topology
-from probes.validation import validate
+from probes.topology.graph import LinkKind, PairLimit, Provenance, Topology
+from probes.topology.paths import local_path
+from probes.topology.validation import validate
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import (
     Figures,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.gpu_programs import build_name
+from probes.nvidia.gpu_programs import build_name
 from probes.p2p.errors import (
     P2pFailedError,
     P2pMissingError,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.nccl_xml_records import CpuRecord, GpuRecord, PciRecord, read_records
+from probes.nccl_xml.records import CpuRecord, GpuRecord, PciRecord, read_records
 
 GPU, INFINIBAND, ETHERNET, BRIDGE = "0x030200", "0x020700", "0x020000", "0x060400"
 

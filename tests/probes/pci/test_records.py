@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.nccl_xml import parse_nccl_xml
-from probes.nccl_xml_records import GpuRecord
-from probes.paths import Proximity, local_path, pcie_distance
+from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.records import GpuRecord
 from probes.pci.inventory import (
     Gap,
     NicPort,
@@ -32,7 +31,8 @@ from probes.pci.records import (
 from probes.pci.relation import Relation, relation
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, TarTree
-from probes.topology import DeviceKind, LinkKind, Topology
+from probes.topology.graph import DeviceKind, LinkKind, Topology
+from probes.topology.paths import Proximity, local_path, pcie_distance
 from tests.probes.machines import shipped, shipped_text
 from tests.probes.pci.sysfs_tree import ETHERNET, GPU, SysfsTree
 from tests.shared_data import SHARED_DATA, requires_shared_data

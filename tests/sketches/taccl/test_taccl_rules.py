@@ -18,10 +18,10 @@ from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.rules import taccl_sketch
 from sketches.taccl.sketch_file import read_taccl_sketch
 from sketches.taccl.topology_file import read_taccl_topology
-from synthesizer.collectives import Collective
-from synthesizer.simulator import ExecutionModel, simulate_us
-from synthesizer.synthesize import SynthesisOptions, synthesize
-from synthesizer.verifier import verify
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.synthesize import SynthesisOptions, synthesize
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import ExecutionModel, simulate_us
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import cluster
 from tests.sketches.taccl.files import ALONE, LINKED, RELAYED, SWITCHED, Fields, relaying, text

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from probes.topology import LinkKind
-from probes.validation import validate
+from probes.topology.graph import LinkKind
+from probes.topology.validation import validate
 from sketches.errors import TacclFileError
 from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.records import is_taccl_sketch, is_taccl_topology

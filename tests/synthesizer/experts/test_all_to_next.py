@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synthesizer.defects import DefectKind
-from synthesizer.emulator import run
 from synthesizer.experts.all_to_next import all_to_next, next_grid
-from synthesizer.lowering import lower
-from synthesizer.msccl_limits import check_limits
-from synthesizer.msccl_xml import read_msccl_xml, write_msccl_xml
-from synthesizer.simulator import ExecutionModel, compile_schedule
-from synthesizer.verifier import verify
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.ir.msccl_limits import check_limits
+from synthesizer.lower.lowering import lower
+from synthesizer.prove.defects import DefectKind
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.emulator import run
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import switched
 
 

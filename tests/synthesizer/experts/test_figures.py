@@ -11,14 +11,14 @@ from functools import cache
 
 import pytest
 
-from probes.read import read_topology
-from probes.replicate import Network, NetworkLayout, replicate
-from probes.shipped import shipped_machines
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
-from synthesizer.algorithm import Algorithm
-from synthesizer.collectives import Collective
 from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
 from tests.synthesizer.proofs import busbw_gb_per_s, latency_us
 
 NVLINK_US = 0.7

@@ -15,7 +15,7 @@ from synthesizer.experts.halving_doubling import (
     halving_reduce_scatter,
 )
 from synthesizer.experts.hierarchical import Grid
-from synthesizer.program import Program
+from synthesizer.ir.program import Program
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 from tests.synthesizer.proofs import latency_us, proved
 

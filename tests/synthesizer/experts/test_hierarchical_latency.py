@@ -6,7 +6,7 @@ import pytest
 
 from synthesizer.experts.hierarchical import Grid
 from synthesizer.experts.hierarchical_latency import three_step_all_reduce, two_step_all_reduce
-from synthesizer.program import Program
+from synthesizer.ir.program import Program
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.proofs import latency_us, proved
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
 from tuccl.backends.replay import ReplayBackend
-from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError
-from tuccl.search.config import STOCK, Config
+from tuccl.trials.config import STOCK, Config
+from tuccl.trials.timing import Timing
 
 RECORD = small_record()
 TASK = RECORD.tasks[0]

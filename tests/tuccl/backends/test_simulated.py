@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from probes.read import read_topology
-from probes.replicate import Network, replicate
-from probes.shipped import shipped_machines
-from probes.topology import Topology
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from probes.topology.replicate import Network, replicate
 from sketches.candidates import whole_machine
 from sketches.sketch import EdgeKind
-from tuccl.backends.executor_model import with_network_hops
-from tuccl.backends.figures import machine_figures
-from tuccl.backends.model_constants import SHIPPED
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.models.executor_model import with_network_hops
+from tuccl.models.figures import machine_figures
+from tuccl.models.model_constants import SHIPPED
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 
 SHAPE = Shape(4, 1, 4)
 MIB = 1 << 20

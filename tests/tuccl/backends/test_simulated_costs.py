@@ -4,12 +4,12 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
-from tuccl.backends.figures import communicator_shape
-from tuccl.backends.running_profiles import RunningProfiles
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.measurement_log import ModelledRestarts
-from tuccl.search.config import STOCK, Config, ProcessProfile, Task
+from tuccl.models.figures import communicator_shape
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.running_profiles import RunningProfiles
+from tuccl.workspace.measurement_log import ModelledRestarts
 
 TOPOLOGY = machine()
 TASK = Task(Operation.ALL_REDUCE, 4096, communicator_shape(TOPOLOGY))

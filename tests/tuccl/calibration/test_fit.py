@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
-from tuccl.backends.figures import Fabric, Generation, figures_of
-from tuccl.backends.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 from tuccl.calibration.errors import TooFewPointsError
 from tuccl.calibration.fit import fit_constants, median_error
 from tuccl.calibration.model_file import make_model_file
 from tuccl.calibration.observations import Observation, tabulate
-from tuccl.search.config import STOCK, Config
+from tuccl.models.figures import Fabric, Generation, figures_of
+from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
+from tuccl.trials.config import STOCK, Config
 
 NVSWITCH_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 CONFIGS = [

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.backends.model_constants import SHIPPED
 from tuccl.calibration.errors import ModelFileError
 from tuccl.calibration.model_file import make_model_file, model_file_text, read_model_file
+from tuccl.models.model_constants import SHIPPED
 
 
 @pytest.fixture

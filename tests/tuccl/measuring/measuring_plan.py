@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lookup_tables.table import Operation
-from tuccl.backends.protocol import Backend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.measurement_log import MeasurementLog
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
-from tuccl.search.config import STOCK, Config, Task
+from tuccl.trials.backend import Backend
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.workspace.measurement_log import MeasurementLog
 
 CONFIGS = (
     STOCK,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from probes.topology_json import topology_to_json
+from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import virtual_machine
-from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
+from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 

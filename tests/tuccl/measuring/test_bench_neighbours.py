@@ -11,7 +11,7 @@ import bench_neighbours as script
 import pytest
 from measuring_site import Site
 
-from tests.tuccl.measuring.nccl_stand_ins import StandIns
+from tests.tuccl.engines.nccl_stand_ins import StandIns
 
 K, M = 1 << 10, 1 << 20
 

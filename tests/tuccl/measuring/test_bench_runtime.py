@@ -18,8 +18,8 @@ from runtime_plot import draw
 from runtime_sweep import best_rules, sweep, with_ranges, write_rules
 from runtime_targets import GRAPH, PLAIN, Row, judge, totals
 
-from tests.tuccl.measuring.nccl_stand_ins import StandIns
-from tuccl.measuring.executor_library import Rule
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.engines.executor_library import Rule
 
 K, M = 1 << 10, 1 << 20
 

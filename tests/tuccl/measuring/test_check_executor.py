@@ -27,8 +27,8 @@ from random_calls import (
     tolerance,
 )
 
-from lookup_tables.bundle import read_bundle
-from tests.tuccl.measuring.nccl_stand_ins import ROOT, StandIns
+from lookup_tables.bundles.bundle import read_bundle
+from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ import os
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tests.tuccl.measuring.conftest import OpenBackend
+from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.measuring.cores import keep_to_share, keep_to_told_share, share_variable
-from tuccl.search.config import STOCK, Task
+from tuccl.trials.config import STOCK, Task
 
 
 def test_shares_are_all_cores_and_none_twice(cores: set[int]) -> None:

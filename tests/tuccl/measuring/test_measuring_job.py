@@ -11,7 +11,7 @@ import measuring_job
 import pytest
 from measuring_job import TAKEN_OUT, wait_for_all, without_tables
 
-from tuccl.search.presets import KNOBS
+from tuccl.trials.presets import KNOBS
 
 
 def started(*programs: str) -> list[subprocess.Popen[bytes]]:

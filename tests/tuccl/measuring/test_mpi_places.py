@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from probes.host_report import HostIdentity
-from tests.tuccl.measuring.conftest import ROOT, OpenBackend
+from probes.host.report import HostIdentity
 from tests.tuccl.measuring.measuring_plan import carry_out
+from tests.tuccl.measuring.worker_fixtures import ROOT, OpenBackend
 from tuccl.measuring.mpi_places import places_of
 from tuccl.measuring.places import Place
 

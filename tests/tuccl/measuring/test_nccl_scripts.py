@@ -24,9 +24,9 @@ from nccl_summary import standard_error
 from nccl_variants import CONTROL, control, from_environment, stock
 from shipped_table import stated_speedups
 
-from lookup_tables.bundle import read_bundle
 from lookup_tables.bundle_layout import bundle_crc
-from lookup_tables.bundle_writer import bundle_bytes
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import (
     BuiltinConfig,
@@ -41,10 +41,10 @@ from lookup_tables.table import (
     Table,
 )
 from tests.runtime.conftest import ROOT
-from tests.tuccl.measuring.nccl_stand_ins import JobError, StandIns
-from tuccl.environment_file import bundle_name, environment_file
-from tuccl.measuring.gpu_sharing import NoMpsError
+from tests.tuccl.engines.nccl_stand_ins import JobError, StandIns
+from tuccl.engines.gpu_sharing import NoMpsError
 from tuccl.runtime import PLUGIN_NAME
+from tuccl.shipping.environment_file import bundle_name, environment_file
 
 
 @pytest.fixture
@@ -325,8 +325,8 @@ def test_faked_nodes_that_share_gpus_need_mps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = {
-        "count_gpus": "tuccl.measuring.nccl_environment",
-        "require_mps": "tuccl.measuring.gpu_sharing",
+        "count_gpus": "tuccl.engines.nccl_environment",
+        "require_mps": "tuccl.engines.gpu_sharing",
     }
     for call, module in asked.items():
         monkeypatch.setattr(measuring_site, call, in_another_process(stand_ins, module, call))

@@ -1,13 +1,13 @@
 """A record of a machine that is shipped, small enough to know by heart."""
 
 from lookup_tables.table import Operation
-from probes.read import read_topology
-from probes.shipped import shipped_machines
-from probes.topology import Topology
-from tuccl.backends.figures import communicator_shape
-from tuccl.backends.timing import Timing
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from tuccl.models.figures import communicator_shape
 from tuccl.records.record import Record, Row, make_record
-from tuccl.search.config import STOCK, Config
+from tuccl.trials.config import STOCK, Config
+from tuccl.trials.timing import Timing
 
 FAST = Config("ring", "LL", 2, 256, 4 << 20, 32)
 SLOW = Config("ring", "Simple", 8, 256, 4 << 20, 32)

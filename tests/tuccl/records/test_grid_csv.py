@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from probes.read import read_topology
+from probes.files.read import read_topology
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.records.small_record import machine
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.grid_csv import CUT_SHORT, read_grid_csv, topology_beside
-from tuccl.search.config import STOCK, Config, Task
+from tuccl.trials.config import STOCK, Config, Task
 
 HEADER = "op,bytes,algorithm,protocol,nchannels,nthreads,buffsize,min_nchannels,t1,t2,t3"
 LINES = (

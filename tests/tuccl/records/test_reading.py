@@ -4,20 +4,20 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from probes.nccl_xml_export import topology_to_nccl_xml
-from probes.read import read_topology
+from probes.files.read import read_topology
+from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.tuccl.records.small_record import machine, small_record
 from tests.tuccl.records.test_grid_csv import LINES, written
-from tuccl.backends.protocol import Measured
-from tuccl.backends.timing import Timing
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.measurement_lines import Contents
-from tuccl.measurement_log import MeasurementLog, read_log
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.reading import read_records
 from tuccl.records.record_file import write_record
 from tuccl.records.recording import record_of
-from tuccl.search.config import STOCK, Config, Task
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Contents
+from tuccl.workspace.measurement_log import MeasurementLog, read_log
 
 OTHER = machine("a100-8gpu-8nic")
 SHAPE = Shape(4, 1, 4)

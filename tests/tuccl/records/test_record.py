@@ -5,9 +5,9 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, rows, small_record
-from tuccl.backends.timing import Timing
 from tuccl.records.record import Row, make_record
-from tuccl.search.config import STOCK, Config, Task
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.timing import Timing
 
 SHAPE = Shape(4, 1, 4)
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import NcclProtocol, Operation, Shape
 from tests.tuccl.records.small_record import FAST, machine, small_record
-from tuccl.backends.timing import Timing
 from tuccl.errors import WorkspaceError
 from tuccl.records.errors import RecordFileError
 from tuccl.records.record import Row, make_record
@@ -23,7 +22,8 @@ from tuccl.records.record_file import (
     record_to_parquet_bytes,
     write_record,
 )
-from tuccl.search.config import Config
+from tuccl.trials.config import Config
+from tuccl.trials.timing import Timing
 
 GOLDEN = Path(__file__).parent / "golden" / "record_schema.json"
 TIMES = st.floats(min_value=1e-3, max_value=1e9)

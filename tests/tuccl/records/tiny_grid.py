@@ -4,10 +4,10 @@ import random
 
 from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
-from tuccl.backends.figures import communicator_shape
-from tuccl.backends.timing import Timing
+from tuccl.models.figures import communicator_shape
 from tuccl.records.record import Record, Row, make_record
-from tuccl.search.config import STOCK, Config
+from tuccl.trials.config import STOCK, Config
+from tuccl.trials.timing import Timing
 
 SIZES = (4096, 65536)
 OPERATIONS = (Operation.ALL_GATHER, Operation.ALL_REDUCE)

@@ -5,9 +5,9 @@ from math import log2
 
 import numpy as np
 
-from tuccl.backends.protocol import Measured
-from tuccl.search.config import Config
 from tuccl.search.meter import Measure
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config
 
 _PROTOCOL_FACTOR = {"LL": 1.3, "LL128": 1.1, "Simple": 1.0}
 

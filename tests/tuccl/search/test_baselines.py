@@ -7,12 +7,12 @@ from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 from tuccl.errors import BudgetSpentError
 from tuccl.search.algorithm_1 import Algorithm1
 from tuccl.search.baselines import Grid, OptunaHyperband
-from tuccl.search.config import Config
 from tuccl.search.coordinate import Coordinate
 from tuccl.search.hyperband import rung_repeats
 from tuccl.search.meter import Meter
-from tuccl.search.presets import nccl_space, paper_space
-from tuccl.search.space import Family, Space
+from tuccl.trials.config import Config
+from tuccl.trials.presets import nccl_space, paper_space
+from tuccl.trials.space import Family, Space
 
 
 def test_a_pass_of_algorithm_1_costs_91_full_evaluations_for_40_configurations() -> None:

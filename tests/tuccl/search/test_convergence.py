@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.tuccl.search.surfaces import measure_of
-from tuccl.search.config import Config
 from tuccl.search.convergence import Convergence, divergence, elite_marginals
 from tuccl.search.meter import Meter
-from tuccl.search.space import Family, Space
+from tuccl.trials.config import Config
+from tuccl.trials.space import Family, Space
 
 SPACE = Space("test", (Family("ring", "LL", (1, 2, 4, 8), (64, 128), (1,)),))
 

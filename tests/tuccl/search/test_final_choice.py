@@ -3,9 +3,7 @@
 import numpy as np
 
 from tests.tuccl.search.surfaces import measure_of
-from tuccl.backends.protocol import Measured
 from tuccl.errors import BudgetSpentError
-from tuccl.search.config import Config
 from tuccl.search.final_choice import (
     best_confirmed_us,
     chosen,
@@ -14,6 +12,8 @@ from tuccl.search.final_choice import (
     ranked_by_bound,
 )
 from tuccl.search.meter import Meter
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config
 
 CONFIGS = [Config("ring", "LL", channels, 64, 1 << 20) for channels in range(1, 31)]
 

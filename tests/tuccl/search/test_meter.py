@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuccl.search.surfaces import Noisy, measure_of
-from tuccl.backends.protocol import Measured
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError
-from tuccl.search.config import Config, ProcessProfile
 from tuccl.search.meter import Meter
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile
 
 A = Config("ring", "LL", 1, 256, 1 << 20)
 B = Config("ring", "LL", 2, 256, 1 << 20)

@@ -3,13 +3,13 @@
 import pytest
 
 from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
-from tuccl.search.config import Config
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
-from tuccl.search.presets import paper_space
-from tuccl.search.space import Family, Space
 from tuccl.search.strategy import Stop, run_search
 from tuccl.search.tpe import TpeProposer
+from tuccl.trials.config import Config
+from tuccl.trials.presets import paper_space
+from tuccl.trials.space import Family, Space
 
 ONE_CYCLE = Mraco(MracoOptions(max_cycles=1))
 

@@ -6,16 +6,16 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tuccl.backends.protocol import Measured
 from tuccl.backends.replay import ReplayBackend
-from tuccl.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import MachineOptions, load_machine
 from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
-from tuccl.search.config import STOCK, Config, Task
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco
-from tuccl.search.space import space_of
 from tuccl.search.strategy import run_search
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.space import space_of
 
 GRID = SHARED_DATA / "replay/h200x4_nvlink_nccl2.28.9.csv"
 pytestmark = requires_shared_data

@@ -1,0 +1,1 @@
+"""Machines that somebody saved: files of every form, told apart by content, and shipped ones."""

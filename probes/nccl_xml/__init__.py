@@ -1,0 +1,1 @@
+"""Topology files of NCCL and RCCL: read as a topology, and written from one."""

@@ -1,0 +1,232 @@
+"""The identity of a machine: `fingerprint`.
+
+Equal for machines alike in structure and bandwidth class (of links, and of measured limits between
+devices), whatever their hosts and buses are called and however their figures scatter (see
+`probes.topology.bandwidth_class` for how much); different when a link, a NIC or a GPU is missing,
+slower by a class or bound elsewhere, or of another model. Latency, provenance, names and notes play
+no part.
+
+The numbers of GPUs and NICs do, because a schedule speaks of ranks. Inside one host up to symmetry:
+exchanging two GPUs that sit alike changes nothing, renumbering a mesh so that other ranks become
+neighbours does. In a cluster the global rank of every GPU and the host and index of every NIC
+count: what hangs between them (PCIe and network switches, CPUs) has no number, so hosts that are
+wired alike may change places, but two cables that change places on one host alone show.
+
+Method: Weisfeiler-Leman colour refinement, twice. Inside each host once per device, with this one
+device marked, so that two rings of four differ from one ring of eight; then over the whole machine,
+starting from what the hosts gave and from the numbers of GPUs and NICs, once per network switch
+marked (without switches: per host).
+Machines that differ yet keep all these colours equal exist in theory (strongly regular graphs); no
+one builds them. Colours are 64-bit mixing sums, seeds and results BLAKE2b: the same everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from probes.topology.bandwidth_class import bandwidth_class, limit_class, network_class
+from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, Link, PairLimit, Topology
+
+_Colours = npt.NDArray[np.uint64]
+
+_MAX_ROUNDS = 64
+"""Rounds of refinement: how far a difference is seen. No machine has two devices further apart."""
+_MARK = np.uint64(0x9E3779B97F4A7C15)
+_ROWS_AT_ONCE = 32
+"""Marked devices refined together; bounds memory on large clusters."""
+_MOST_MARKED = 1 << 22
+"""Views of a device from a network switch or host. Beyond, a cluster is looked at without marks,
+which takes time in proportion to its size; ranks and rails still tell its hosts apart."""
+
+
+def fingerprint(topology: Topology) -> str:
+    """Identity of the machine as 32 hex digits; its link figures must be valid."""
+    hosts = sorted({device.node for device in topology.devices} - {NETWORK_NODE})
+    inside: dict[int, list[Link]] = {host: [] for host in hosts}
+    for link in topology.links:
+        node = topology.device[link.src].node
+        if node != NETWORK_NODE and node == topology.device[link.dst].node:
+            inside[node].append(link)
+    limits: dict[int, list[PairLimit]] = {host: [] for host in hosts}
+    for limit in topology.limits:
+        limits[topology.device[limit.src].node].append(limit)
+    members: dict[int, list[Device]] = {host: [] for host in hosts}
+    for device in topology.devices:
+        if device.node != NETWORK_NODE:
+            members[device.node].append(device)
+    numbers = _numbers(topology) if len(hosts) > 1 else {}
+    known: dict[bytes, _Host] = {}
+    start: dict[str, int] = {}
+    host_colours = []
+    for host in hosts:
+        graph = _graph(members[host], inside[host], limits[host])
+        # Copies of one machine are refined once.
+        key = graph.key()
+        if key not in known:
+            known[key] = _refine_host(graph)
+        host_colours.append(known[key].colour)
+        for device, colour in zip(members[host], known[key].devices, strict=True):
+            number = numbers.get(device.name, "")
+            start[device.name] = _hash64("in host", known[key].colour, colour, number)
+    if len(hosts) == 1 and len(topology.devices) == len(members[hosts[0]]):
+        return _digest("machine", host_colours)
+    return _digest("cluster", sorted(host_colours), _refine_cluster(topology, start))
+
+
+def _numbers(topology: Topology) -> dict[str, str]:
+    """What sketches tell GPUs and NICs of a cluster by: ranks, and the rails of every host."""
+    hosts = sorted({device.node for device in topology.devices})
+    place = {host: i for i, host in enumerate(hosts)}
+    numbers = {gpu.name: f"rank {rank}" for rank, gpu in enumerate(topology.gpus)}
+    before: dict[int, int] = {}
+    for nic in topology.nics:
+        # NICs of one index are taken in the order of the file.
+        position = before[nic.node] = before.get(nic.node, -1) + 1
+        numbers[nic.name] = f"host {place[nic.node]} rail {nic.index} position {position}"
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """Devices by place, links by the places of their ends."""
+
+    colours: _Colours
+    src: npt.NDArray[np.int64]
+    dst: npt.NDArray[np.int64]
+    labels: _Colours
+    ranks: tuple[int, ...]
+    """Places of the GPUs in rank order."""
+
+    def key(self) -> bytes:
+        parts = (self.colours, self.src, self.dst, self.labels, np.array(self.ranks, np.int64))
+        return b"".join(len(part).to_bytes(8, "big") + part.tobytes() for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    colour: int
+    devices: tuple[int, ...]
+
+
+def _graph(devices: Sequence[Device], links: Sequence[Link], limits: Sequence[PairLimit]) -> _Graph:
+    place = {device.name: i for i, device in enumerate(devices)}
+    gpus = [device for device in devices if device.kind is DeviceKind.GPU]
+    ends = [(link.src, link.dst) for link in links] + [(pair.src, pair.dst) for pair in limits]
+    labels = [_link_colour(link) for link in links] + [_limit_colour(limit) for limit in limits]
+    return _Graph(
+        colours=np.array([_device_colour(device) for device in devices], np.uint64),
+        src=np.array([place[src] for src, _ in ends], np.int64),
+        dst=np.array([place[dst] for _, dst in ends], np.int64),
+        labels=np.array(labels, np.uint64),
+        ranks=tuple(place[gpu.name] for gpu in sorted(gpus, key=lambda gpu: gpu.index)),
+    )
+
+
+def _device_colour(device: Device) -> int:
+    if device.kind is DeviceKind.GPU:
+        return _hash64(device.kind, device.model, device.compute_capability)
+    if device.kind is DeviceKind.NIC:
+        return _hash64(device.kind, network_class(device.line_rate_gb_per_s))
+    return _hash64(device.kind)
+
+
+def _link_colour(link: Link) -> int:
+    return _hash64("link", link.kind, link.lanes, bandwidth_class(link))
+
+
+def _limit_colour(limit: PairLimit) -> int:
+    return _hash64("limit", limit_class(limit.bandwidth_gb_per_s))
+
+
+def _refine_host(graph: _Graph) -> _Host:
+    """Colour of every device by how the host looks from it, and of the host by all of these."""
+    count = len(graph.colours)
+    marked = _refine(graph, [[place] for place in range(count)])
+    devices = tuple(
+        _hash64("device", int(marked[place, place]), *np.sort(marked[place]).tolist())
+        for place in range(count)
+    )
+    # How GPU i sees GPU j, in rank order: unchanged by symmetries, and by nothing else.
+    ranks = list(graph.ranks)
+    order = marked[np.ix_(ranks, ranks)].ravel().tolist()
+    return _Host(_hash64("host", sorted(devices), order), devices)
+
+
+def _refine_cluster(topology: Topology, start: dict[str, int]) -> list[int]:
+    graph = _graph(topology.devices, topology.links, topology.limits)
+    for place, device in enumerate(topology.devices):
+        if device.name in start:
+            graph.colours[place] = start[device.name]
+    by_host: dict[int, list[int]] = {}
+    for place, device in enumerate(topology.devices):
+        by_host.setdefault(device.node, []).append(place)
+    switches = by_host.pop(NETWORK_NODE, [])
+    marks = [[place] for place in switches] or list(by_host.values())
+    if len(marks) * len(graph.colours) > _MOST_MARKED:
+        marks = [[]]
+    rows: list[int] = []
+    for first in range(0, len(marks), _ROWS_AT_ONCE):
+        marked = np.sort(_refine(graph, marks[first : first + _ROWS_AT_ONCE]), axis=1)
+        rows += [_hash64("view", row.tobytes().hex()) for row in marked.astype(">u8")]
+    return sorted(rows)
+
+
+def _refine(graph: _Graph, marks: Sequence[Sequence[int]]) -> _Colours:
+    """Refined colours, one row per set of marked devices."""
+    count = len(graph.colours)
+    colours = np.tile(graph.colours, (len(marks), 1))
+    for row, places in enumerate(marks):
+        colours[row, list(places)] ^= _MARK
+    arriving, leaving = _Sum(graph.dst, count), _Sum(graph.src, count)
+    distinct = 0
+    for _ in range(min(count, _MAX_ROUNDS)):
+        for first in range(0, len(marks), _ROWS_AT_ONCE):
+            rows = colours[first : first + _ROWS_AT_ONCE]
+            received = arriving.over(_mix(rows[:, graph.src] + graph.labels))
+            sent = leaving.over(_mix(rows[:, graph.dst] ^ graph.labels))
+            rows[:] = _mix(rows + _mix(received) + _mix(sent ^ _MARK))
+        # Refinement only ever splits colours: once no row gains one, nothing more will show.
+        found = sum(len(np.unique(row)) for row in colours)
+        if found == distinct:
+            break
+        distinct = found
+    return colours
+
+
+class _Sum:
+    """Sums values of links at the devices at one of their ends."""
+
+    def __init__(self, ends: npt.NDArray[np.int64], count: int) -> None:
+        self.order = np.argsort(ends, kind="stable")
+        self.devices, self.starts = np.unique(ends[self.order], return_index=True)
+        self.count = count
+
+    def over(self, values: _Colours) -> _Colours:
+        total = np.zeros((len(values), self.count), np.uint64)
+        if len(self.devices):
+            total[:, self.devices] = np.add.reduceat(values[:, self.order], self.starts, axis=1)
+        return total
+
+
+def _mix(values: _Colours) -> _Colours:
+    """The finalizer of SplitMix64 (Steele, Lea, Flood 2014), element by element."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash64(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b(_text(parts), digest_size=8).digest(), "big")
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(_text(parts), digest_size=16).hexdigest()
+
+
+def _text(parts: Iterable[object]) -> bytes:
+    return repr([str(part) for part in parts]).encode()

@@ -1,0 +1,149 @@
+"""`Algorithm`: a schedule in MSCCL-IR, the one form in which schedules leave the synthesizer.
+
+Per rank a number of threadblocks, each with at most one send peer, one receive peer and a channel;
+each threadblock runs its steps in order, and a step may wait for a step of another threadblock of
+the same rank. A send on (src, dst, channel) is matched with the receive at the same position of the
+same connection. Semantics follow MSCCLang (sections 4 and 5) and the MSCCL runtime's XML.
+
+A chunk offset counts chunks of `1 / chunks_per_loop` of the collective's larger buffer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from synthesizer.ir.collectives import Collective
+
+
+class Buffer(StrEnum):
+    """Where a chunk lies."""
+
+    INPUT = "i"
+    OUTPUT = "o"
+    SCRATCH = "s"
+
+
+class StepType(StrEnum):
+    """The instructions of MSCCL-IR."""
+
+    SEND = "s"
+    RECV = "r"
+    RECV_COPY_SEND = "rcs"
+    RECV_REDUCE_COPY = "rrc"
+    RECV_REDUCE_SEND = "rrs"
+    RECV_REDUCE_COPY_SEND = "rrcs"
+    REDUCE = "re"
+    COPY = "cpy"
+    NOP = "nop"
+
+    @property
+    def receives(self) -> bool:
+        """Whether it takes a message from the receive peer."""
+        return self.value.startswith("r") and self is not StepType.REDUCE
+
+    @property
+    def sends(self) -> bool:
+        """Whether it gives a message to the send peer."""
+        return self in {
+            StepType.SEND,
+            StepType.RECV_COPY_SEND,
+            StepType.RECV_REDUCE_SEND,
+            StepType.RECV_REDUCE_COPY_SEND,
+        }
+
+
+class Protocol(StrEnum):
+    """How bytes travel (NCCL's three protocols)."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "Simple"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """The first of `Step.count` neighbouring chunks of a buffer."""
+
+    buffer: Buffer
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """A step of another threadblock of the same rank."""
+
+    threadblock: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction."""
+
+    type: StepType
+    src: ChunkRef
+    """Local operand: what is sent, copied, or reduced with; for `r` and `rcs` equal to `dst`."""
+    dst: ChunkRef
+    """Local destination; for `s` the remote destination as the writer saw it (informative)."""
+    count: int = 1
+    depends: StepRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Threadblock:
+    """Steps that run one after another, with their connections."""
+
+    id: int
+    send_peer: int
+    """Rank it sends to, -1 for none."""
+    recv_peer: int
+    """Rank it receives from, -1 for none."""
+    channel: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProgram:
+    """What one rank does."""
+
+    rank: int
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    threadblocks: tuple[Threadblock, ...]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A complete schedule."""
+
+    name: str
+    collective: Collective
+    protocol: Protocol
+    channels: int
+    chunks_per_loop: int
+    in_place: bool
+    out_of_place: bool
+    programs: tuple[GpuProgram, ...]
+    min_bytes: int = 0
+    max_bytes: int = 0
+    """0: no upper limit."""
+    root: int = 0
+    """Of broadcast and reduce."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.programs)
+
+    @property
+    def step_count(self) -> int:
+        """Instructions over all ranks."""
+        return sum(len(tb.steps) for gpu in self.programs for tb in gpu.threadblocks)
+
+    def content_hash(self) -> str:
+        """16 hex digits that name what the schedule does: name, sizes and protocol do not count."""
+        body = repr((self.collective, self.chunks_per_loop, self.root, self.programs))
+        return hashlib.sha256(body.encode()).hexdigest()[:16]

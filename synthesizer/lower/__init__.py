@@ -1,0 +1,1 @@
+"""From a program of copies and reductions to threadblocks of MSCCL-IR steps."""

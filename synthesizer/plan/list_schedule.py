@@ -1,0 +1,173 @@
+"""List scheduling: when each hop of each chunk goes, given the trees.
+
+A hop is ready when its chunk has arrived, and starts when all its resources are free; of those
+that could start at the same time the one with the longest way still before it goes first (critical
+path, MSCCLang section 4.6), or the one that has waited longest, or that one with the connections of
+a rank in turn. A resource is free again after the chunk's time on it; alpha occupies nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from synthesizer.solve.resources import Hop, Resources
+from synthesizer.solve.routes import RouteTree
+
+
+class Precedence(StrEnum):
+    """Who goes first where several could."""
+
+    LONGEST_WAY = "longest_way"
+    LONGEST_WAIT = "longest_wait"
+    IN_TURN = "in_turn"
+    """The longest wait, but of chunks that arrived together one per connection first. Threadblocks,
+    one for each connection, do the same: only one message of each reaches the port at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedHop:
+    """One transfer of the schedule."""
+
+    tree: int
+    """Index of its tree."""
+    piece: int
+    """Which piece of the tree's chunk."""
+    hop: Hop
+    start_us: float
+    end_us: float
+    """When the piece has arrived."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """All transfers by start, and when the last one has arrived."""
+
+    hops: tuple[TimedHop, ...]
+    end_us: float
+
+
+def list_schedule(
+    trees: Sequence[RouteTree],
+    pieces: int,
+    costs: Resources,
+    precedence: Precedence = Precedence.LONGEST_WAY,
+) -> Timetable:
+    """Times every hop of every tree for each of `pieces` equal pieces.
+
+    Args:
+        trees: Where chunks go.
+        pieces: Pieces that each tree's chunk is cut into; they follow each other.
+        costs: Resources for the size of one piece.
+        precedence: Who goes first.
+    """
+    run = _Run(costs, trees, precedence)
+    for t, tree in enumerate(trees):
+        for piece in range(pieces):
+            run.offer(t, piece, tree.source, 0.0)
+    while run.times:
+        run.advance()
+    return Timetable(tuple(run.done), max((timed.end_us for timed in run.done), default=0.0))
+
+
+_Waiting = tuple[float, int, float, int, int, int, Hop]
+"""A transfer that could go: since when and behind how many of its connection (if these count),
+minus the way before it, piece, how far up its receiver is, tree, hop.
+
+Among equals every rank serves its next neighbour first, so that not all send to the same one."""
+
+_EQUAL = 9
+"""Decimals to which ways are compared: sums of equal terms in another order must not differ."""
+
+
+class _Run:
+    """Transfers that become ready, and those parked at the resource that they found taken."""
+
+    def __init__(
+        self, costs: Resources, trees: Sequence[RouteTree], precedence: Precedence
+    ) -> None:
+        self.times: list[float] = []
+        """When something becomes ready or free."""
+        self.done: list[TimedHop] = []
+        self._costs = costs
+        self._remaining = [_remaining_us(tree, costs) for tree in trees]
+        self._onward = [_onward(tree) for tree in trees]
+        self._wait_counts = precedence is not Precedence.LONGEST_WAY
+        self._turns_count = precedence is Precedence.IN_TURN
+        self._queued: Counter[Hop] = Counter()
+        """Transfers of each connection that could go."""
+        self._ready: dict[float, list[_Waiting]] = {}
+        self._freed: dict[float, list[int]] = {}
+        self._free = [0.0] * len(costs.names)
+        self._parked: list[list[_Waiting]] = [[] for _ in costs.names]
+        self._ranks = 1 + max(rank for hop in costs.of_edge for rank in hop)
+
+    def offer(self, t: int, piece: int, rank: int, now: float) -> None:
+        """A piece has arrived: its next hops are ready."""
+        for hop in self._onward[t].get(rank, ()):
+            if now not in self._ready:
+                self._ready[now] = []
+                heapq.heappush(self.times, now)
+            away = (hop[1] - hop[0]) % self._ranks
+            since = now if self._wait_counts else 0.0
+            turn = self._queued[hop] if self._turns_count else 0
+            self._queued[hop] += 1
+            self._ready[now].append((since, turn, -self._remaining[t][hop], piece, away, t, hop))
+
+    def advance(self) -> None:
+        """Starts all that can start at the next point in time, the most urgent first.
+
+        Of those parked at a resource only the first is tried, and the next when it can't go.
+        """
+        now = heapq.heappop(self.times)
+        candidates = [(waiting, -1) for waiting in self._ready.pop(now, ())]
+        candidates += [
+            (heapq.heappop(self._parked[resource]), resource)
+            for resource in self._freed.pop(now, ())
+            if self._free[resource] <= now and self._parked[resource]
+        ]
+        heapq.heapify(candidates)
+        while candidates:
+            waiting, woken_by = heapq.heappop(candidates)
+            self._try(waiting, now)
+            if woken_by >= 0 and self._free[woken_by] <= now and self._parked[woken_by]:
+                heapq.heappush(candidates, (heapq.heappop(self._parked[woken_by]), woken_by))
+
+    def _try(self, waiting: _Waiting, now: float) -> None:
+        """Starts a transfer, or parks it at the resource that is taken longest."""
+        _, _, _, piece, _, t, hop = waiting
+        used = self._costs.of_edge[hop]
+        last = max(used, key=self._free.__getitem__)
+        if self._free[last] > now:
+            heapq.heappush(self._parked[last], waiting)
+            return
+        for resource in used:
+            free = self._free[resource] = now + self._costs.busy_us[resource]
+            if free not in self._freed:
+                self._freed[free] = []
+                heapq.heappush(self.times, free)
+            self._freed[free].append(resource)
+        self._queued[hop] -= 1
+        end = now + self._costs.latency_us[hop]
+        self.done.append(TimedHop(t, piece, hop, now, end))
+        self.offer(t, piece, hop[1], end)
+
+
+def _onward(tree: RouteTree) -> dict[int, list[Hop]]:
+    onward: dict[int, list[Hop]] = {}
+    for hop in tree.hops:
+        onward.setdefault(hop[0], []).append(hop)
+    return onward
+
+
+def _remaining_us(tree: RouteTree, costs: Resources) -> dict[Hop, float]:
+    """Longest time from the start of each hop until the chunk is everywhere below it."""
+    below: dict[int, float] = {}
+    remaining: dict[Hop, float] = {}
+    for a, b in reversed(tree.hops):
+        remaining[a, b] = round(costs.latency_us[a, b] + below.get(b, 0.0), _EQUAL)
+        below[a] = max(below.get(a, 0.0), remaining[a, b])
+    return remaining

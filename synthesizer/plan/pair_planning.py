@@ -1,0 +1,61 @@
+"""Planning of alltoall: paths of all pairs and their timetable, chosen for one size.
+
+More ways per pair balance the machine better and cost steps, so they are tried where one way does
+not reach the bound and the loads matter.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from synthesizer.plan.plan_request import PlanRequest, good_enough, loads_count
+from synthesizer.plan.timetabling import LEAST_PIECE_BYTES, Rehearsed, rehearse
+from synthesizer.plan.tree_planning import Plan
+from synthesizer.solve.path_routing import PairRouting, route_pairs
+from synthesizer.solve.resources import resources
+from synthesizer.solve.solver import SolveStatus
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """A plan whose trees are paths."""
+
+    plan: Plan
+    pairs: PairRouting
+
+
+def plan_pairs(request: PlanRequest) -> PairPlan:
+    """The best plan of alltoall; `request.trees` are the numbers of ways that may be tried.
+
+    Raises:
+        SolverError: No solver works.
+    """
+    best: tuple[Rehearsed, PairRouting] | None = None
+    seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
+    for ways in request.trees:
+        if best and request.block_bytes < ways * LEAST_PIECE_BYTES:
+            break
+        started = time.perf_counter()
+        costs = resources(request.sketch, request.block_bytes / ways)
+        limit_s = request.time_limit_s / len(request.trees)
+        pairs = route_pairs(request.sketch, costs, limit_s, request.gap, ways)
+        routed = time.perf_counter()
+        load_us = max(costs.loads_us(hop for path in pairs.routing.trees for hop in path.hops))
+        if best is None or load_us < best[0].end_us:
+            rehearsed = rehearse(request, ways, pairs.routing.trees)
+            if best is None or rehearsed.end_us < best[0].end_us:
+                best = rehearsed, pairs
+        seconds["routing"] += routed - started
+        seconds["ordering"] += time.perf_counter() - routed
+        end_us = best[0].end_us
+        if good_enough(request, end_us) or not loads_count(request, load_us, end_us):
+            break
+    if best is None:
+        msg = "a plan needs a number of ways to try"
+        raise ValueError(msg)
+    rehearsed, pairs = best
+    optimal = pairs.routing.status is SolveStatus.OPTIMAL
+    fallback = None if optimal else "the solver stopped at its limit"
+    plan = Plan(rehearsed.timed, pairs.routing, fallback, seconds, rehearsed.end_us)
+    return PairPlan(plan, pairs)

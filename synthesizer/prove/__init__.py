@@ -1,0 +1,1 @@
+"""The proof that a schedule is right for every interleaving, or the defect that it has."""

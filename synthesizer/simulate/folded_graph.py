@@ -1,0 +1,204 @@
+"""Ranks that a schedule and its sketch treat alike, folded onto one of them for simulation.
+
+A rank permutation that maps the schedule onto itself, threadblock by threadblock and step by step
+(which chunks a step moves does not matter for its time), and the sketch's edges and ports in use
+onto edges and ports with the same figures, makes the ranks of an orbit wait, send and arrive at the
+same times: what happens on one of each orbit, with messages to a rank delivered to the one that
+stands for it, happens on all. Where messages reach a port at the same instant, all orbits resolve
+the tie alike, which a simulation of all ranks need not; that is the only difference.
+
+The permutations come from the sketch and are checked here against the schedule and, exactly,
+against the sketch: those of a sketch allow figures that differ a little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+
+from sketches.sketch import Edge, Sketch
+from synthesizer.ir.algorithm import Algorithm, GpuProgram, StepType
+from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
+from synthesizer.prove.step_table import Ints, StepTable, step_table
+from synthesizer.prove.table_structure import is_executable
+from synthesizer.prove.waves import connect
+
+_Pair = tuple[int, int]
+
+
+def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
+    """One rank per orbit; None where nothing can be folded or the schedule is out of order."""
+    try:
+        table = step_table(algorithm)
+    except OverflowError:
+        return None
+    if not is_executable(algorithm, table) or connect(table) is None:
+        return None
+    edges = _edges_in_use(table, sketch)
+    if edges is None:
+        return None
+    rank_leader = np.arange(sketch.ranks)
+    port_leader = {port: port for edge in edges.values() for port in edge.ports}
+    for permutation in sketch.symmetries:
+        image = np.array(permutation)
+        ports = _port_images(edges, sketch, permutation)
+        if ports is not None and _maps_onto_itself(table, image):
+            rank_leader = _joined(rank_leader, image)
+            port_leader = _joined_ports(port_leader, ports)
+    if (rank_leader == np.arange(sketch.ranks)).all():
+        return None
+    if not _users_differ(table, edges, rank_leader):
+        return None
+    return _fold(algorithm, sketch, edges, rank_leader.tolist(), port_leader)
+
+
+def _edges_in_use(table: StepTable, sketch: Sketch) -> dict[_Pair, Edge] | None:
+    """Edges that messages take; None when one is missing."""
+    senders = table.send_peer >= 0
+    pairs = zip(table.block_rank[senders].tolist(), table.send_peer[senders].tolist(), strict=True)
+    found = {pair: sketch.edge.get(pair) for pair in dict.fromkeys(pairs)}
+    edges = {pair: edge for pair, edge in found.items() if edge is not None}
+    return edges if len(edges) == len(found) else None
+
+
+def _maps_onto_itself(table: StepTable, image: Ints) -> bool:
+    """Whether every rank's image does the same steps with the images of its peers."""
+    widths = np.diff(table.first_block)
+    if (widths[image] != widths).any():
+        return False
+    inside = np.arange(len(table.block_rank)) - table.first_block[table.block_rank]
+    block = table.first_block[image[table.block_rank]] + inside
+    lengths = np.diff(table.first)
+    peers = np.append(image, -1)
+    same = (
+        (lengths[block] == lengths)
+        & (table.channel[block] == table.channel)
+        & (table.send_peer[block] == peers[table.send_peer])
+        & (table.recv_peer[block] == peers[table.recv_peer])
+    )
+    if not same.all():
+        return False
+    step = table.first[block[table.block]] + table.position
+    return all(
+        bool((column[step] == column).all())
+        for column in (
+            table.kind,
+            table.count,
+            table.depends,
+            table.awaited_block,
+            table.awaited_step,
+        )
+    )
+
+
+def _port_images(
+    edges: Mapping[_Pair, Edge], sketch: Sketch, permutation: tuple[int, ...]
+) -> dict[str, str] | None:
+    """Where the ports in use go when edges go onto edges with the same figures; None when not."""
+    ports: dict[str, str] = {}
+    for (src, dst), edge in edges.items():
+        image = edges.get((permutation[src], permutation[dst]))
+        if image is None or len(image.ports) != len(edge.ports):
+            return None
+        if (image.alpha_us, image.bandwidth_gb_per_s) != (edge.alpha_us, edge.bandwidth_gb_per_s):
+            return None
+        for port, other in zip(edge.ports, image.ports, strict=True):
+            if ports.setdefault(port, other) != other:
+                return None
+    widths = {name: sketch.port[name].bandwidth_gb_per_s for name in ports}
+    kept = all(widths[port] == widths.get(other) for port, other in ports.items())
+    return ports if kept and len(set(ports.values())) == len(ports) else None
+
+
+def _joined(leader: Ints, image: Ints) -> Ints:
+    """The least rank of every rank's orbit once a permutation counts too."""
+    while True:
+        least = np.minimum(leader, leader[image])
+        least[image] = np.minimum(least[image], least)
+        least = least[least]
+        if (least == leader).all():
+            return leader
+        leader = least
+
+
+def _joined_ports(leader: dict[str, str], image: Mapping[str, str]) -> dict[str, str]:
+    names = sorted(leader)
+    number = {name: i for i, name in enumerate(names)}
+    joined = _joined(
+        np.array([number[leader[name]] for name in names], dtype=np.int64),
+        np.array([number[image[name]] for name in names], dtype=np.int64),
+    )
+    return {name: names[least] for name, least in zip(names, joined.tolist(), strict=True)}
+
+
+def _users_differ(table: StepTable, edges: Mapping[_Pair, Edge], leader: Ints) -> bool:
+    """Whether no port serves two threadblocks that are folded onto one: its load would shrink."""
+    seen: set[tuple[str, int, int]] = set()
+    for block in np.flatnonzero(table.send_peer >= 0).tolist():
+        rank = int(table.block_rank[block])
+        user = (int(leader[rank]), int(table.block_id[block]))
+        for port in dict.fromkeys(edges[rank, int(table.send_peer[block])].ports):
+            if (port, *user) in seen:
+                return False
+            seen.add((port, *user))
+    return True
+
+
+def _fold(
+    algorithm: Algorithm,
+    sketch: Sketch,
+    edges: Mapping[_Pair, Edge],
+    leader: list[int],
+    port_leader: Mapping[str, str],
+) -> ScheduleGraph:
+    """The graph of the ranks that stand for others."""
+    sender = {
+        (gpu.rank, block.send_peer, block.channel): block.id
+        for gpu in algorithm.programs
+        for block in gpu.threadblocks
+        if block.send_peer >= 0
+    }
+    graph = ScheduleGraph()
+    # By the rank and the threadblock that send.
+    sends: dict[_Pair, list[int]] = {}
+    takes: dict[_Pair, list[int]] = {}
+    used: dict[Connection, list[int]] = {}
+    for gpu in algorithm.programs:
+        if leader[gpu.rank] != gpu.rank:
+            continue
+        for block, (out, into) in zip(gpu.threadblocks, _append(graph, gpu), strict=True):
+            if out:
+                sends[gpu.rank, block.id] = out
+                used[gpu.rank, block.send_peer, block.channel] = out
+            if into:
+                giver = sender[block.recv_peer, gpu.rank, block.channel]
+                takes[leader[block.recv_peer], giver] = into
+    graph.connections = [(sends[key], takes[key]) for key in sorted(sends)]
+    folded = tuple(
+        replace(edge, ports=tuple(port_leader[port] for port in edge.ports))
+        for edge in (edges[src, dst] for src, dst, _ in used)
+    )
+    route_messages(graph, used, replace(sketch, edges=folded))
+    return graph
+
+
+def _append(graph: ScheduleGraph, gpu: GpuProgram) -> list[tuple[list[int], list[int]]]:
+    """Adds the steps of a rank; which ones of each threadblock send, and which receive."""
+    sizes = (len(block.steps) for block in gpu.threadblocks)
+    first = list(accumulate(sizes, initial=len(graph.names)))
+    messages = []
+    for block, start in zip(gpu.threadblocks, first, strict=False):
+        graph.blocks.append(range(start, start + len(block.steps)))
+        for position, step in enumerate(block.steps):
+            graph.names.append((gpu.rank, block.id, position))
+            graph.chunks.append(0 if step.type is StepType.NOP else step.count)
+            if step.depends is not None:
+                awaited = first[step.depends.threadblock] + step.depends.step
+                graph.depends.append((awaited, start + position))
+        numbered = list(enumerate(block.steps, start))
+        out = [number for number, step in numbered if step.type.sends]
+        messages.append((out, [number for number, step in numbered if step.type.receives]))
+    return messages

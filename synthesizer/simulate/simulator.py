@@ -1,0 +1,226 @@
+"""Alpha-beta simulation of a schedule over a sketch.
+
+Every threadblock runs its steps in order, on one tile of the data after another. A message is ready
+when its threadblock, the awaited step, the data and a free FIFO slot are there; it then passes the
+ports of its edge in travel order. A port serves messages in the order in which they reach it, one
+at a time, for bytes / (bandwidth * wire efficiency); an edge narrower than its ports is a port of
+its own. A message waits for one port at a time and holds up nothing while it does; the times of
+its ports overlap. It arrives alpha after its last byte has passed.
+
+Events are messages that reach a port, in order of time, then tile, then step number. What a
+finished step sets free lies in the future and is known at once, so nothing else is an event. The
+loop over them is the inner one of every search, and is written in C (`synthesizer.native`).
+
+Three simplifications keep a search fast. Instances run in lockstep, so one of them is simulated
+with the port times of all. Data that fills more than one FIFO slot runs in tiles of one slot: one,
+two and three tiles (small schedules also 12 and 24, for FIFOs to fill) are simulated exactly, each
+further one costs what the last of them did (and never less than the busiest port, threadblock or
+FIFO needs), and counts in between are interpolated. Inside one tile a message is stored and
+forwarded; tiles overlap, bytes do not.
+
+The cost model is the usual alpha-beta one (TACCL section 3); tiles and FIFO slots follow MSCCL's
+interpreter (microsoft/msccl, src/collectives/device/msccl_interpreter.h).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from sketches.sketch import Sketch
+from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
+from synthesizer.native import Deadlock, NativeSchedule
+from synthesizer.simulate.folded_graph import folded_graph
+
+_EXACT_TILES = (1, 2, 3)
+_MORE_EXACT_TILES = (12, 24)
+_SMALL_SCHEDULE_STEPS = 200
+_FOLDED_STEPS = 50_000
+"""From here on ranks that are treated alike are simulated once (`folded_graph`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionModel:
+    """What the executor and the protocol add to the wires."""
+
+    step_overhead_us: float = 0.0
+    """Handover from one instruction of a threadblock to the next."""
+    threadblock_gb_per_s: float = float("inf")
+    """Rate at which one threadblock copies or reduces."""
+    wire_efficiency: float = 1.0
+    """Share of the wire that carries payload: LL 0.5, LL128 0.9375, Simple 1."""
+    slot_bytes: int = 1 << 62
+    """Payload of one FIFO slot; messages larger than that are cut into tiles."""
+    instances: int = 1
+    """The schedule runs this many times side by side, each on its share of the data."""
+    launch_us: float = 0.0
+    """Paid once per call."""
+    fifo_slots: int = 8
+    """Messages on their way on one connection (NCCL_STEPS, NCCL 2.30 src/include/device.h)."""
+
+
+class _Costs(NamedTuple):
+    """Microseconds that a tile's steps take."""
+
+    handover: float
+    wire_bytes: float
+    """Bytes per chunk that the wires carry, all instances together."""
+    copy: float
+    """Per chunk that a threadblock moves."""
+
+
+class _SteadyState(NamedTuple):
+    exact: tuple[tuple[int, float], ...]
+    """Tile counts that were simulated, and their times."""
+    each_further_us: float
+
+
+class CompiledSchedule:
+    """A schedule on a sketch, ready to be timed for any size and model.
+
+    Args:
+        graph: Of all ranks, or of those that stand for others.
+        chunks_per_loop: Of the schedule.
+        steps: Of the schedule, where the graph has fewer.
+    """
+
+    def __init__(
+        self, graph: ScheduleGraph, chunks_per_loop: int, steps: int | None = None
+    ) -> None:
+        self._graph = graph
+        self._chunks_per_loop = chunks_per_loop
+        # Folded or not, a schedule's tiles are counted alike, or folding would change its time.
+        self._small = (len(graph.names) if steps is None else steps) <= _SMALL_SCHEDULE_STEPS
+        self._largest_message = max(
+            (chunks for chunks, hops in zip(graph.chunks, graph.hops, strict=True) if hops),
+            default=0,
+        )
+        self._native = NativeSchedule(graph)
+        self._steady: dict[ExecutionModel, _SteadyState] = {}
+        self._times_us: dict[tuple[int, int, _Costs], float] = {}
+        """By tiles, FIFO slots and costs: a buffer that a message does not fill changes none."""
+
+    def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
+        """Simulated time of one call in microseconds.
+
+        Args:
+            size_bytes: Size of the collective as in nccl-tests: the larger buffer.
+            model: Executor and protocol.
+
+        Raises:
+            DefectError: The schedule deadlocks with `model.fifo_slots`.
+        """
+        chunk_bytes = size_bytes / self._chunks_per_loop
+        tiles = self.largest_message_bytes(size_bytes, model.instances) / model.slot_bytes
+        if tiles <= 1:
+            return model.launch_us + self._run(1, chunk_bytes, model)
+        exact, each_further_us = self._steady_state(model)
+        for (fewer, below), (more, above) in pairwise(exact):
+            if tiles <= more:
+                share = (tiles - fewer) / (more - fewer)
+                return model.launch_us + below + share * (above - below)
+        most, longest = exact[-1]
+        return model.launch_us + longest + (tiles - most) * each_further_us
+
+    def largest_message_bytes(self, size_bytes: float, instances: int) -> float:
+        """Payload of the largest message of one instance; slots beyond it change nothing."""
+        return size_bytes / self._chunks_per_loop * self._largest_message / instances
+
+    def _steady_state(self, model: ExecutionModel) -> _SteadyState:
+        """Times of full tiles; kept, because every size above one slot needs the same."""
+        if model not in self._steady:
+            chunk_bytes = model.slot_bytes * model.instances / self._largest_message
+            counts = (*_EXACT_TILES, *(_MORE_EXACT_TILES if self._small else ()))
+            times = accumulate((self._run(tiles, chunk_bytes, model) for tiles in counts), max)
+            exact = tuple(zip(counts, times, strict=True))
+            (fewer, below), (more, above) = exact[-2:]
+            least = _least_tile_us(self._graph, _costs(chunk_bytes, model), model.fifo_slots)
+            further = max(least, (above - below) / (more - fewer))
+            self._steady[model] = _SteadyState(exact, further)
+        return self._steady[model]
+
+    def _run(self, tiles: int, chunk_bytes: float, model: ExecutionModel) -> float:
+        costs = _costs(chunk_bytes, model)
+        timed = (tiles, model.fifo_slots, costs)
+        if timed not in self._times_us:
+            self._times_us[timed] = self._simulate(tiles, model.fifo_slots, costs)
+        return self._times_us[timed]
+
+    def _simulate(self, tiles: int, fifo_slots: int, costs: _Costs) -> float:
+        time_us = self._native.simulate_us(
+            tiles,
+            fifo_slots,
+            handover_us=costs.handover,
+            wire_bytes_per_chunk=costs.wire_bytes,
+            copy_us_per_chunk=costs.copy,
+        )
+        if not isinstance(time_us, Deadlock):
+            return time_us
+        steps = len(self._graph.names)
+        rank, block, position = self._graph.names[time_us.stuck % steps]
+        raise DefectError(
+            f"deadlock: {time_us.unfinished} of {tiles * steps} steps never start, the first of "
+            f"them step {position} of threadblock {block} of rank {rank}"
+        )
+
+
+def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
+    """Resolves peers, ports and dependences once, for many calls of `CompiledSchedule.time_us`.
+
+    Raises:
+        InfeasibleError: A message between two ranks that the sketch does not connect.
+        DefectError: Sends and receives of a connection differ, or a dependence names no step.
+    """
+    if algorithm.ranks != sketch.ranks:
+        raise InfeasibleError(
+            f"schedule {algorithm.name} is for {algorithm.ranks} ranks and sketch {sketch.name} "
+            f"has {sketch.ranks}: use a sketch of the machine the schedule was made for"
+        )
+    steps = algorithm.step_count
+    graph = folded_graph(algorithm, sketch) if steps >= _FOLDED_STEPS else None
+    graph = graph or schedule_graph(algorithm, sketch)
+    return CompiledSchedule(graph, algorithm.chunks_per_loop, steps)
+
+
+def simulate_us(
+    algorithm: Algorithm, sketch: Sketch, size_bytes: int, model: ExecutionModel
+) -> float:
+    """Compiles a schedule and times it once; see `CompiledSchedule.time_us`."""
+    return compile_schedule(algorithm, sketch).time_us(size_bytes, model)
+
+
+def _costs(chunk_bytes: float, model: ExecutionModel) -> _Costs:
+    return _Costs(
+        handover=model.step_overhead_us,
+        wire_bytes=chunk_bytes / model.wire_efficiency,
+        copy=chunk_bytes / model.instances * 1e-3 / model.threadblock_gb_per_s,
+    )
+
+
+def _least_tile_us(graph: ScheduleGraph, costs: _Costs, fifo_slots: int) -> float:
+    """What a tile costs at least when many follow each other."""
+    load = [0.0] * graph.port_count
+    for chunks, hops in zip(graph.chunks, graph.hops, strict=True):
+        for hop in hops:
+            load[hop.port] += chunks * hop.us_per_byte * costs.wire_bytes
+    blocks = (
+        sum(costs.handover + graph.chunks[step] * costs.copy for step in block)
+        for block in graph.blocks
+    )
+    # A slot is free again only after its message has passed, arrived and been copied out.
+    round_trips = (
+        sum(
+            graph.alpha_us[step]
+            + graph.chunks[step] * costs.copy
+            + max(hop.us_per_byte for hop in graph.hops[step])
+            * graph.chunks[step]
+            * costs.wire_bytes
+            for step in sends
+        )
+        / fifo_slots
+        for sends, _ in graph.connections
+    )
+    return max(max(load, default=0.0), max(blocks, default=0.0), max(round_trips, default=0.0))

@@ -1,0 +1,173 @@
+"""`--backend nccl,executor`: NCCL and schedules on the same workers, over stand-ins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tuccl.runtime
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.programs.program_layout import Pattern
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.backends import backend_choice
+from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
+from tuccl.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
+from tuccl.pipeline.stages import initialize
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.executor_schedules import (
+    executor_programs,
+    executor_space,
+    pattern_of_schedule,
+    with_kernels,
+)
+from tuccl.trials.backend import Backend
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.tuning.settings import RunSettings
+from tuccl.workspace.runs import Workspace
+
+SHAPE = Shape(4, 1, 4)
+SIZES = (1024, 1 << 20)
+TOPOLOGY = read_topology(shipped_machines()["h200-4gpu"])
+TASK = Task(Operation.ALL_REDUCE, 1024, SHAPE)
+
+
+@pytest.fixture(scope="module")
+def sketches() -> tuple[Sketch, ...]:
+    return sketch_candidates(TOPOLOGY)
+
+
+@pytest.fixture(scope="module")
+def candidates(sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
+    machine = whole_machine(TOPOLOGY)
+    return with_kernels(Operation.ALL_REDUCE, (), sketches, machine, SIZES)
+
+
+def test_each_kernel_has_one_schedule_that_is_tried_at_every_size(
+    candidates: tuple[Candidate, ...],
+) -> None:
+    patterns = [pattern_of_schedule(candidate.algorithm) for candidate in candidates]
+    assert patterns == [Pattern.ONE_PHASE, Pattern.TWO_PHASE]
+    for candidate in candidates:
+        assert [promise.size_bytes for promise in candidate.promises] == list(SIZES)
+        assert all(0 < promise.ratio <= 1 + 1e-9 for promise in candidate.promises)
+    space = executor_space(candidates)
+    assert {family.protocol for family in space.families} == {"LL", "LL128"}
+    assert space.size == 2 * 2 * 7 * 4
+
+
+def test_schedules_of_no_kernel_stay_for_the_interpreter(
+    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...]
+) -> None:
+    machine = whole_machine(TOPOLOGY)
+    again = with_kernels(Operation.ALL_REDUCE, candidates, sketches, machine, SIZES)
+    assert [each.content_hash for each in again] == [each.content_hash for each in candidates]
+    gathers = with_kernels(Operation.ALL_GATHER, (), sketches, machine, SIZES)
+    assert [pattern_of_schedule(each.algorithm) for each in gathers] == [Pattern.DIRECT]
+
+
+def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...]) -> None:
+    algorithms = {each.content_hash: each.algorithm for each in candidates}
+    programs = executor_programs(algorithms)
+    table = read_bundle(programs.bundle, "test")
+    assert all(table.programs)
+    order = [stored.content_hash for stored in table.schedules]
+    assert order == sorted(algorithms)
+    assert {programs.runners[each.content_hash] for each in candidates} == {
+        f"program:{order.index(candidates[0].content_hash)}:one_phase",
+        f"program:{order.index(candidates[1].content_hash)}:two_phase",
+    }
+    assert [(e.key.min_bytes, e.key.max_bytes, e.builtin) for e in table.entries] == [(1, 1, None)]
+    assert executor_programs({}).bundle == b""
+
+
+@pytest.fixture
+def stand_ins(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
+    monkeypatch.setenv("STAND_IN_GPUS", "4")
+    named = {LIBRARY_VARIABLE: str(stand_ins.nccl)}
+    monkeypatch.setattr(backend_choice, "nccl_worker_variables", lambda *_, **__: named)
+    return stand_ins
+
+
+@pytest.fixture
+def backend(stand_ins: StandIns, candidates: tuple[Candidate, ...]) -> Iterator[Backend]:
+    assert stand_ins.executor.exists()
+    schedules = {each.content_hash: (each.algorithm, each.sketch) for each in candidates}
+    request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
+    with open_backend("nccl,executor", request) as opened:
+        yield opened
+
+
+def test_builtins_and_schedules_are_timed_and_checked_on_the_same_workers(
+    backend: Backend, candidates: tuple[Candidate, ...]
+) -> None:
+    assert backend.name == "nccl,executor"
+    assert len(backend.measure(TASK, STOCK, 0, 2).samples_us) == 2
+    builtin = Config("tree", "Simple", 4, 256)
+    assert backend.measure(TASK, builtin, 0, 1).samples_us[0] > 0
+    schedule = Config(f"schedule:{candidates[0].content_hash}", "LL", 8, 256, 64 << 10)
+    started_s = backend.restart_s
+    assert backend.measure(TASK, schedule, 0, 1).samples_us[0] > 0
+    # Schedules need no process profile: the workers of the last one go on.
+    assert backend.restart_s == started_s
+    backend.check(TASK, schedule)
+    simple = Config(schedule.algorithm, "Simple", 8, 256, 64 << 10)
+    with pytest.raises(ConfigurationFailedError, match="the executor cannot run"):
+        backend.measure(TASK, simple, 0, 1)
+    with pytest.raises(ConfigurationFailedError, match="has no program of schedule:none"):
+        backend.measure(TASK, Config("schedule:none", "LL", 8), 0, 1)
+    assert "executor" in backend.versions
+    assert os.environ.get("LD_PRELOAD", "") == ""
+
+
+def test_alltoall_which_no_tuner_is_asked_about_is_timed_as_sends_and_as_a_schedule(
+    stand_ins: StandIns, sketches: tuple[Sketch, ...]
+) -> None:
+    assert stand_ins.executor.exists()
+    task = Task(Operation.ALLTOALL, 4096, SHAPE)
+    (kernel,) = with_kernels(Operation.ALLTOALL, (), sketches, whole_machine(TOPOLOGY), SIZES)
+    assert pattern_of_schedule(kernel.algorithm) is Pattern.DIRECT
+    schedules = {kernel.content_hash: (kernel.algorithm, kernel.sketch)}
+    request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
+    assert all(config.is_default for config in builtins_of(request, task))
+    direct = Config(f"schedule:{kernel.content_hash}", "LL", 8, 256)
+    with open_backend("nccl,executor", request) as backend:
+        for config in (STOCK, Config("default", "", 0, 256), direct):
+            assert backend.measure(task, config, 0, 1).samples_us[0] > 0
+            backend.check(task, config)
+
+
+def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
+    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stand_ins.executor.exists()
+    (tmp_path / "tuccl" / "runtime").mkdir(parents=True)
+    request = BackendRequest(TOPOLOGY, SHAPE)
+    require_backend("nccl,executor", request)
+    monkeypatch.setattr(tuccl.runtime, "__path__", [str(tmp_path / "tuccl" / "runtime")])
+    with pytest.raises(MeasurementError, match="`tuccl build-executor` compiles it"):
+        require_backend("nccl,executor", request)
+    require_backend("nccl", request)
+    settings = RunSettings((Operation.ALL_REDUCE,), (1024,), backend="executor")
+    workspace = Workspace(tmp_path / "workspace")
+    with pytest.raises(MeasurementError, match="`tuccl build-executor`"):
+        initialize(TOPOLOGY, settings, workspace, {}, lambda *_: None)
+    assert not list((tmp_path / "workspace").rglob("schedules"))
+
+
+def test_the_executor_alone_leaves_nccl_as_it_is_and_serves_one_node() -> None:
+    request = BackendRequest(TOPOLOGY, SHAPE, tunes_nccl=False)
+    assert list(builtins_of(request, TASK)) == [STOCK]
+    apart = BackendRequest(TOPOLOGY, Shape(4, 2, 2))
+    with pytest.raises(UsageError, match="one node"), open_backend("executor", apart):
+        pass

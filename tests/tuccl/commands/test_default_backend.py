@@ -1,0 +1,98 @@
+"""Without --backend: real NCCL where it can be had, else the model; said in a line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
+from tuccl.commands.default_backend import with_backend
+
+TELL = """
+import json
+from tuccl.commands.default_backend import with_backend
+options = with_backend({"topology": None})
+print(json.dumps(options))
+"""
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
+    return build_stand_ins(tmp_path_factory.getbasetemp())
+
+
+def told(*launcher: str, **variables: str) -> tuple[list[str | None], str]:
+    """The backend that each process takes, and what is said."""
+    done = subprocess.run(
+        [*launcher, sys.executable, "-c", TELL],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # mpirun may put what two ranks print on one line.
+    documents = done.stdout.replace("}{", "}\n{").split("\n")
+    return [json.loads(one)["backend"] for one in documents if one], done.stderr
+
+
+def in_reach(stand_ins: StandIns) -> dict[str, str]:
+    built = f"{ROOT}{os.pathsep}{stand_ins.libraries}"
+    return {**stand_ins.variables, "PYTHONPATH": built}
+
+
+def test_gpus_and_an_nccl_are_used(stand_ins: StandIns) -> None:
+    backends, said = told(**in_reach(stand_ins))
+    assert backends == ["nccl"]
+    assert said.startswith("backend: nccl, real NCCL (8 GPUs and NCCL ")
+    assert said.endswith("); --backend simulated for the other\n")
+    assert said.count("\n") == 1
+
+
+def test_one_gpu_is_too_few_and_no_nccl_is_none(stand_ins: StandIns, tmp_path: Path) -> None:
+    backends, said = told(**in_reach(stand_ins), STAND_IN_GPUS="1")
+    assert backends == ["simulated"]
+    assert "1 GPUs are visible here" in said
+    backends, said = told(**{**in_reach(stand_ins), "TUCCL_NCCL_LIBRARY": str(tmp_path / "none")})
+    assert backends == ["simulated"]
+    assert "is no NCCL that can be loaded" in said
+
+
+def test_without_a_driver_the_model_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    backends, said = told(LD_LIBRARY_PATH=str(tmp_path))
+    assert backends == ["simulated"]
+    assert said.startswith("backend: simulated, a model of NCCL (no NVIDIA driver here ")
+    assert said.endswith("--backend nccl for the other\n")
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+def test_the_first_rank_decides_for_all_and_says_so_alone(stand_ins: StandIns) -> None:
+    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3")
+    backends, said = told(*mpirun, **in_reach(stand_ins), STAND_IN_GPUS="1")
+    assert backends == ["nccl"] * 3
+    assert said.count("backend: nccl") == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"backend": "sockets"},
+        {"topology": "shipped:h200-4gpu"},
+        {"records": "r.parquet"},
+        {"model": "m.json"},
+        {"nodes": 2},
+    ],
+)
+def test_whoever_asks_for_something_gets_it(
+    asked: dict[str, JsonValue], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, JsonValue] = {"topology": None, **asked}
+    assert with_backend(options) == options
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,100 @@
+"""GPUs that ranks of several faked nodes use at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from probes.topology.json_form import topology_to_json
+from tests.runtime.conftest import ROOT
+from tests.sketches.machines import virtual_machine
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.reports.report import read_report
+from tuccl.workspace.runs import Workspace
+
+LOOK = """
+from tuccl.engines.gpu_sharing import NoMpsError, require_mps
+try:
+    print(require_mps({gpus}))
+except NoMpsError as error:
+    print(error)
+"""
+
+
+def run_python(
+    stand_ins: StandIns, *words: str | Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """On two GPUs, as far as the stand-in for CUDA says."""
+    path = f"{ROOT}{os.pathsep}{stand_ins.libraries}"
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        env={
+            **os.environ,
+            **stand_ins.variables,
+            "PYTHONPATH": path,
+            "STAND_IN_GPUS": "2",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mps", "gpus", "told"),
+    [
+        ("2", 2, "None"),
+        ("1", 1, "None"),
+        (
+            "1",
+            2,
+            "MPS does not share GPU 1, so its ranks would wait for their turns: start",
+        ),
+        ("0", 2, "MPS does not share GPU 0"),
+        (
+            "unknown",
+            2,
+            "this driver does not say whether MPS lets ranks share GPU 0 (CUDA error 1)",
+        ),
+    ],
+)
+def test_the_driver_is_asked_about_each_gpu_that_is_needed(
+    stand_ins: StandIns, mps: str, gpus: int, told: str
+) -> None:
+    done = run_python(stand_ins, "-c", LOOK.replace("{gpus}", str(gpus)), STAND_IN_MPS=mps)
+    assert done.stdout.startswith(told), done.stderr
+    assert ("nvidia-cuda-mps-control -d" in done.stdout) == told.startswith("MPS does not")
+
+
+def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: Path) -> None:
+    """A rank that took the third GPU would find none."""
+    machine = tmp_path / "node.json"
+    machine.write_text(topology_to_json(virtual_machine(2, 1)))
+    words: tuple[str | Path, ...]
+    words = ("-c", "from tuccl.cli.app import main; main()", "init", "--topology", machine)
+    words = (*words, "--nodes", "2", "--network-gbps", "20", "--backend", "nccl", "--plain")
+    words = (*words, "--operations", "all_gather", "--min-size", "1K", "--max-size", "1K")
+    words = (*words, "--budget", "1s", "--workspace", tmp_path / "w", "--fake-nodes")
+    apart = run_python(stand_ins, *words, STAND_IN_MPS="2")
+    assert apart.returncode == 3
+    assert "2 GPUs are visible here (CUDA error 0), 4 are needed" in apart.stderr
+    without = run_python(stand_ins, *words, "--share-gpus")
+    assert without.returncode == 3
+    assert "MPS does not share GPU 0" in without.stderr
+    done = run_python(stand_ins, *words, "--share-gpus", STAND_IN_MPS="2")
+    assert done.returncode == 0, done.stderr
+    assert "each GPU is used by 2 ranks, one of each faked node" in done.stderr
+    run = Workspace(tmp_path / "w").current()
+    report = read_report(run)
+    assert len(report.keys) == 1
+    assert report.share_gpus
+    assert ", faked nodes shared the GPUs, --budget 1 s" in done.stdout.replace("\n", " ")
+    record = run.record()
+    assert record is not None
+    assert record.options["share_gpus"] is True

@@ -1,0 +1,127 @@
+"""Strangers on the ports of the stand-in's ranks: closed, and no collective waits for them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from lookup_tables.table import Operation
+from tests.tuccl.measuring.worker_fixtures import OpenBackend
+from tuccl.engines.sockets_transport import Mesh, exchange
+from tuccl.measuring.seating import whole_shape
+from tuccl.trials.config import Config, Task
+
+GARBAGE = (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 44, b"\0" * 4096)
+
+
+@pytest.fixture
+def crowd() -> Iterator[list[socket.socket]]:
+    strangers: list[socket.socket] = []
+    yield strangers
+    for stranger in strangers:
+        stranger.close()
+
+
+def visit(port: int, crowd: list[socket.socket]) -> None:
+    """As many kinds of strangers as there are."""
+    for said in GARBAGE:
+        stranger = socket.create_connection(("127.0.0.1", port), timeout=5.0)
+        crowd.append(stranger)
+        stranger.sendall(said)
+
+
+def ports_of(pids: tuple[int, ...]) -> list[int]:
+    """Where processes listen."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.Error):
+            connections = psutil.Process(pid).net_connections("tcp4")
+            found += [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
+    return found
+
+
+def test_ranks_find_each_other_among_strangers(crowd: list[socket.socket]) -> None:
+    one, other = Mesh(), Mesh()
+    group_id = one.invite()
+    for mesh in (one, other):
+        visit(mesh._port, crowd)
+    joining = threading.Thread(target=other.join, args=(1, 2, group_id))
+    began = time.monotonic()
+    joining.start()
+    one.join(0, 2, group_id)
+    joining.join()
+    for mesh in (one, other):
+        visit(mesh._port, crowd)
+    end = other.channel(0, 3)
+    arrived = memoryview(bytearray(4))
+    answering = one.channel(1, 3)
+    exchange({end: memoryview(b"data")}, {})
+    exchange({}, {answering: arrived})
+    assert bytes(arrived) == b"data"
+    assert time.monotonic() - began < 2.0
+    one.close()
+    other.close()
+
+
+def test_who_knows_another_key_is_no_rank(crowd: list[socket.socket]) -> None:
+    one, other, stranger = Mesh(), Mesh(), Mesh()
+    group_id = one.invite()
+    stranger.rank = 1
+    stranger._key = b"another group's"
+    crowd.append(stranger._call(one._port, 0, 9))
+    joining = threading.Thread(target=other.join, args=(1, 2, group_id))
+    joining.start()
+    one.join(0, 2, group_id)
+    joining.join()
+    assert one._ports == other._ports == [one._port, other._port]
+    for mesh in (one, other, stranger):
+        mesh.close()
+
+
+def test_the_key_of_a_group_is_never_sent() -> None:
+    mesh = Mesh()
+    key = mesh.invite()[:-4]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        end = mesh._call(listener.getsockname()[1], 0, 1)
+        heard, _ = listener.accept()
+        said = heard.recv(4096)
+    assert len(said) > len(key)
+    assert key not in said
+    for each in (end, heard):
+        each.close()
+    mesh.close()
+
+
+def test_strangers_fail_no_configuration(
+    open_backend: OpenBackend, crowd: list[socket.socket]
+) -> None:
+    backend, places = open_backend(3, least_deadline_s=3.0)
+    shape = whole_shape(places.places)
+    over = threading.Event()
+
+    def come() -> None:
+        while not over.wait(0.02):
+            for port in (places.listener.addresses[0][1], *ports_of(places.pids)):
+                with suppress(OSError):
+                    visit(port, crowd)
+            while len(crowd) > 400:
+                crowd.pop(0).close()
+
+    coming = threading.Thread(target=come)
+    coming.start()
+    try:
+        for number, algorithm in enumerate(("ring", "tree", "ring"), 1):
+            config = Config(algorithm, "LL", 2 * number, buffer_bytes=number << 20)
+            task = Task(Operation.ALL_REDUCE, 64 << 10, shape)
+            assert len(backend.measure(task, config, 0, 2).samples_us) == 2
+    finally:
+        over.set()
+        coming.join()
+    assert crowd
+    assert backend.incidents == []

@@ -1,0 +1,68 @@
+import pytest
+
+from lookup_tables.table import Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.replicate import Network, NetworkLayout, replicate
+from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.models.figures import Fabric, Generation, figures_of, machine_figures
+
+
+def test_four_h200_have_the_24_channels_that_nccl_finds_there() -> None:
+    figures = machine_figures(read_topology(shipped_machines()["h200-4gpu"]))
+    assert figures.shape == Shape(4, 1, 4)
+    assert (figures.fabric, figures.generation) == (Fabric.NVLINK, Generation.HOPPER)
+    assert figures.intra_gb_per_s == pytest.approx(450.0)
+    assert (figures.channels, figures.channel_gb_per_s) == (24, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("generation", "intra_gb_per_s", "channels"),
+    [(Generation.VOLTA, 150.0, 12), (Generation.AMPERE, 300.0, 24), (Generation.HOPPER, 450.0, 24)],
+)  # fmt: skip
+def test_eight_gpus_have_the_channels_that_nccl_logs_there(
+    generation: Generation, intra_gb_per_s: float, channels: int
+) -> None:
+    figures = figures_of(Shape(8, 1, 8), Fabric.NVLINK, generation, intra_gb_per_s)
+    assert figures.channels == channels
+    assert figures.graph_channels == channels // 2
+
+
+def test_channels_over_the_network_are_as_many_as_nics_and_twice() -> None:
+    # HDR behind PCIe of 24 GB/s: 8 x 24; 100 Gbit/s: 4 x 12.
+    hdr = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 8, 24.0, 2.0)
+    assert (hdr.channels, hdr.channel_gb_per_s) == (16, 12.0)
+    efa = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 4, 12.5, 15.0)
+    assert (efa.channels, efa.channel_gb_per_s) == (8, 6.0)
+
+
+@pytest.mark.parametrize("layout", list(NetworkLayout))
+def test_two_a100_machines_have_eight_nics_of_25_gb_per_s_a_node(layout: NetworkLayout) -> None:
+    machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
+    figures = machine_figures(replicate(machine, 2, Network(latency_us=3.0, layout=layout)))
+    assert figures.shape == Shape(16, 2, 8)
+    assert figures.nics_per_node == 8
+    assert figures.nic_gb_per_s == pytest.approx(24.0), "PCIe gen 4 x16 carries less than the NIC"
+    assert figures.network_latency_us == pytest.approx(3.0)
+
+
+@requires_shared_data
+@pytest.mark.parametrize(
+    ("file", "fabric"),
+    [("rtx3090x8-dump.xml", Fabric.PCI), ("h800x8-dump.xml", Fabric.NVLINK),
+     ("rccl/topo_4p1h.xml", Fabric.NVLINK), ("azure-ncv4-a100x4-pcie.xml", Fabric.PCI)],
+)  # fmt: skip
+def test_real_machines_are_told_apart_by_what_joins_their_gpus(file: str, fabric: Fabric) -> None:
+    figures = machine_figures(read_topology(SHARED_DATA / "nccl_topo" / file))
+    assert figures.fabric is fabric
+    assert figures.channels >= 1
+    assert figures.intra_gb_per_s > 0
+
+
+def test_a_single_gpu_per_node_is_limited_by_its_nics_alone() -> None:
+    """Nothing is sent inside the node, so what it could send there is without limit."""
+    shape = Shape(4, 4, 1)
+    figures = figures_of(shape, Fabric.PCI, Generation.HOPPER, float("inf"), 1, 25.0, 5.0)
+    many = figures_of(shape, Fabric.PCI, Generation.HOPPER, 1000.0, 1, 25.0, 5.0)
+    assert figures.channels == many.channels > 0
+    assert figures.channel_gb_per_s == many.channel_gb_per_s

@@ -1,0 +1,49 @@
+"""The model's order of configurations."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookup_tables.table import Operation, Shape
+from tuccl.models.figures import Fabric, Generation, figures_of
+from tuccl.models.model_ranking import modelled_opening, modelled_ranking
+from tuccl.models.nccl_choice import choose
+from tuccl.trials.config import Config, Task
+
+H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
+SHAPE = Shape(4, 1, 4)
+CONFIGS = [
+    Config(algorithm, protocol, nchannels)
+    for algorithm in ("ring", "tree")
+    for protocol in ("LL", "LL128", "Simple")
+    for nchannels in (1, 8, 24)
+]
+
+
+def test_small_messages_are_for_ll_and_large_ones_for_many_channels_of_simple() -> None:
+    small = modelled_ranking(H200_X4, Task(Operation.ALL_REDUCE, 4096, SHAPE), CONFIGS)
+    assert {config.protocol for config in small[:6]} == {"LL"}
+    large = modelled_ranking(H200_X4, Task(Operation.ALL_REDUCE, 1 << 30, SHAPE), CONFIGS)
+    assert large[0] == Config("ring", "Simple", 24)
+
+
+def test_schedules_and_what_the_model_does_not_know_are_left_out() -> None:
+    strangers = [Config("schedule:abc", "Simple", 4, 256, 1 << 20), Config("nvls", "Simple", 8)]
+    task = Task(Operation.ALL_REDUCE, 1 << 20, SHAPE)
+    assert modelled_ranking(H200_X4, task, [*strangers, CONFIGS[0]]) == (CONFIGS[0],)
+
+
+@given(st.permutations(CONFIGS), st.integers(10, 30))
+def test_the_order_does_not_depend_on_how_configurations_came(
+    configs: list[Config], exponent: int
+) -> None:
+    task = Task(Operation.ALL_REDUCE, 1 << exponent, SHAPE)
+    assert modelled_ranking(H200_X4, task, configs) == modelled_ranking(H200_X4, task, CONFIGS)
+
+
+@given(st.integers(1, 12), st.integers(10, 30))
+def test_an_opening_has_one_configuration_of_each_launch(count: int, exponent: int) -> None:
+    task = Task(Operation.ALL_REDUCE, 1 << exponent, SHAPE)
+    opening = modelled_opening(H200_X4, task, CONFIGS, count)
+    launches = [choose(task.operation, task.size_bytes, config, H200_X4) for config in opening]
+    assert len(set(launches)) == len(opening) <= count
+    assert opening[0] == modelled_ranking(H200_X4, task, CONFIGS)[0]

@@ -1,0 +1,185 @@
+"""The model of NCCL's kernels: times worked by hand with round constants, and what always holds."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
+from tuccl.models.model_constants import ModelConstants, ProtocolCosts
+from tuccl.models.nccl_choice import Choice, choose
+from tuccl.models.nccl_model import builtin_time_us
+from tuccl.trials.config import Config, ProcessProfile
+
+NVSWITCH_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
+TWO_NODES = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.HOPPER, 300.0, 8, 25.0, 2.0)
+CONSTANTS = ModelConstants(
+    ll=ProtocolCosts(4.0, 0.5, 0.6, 1.0, 20.0, 512.0, 5.0, 0.5),
+    ll128=ProtocolCosts(8.0, 2.0, 1.0, 1.0, 20.0, 1e-9, 10.0, 0.8),
+    simple=ProtocolCosts(13.0, 3.0, 2.5, 2.0, 40.0, 256.0, 20.0, 0.8),
+    pci_hop_share=1.5,
+    network_hop_us=6.0,
+    network_latencies=3.0,
+    network_efficiency=1.0,
+    launch_us=5.0,
+)
+TREE, RING, PAT = NcclAlgorithm.TREE, NcclAlgorithm.RING, NcclAlgorithm.PAT
+LL, LL128, SIMPLE = NcclProtocol.LL, NcclProtocol.LL128, NcclProtocol.SIMPLE
+LL_BUFFER, BUFFER = 256 << 10, 4 << 20
+
+
+def modelled_us(
+    operation: Operation,
+    size_bytes: int,
+    choice: Choice,
+    machine: MachineFigures,
+    launches: int = 0,
+) -> float:
+    return builtin_time_us(operation, size_bytes, choice, machine, CONSTANTS, launches)
+
+
+def test_a_tiny_all_gather_is_launch_hops_and_one_pass_of_the_threads_a_hop() -> None:
+    # 4 us and 3 hops of 0.5 us. A hop carries 256 bytes, the 512 threads move 4,096 in a pass at
+    # 20 x 512 / (512 + 512) = 10 GB/s: 3 x 0.4096 us. The wire: 768 bytes at 0.5 x 450 GB/s.
+    copy, wire = 3 * 0.4096, 768 / (1e3 * 0.5 * 450.0)
+    expected = 4.0 + 3 * 0.5 + (copy**2 + wire**2) ** 0.5
+    choice = Choice(RING, LL, 1, 512, LL_BUFFER)
+    assert modelled_us(Operation.ALL_GATHER, 1024, choice, NVSWITCH_X4) == pytest.approx(expected)
+
+
+def test_a_large_all_reduce_is_bound_by_wire_and_channels_together() -> None:
+    # A rank sends 2 x 3/4 x 1 GiB. Wire: at 0.8 x 450 GB/s. Channels: 32 with 544 threads, each
+    # 40 x 544 / 800 = 27.2 GB/s; 48 MiB of each in 6 pieces of 8 slices of 1 MiB: 42 further ones.
+    traffic = 1.5 * (1 << 30)
+    copy = traffic / 32 / 27.2e3 + 42 * 2.0
+    wire = traffic / (1e3 * 0.8 * 450.0)
+    expected = 13.0 + 6 * 3.0 + (copy**2 + wire**2) ** 0.5
+    choice = Choice(RING, SIMPLE, 32, 544, BUFFER)
+    assert modelled_us(Operation.ALL_REDUCE, 1 << 30, choice, NVSWITCH_X4) == pytest.approx(
+        expected
+    )
+
+
+def test_a_tree_passes_its_first_piece_up_and_down_before_others_overlap() -> None:
+    # 4 MiB over 8 channels: 512 KiB each, one piece of 512 KiB, 6 hops of 2.5 us and of the piece:
+    # 20 GB/s a channel, all channels of it over 0.8 x 450 GB/s.
+    fill = 6 * (512 << 10)
+    copy, wire = fill / 20e3, 8 * fill / (1e3 * 0.8 * 450.0)
+    expected = 13.0 + 6 * 2.5 + (copy**2 + wire**2) ** 0.5
+    choice = Choice(TREE, SIMPLE, 8, 640, BUFFER)
+    assert modelled_us(Operation.ALL_REDUCE, 4 << 20, choice, NVSWITCH_X4) == pytest.approx(
+        expected
+    )
+
+
+def test_pieces_of_a_sixteenth_make_a_tree_faster() -> None:
+    large, small = (Choice(TREE, SIMPLE, 8, 640, size) for size in (BUFFER, BUFFER // 16))
+    slow, fast = (
+        modelled_us(Operation.ALL_REDUCE, 4 << 20, choice, NVSWITCH_X4) for choice in (large, small)
+    )
+    assert fast < 0.8 * slow
+
+
+def test_a_hop_over_the_network_waits_for_it() -> None:
+    # PAT on 2 nodes of one rank: one hop of 6 us and of 3 times the latency of 2 us, 13 us to
+    # launch; half of 1 KiB at 25 GB/s a NIC, and what 640 threads copy.
+    machine = figures_of(Shape(2, 2, 1), Fabric.NVLINK, Generation.HOPPER, 450.0, 1, 25.0, 2.0)
+    copy, wire = 512 / (40e3 * 640 / 896), 512 / 25e3
+    expected = 13.0 + 6.0 + 3 * 2.0 + (copy**2 + wire**2) ** 0.5
+    choice = Choice(PAT, SIMPLE, 1, 640, BUFFER)
+    assert modelled_us(Operation.ALL_GATHER, 1024, choice, machine) == pytest.approx(expected)
+
+
+def test_without_graphs_a_thread_that_launches_eight_gpus_is_the_limit_of_small_calls() -> None:
+    choice = Choice(RING, LL, 1, 128, LL_BUFFER)
+    graph, calls = (
+        modelled_us(Operation.ALL_GATHER, 1024, choice, NVSWITCH_X4, launches)
+        for launches in (0, 8)
+    )
+    assert calls == pytest.approx((graph**2 + (8 * 5.0) ** 2) ** 0.5)
+
+
+def test_slower_clocks_make_everything_but_wires_slower() -> None:
+    choice = Choice(RING, LL, 1, 512, LL_BUFFER)
+    ampere = replace(NVSWITCH_X4, generation=Generation.AMPERE)
+    times = [modelled_us(Operation.ALL_GATHER, 1024, choice, m) for m in (NVSWITCH_X4, ampere)]
+    assert times[1] == pytest.approx(times[0] / 0.71, rel=0.001)
+
+
+def test_small_buffers_cost_synchronisations_and_few_threads_copying() -> None:
+    def of(profile: ProcessProfile) -> float:
+        config = profile.applied_to(Config("ring", "Simple", 8))
+        choice = choose(Operation.ALL_REDUCE, 1 << 26, config, NVSWITCH_X4)
+        return modelled_us(Operation.ALL_REDUCE, 1 << 26, choice, NVSWITCH_X4)
+
+    assert of(ProcessProfile(0, 1 << 18)) > 1.2 * of(ProcessProfile())
+    assert of(ProcessProfile(64)) > 2.0 * of(ProcessProfile(512))
+    assert of(ProcessProfile(512)) == of(ProcessProfile()), "512 is NCCL's own"
+
+
+def test_more_channels_than_nccl_opens_help_where_a_channel_is_the_limit() -> None:
+    def of(profile: ProcessProfile) -> float:
+        config = profile.applied_to(Config("ring", "LL", 32))
+        choice = choose(Operation.ALL_REDUCE, 1 << 20, config, NVSWITCH_X4)
+        return modelled_us(Operation.ALL_REDUCE, 1 << 20, choice, NVSWITCH_X4)
+
+    assert of(ProcessProfile(min_nchannels=32)) < 0.95 * of(ProcessProfile())
+
+
+def test_few_channels_leave_nics_idle() -> None:
+    times = [
+        modelled_us(Operation.ALL_REDUCE, 1 << 30, Choice(RING, SIMPLE, n, 544, BUFFER), TWO_NODES)
+        for n in (1, 2, 4, 8)
+    ]
+    assert times[0] == pytest.approx(2 * times[1], rel=0.05)
+    assert times[2] == pytest.approx(2 * times[3], rel=0.05)
+
+
+def test_a_single_gpu_has_nothing_to_send() -> None:
+    alone = figures_of(Shape(1, 1, 1), Fabric.NVLINK, Generation.HOPPER, 450.0)
+    choice = choose(Operation.ALL_REDUCE, 1 << 20, ProcessProfile().default, alone)
+    assert 0 < modelled_us(Operation.ALL_REDUCE, 1 << 20, choice, alone) < 1e6
+
+
+@given(
+    st.integers(10, 34),
+    st.sampled_from([(RING, LL), (RING, LL128), (RING, SIMPLE), (TREE, LL), (TREE, LL128),
+                     (TREE, SIMPLE)]),
+    st.integers(1, 32),
+    st.integers(3, 20),
+    st.sampled_from([NVSWITCH_X4, TWO_NODES]),
+)  # fmt: skip
+def test_time_is_finite_and_grows_with_size(
+    exponent: int,
+    pair: tuple[NcclAlgorithm, NcclProtocol],
+    nchannels: int,
+    warps: int,
+    machine: MachineFigures,
+) -> None:
+    choice = Choice(*pair, nchannels, 32 * warps, LL_BUFFER if pair[1] is LL else BUFFER)
+    smaller, larger = (
+        modelled_us(Operation.ALL_REDUCE, 1 << e, choice, machine) for e in (exponent, exponent + 1)
+    )
+    assert 0 < smaller <= larger < float("inf")
+
+
+@given(
+    st.sampled_from(list(Operation)), st.integers(1, 1 << 36),
+    st.builds(ProcessProfile, st.sampled_from([0, 64, 128, 256, 512]),
+              st.sampled_from([0, 1 << 18, 1 << 24]), st.sampled_from([0, 4, 32])),
+    st.integers(0, 64), st.sampled_from(["default", "ring", "tree", "pat"]),
+    st.sampled_from(list(NcclProtocol)),
+)  # fmt: skip
+def test_every_configuration_has_a_positive_time(
+    operation: Operation,
+    size_bytes: int,
+    profile: ProcessProfile,
+    nchannels: int,
+    algorithm: str,
+    protocol: NcclProtocol,
+) -> None:
+    config = Config(algorithm, "" if algorithm == "default" else protocol.value, nchannels)
+    choice = choose(operation, size_bytes, profile.applied_to(config), TWO_NODES)
+    assert 0 < modelled_us(operation, size_bytes, choice, TWO_NODES) < float("inf")

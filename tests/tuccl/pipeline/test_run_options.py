@@ -1,0 +1,258 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation
+from tests.tuccl.records.small_record import machine
+from tests.tuccl.records.tiny_grid import tiny_grid
+from tuccl.backends.backend_choice import BackendRequest, backend_kind, builtins_of, open_backend
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.models.figures import communicator_shape
+from tuccl.pipeline.run_options import (
+    RunOptions,
+    read_options,
+    record_of_options,
+    settings_of_options,
+)
+from tuccl.pipeline.stages import backend_request
+from tuccl.records.errors import RecordMismatchError
+from tuccl.trials.config import Task
+from tuccl.trials.presets import SOCKET_THREADS
+from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings
+
+REPLAYED = RunOptions(topology=None, records="r.parquet")
+
+
+def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
+    plain = settings_of_options(RunOptions(topology="x"), None)
+    assert (plain.backend, plain.budget_s, plain.strategy) == ("simulated", None, "mraco")
+    assert len(plain.operations) == 3
+    assert plain.sizes_bytes == tuple(1024 * 4**i for i in range(11))
+    replayed = settings_of_options(REPLAYED, tiny_grid())
+    assert replayed.backend == "replay"
+    assert replayed.operations == (Operation.ALL_GATHER, Operation.ALL_REDUCE)
+    assert replayed.sizes_bytes == (4096, 65536)
+    assert not replayed.schedules
+    one = REPLAYED.model_copy(update={"min_size": "5K", "operations": "all_reduce"})
+    assert settings_of_options(one, tiny_grid()).sizes_bytes == (65536,)
+
+
+@pytest.mark.parametrize("name", ["operations", "min_size", "max_size"])
+def test_an_empty_word_is_a_mistake_and_not_the_default(name: str) -> None:
+    with pytest.raises(UsageError):
+        settings_of_options(RunOptions.model_validate({"topology": "x", name: ""}), None)
+
+
+def test_only_sizes_that_all_operations_have_are_tuned() -> None:
+    grid = tiny_grid()
+    rows = [row for row in grid.rows
+            if row.operation is Operation.ALL_REDUCE or row.size_bytes == 4096]  # fmt: skip
+    fewer = replace(grid, rows=tuple(rows))
+    assert settings_of_options(REPLAYED, fewer).sizes_bytes == (4096,)
+    alone = REPLAYED.model_copy(update={"operations": "all_reduce"})
+    assert settings_of_options(alone, fewer).sizes_bytes == (4096, 65536)
+    apart = [row for row in rows if row.operation is Operation.ALL_GATHER or row.size_bytes > 4096]
+    with pytest.raises(RecordMismatchError, match="name fewer --operations"):
+        settings_of_options(REPLAYED, replace(grid, rows=tuple(apart)))
+
+
+def test_another_space_budget_strategy_or_record_is_another_run() -> None:
+    topology = machine()
+    grid = tiny_grid()
+    base = settings_of_options(REPLAYED, grid)
+    others = [
+        settings_of_options(REPLAYED.model_copy(update=change), grid)
+        for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
+    ]
+    others.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
+    others.append(settings_of_options(REPLAYED, replace(grid, versions="NCCL 2.30")))
+    identities = {settings.identity(topology) for settings in (base, *others)}
+    assert len(identities) == 7
+    assert base.identity(topology) == settings_of_options(REPLAYED, tiny_grid()).identity(topology)
+
+
+def test_options_of_an_older_run_are_read_and_damaged_ones_are_named() -> None:
+    assert read_options({"topology": "x", "nodes": 2, "step": 4}).nodes == 2
+    with pytest.raises(WorkspaceError, match="recorded options are damaged"):
+        read_options({"topology": "x", "nodes": "many"})
+    with pytest.raises(WorkspaceError, match="recorded options are damaged"):
+        read_options({"topology": "x", "colour": "blue"})
+
+
+def test_a_record_is_read_only_where_something_replays_it() -> None:
+    assert record_of_options(RunOptions(topology="x"), None) is None
+    with pytest.raises(UsageError, match="--records is for --backend replay"):
+        record_of_options(RunOptions(topology="x", records="r", backend="nccl"), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "executor", "workers"),
+    [
+        ("simulated", True, False),
+        ("replay", False, False),
+        ("nccl", False, True),
+        ("executor", True, True),
+        ("nccl,executor", True, True),
+        ("sockets", False, True),
+    ],
+)
+def test_the_backends_say_what_they_have(name: str, executor: bool, workers: bool) -> None:
+    kind = backend_kind(name)
+    assert (kind.runs_schedules, kind.has_workers) == (executor, workers)
+    assert kind.needs_record == (name == "replay")
+
+
+def test_nodes_are_faked_by_workers_only() -> None:
+    with pytest.raises(UsageError, match="--fake-nodes is for workers"):
+        settings_of_options(RunOptions(topology="x", fake_nodes=True), None)
+    faked = settings_of_options(RunOptions(topology="x", fake_nodes=True, backend="nccl"), None)
+    assert faked.fake_nodes
+
+
+def test_gpus_are_shared_by_faked_nodes_over_nccl_only() -> None:
+    with pytest.raises(UsageError, match="name --fake-nodes, too"):
+        settings_of_options(RunOptions(topology="x", backend="nccl", share_gpus=True), None)
+    for backend in ("sockets", "executor", "nccl,executor"):
+        other = RunOptions(topology="x", backend=backend, fake_nodes=True, share_gpus=True)
+        with pytest.raises(UsageError, match=f"with --backend {backend} leave it out"):
+            settings_of_options(other, None)
+    faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
+    shared = settings_of_options(faked.model_copy(update={"share_gpus": True}), None)
+    apart = settings_of_options(faked, None)
+    assert shared.identity(machine()) != apart.identity(machine())
+    assert backend_request(machine(), shared, None).share_gpus
+    assert not backend_request(machine(), apart, None).share_gpus
+
+
+def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
+    grid = tiny_grid()
+    task = grid.tasks[0]
+    request = BackendRequest(grid.topology, grid.shape, record=grid)
+    assert builtins_of(request, task).size == 9
+    topology = machine()
+    shape = communicator_shape(topology)
+    whole = builtins_of(BackendRequest(topology, shape), Task(task.operation, 4096, shape))
+    assert {family.protocol for family in whole.families} >= {"LL", "LL128", "Simple"}
+
+
+def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None:
+    named = RunOptions(topology="x", backend="nccl")
+    plain = settings_of_options(named.model_copy(update={"plain": True}), None)
+    in_place = settings_of_options(named.model_copy(update={"in_place": True}), None)
+    timing = backend_request(machine(), plain, None).timing
+    assert (timing.graph, timing.in_place) == (False, False)
+    timing = backend_request(machine(), in_place, None).timing
+    assert (timing.graph, timing.in_place) == (True, True)
+    settings = (settings_of_options(named, None), plain, in_place)
+    assert len({one.identity(machine()) for one in settings}) == 3
+
+
+@pytest.mark.parametrize(("option", "name"), [("plain", "--plain"), ("in_place", "--in-place")])
+@pytest.mark.parametrize("backend", ["simulated", "sockets"])
+def test_only_nccl_is_timed_in_several_ways(option: str, name: str, backend: str) -> None:
+    options = RunOptions.model_validate({"topology": "x", "backend": backend, option: True})
+    with pytest.raises(UsageError, match=f"{name} says how NCCL is timed; --backend {backend}"):
+        settings_of_options(options, None)
+
+
+@pytest.mark.parametrize(
+    ("os_name", "fake_nodes", "tried"),
+    [("eth0", False, True), ("mlx5_0", False, False), ("", False, False), ("mlx5_0", True, True)],
+)
+def test_what_only_sockets_read_is_tried_where_ranks_talk_over_tcp(
+    os_name: str, fake_nodes: bool, tried: bool
+) -> None:
+    two = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
+    named = [replace(one, os_name=os_name) if one in two.nics else one for one in two.devices]
+    topology = replace(two, devices=tuple(named))
+    shape = communicator_shape(topology)
+    request = BackendRequest(topology, shape, fake_nodes=fake_nodes, measures_nccl=True)
+    space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
+    assert space.knobs == ((SOCKET_THREADS,) if tried else ())
+
+
+def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
+    for nodes in (1, 2):
+        topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
+        shape = communicator_shape(topology)
+        request = BackendRequest(topology, shape, fake_nodes=nodes == 2)
+        assert builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape)).knobs == ()
+
+
+@pytest.mark.parametrize(
+    ("backend", "tunes_nccl", "measures_nccl"),
+    [
+        ("simulated", True, False),
+        ("nccl", True, True),
+        ("executor", False, True),
+        ("nccl,executor", True, True),
+        ("sockets", True, False),
+    ],
+)
+def test_a_backend_is_told_what_of_nccl_is_chosen_and_timed(
+    backend: str, tunes_nccl: bool, measures_nccl: bool
+) -> None:
+    settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
+    request = backend_request(machine(), settings, None)
+    assert (request.tunes_nccl, request.measures_nccl) == (tunes_nccl, measures_nccl)
+    assert not request.fake_nodes
+    faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
+    assert backend_request(machine(), settings_of_options(faked, None), None).fake_nodes
+
+
+def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:
+    topology = machine()
+    request = BackendRequest(topology, communicator_shape(topology))
+    with pytest.raises(UsageError, match="needs --records"), open_backend("replay", request):
+        pass
+
+
+def test_a_budget_is_part_of_the_settings() -> None:
+    given = RunOptions(topology="x", budget="20m")
+    assert settings_of_options(given, None).budget_s == 1200.0
+    assert RunSettings((Operation.ALL_REDUCE,), (1,)).budget_s is None
+
+
+@pytest.mark.parametrize(
+    ("text", "floor"),
+    [(None, DEFAULT_FLOOR), ("0.97", 0.97), ("1", 1.0), ("none", None), ("0", None)],
+)
+def test_a_floor_is_a_share_or_none(text: str | None, floor: float | None) -> None:
+    assert settings_of_options(RunOptions(topology="x", floor=text), None).floor == floor
+
+
+@pytest.mark.parametrize("text", ["99", "-0.1", "nan", "high", ""])
+def test_a_floor_that_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--floor .*: use a share of stock NCCL's speed"):
+        settings_of_options(RunOptions(topology="x", floor=text), None)
+
+
+def test_weights_are_by_operation_and_part_of_the_settings() -> None:
+    def weights(text: str | None) -> tuple[tuple[Operation, float], ...]:
+        return settings_of_options(RunOptions(topology="x", weights=text), None).weights
+
+    assert weights(None) == ()
+    asked = weights("reduce_scatter=0.5, all_gather = 3")
+    assert asked == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("all_reduce", "use a number from 0.001 to 1000"),
+        ("all_reduce=0", "use a number from 0.001 to 1000"),
+        ("all_reduce=1e308", "use a number from 0.001 to 1000"),
+        ("all_reduce=1,all_reduce=2", "all_reduce is named twice"),
+        (
+            "broadcast=2",
+            "broadcast is not tuned here, which is all_gather, all_reduce, reduce_scatter",
+        ),
+        ("foo=3", "--weights .foo=3.: operation .foo. is unknown"),
+        (" ,", "names no operation"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        settings_of_options(RunOptions(topology="x", weights=text), None)

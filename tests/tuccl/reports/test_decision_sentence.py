@@ -1,0 +1,38 @@
+from tuccl.reports.decision_sentence import decision_sentence
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.report import ComparisonReport
+
+
+def comparison(ratio: float, lower_bound: float, config: str = "ring LL ch4") -> ComparisonReport:
+    return ComparisonReport(
+        config=config, time_us=10.0, reference_us=10.0 * ratio, ratio=ratio,
+        lower_bound=lower_bound, samples=15, spread=0.01,
+    )  # fmt: skip
+
+
+def test_the_reason_names_what_runs_and_the_bound() -> None:
+    won = comparison(1.2, 1.1)
+    assert decision_sentence(won, (), Evidence.MEASURED) == (
+        "ring LL ch4 takes 10.00 us where its reference takes 12.00 us: 1.200x, lower bound 1.100"
+    )
+    assert decision_sentence(None, (comparison(1.01, 0.99),), Evidence.MEASURED) == (
+        "NCCL's own choice stays: the configuration compared most, ring LL ch4, is 1.010x with a "
+        "lower bound of 0.990"
+    )
+    assert "none of its other settings" in decision_sentence(None, (), Evidence.MEASURED)
+
+
+def test_a_modelled_time_is_expected() -> None:
+    said = decision_sentence(comparison(1.2, 1.1), (), Evidence.MODELLED)
+    assert said.startswith(
+        "ring LL ch4 is expected to take 10.00 us where its reference is expected"
+    )
+
+
+def test_what_several_starts_judged_goes_before_a_larger_ratio_of_one() -> None:
+    lucky = comparison(1.3, 0.98)
+    tried = comparison(1.05, 0.97, "tree LL ch2").model_copy(update={"samples": 54})
+    closest = comparison(1.1, 0.99)
+    for rejected in ((lucky, tried), (tried, lucky)):
+        assert "tree LL ch2" in decision_sentence(None, rejected, Evidence.MEASURED)
+    assert "1.300x" in decision_sentence(None, (closest, lucky), Evidence.MEASURED)

@@ -1,0 +1,72 @@
+"""What a job gets counts what this installation runs; everything else stands apart."""
+
+import math
+
+import pytest
+
+from lookup_tables.table import Shape
+from tests.tuccl.tuned_tables import (
+    AMD,
+    FOUR_GPUS,
+    NVIDIA,
+    SIXTEEN_GPUS,
+    TWO_HOSTS,
+    tuned,
+)
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import Obstacle, Runner, job_gains
+
+PROFILE = {"NCCL_BUFFSIZE": "1048576"}
+
+
+def test_on_one_host_with_the_executor_a_job_gets_the_schedules() -> None:
+    gains = job_gains(*tuned(FOUR_GPUS), has_executor=True)
+    assert [gain.runner for gain in gains.keys] == [
+        Runner.EXECUTOR, Runner.EXECUTOR, Runner.PLUGIN, Runner.NCCL
+    ]  # fmt: skip
+    assert [gain.speedup for gain in gains.keys] == [4.0, 8.0, 2.0, 1.0]
+    assert math.isclose(gains.speedup, 64 ** (1 / 4))
+    assert math.isclose(gains.speedup_without_executor, 4 ** (1 / 4))
+    assert not gains.obstacles
+    assert gains.evidence is Evidence.MEASURED
+
+
+@pytest.mark.parametrize(
+    ("shape", "backend", "model", "has_executor", "obstacle"),
+    [
+        (TWO_HOSTS, "simulated", NVIDIA, True, Obstacle.ACROSS_HOSTS),
+        (TWO_HOSTS, "nccl,executor", NVIDIA, True, Obstacle.ACROSS_HOSTS),
+        (SIXTEEN_GPUS, "simulated", NVIDIA, True, Obstacle.TOO_MANY_GPUS),
+        (FOUR_GPUS, "simulated", AMD, True, Obstacle.NOT_NVIDIA),
+        (FOUR_GPUS, "simulated", NVIDIA, True, Obstacle.NOT_MEASURED),
+        (FOUR_GPUS, "sockets", NVIDIA, True, Obstacle.NOT_MEASURED),
+        (FOUR_GPUS, "nccl,executor", NVIDIA, False, Obstacle.NOT_BUILT),
+    ],
+)
+def test_a_schedule_that_no_job_here_runs_stands_apart_with_its_reason(
+    shape: Shape, backend: str, model: str, has_executor: bool, obstacle: Obstacle
+) -> None:
+    gains = job_gains(*tuned(shape, backend, model), has_executor=has_executor)
+    assert gains.obstacles == {obstacle: 2}
+    assert [gain.runner for gain in gains.keys] == [
+        Runner.PLUGIN, Runner.NCCL, Runner.PLUGIN, Runner.NCCL
+    ]  # fmt: skip
+    assert math.isclose(gains.speedup, 4 ** (1 / 4))
+    assert gains.speedup == gains.speedup_without_executor
+    assert math.isclose(gains.speedup_with_all_schedules, 64 ** (1 / 4))
+
+
+def test_without_an_entry_that_runs_a_job_has_nccl_under_the_process_profile() -> None:
+    table, report = tuned(TWO_HOSTS, "simulated", profile=PROFILE)
+    gains = job_gains(table, report, has_executor=False)
+    assert gains.runners == {Runner.PLUGIN: 2, Runner.PROFILE: 2}
+    assert [gain.time_us for gain in gains.keys] == [8.0, 12.8, 8.0, 12.8]
+    assert [gain.speedup for gain in gains.keys] == [2.0, 1.25, 2.0, 1.25]
+
+
+def test_a_machine_that_does_not_name_its_gpus_may_have_the_executor() -> None:
+    table, report = tuned(FOUR_GPUS)
+    unnamed = type(table)(
+        table.topology_name, table.fingerprint, (), table.entries, {}, table.schedules
+    )
+    assert not job_gains(unnamed, report, has_executor=True).obstacles

@@ -1,0 +1,73 @@
+"""The JSON that commands print is what docs/schemas says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from write_json_schemas import SCHEMAS, schema_texts
+
+from tests.lookup_tables.schedules import exchange
+from tests.tuccl.conftest import Run
+from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
+from tuccl.console.result_output import table_document
+from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.job_gains import job_gains
+from tuccl.workspace.runs import Run as WorkspaceRun
+
+
+def check(name: str, text: str) -> Any:
+    """The document, if it is valid."""
+    document = json.loads(text)
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+    return document
+
+
+def test_the_schemas_are_those_of_the_models() -> None:
+    written = {path.name: path.read_text() for path in SCHEMAS.iterdir()}
+    assert written == schema_texts(), "run scripts/write_json_schemas.py"
+
+
+@pytest.mark.usefixtures("tuned")
+def test_table_explain_ship_and_retune_print_what_their_schemas_say(
+    run_tuccl: Run, tmp_path: Path, h200: Path
+) -> None:
+    check("table", run_tuccl("table", "--json").stdout)
+    for call in (("all_gather", "4M"), ("all_reduce", "1G")):
+        check("explain", run_tuccl("explain", *call, "--json").stdout)
+    shipped = check("ship", run_tuccl("ship", "shipped", "--json").stdout)
+    assert all(Path(path).is_file() for path in shipped["files"])
+    same = check("retune", run_tuccl("retune", "--json").stdout)
+    assert (same["changes"], same["tuned"], same["kept"]) == ([], False, None)
+    other = tmp_path / "other.xml"
+    other.write_text(h200.read_text().replace('sm="90"', 'sm="80"'))
+    changed = check("retune", run_tuccl("retune", "--topology", other, "--json").stdout)
+    assert changed["changes"]
+    assert changed["tuned"]
+
+
+def test_init_and_tune_print_the_document_of_table(run_tuccl: Run, h200: Path) -> None:
+    one = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K", "--json")
+    check("table", run_tuccl("init", "--topology", h200, *one).stdout)
+    check("table", run_tuccl("tune", "--topology", h200, *one).stdout)
+
+
+def test_a_measured_table_with_the_executor_is_what_the_schema_says(tmp_path: Path) -> None:
+    table, report = tuned(FOUR_GPUS)
+    run = FinishedRun(WorkspaceRun(tmp_path), table, report, already_done=True)
+    gains = job_gains(table, report, has_executor=True)
+    document = check("table", table_document(run, gains).model_dump_json())
+    assert document["job"]["keys_by_runner"] == {"executor": 2, "plugin": 1, "nccl": 1}
+    assert document["apart"] is None
+    assert document["caveats"] == []
+
+
+def test_verify_prints_what_its_schema_says(run_inside: Run, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.xml", tmp_path / "wrong.xml"
+    right.write_text(exchange())
+    wrong.write_text(exchange().replace('type="r"', 'type="nop"'))
+    assert check("verify", run_inside("verify", right, "--json").stdout)["proved"]
+    assert check("verify", run_inside("verify", wrong, "--json").stdout)["defects"]

@@ -1,0 +1,221 @@
+"""`tuccl ship`, and what a job gets when it sources the result."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    Shape,
+    Table,
+)
+from tests.tuccl.conftest import Run, TunedWorkspace
+from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, TWO_HOSTS, tuned
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import Obstacle
+from tuccl.shipping.environment_file import ShippedExecutor, environment_file
+from tuccl.shipping.shipment import shipped_executor
+from tuccl.workspace.runs import Workspace
+
+TABLE = Table("machine", "0" * 16, (), (), {"NCCL_BUFFSIZE": "1048576", "NCCL_NTHREADS": "256"})
+
+
+def sourced(path: Path, *variables: str, **environment: str) -> list[str]:
+    script = f'. "{path}"; printf "%s\\n" ' + " ".join(f'"${name}"' for name in variables)
+    done = subprocess.run(
+        ["/bin/sh", "-euc", script], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("folder", ["plain", "with space", "quote'd", "dollar$HOME"])
+def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
+    tmp_path: Path, folder: str
+) -> None:
+    directory = tmp_path / folder
+    directory.mkdir()
+    path = tmp_path / "tuccl.env"
+    path.write_text(environment_file(TABLE, directory, 0xABC))
+    values = sourced(
+        path,
+        "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE", "TUCCL_BUNDLE_CRC", "NCCL_NTHREADS", "NCCL_BUFFSIZE",
+    )  # fmt: skip
+    assert values == [
+        f"{directory}/libnccl-tuner-tuccl.so",
+        f"{directory}/bundle-00000abc.tuccl",
+        "00000abc",
+        "256",
+        "1048576",
+    ]
+
+
+def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> None:
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table, _ = tuned(FOUR_GPUS)
+    shipped = shipped_executor(table, Evidence.MEASURED, executor)
+    assert shipped == ShippedExecutor(executor, None)
+    path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
+    assert sourced(path, "LD_PRELOAD") == [str(executor)]
+    # An LD_PRELOAD of the job stays, and a second time adds nothing.
+    assert sourced(path, "LD_PRELOAD", LD_PRELOAD=f"{executor} /x.so") == [f"{executor} /x.so"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "model", "evidence", "library", "obstacle", "ships"),
+    [
+        (TWO_HOSTS, NVIDIA, Evidence.MEASURED, True, Obstacle.ACROSS_HOSTS, False),
+        (FOUR_GPUS, AMD, Evidence.MODELLED, True, Obstacle.NOT_NVIDIA, False),
+        (FOUR_GPUS, NVIDIA, Evidence.MODELLED, True, Obstacle.NOT_MEASURED, True),
+        (FOUR_GPUS, NVIDIA, Evidence.MEASURED, False, Obstacle.NOT_BUILT, False),
+    ],
+)
+def test_an_executor_that_is_not_loaded_is_named_with_why_and_what_to_do(
+    tmp_path: Path, shape: Shape, model: str, evidence: Evidence, library: bool,
+    obstacle: Obstacle, ships: bool,
+) -> None:  # fmt: skip
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table, _ = tuned(shape, model=model)
+    shipped = shipped_executor(table, evidence, executor if library else None)
+    assert shipped == ShippedExecutor(executor if ships else None, obstacle)
+    text = environment_file(table, tmp_path, 0, executor=shipped)
+    path.write_text(text)
+    assert sourced(path, "LD_PRELOAD", LD_PRELOAD="") == [""]
+    comments = " ".join(line.lstrip("# ") for line in text.splitlines())
+    assert obstacle.sentence in comments
+    unmarked = text.replace("# tuccl_executor=", "tuccl_executor=")
+    assert (unmarked != text) is ships
+
+
+def test_the_lines_that_are_comments_load_the_executor_without_their_marks(tmp_path: Path) -> None:
+    path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
+    table, _ = tuned(FOUR_GPUS)
+    shipped = shipped_executor(table, Evidence.MODELLED, executor)
+    head, mark, tail = environment_file(table, tmp_path, 0, executor=shipped).partition(
+        "take the marks off these lines:\n"
+    )
+    lines = tail.splitlines()
+    unmarked = "\n".join(line.removeprefix("# ") for line in lines[:5])
+    path.write_text(f"{head}{mark}{unmarked}\n")
+    assert sourced(path, "LD_PRELOAD") == [str(executor)]
+
+
+def test_a_table_without_schedules_does_not_speak_of_the_executor(tmp_path: Path) -> None:
+    assert shipped_executor(TABLE, Evidence.MEASURED, tmp_path) is None
+    text = environment_file(TABLE, tmp_path, 0)
+    assert "LD_PRELOAD" not in text
+    assert "executor" not in text
+
+
+def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
+    path = tmp_path / "tuccl.env"
+    path.write_text(environment_file(TABLE, tmp_path, 0))
+    assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle-00000000.tuccl"]
+
+
+@pytest.mark.usefixtures("tuned")
+def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> None:
+    done = run_tuccl("ship", "shipped")
+    assert done.returncode == 0, done.stderr
+    shipped = tmp_path / "shipped"
+    bundle, plugin, crc = sourced(
+        shipped / "tuccl.env", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE_CRC"
+    )
+    names = {path.name for path in shipped.iterdir()}
+    assert names - {"libtuccl-executor.so"} == {  # Built where GPUs are.
+        f"bundle-{crc}.tuccl", f"tuccl-{crc}.env",
+        "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "schedules",
+        "tuccl-manifest.json",
+    }  # fmt: skip
+    assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
+    assert "not measured" in done.stderr
+    assert "not measured" in (shipped / "tuccl.env").read_text()
+    assert f"{bundle_crc(Path(bundle).read_bytes()):08x}" == crc
+    for schedule in (shipped / "schedules").iterdir():
+        assert run_tuccl("verify", schedule).returncode == 0
+
+
+def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
+    done = run_tuccl("ship", "shipped")
+    assert done.returncode == 3
+    assert "run `tuccl init` there first" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize(("directory", "said"), [("", "it is empty"), ("file", "file is a file")])
+def test_no_directory_to_ship_to_is_one_line(
+    run_inside: Run, tmp_path: Path, directory: str, said: str
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    done = run_inside("ship", directory)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "tuccl-workspace"}
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_directory_that_would_break_out_of_its_comment_is_refused(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    done = run_tuccl("ship", "x\ntouch PWNED")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"tuccl-workspace"}
+
+
+def test_a_second_table_in_one_shell_takes_back_what_the_first_set(tmp_path: Path) -> None:
+    plain = Table("machine", "1" * 16, (), ())
+    for name, table, crc in (("first", TABLE, 1), ("second", plain, 2)):
+        (tmp_path / name).write_text(environment_file(table, tmp_path / f"{name} files", crc))
+    script = """
+. ./first; [ "$NCCL_NTHREADS" = 256 ]
+. ./second; [ -z "${NCCL_NTHREADS:-}" ]; [ -z "${NCCL_BUFFSIZE:-}" ]
+echo "$TUCCL_BUNDLE"
+"""
+    done = subprocess.run(
+        ["/bin/sh", "-euc", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{tmp_path}/second files/bundle-00000002.tuccl\n"
+
+
+def test_a_damaged_bundle_is_not_shipped(
+    run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    run = Workspace(tuned.root).current()
+    whole = run.bundle.read_bytes()
+    run.bundle.write_bytes(whole[:50])
+    assert run_tuccl("ship", "shipped").returncode == 0
+    (bundle,) = (tmp_path / "shipped").glob("bundle-*.tuccl")
+    assert bundle.read_bytes() == whole
+
+
+def table_of(versions: str) -> Table:
+    key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
+    builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
+    entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", versions)
+    return replace(TABLE, entries=(entry,))
+
+
+@pytest.mark.parametrize("evidence", list(Evidence))
+def test_what_speaks_against_a_table_stands_in_its_environment_file(evidence: Evidence) -> None:
+    text = environment_file(TABLE, Path("/shipped"), 0, evidence.caveat)
+    assert evidence.caveat in text
+    assert "measured with" not in text
+
+
+def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Path) -> None:
+    path = tmp_path / "tuccl.env"
+    measured = table_of("tuccl 0.1.0 nccl, NCCL 2.28.9, CUDA 13.0")
+    path.write_text(environment_file(measured, tmp_path, 0))
+    assert sourced(path, "TUCCL_NCCL") == ["2.28.9"]
+    modelled = table_of("tuccl 0.1.0 simulated, after NCCL 2.28")
+    path.write_text(environment_file(modelled, tmp_path, 0))
+    assert sourced(path, "TUCCL_NCCL", TUCCL_NCCL="2.27.5") == [""]

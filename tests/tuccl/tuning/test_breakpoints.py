@@ -1,0 +1,97 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookup_tables.table import Operation, Shape
+from tuccl.errors import ConfigurationFailedError
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.tuning.breakpoints import Borders
+
+SHAPE = Shape(4, 1, 4)
+LOW_LATENCY, BANDWIDTH = Config("ring", "LL", 4), Config("ring", "Simple", 4)
+
+
+def key(size_bytes: int) -> Task:
+    return Task(Operation.ALL_GATHER, size_bytes, SHAPE)
+
+
+class Crossing:
+    """LL takes 1 us and 1 us more per `at` bytes, Simple 2 us: they cross there."""
+
+    def __init__(self, at_bytes: int) -> None:
+        self.at_bytes = at_bytes
+        self.sizes: set[int] = set()
+
+    def __call__(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        self.sizes.add(task.size_bytes)
+        time_us = 1.0 + task.size_bytes / self.at_bytes if config == LOW_LATENCY else 2.0
+        return (time_us,) * count
+
+
+@pytest.mark.parametrize(
+    ("at_bytes", "found"),
+    [(70_000, 71_434), (80_000, 84_984), (100_000, 101_060), (125_000, 120_186)],
+)
+def test_a_crossing_is_found_to_an_eighth_of_a_step(at_bytes: int, found: int) -> None:
+    machine = Crossing(at_bytes)
+    # A step of two has its quarters at 65536 * 2 ** (0, 1/4, 1/2, 3/4, 1).
+    end = Borders(machine).border(key(1 << 16), key(1 << 17), LOW_LATENCY, BANDWIDTH)
+    assert end == pytest.approx(found, rel=1e-3)
+    assert all(size % 64 == 0 for size in machine.sizes)
+    assert len(machine.sizes) == 2
+
+
+def test_where_neighbours_agree_nothing_is_measured() -> None:
+    machine = Crossing(1)
+    assert Borders(machine).border(key(1 << 16), key(1 << 18), STOCK, STOCK) == 1 << 17
+    assert not machine.sizes
+
+
+def test_where_nothing_can_be_measured_the_middle_stays_and_is_not_tried_again() -> None:
+    tried: list[Config] = []
+
+    def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        tried.append(config)
+        raise ConfigurationFailedError("not in the record")
+
+    borders = Borders(fresh)
+    for _ in range(2):
+        assert borders.border(key(1 << 16), key(1 << 18), LOW_LATENCY, BANDWIDTH) == 1 << 17
+    assert tried == [LOW_LATENCY]
+
+
+def test_what_changes_is_compared_by_fresh_samples_of_both_and_the_rest_not_again() -> None:
+    given: list[tuple[int, Config]] = []
+    slower = 1.0  # Of the start that is up.
+
+    def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
+        given.append((task.size_bytes, config))
+        return (slower * {LOW_LATENCY: 1.0, STOCK: 1.1, BANDWIDTH: 2.0}[config],) * count
+
+    borders = Borders(fresh)
+    tasks = [key(1 << exponent) for exponent in (16, 18, 20)]
+    winners = dict(zip(tasks, (LOW_LATENCY, BANDWIDTH, STOCK), strict=True))
+    before = borders.ranges(winners)
+    given.clear()
+    assert borders.ranges(winners) == before
+    assert not given
+    slower = 0.5
+    after = borders.ranges(winners | {tasks[1]: STOCK})
+    compared = {config for size, config in given if size < tasks[1].size_bytes}
+    assert compared == {LOW_LATENCY, STOCK}
+    assert not [size for size, _ in given if size > tasks[1].size_bytes]
+    # Twice as fast as the samples that LL had before, NCCL's own choice still loses by 10 %.
+    assert after[tasks[0]][1] > 1 << 17
+
+
+@given(st.sets(st.integers(4, 34), min_size=1, max_size=8), st.integers(64, 1 << 34))
+def test_ranges_hold_their_sizes_and_meet(exponents: set[int], at_bytes: int) -> None:
+    tasks = [key(1 << exponent) for exponent in sorted(exponents)]
+    winners = {task: LOW_LATENCY if task.size_bytes < at_bytes else BANDWIDTH for task in tasks}
+    ranges = Borders(Crossing(at_bytes)).ranges(winners)
+    for task in tasks:
+        assert ranges[task][0] <= task.size_bytes <= ranges[task][1]
+    for small, large in pairwise(tasks):
+        assert ranges[small][1] + 1 == ranges[large][0]

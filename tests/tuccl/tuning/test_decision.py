@@ -1,0 +1,137 @@
+from math import comb
+
+import numpy as np
+import pytest
+
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.trials.config import DEFAULT_ALGORITHM, STOCK, Config
+from tuccl.tuning.decision import PAIRS, decide, lower_bound_of_median
+
+RING = Config("ring", "LL", 4)
+TREE = Config("tree", "LL", 4)
+SCHEDULE = Config("schedule:00", "LL", 1, 128, 1 << 16)
+PROFILE_DEFAULT = Config(DEFAULT_ALGORITHM, nthreads=256)
+
+
+class Times:
+    """Fixed times with a little noise; remembers in which order samples were taken."""
+
+    def __init__(self, times_us: dict[Config, float], spread: float = 0.001) -> None:
+        self.times_us = times_us
+        self.spread = spread
+        self.order: list[tuple[Config, int]] = []
+
+    def __call__(self, config: Config, repeats: int) -> tuple[float, ...]:
+        self.order.append((config, repeats))
+        rng = np.random.default_rng(sorted(self.times_us).index(config))
+        return tuple(self.times_us[config] * np.exp(rng.normal(0.0, self.spread, repeats)))
+
+
+def nothing(_: Config) -> int:
+    return 0
+
+
+def test_third_smallest_of_15_bounds_the_median_at_99_per_cent() -> None:
+    # P(at most 2 of 15 fair coins) = 121 / 32768 = 0.4 %, at most 3: 1.8 %.
+    assert sum(comb(15, k) for k in range(3)) == 121
+    assert lower_bound_of_median(range(100, 115)) == 102
+
+
+def test_too_few_values_for_the_confidence_give_the_smallest() -> None:
+    assert lower_bound_of_median([3.0, 1.0, 2.0]) == 1.0
+
+
+def test_the_bound_holds_for_about_99_per_cent_of_samples() -> None:
+    rng = np.random.default_rng(5)
+    above = sum(lower_bound_of_median(list(rng.normal(0.0, 1.0, 15))) > 0.0 for _ in range(4000))
+    assert above <= 0.01 * 4000
+
+
+def test_a_faster_built_in_and_a_faster_schedule_are_both_kept() -> None:
+    times = Times({STOCK: 100.0, RING: 80.0, TREE: 90.0, SCHEDULE: 60.0})
+    decision = decide([RING, TREE], [SCHEDULE], STOCK, times, taken=nothing)
+    assert decision.builtin is not None
+    assert decision.builtin.config == RING
+    assert decision.schedule is not None
+    assert decision.schedule.config == SCHEDULE
+    assert abs(decision.schedule.ratio - 80.0 / 60.0) < 0.01, "against the built-in, not stock"
+    assert abs(decision.profile_default_us - 100.0) < 1.0
+
+
+def test_what_is_faster_within_the_noise_only_does_not_enter() -> None:
+    times = Times({STOCK: 100.0, RING: 99.0}, spread=0.05)
+    decision = decide([RING], [], STOCK, times, taken=nothing)
+    assert decision.builtin is None
+    assert decision.rejected[0].config == RING
+
+
+def test_a_gain_too_small_to_be_a_settings_merit_does_not_enter() -> None:
+    times = Times({STOCK: 100.0, RING: 99.9}, spread=0.0)
+    assert decide([RING], [], STOCK, times, taken=nothing).builtin is None
+
+
+def test_under_a_profile_the_reference_is_what_nccl_would_do_under_it() -> None:
+    times = Times({STOCK: 100.0, PROFILE_DEFAULT: 120.0, RING: 105.0})
+    decision = decide([RING], [], PROFILE_DEFAULT, times, taken=nothing)
+    assert decision.builtin is not None, "mends what the profile costs this key"
+    assert abs(decision.builtin.ratio - 120.0 / 105.0) < 0.01
+
+
+def test_samples_are_fresh_and_taken_in_turn() -> None:
+    times = Times({STOCK: 100.0, RING: 80.0})
+    decide([RING], [], STOCK, times, taken=lambda _: 27)
+    taken = [(config, repeats) for config, repeats in times.order if repeats > 27]
+    assert {repeats for _, repeats in taken} == set(range(28, 28 + PAIRS))
+    rounds = [{config for config, repeats in taken if repeats == n} for n in range(28, 28 + PAIRS)]
+    assert all(configs == {STOCK, RING} for configs in rounds)
+    assert taken == sorted(taken, key=lambda pair: pair[1])
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_an_effect_on_every_second_launch_proves_nothing(slow: int) -> None:
+    launches: list[Config] = []
+    samples: dict[Config, list[float]] = {STOCK: [], RING: []}
+
+    def measure(config: Config, repeats: int) -> tuple[float, ...]:
+        while len(samples[config]) < repeats:
+            samples[config].append(200.0 if len(launches) % 2 == slow else 100.0)
+            launches.append(config)
+        return tuple(samples[config])
+
+    decision = decide([RING], [], STOCK, measure, taken=lambda _: 0)
+    assert decision.builtin is None
+    (rejected,) = decision.rejected
+    assert rejected.lower_bound == 0.5
+    assert [launches.count(config) for config in (STOCK, RING)] == [PAIRS, PAIRS]
+
+
+@pytest.mark.parametrize("failing", [RING, STOCK])
+def test_a_finalist_that_fails_is_left_out_and_a_reference_that_fails_ends_it(
+    failing: Config,
+) -> None:
+    times = Times({STOCK: 100.0, RING: 80.0, TREE: 90.0})
+
+    def measure(config: Config, repeats: int) -> tuple[float, ...]:
+        if config == failing and repeats > 7:
+            raise ConfigurationFailedError("it hung")
+        return times(config, repeats)
+
+    if failing == STOCK:
+        with pytest.raises(MeasurementError, match="default stopped running: it hung"):
+            decide([RING, TREE], [], STOCK, measure, nothing)
+    else:
+        decision = decide([RING, TREE], [], STOCK, measure, nothing)
+        assert decision.builtin is not None
+        assert decision.builtin.config == TREE
+
+
+def test_a_finalist_that_the_backend_cuts_short_is_left_out() -> None:
+    times = Times({STOCK: 100.0, RING: 80.0, TREE: 900.0})
+
+    def measure(config: Config, repeats: int) -> tuple[float, ...]:
+        return times(config, 1 if config == TREE else repeats)
+
+    decision = decide([TREE, RING], [], STOCK, measure, taken=lambda _: 27)
+    assert decision.builtin is not None
+    assert decision.builtin.config == RING
+    assert decision.rejected == ()

@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tuccl.errors import ConfigurationFailedError
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.tuning.spending import Spending
+from tuccl.workspace.measurement_log import MeasurementLog, read_log
+
+TASK = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
+RING = Config("ring", "LL", 4)
+
+
+class HangsAtTheThird:
+    """Gives two samples of 1 s each, then hangs until a deadline of 5 s."""
+
+    name = "test"
+    versions = "1"
+    restart_s = 0.0
+
+    def measure(self, _task: Task, _config: Config, first: int, repeats: int) -> Measured:
+        if first + repeats > 2:
+            raise ConfigurationFailedError("hung", seconds=5.0)
+        return Measured((10.0,) * repeats, float(repeats))
+
+    def check(self, task: Task, config: Config) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def spend(folder: Path) -> list[float]:
+    """What is spent after each request."""
+    spent_s = []
+    with MeasurementLog(folder / "log", HangsAtTheThird(), "id") as log:
+        spending = Spending(log, 20.0)
+        spending.measure(TASK, RING, 1)
+        spent_s.append(spending.spent_s)
+        spending.measure(TASK, RING, 2)
+        spent_s.append(spending.spent_s)
+        for _ in range(2):
+            with pytest.raises(ConfigurationFailedError, match="hung"):
+                spending.measure(TASK, RING, 3)
+            spent_s.append(spending.spent_s)
+    return spent_s
+
+
+def test_a_failure_after_samples_is_paid_for_once(tmp_path: Path) -> None:
+    assert spend(tmp_path) == [1.0, 2.0, 7.0, 7.0]
+
+
+def test_a_run_that_continues_has_spent_the_same(tmp_path: Path) -> None:
+    assert spend(tmp_path) == spend(tmp_path)
+
+
+class LearnsItsPrice:
+    """Real workers: a start takes what it takes, and another process knows only its own starts."""
+
+    name = "test"
+    versions = "1"
+
+    def __init__(self, starts_s: list[float]) -> None:
+        self.restart_s = 3.0
+        self._starts_s = starts_s
+
+    def measure(self, _task: Task, _config: Config, _first: int, repeats: int) -> Measured:
+        self.restart_s = self._starts_s.pop(0)
+        return Measured((10.0,) * repeats, 1.0)
+
+    def check(self, task: Task, config: Config) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def prices(log: MeasurementLog, requests: int) -> list[float]:
+    """The price of a restart after each request, some of them for what is known."""
+    spending = Spending(log)
+    known = []
+    for repeats in range(1, requests + 1):
+        spending.measure(TASK, RING, repeats)
+        spending.measure(TASK, RING, 1)
+        known.append(spending.restart_s)
+    return known
+
+
+def test_a_run_that_continues_plans_with_the_same_price_of_a_restart(tmp_path: Path) -> None:
+    with MeasurementLog(tmp_path / "log", LearnsItsPrice([2.0, 2.5, 2.5, 2.25]), "id") as log:
+        first = prices(log, 4)
+    assert first == [2.0, 2.5, 2.5, 2.25]
+    with MeasurementLog(tmp_path / "log", LearnsItsPrice([9.0]), "id") as log:
+        assert prices(log, 5) == [*first, 9.0]
+
+
+def test_a_schedule_after_a_profile_starts_no_workers(tmp_path: Path) -> None:
+    threads, schedule = Config("ring", "LL", 4, 128), Config("schedule:a", "LL", 4, 256)
+    with MeasurementLog(tmp_path / "log", LearnsItsPrice([1.0] * 4), "id") as log:
+        spending = Spending(log)
+        seconds = [
+            spending.measure_running(TASK, config, count).seconds
+            for config, count in ((threads, 1), (schedule, 1), (threads, 2), (RING, 1))
+        ]
+        assert seconds == [0.0, 1.0, 1.0, 0.0]
+
+    assert read_log(tmp_path / "log", "id").profiles == [
+        ProcessProfile(nthreads=128),
+        ProcessProfile(),
+    ]
+
+
+def test_fresh_samples_come_after_all_that_were_given_out(tmp_path: Path) -> None:
+    class Numbered(LearnsItsPrice):
+        def measure(self, _task: Task, _config: Config, first: int, repeats: int) -> Measured:
+            most = min(first + repeats, 6)  # Then it is cut short.
+            return Measured(tuple(float(n + 1) for n in range(first, most)), 1.0)
+
+    with MeasurementLog(tmp_path / "log", Numbered([1.0] * 9), "id") as log:
+        spending = Spending(log)
+        spending.measure(TASK, RING, 2)
+        assert spending.fresh(TASK, RING, 3) == (3.0, 4.0, 5.0)
+        with pytest.raises(ConfigurationFailedError, match="too slow"):
+            spending.fresh(TASK, RING, 3)

@@ -1,0 +1,340 @@
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tuccl.console.progress import Total, silent
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.space import Family, Space
+from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.tune import SearchSpaces, TuningResult, tune
+from tuccl.workspace.measurement_log import MeasurementLog
+
+SHAPE = Shape(4, 1, 4)
+SIZES = (1 << 10, 1 << 14, 1 << 18)
+SETTINGS = RunSettings(operations=(Operation.ALL_REDUCE,), sizes_bytes=SIZES, backend="test")
+THREADS, BUFFERS, LEAST = (128, 256, 0), (1 << 20, 0), (0, 32)
+FAMILIES = (
+    Family("default", "", (0,), THREADS, BUFFERS, LEAST),
+    Family("ring", "LL", (1, 2, 4, 8), THREADS, BUFFERS, LEAST),
+    Family("ring", "Simple", (1, 2, 4, 8), THREADS, BUFFERS, LEAST),
+)
+SPACES = SearchSpaces(lambda _: Space("test", FAMILIES), lambda _: Space("no executor", ()))
+
+
+class Machine:
+    """LL with 4 channels is best below 8 KiB, Simple with 8 above; 256 threads gain a tenth."""
+
+    name = "test"
+    versions = "1"
+    restart_s = 3.0
+
+    def __init__(self, broken: frozenset[Config] = frozenset()) -> None:
+        self.broken = broken
+        self.measured = 0
+        self.checked: list[tuple[Task, Config]] = []
+        self.profiles: list[ProcessProfile] = []
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        self.measured += 1
+        starts = config.profile not in self.profiles
+        self.profiles += [config.profile] if starts else []
+        if replace(config, nthreads=0) in self.broken:
+            raise ConfigurationFailedError("it hung", seconds=1.0)
+        time_us = 20.0 if config.nthreads == 0 else 18.0
+        small = task.size_bytes < 8192
+        if (config.protocol, config.nchannels) == (("LL", 4) if small else ("Simple", 8)):
+            time_us *= 0.7
+        elif not config.is_default:
+            time_us *= 1.2
+        samples = tuple(time_us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
+        return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
+
+    def check(self, task: Task, config: Config) -> None:
+        self.checked.append((task, config))
+        if (config.protocol, config.nchannels) == ("LL", 4) and "wrong" in str(self.broken):
+            raise ConfigurationFailedError("12 bytes are wrong")
+
+    def close(self) -> None:
+        pass
+
+
+def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
+    with MeasurementLog(folder / "log", machine, "id") as log:
+        return tune(settings, SHAPE, SPACES, log, silent)
+
+
+def winners(result: TuningResult) -> list[tuple[str, int] | None]:
+    found = [key.decision.builtin for key in result.keys]
+    return [(one.config.protocol, one.config.nchannels) if one else None for one in found]
+
+
+def test_profile_calls_and_border_are_those_of_the_machine(tmp_path: Path) -> None:
+    machine = Machine()
+    result = tuned(tmp_path, machine)
+    assert result.profile == ProcessProfile(nthreads=256)
+    assert winners(result) == [("LL", 4), ("Simple", 8), ("Simple", 8)]
+    assert result.starts is None
+    small, middle, _ = (key.range_bytes for key in result.keys)
+    assert 4096 <= small[1] < 8192 < middle[1]
+    for key in result.keys:
+        assert key.decision.builtin is not None
+        assert (key.task, key.decision.builtin.config) in machine.checked
+
+
+def test_a_run_that_continues_measures_nothing_again_and_ends_alike(tmp_path: Path) -> None:
+    first = tuned(tmp_path, Machine())
+    again = Machine()
+    assert tuned(tmp_path, again) == first
+    assert again.measured == 0
+
+
+def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
+    result = tuned(tmp_path, Machine(), replace(SETTINGS, budget_s=10.5))
+    assert result.race.out_of_budget
+    assert len(result.race.visits) == 2
+    assert result.spent_s <= 10.5
+
+
+class OneGroup(Machine):
+    """Workers of one profile at a time, and calls that cost a hundredth of a restart."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        before = self.profiles[-1:]
+        self.profiles = [config.profile]
+        samples_us = super().measure(task, config, first, repeats).samples_us
+        restart_s = 0.0 if before == [config.profile] else self.restart_s
+        return Measured(samples_us, 0.03 * repeats + restart_s)
+
+
+def test_restarts_are_not_charged_to_the_search_of_the_key_that_came_first(tmp_path: Path) -> None:
+    result = tuned(tmp_path, OneGroup(), replace(SETTINGS, floor=None))
+    samples_s = [0.03 * key.searches[0].repeats_measured for key in result.keys]
+    assert [key.searches[0].seconds for key in result.keys] == pytest.approx(samples_s)
+    assert result.spent_s > sum(samples_s) + OneGroup.restart_s
+
+
+def test_what_cannot_run_or_gives_wrong_data_does_not_enter(tmp_path: Path) -> None:
+    best = Config("ring", "Simple", 8)
+    assert winners(tuned(tmp_path / "", Machine(frozenset([best]))))[1:] == [None, None]
+    wrong = Machine(frozenset([Config("wrong", "LL", 1)]))
+    (tmp_path / "other").mkdir()
+    assert winners(tuned(tmp_path / "other", wrong))[0] is None
+
+
+def test_without_stock_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="stock NCCL cannot run all_reduce-1024: it hung"):
+        tuned(tmp_path, Machine(frozenset([STOCK])))
+
+
+class SmallBuffers(Machine):
+    """A small buffer gains a tenth above 8 KiB and costs 1.3 % below; each start is its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = ProcessProfile()
+        self.starts = self.of_stock = 0
+        self.order: list[Config] = []
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        self.order.append(config)
+        starts = config.profile != self.up
+        self.up = config.profile
+        self.starts += starts
+        self.of_stock += starts and config.profile == STOCK.profile
+        factor = 1.0 + 0.001 * (self.starts % 3)
+        if config.buffer_bytes == 1 << 20:
+            factor *= 1.013 if task.size_bytes < 8192 else 0.9
+        time_us = 20.0 * factor * (1.0 if config.is_default else 1.2)
+        samples = tuple(time_us * (1.0 + 0.0003 * (n % 3)) for n in range(first, first + repeats))
+        return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
+
+
+@pytest.mark.parametrize(("floor", "buffer_bytes"), [(None, 1 << 20), (0.98, 1 << 20), (0.99, 0)])
+def test_the_floor_decides_whether_a_key_may_pay_for_others(
+    tmp_path: Path, floor: float | None, buffer_bytes: int
+) -> None:
+    machine = SmallBuffers()
+    result = tuned(tmp_path, machine, replace(SETTINGS, floor=floor))
+    assert result.profile == ProcessProfile(buffer_bytes=buffer_bytes)
+    ruled_out = [one.starts for one in result.race.forgone]
+    if buffer_bytes:
+        assert ruled_out == []
+    else:
+        assert len(ruled_out) == 3
+        assert min(ruled_out) >= 3
+        assert machine.of_stock == max(ruled_out) + 1, "what looks alike shares the starts of stock"
+    again = SmallBuffers()
+    assert tuned(tmp_path, again, replace(SETTINGS, floor=floor)) == result
+    assert again.measured == again.starts == 0
+
+
+class Opposed(Machine):
+    """256 threads gain 5 % of an all_gather and cost 6 % of an all_reduce."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        measured = super().measure(task, replace(config, nthreads=0), first, repeats)
+        factor = 1.0
+        if config.nthreads == 256:
+            factor = 0.95 if task.operation is Operation.ALL_GATHER else 1.06
+        return replace(measured, samples_us=tuple(factor * one for one in measured.samples_us))
+
+
+@pytest.mark.parametrize(("weight", "nthreads"), [(1.0, 0), (10.0, 256)])
+def test_what_counts_more_has_the_say_on_the_profile(
+    tmp_path: Path, weight: float, nthreads: int
+) -> None:
+    settings = replace(
+        SETTINGS,
+        operations=(Operation.ALL_REDUCE, Operation.ALL_GATHER),
+        floor=None,
+        weights=((Operation.ALL_GATHER, weight),),
+    )
+    result = tuned(tmp_path, Opposed(), settings)
+    assert result.profile == ProcessProfile(nthreads=nthreads)
+
+
+def test_stock_is_timed_once_more_whatever_the_floor_took_of_it(tmp_path: Path) -> None:
+    machine = SmallBuffers()
+    tuned(tmp_path, machine)
+    assert machine.order[-len(SIZES) :] == [STOCK] * len(SIZES)
+
+
+class UnlikeStarts(Machine):
+    """A start makes each call up to a fifth slower or faster; LL 4 is twice as fast at 1 KB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up: ProcessProfile | None = None
+        self.starts = 0
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        starts = config.profile != self.up
+        self.up = config.profile
+        self.starts += starts
+        rng = random.Random(f"{self.starts} {task.name} {config.describe()}")
+        time_us = 20.0 * rng.uniform(0.8, 1.2)
+        if (config.protocol, config.nchannels, task.size_bytes) == ("LL", 4, SIZES[0]):
+            time_us *= 0.4
+        samples = tuple(time_us * (1.0 + 0.001 * (n % 3)) for n in range(first, first + repeats))
+        return Measured(samples, 1e-3 * repeats + (self.restart_s if starts else 0.0))
+
+
+class Unsteady(UnlikeStarts):
+    """And each sample a tenth."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        measured = super().measure(task, config, first, repeats)
+        noise = (0.95, 1.05, 1.0, 0.9, 1.1)
+        samples = (one * noise[n % 5] for n, one in enumerate(measured.samples_us, first))
+        return replace(measured, samples_us=tuple(samples))
+
+
+def test_without_a_profile_an_entry_gains_what_was_proved(
+    tmp_path: Path,
+) -> None:
+    """Stock's time is that of the comparison: in another start it may be a fifth more or less."""
+    result = tuned(tmp_path, Unsteady(), replace(SETTINGS, budget_s=27.0))
+    assert result.profile == STOCK.profile
+    first, *others = result.keys
+    assert first.decision.builtin is not None
+    gain = first.stock_us / first.decision.builtin.time_us
+    assert gain == pytest.approx(first.decision.builtin.ratio)
+    assert not any(key.decision.has_entry for key in others)
+
+
+def test_a_budget_leaves_the_starts_that_an_unsteady_machine_takes(tmp_path: Path) -> None:
+    """Even if it pays for no other profile, so that workers are started for their own sake."""
+    machine = Unsteady()
+    result = tuned(tmp_path, machine, replace(SETTINGS, budget_s=27.0))
+    assert result.race.out_of_budget
+    assert [visit.profile for visit in result.race.visits] == [STOCK.profile]
+    assert machine.starts == 1 + 2 * 3, "another profile is up before each of three"
+    assert result.starts == 3
+    assert winners(result) == [("LL", 4), None, None]
+    assert result.spent_s <= 27.0
+
+
+def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Path) -> None:
+    """What starts changed is compared anew, both calls; and all of it continues from its log."""
+
+    class Noting(UnlikeStarts):
+        def __init__(self) -> None:
+            super().__init__()
+            self.between: dict[Task, dict[int, Counter[Config]]] = {}
+
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            if task.size_bytes not in SIZES:
+                of_start = self.between.setdefault(task, {}).setdefault(self.starts, Counter())
+                of_start[config] += repeats
+            return measured
+
+    machine, again = Noting(), Noting()
+    result = tuned(tmp_path, machine)
+    located_twice = [by_start for by_start in machine.between.values() if len(by_start) > 1]
+    assert located_twice
+    for by_start in machine.between.values():
+        for compared in by_start.values():
+            assert sorted(compared.values()) == [5, 5]
+    assert tuned(tmp_path, again) == result
+    assert again.measured == 0
+
+
+def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path: Path) -> None:
+    class Alone(Unsteady):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            if config.profile != STOCK.profile:
+                raise ConfigurationFailedError("it is not in the record")
+            return super().measure(task, config, first, repeats)
+
+    machine = Alone()
+    result = tuned(tmp_path, machine)
+    assert machine.starts == 1
+    assert result.starts == 0
+    in_one_start = [key.decision.builtin for key in result.keys]
+    assert all(one is None or one.samples >= 10 for one in in_one_start), "as the pairs decided"
+
+
+class StartsTold:
+    """Notes how many starts there were at each report of them."""
+
+    def __init__(self, starts: list[int]) -> None:
+        self.starts = starts
+
+    def __call__(self, stage: str, done: int, total: Total, /, share: float | None = None) -> None:
+        assert share is None or 0.0 <= share <= 1.0
+        if stage == "starts" and not isinstance(total, int):
+            self.starts.append(done)
+
+
+def test_starts_that_would_be_too_few_to_tell_anything_are_not_begun(tmp_path: Path) -> None:
+    numbers = set()
+    for budget_s in range(20, 140, 10):
+        starts: list[int] = []
+        settings = replace(SETTINGS, budget_s=float(budget_s))
+        with MeasurementLog(tmp_path / f"log{budget_s}", UnlikeStarts(), "id") as log:
+            tune(settings, SHAPE, SPACES, log, StartsTold(starts))
+        numbers.add(len(starts))
+    assert numbers & {1, 2} == set()
+    assert numbers > {0}
+
+
+def test_where_starts_differ_only_what_outlasts_them_enters(tmp_path: Path) -> None:
+    machine = UnlikeStarts()
+    result = tuned(tmp_path, machine)
+    assert winners(result) == [("LL", 4), None, None]
+    by_luck = [one for key in result.keys[1:] for one in key.decision.rejected if one.samples > 15]
+    assert by_luck, "in one start they had won"
+    kept = result.keys[0].decision.builtin
+    assert kept is not None
+    assert 1.0 < kept.lower_bound < kept.ratio
+    assert tuned(tmp_path, UnlikeStarts()) == result
+    few = tmp_path / "few"
+    few.mkdir()
+    assert tuned(few, UnlikeStarts(), replace(SETTINGS, budget_s=12.0)).spent_s < 30.0

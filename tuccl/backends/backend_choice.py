@@ -1,0 +1,274 @@
+"""The measurement backends by name: the one place where a new one is added.
+
+A backend is opened for one run, with whatever the run has: the machine, schedules, a record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lookup_tables.table import Shape
+from probes.topology.graph import Topology
+from sketches.sketch import Sketch
+from synthesizer.ir.algorithm import Algorithm
+from tuccl.backends.replay import ReplayBackend
+from tuccl.backends.simulated import SimulatedBackend
+from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
+from tuccl.console import display
+from tuccl.engines.executor_library import PRELOAD_VARIABLE
+from tuccl.engines.nccl_workers import nccl_worker_variables
+from tuccl.errors import MeasurementError, UsageError
+from tuccl.measuring.places import LocalPlaces, Places
+from tuccl.models.figures import Fabric, machine_figures
+from tuccl.models.model_constants import SHIPPED, ModelConstants
+from tuccl.models.model_ranking import modelled_opening
+from tuccl.records.record import Record
+from tuccl.runtime import PluginMissingError, executor_path
+from tuccl.schedules.executor_schedules import executor_programs
+from tuccl.trials.backend import Backend
+from tuccl.trials.config import Config, Task
+from tuccl.trials.presets import SOCKET_THREADS, nccl_space, stock_space
+from tuccl.trials.space import Space
+from tuccl.trials.timing import Timing
+
+_OPENING = 4
+"""Configurations that a search is given by the model; more of them seldom hold a better one."""
+_RDMA_DEVICES = ("mlx", "bnxt_re", "irdma", "roce", "ib", "efa", "hfi", "qedr")
+"""How drivers and udev call them in /sys/class/infiniband."""
+SIMULATED = "simulated"
+REPLAY = "replay"
+NCCL = "nccl"
+
+
+@dataclass(frozen=True)
+class BackendRequest:
+    """What a run opens its backend with."""
+
+    topology: Topology
+    shape: Shape
+    """Of the communicator."""
+    seed: int = 0
+    spread: float = 0.0
+    """Relative noise, where times are modelled."""
+    model: ModelConstants = SHIPPED
+    """Of what models them."""
+    schedules: Mapping[str, tuple[Algorithm, Sketch]] = field(default_factory=dict)
+    """By content hash, each with the sketch that it runs on."""
+    record: Record | None = None
+    """What is replayed."""
+    places: Places | None = None
+    """Where workers run; None: on the devices of this host."""
+    fake_nodes: bool = False
+    """Whether the devices of this host are to appear as several nodes."""
+    share_gpus: bool = False
+    """Whether each of these nodes has all devices of this host, instead of a part of them."""
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
+    """How workers time calls."""
+    tunes_nccl: bool = True
+    """Whether NCCL's own algorithms are to be chosen from."""
+    measures_nccl: bool = False
+    """Whether NCCL itself is timed, which reads variables that no model knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """A backend that can be asked for."""
+
+    open: Callable[[BackendRequest], AbstractContextManager[Backend]]
+    runs_schedules: bool = False
+    """Whether it has an executor; without one only NCCL's built-ins are searched."""
+    needs_record: bool = False
+    has_executor: bool = False
+    """Whether schedules are run, rather than modelled."""
+    tunes_nccl: bool = True
+    """Whether NCCL's own algorithms are searched."""
+    measures_nccl: bool = False
+    """Whether its figures are those of one version of NCCL, which this host's is now."""
+    has_workers: bool = False
+    """Whether it measures on worker processes, which the ranks of an MPI job can host."""
+    require: Callable[[BackendRequest], object] = lambda _: None
+    """Raises what `open` would raise at once, so that it is known before schedules are made."""
+
+
+def backend_kind(name: str) -> BackendKind:
+    """The backend of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"backend {name!a:.60} is unknown: use one of {', '.join(BACKENDS)}")
+    return BACKENDS[name]
+
+
+def open_backend(name: str, request: BackendRequest) -> AbstractContextManager[Backend]:
+    """The backend of this name, open for as long as the block.
+
+    Raises:
+        UsageError: there is none of this name, or it lacks its record.
+        MeasurementError: it cannot be had here.
+    """
+    return backend_kind(name).open(request)
+
+
+def require_backend(name: str, request: BackendRequest) -> None:
+    """Find out before schedules are made whether `open_backend` will have what it needs.
+
+    Raises:
+        UsageError: there is none of this name, or it does not serve this machine.
+        MeasurementError: it cannot be had here.
+    """
+    backend_kind(name).require(request)
+
+
+def builtins_of(request: BackendRequest, task: Task) -> Space:
+    """What may be chosen of NCCL for a task: what was recorded, or all that NCCL has there."""
+    if request.record is not None:
+        return ReplayBackend(request.record).space_of(task)
+    if not request.tunes_nccl:
+        return stock_space()
+    ll128 = keeps_128_bytes(request.topology)
+    knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
+    return nccl_space(task.operation, request.shape, ll128=ll128, knobs=knobs)
+
+
+def keeps_128_bytes(topology: Topology) -> bool:
+    """Whether stores of 128 bytes arrive whole, which LL128 needs: over NVLink, not over PCIe."""
+    return machine_figures(topology).fabric is Fabric.NVLINK
+
+
+def _may_use_tcp(request: BackendRequest) -> bool:
+    """Whether ranks of several nodes reach each other by NICs that are known to be no RDMA devices.
+
+    NCCL takes InfiniBand and RoCE where it finds such a device.
+    """
+    if request.shape.nodes == 1 or request.fake_nodes:
+        return request.fake_nodes
+    names = [nic.os_name for nic in request.topology.nics]
+    return all(names) and not any(name.startswith(_RDMA_DEVICES) for name in names)
+
+
+def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
+    """What the model of NCCL would try first of a space, whatever measures."""
+    machine = machine_figures(request.topology)
+    return modelled_opening(machine, task, space, _OPENING, request.model)
+
+
+@contextmanager
+def _simulated(request: BackendRequest) -> Iterator[Backend]:
+    yield SimulatedBackend(
+        request.topology,
+        request.schedules,
+        seed=request.seed,
+        spread=request.spread,
+        constants=request.model,
+    )
+
+
+@contextmanager
+def _replay(request: BackendRequest) -> Iterator[Backend]:
+    if request.record is None:
+        raise UsageError(f"--backend {REPLAY} needs --records FILE: what is to be replayed")
+    yield ReplayBackend(request.record, request.seed)
+
+
+def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+    def opened(request: BackendRequest) -> AbstractContextManager[Backend]:
+        shape = request.shape
+        options = WorkersOptions(
+            timing=request.timing,
+            fake_nodes=shape.nodes if request.fake_nodes else 1,
+            tell=display.say,
+        )
+        places = request.places or LocalPlaces(shape.ranks, _devices(request))
+        return open_workers_backend(engine, places, options, shape)
+
+    return opened
+
+
+def _devices(request: BackendRequest) -> int:
+    """How many devices the ranks need."""
+    return request.shape.ranks // (request.shape.nodes if request.share_gpus else 1)
+
+
+def _nccl_variables(request: BackendRequest) -> dict[str, str]:
+    # Ranks of an MPI job look on their own hosts, when their workers start.
+    gpus = 1 if request.places else _devices(request)
+    return nccl_worker_variables(gpus, shared=request.share_gpus)
+
+
+@contextmanager
+def _nccl(request: BackendRequest) -> Iterator[Backend]:
+    os.environ.update(_nccl_variables(request))
+    with _workers("nccl")(request) as backend:
+        yield backend
+
+
+def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
+    """Variables for every worker, once it is clear that schedules can be run here."""
+    if request.shape.nodes > 1 or request.places:
+        raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
+    return nccl_worker_variables(request.shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
+
+
+def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+    @contextmanager
+    def opened(request: BackendRequest) -> Iterator[Backend]:
+        shape = request.shape
+        variables = _executor_variables(name, request)
+        algorithms = {name: algorithm for name, (algorithm, _) in request.schedules.items()}
+        programs = executor_programs(algorithms)
+        with TemporaryDirectory(prefix="tuccl-executor-") as folder:
+            variables |= programs.write(Path(folder))
+            options = WorkersOptions(
+                timing=request.timing,
+                variables=variables,
+                runners=programs.runners,
+                tell=display.say,
+            )
+            places = LocalPlaces(shape.ranks)
+            with open_workers_backend("executor", places, options, shape) as backend:
+                backend.name = name
+                yield backend
+
+    return opened
+
+
+def _preloaded() -> str:
+    """The executor before whatever is preloaded already."""
+    try:
+        executor = str(executor_path())
+    except PluginMissingError as error:
+        raise MeasurementError(str(error)) from error
+    return " ".join(filter(None, [executor, os.environ.get(PRELOAD_VARIABLE, "")]))
+
+
+BACKENDS = {
+    SIMULATED: BackendKind(_simulated, runs_schedules=True),
+    REPLAY: BackendKind(_replay, needs_record=True),
+    NCCL: BackendKind(_nccl, measures_nccl=True, has_workers=True, require=_nccl_variables),
+    "executor": BackendKind(
+        _executor("executor"),
+        require=partial(_executor_variables, "executor"),
+        runs_schedules=True,
+        has_executor=True,
+        tunes_nccl=False,
+        measures_nccl=True,
+        has_workers=True,
+    ),
+    "nccl,executor": BackendKind(
+        _executor("nccl,executor"),
+        require=partial(_executor_variables, "nccl,executor"),
+        runs_schedules=True,
+        has_executor=True,
+        measures_nccl=True,
+        has_workers=True,
+    ),
+    "sockets": BackendKind(_workers("sockets"), has_workers=True),
+}

@@ -1,0 +1,1 @@
+"""The command line: commands with their options and help."""

@@ -1,0 +1,352 @@
+"""The command line: `tuccl init`, `table`, `ship`, `probe`, `topology` and their neighbours.
+
+Data goes to standard output, everything else to standard error. Every command takes `--json`. Exit
+codes are those of `tuccl.errors.ExitCode`, and every error is one line. What a command needs is
+imported when it runs, so that `tuccl --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from tuccl import __version__
+from tuccl.cli import build, calibrate, probe, synthesize, tune
+from tuccl.cli import topology as cli_topology
+from tuccl.cli.help import LABORATORY, Command, Group, examples
+from tuccl.cli.options import (
+    DEFAULT_WORKSPACE,
+    BackendOption,
+    BudgetOption,
+    CyclesOption,
+    FloorOption,
+    ForceOption,
+    InPlaceOption,
+    JsonOption,
+    MaxSizeOption,
+    MinSizeOption,
+    ModelOption,
+    NetworkGbpsOption,
+    NetworkLatencyOption,
+    NetworkLayoutOption,
+    NodesOption,
+    OperationsOption,
+    PlainOption,
+    RecordsOption,
+    RecordToOption,
+    SeedOption,
+    StepOption,
+    WeightsOption,
+    WorkspaceOption,
+    machine_option,
+    named_path,
+)
+from tuccl.errors import ExitCode, TucclError
+from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
+
+app = typer.Typer(
+    name="tuccl",
+    cls=Group,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Tune GPU collective communication for this cluster and ship the result to NCCL.",
+)
+
+_TUNE = "Tune and ship"
+_LOOK = "Look at machines and tables"
+_SCHEDULES = "Schedules"
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of places where no room is left."""
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"tuccl: {' '.join(text.split())}\n")
+
+
+def _exit_code_of(error: Exception) -> int:
+    """The documented exit code of a known error, after saying it; unknown errors pass through."""
+    from lookup_tables.errors import TableError
+    from probes.cluster.errors import HostsMissingError, MpiMissingError
+    from probes.errors import ProbeError
+    from sketches.errors import SketchError
+    from synthesizer.errors import (
+        AlgorithmFileError,
+        ExportError,
+        InfeasibleError,
+        SimulatorMissingError,
+        SynthesisError,
+    )
+    from tuccl.runtime import PluginMissingError
+
+    if isinstance(error, OSError):
+        # Files of the user's are named in their errors: results on their way out are not.
+        full = error.errno in _FULL
+        nameless = "standard output or a temporary file" if full else "the system"
+        _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
+        return ExitCode.ENVIRONMENT
+    if isinstance(error, TucclError):
+        _complain(str(error))
+        return error.exit_code
+    for kind, code in (
+        (HostsMissingError, ExitCode.FINDING),
+        (MpiMissingError | PluginMissingError | TableError, ExitCode.ENVIRONMENT),
+        (SimulatorMissingError, ExitCode.ENVIRONMENT),
+        (ProbeError | SketchError, ExitCode.BAD_INPUT),
+        (AlgorithmFileError | ExportError | InfeasibleError, ExitCode.BAD_INPUT),
+        (SynthesisError, ExitCode.ENVIRONMENT),
+    ):
+        if isinstance(error, kind):
+            _complain(str(error))
+            return code
+    if hasattr(error, "format_message"):  # The command line parser's.
+        _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
+        return ExitCode.BAD_INPUT
+    raise error
+
+
+def _command_of(error: Exception) -> str:
+    """The command whose words the parser refused: `tuccl init`."""
+    context = getattr(error, "ctx", None)
+    return "tuccl" if context is None else str(context.command_path)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tuccl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Tune GPU collective communication for this cluster and ship the result to NCCL."""
+
+
+@app.command(
+    cls=Command,
+    rich_help_panel=_TUNE,
+    epilog=examples(
+        "tuccl init",
+        "mpirun -np 16 tuccl init",
+        "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
+    ),
+)
+def init(
+    topology: Annotated[
+        str | None,
+        machine_option(
+            "A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
+            "hosts, are probed."
+        ),
+    ] = None,
+    nodes: NodesOption = 1,
+    fake_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--fake-nodes",
+            help="This host's GPUs are to appear as those --nodes.",
+            rich_help_panel=LABORATORY,
+        ),
+    ] = False,
+    share_gpus: Annotated[
+        bool,
+        typer.Option(
+            "--share-gpus",
+            help="Each faked node has all of these GPUs, through MPS.",
+            rich_help_panel=LABORATORY,
+        ),
+    ] = False,
+    network_gbps: NetworkGbpsOption = None,
+    network_latency_us: NetworkLatencyOption = 2.0,
+    network_layout: NetworkLayoutOption = "rails",
+    operations: OperationsOption = None,
+    min_size: MinSizeOption = None,
+    max_size: MaxSizeOption = None,
+    step: StepOption = None,
+    backend: BackendOption = None,
+    records: RecordsOption = None,
+    model: ModelOption = None,
+    record: RecordToOption = None,
+    force: ForceOption = False,
+    budget: BudgetOption = None,
+    floor: FloorOption = None,
+    weights: WeightsOption = None,
+    plain: PlainOption = False,
+    in_place: InPlaceOption = False,
+    seed: SeedOption = 0,
+    cycles: CyclesOption = 1,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Tune a machine: probe it, make schedules, search, write table and bundle.
+
+    Without --topology or --records this host is probed, or under MPI all hosts of the job, and
+    measured where it has GPUs and an NCCL. Started again, the same command continues.
+    """
+    from tuccl.commands import tune
+
+    options: dict[str, JsonValue] = {
+        "topology": topology,
+        "nodes": nodes,
+        "fake_nodes": fake_nodes,
+        "share_gpus": share_gpus,
+        "network_gbps": network_gbps,
+        "network_latency_us": network_latency_us,
+        "network_layout": network_layout,
+        "operations": operations,
+        "min_size": min_size,
+        "max_size": max_size,
+        "step": step,
+        "backend": backend,
+        "records": records,
+        "model": model,
+        "budget": budget,
+        "floor": floor,
+        "weights": weights,
+        "plain": plain,
+        "in_place": in_place,
+        "seed": seed,
+        "cycles": cycles,
+    }
+    raise typer.Exit(tune.init(options, workspace, as_json, record, force))
+
+
+@app.command(
+    cls=Command, rich_help_panel=_LOOK, epilog=examples("tuccl table", "tuccl table --json")
+)
+def table(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+    """Show what a job gets here against stock NCCL, key by key."""
+    from tuccl.commands import table as table_commands
+
+    raise typer.Exit(table_commands.show_table(workspace, as_json))
+
+
+@app.command(cls=Command, rich_help_panel=_LOOK, epilog=examples("tuccl explain all_reduce 4M"))
+def explain(
+    operation: Annotated[
+        str, typer.Argument(metavar="OP", help="As nccl-tests names it: all_reduce.")
+    ],
+    size: Annotated[str, typer.Argument(metavar="SIZE", help="As 64K, 1M, 1G.")],
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
+    from tuccl.commands import table as table_commands
+
+    raise typer.Exit(table_commands.explain(operation, size, workspace, as_json))
+
+
+@app.command(
+    cls=Command,
+    rich_help_panel=_TUNE,
+    epilog=examples("tuccl ship /shared/tuccl", ". /shared/tuccl/tuccl.env"),
+)
+def ship(
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Where the job finds it.", parser=named_path, metavar="DIR"),
+    ],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Ship even beside files that are not its own, which stay, or over the table of "
+            "another machine.",
+        ),
+    ] = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Write bundle, plugin and a tuccl.env that a job sources."""
+    from tuccl.commands import table as table_commands
+
+    raise typer.Exit(table_commands.ship(directory, workspace, as_json, force))
+
+
+@app.command(
+    cls=Command,
+    rich_help_panel=_TUNE,
+    epilog=examples("tuccl retune", "tuccl retune --topology topo.xml"),
+)
+def retune(
+    topology: Annotated[
+        str | None,
+        machine_option(
+            "The machine now; else the run's own file is read again, or the hosts probed."
+        ),
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at the machine again; if it changed, say how, keep the old table and tune again."""
+    from tuccl.commands import tune
+
+    raise typer.Exit(tune.retune(topology, workspace, as_json))
+
+
+@app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=examples("tuccl verify schedule.xml"))
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="MSCCL XML.", readable=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
+    from tuccl.commands import verify as verifying
+
+    raise typer.Exit(verifying.verify(file, as_json))
+
+
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=probe.EXAMPLES)(probe.probe)
+app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=synthesize.EXAMPLES)(
+    synthesize.synthesize
+)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=tune.EXAMPLES)(tune.tune)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=build.EXAMPLES)(build.build_executor)
+app.add_typer(cli_topology.app, rich_help_panel=_LOOK)
+
+
+def main() -> None:
+    """Entry point of the `tuccl` command."""
+    try:
+        with interrupts_kept(ends_process=True):
+            _prepare_streams()
+            code = int(app(standalone_mode=False, prog_name="tuccl") or ExitCode.OK)
+            sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        code = exit_code_of_stop(stop)
+        tell_stopped(code)
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code == ExitCode.OK:
+            raise  # The parser answered a shell's completion.
+        # The parser and rich leave by SystemExit when the reader of the result has gone. There is
+        # no one to tell, but it was no success either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.ENVIRONMENT
+    except Exception as error:  # noqa: BLE001 - unknown ones are raised again
+        code = _exit_code_of(error)
+    sys.exit(code)
+
+
+def _prepare_streams() -> None:
+    """Streams that are there, and that can say every file name."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,1 @@
+"""The work of every command, behind its options."""

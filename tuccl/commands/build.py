@@ -1,0 +1,48 @@
+"""The command `tuccl build-executor`, behind its options."""
+
+from __future__ import annotations
+
+from tuccl.compiling.cuda_toolkit import architectures_here, read_architectures
+from tuccl.compiling.executor_build import Built, build, builds_there, gpu_programs
+from tuccl.console import display
+from tuccl.console.json_output import print_json
+from tuccl.errors import ExitCode, UsageError
+
+SCHEMA_VERSION = 1
+
+
+def build_executor(arch: str | None, force: bool, as_json: bool) -> int:
+    """Compile the executor and the P2P benchmark where there is no build of them yet."""
+    programs = gpu_programs()
+    wanted = read_architectures(arch) if arch is not None else architectures_here()
+    found = builds_there(programs, wanted)
+    if force or len(found) < len(programs):
+        if not wanted:
+            raise UsageError(
+                "nvidia-smi tells of no GPU here: name the architectures to compile for, as in "
+                "--arch 80,90"
+            )
+        found = build(programs, wanted, display.say, force=force)
+    for one in found:
+        if not one.compiled:
+            names = ", ".join(one.build.architectures)
+            display.say(f"{one.name} is there already, for architecture {names}")
+    _print(found, as_json)
+    return ExitCode.OK
+
+
+def _print(found: list[Built], as_json: bool) -> None:
+    if not as_json:
+        for one in found:
+            print(one.build.path)  # noqa: T201 - the command's result
+        return
+    builds = [
+        {
+            "name": one.name,
+            "path": str(one.build.path),
+            "architectures": list(one.build.architectures),
+            "compiled": one.compiled,
+        }
+        for one in found
+    ]
+    print_json({"builds": builds}, SCHEMA_VERSION)

@@ -1,0 +1,154 @@
+"""What `tuccl table`, `explain` and `ship` do with a table that is there.
+
+They import nothing that measures, synthesizes or searches, so that they answer at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from lookup_tables.table import Shape
+from tuccl.console import display
+from tuccl.console.json_output import print_document
+from tuccl.console.result_output import caveats_of, gains_of, key_in_job, print_result
+from tuccl.console.table_display import (
+    describe_builtin,
+    describe_runner,
+    describe_schedule,
+    profile_text,
+)
+from tuccl.errors import ExitCode
+from tuccl.models.figures import communicator_shape
+from tuccl.reports.decision_sentence import decision_sentence
+from tuccl.reports.explanation import Explanation
+from tuccl.reports.explanation import explain as explain_call
+from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
+from tuccl.reports.job_gains import JobGains, KeyGain, Runner
+from tuccl.reports.json_documents import ExplainDocument, ShipDocument
+from tuccl.shipping import shipment
+from tuccl.words.operation_names import parse_operation
+from tuccl.words.sizes import format_size, parse_size
+from tuccl.workspace.runs import Workspace
+
+
+def show_table(root: Path, as_json: bool) -> int:
+    """`tuccl table`."""
+    print_result(current_run(root), as_json)
+    return ExitCode.OK
+
+
+def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
+    """`tuccl explain OP SIZE`."""
+    operation, size_bytes = parse_operation(operation_name), parse_size(size)
+    current = current_run(root)
+    shape = communicator_shape(read_machine(current.run))
+    found = explain_call(current.table, current.report, operation, size_bytes, shape)
+    gains = gains_of(current)
+    gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
+    if as_json:
+        print_document(_explanation_document(found, gain, current, gains))
+    else:
+        display.print_lines(_explanation_lines(found, gain, current, gains))
+    applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
+    return ExitCode.OK if applies else ExitCode.FINDING
+
+
+def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int:
+    """`tuccl ship DIR`."""
+    shipped = shipment.ship(Workspace(root).current(), directory, force=force)
+    if as_json:
+        files = [str(path) for path in shipped.files]
+        print_document(ShipDocument(files=files, caveats=list(shipped.caveats)))
+    else:
+        for path in shipped.files:
+            print(path)  # noqa: T201 - the command's result
+        display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
+    display.say_notes(shipped.caveats)
+    return ExitCode.OK
+
+
+def _explanation_document(
+    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
+) -> ExplainDocument:
+    return ExplainDocument(
+        operation=found.operation,
+        size_bytes=found.size_bytes,
+        shape=found.shape,
+        times=gains.evidence,
+        caveats=caveats_of(gains),
+        job=None if gain is None else key_in_job(gain, current),
+        entry=found.entry,
+        evidence=found.evidence,
+        tuned_from_bytes=found.tuned_from_bytes,
+        tuned_to_bytes=found.tuned_to_bytes,
+        profile=dict(current.table.profile),
+    )
+
+
+def _explanation_lines(
+    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
+) -> list[str]:
+    """Lines on what a job here runs for the call, why, and what it does not run."""
+    call = f"{found.operation.value} of {format_size(found.size_bytes)}, {_shape(found.shape)}"
+    profile = profile_text(current.table.profile)
+    if gain is None:
+        reach = f"{found.tuned_from_bytes} to {found.tuned_to_bytes} bytes"
+        lines = [
+            f"{call}: no entry, NCCL chooses by itself",
+            f"  this size was not tuned: the table reaches from {reach}",
+        ]
+        if current.table.profile:
+            lines.append(f"  the process profile {profile} holds for it all the same")
+        return lines
+    key = gain.key
+    lines = [f"{call}: {describe_runner(gain, current.table)}"]
+    if gain.runner in {Runner.EXECUTOR, Runner.PLUGIN} and gain.entry is not None:
+        held = gain.entry.key
+        lines.append(f"  the entry holds from {held.min_bytes} to {held.max_bytes} bytes")
+    lines.append(
+        f"  {gains.evidence.seen} at {format_size(key.size_bytes)}: stock NCCL "
+        f"{key.stock_us:.2f} us, a job here {gain.time_us:.2f} us ({gain.speedup:.3f}x)"
+    )
+    if current.table.profile:
+        lines.append(
+            f"  under the process profile {profile}: NCCL's own choice "
+            f"{key.profile_default_us:.2f} us"
+        )
+    if gain.runner is Runner.EXECUTOR:
+        lines.append(f"  without the executor: {_without_executor(gain)}")
+    winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
+    why = decision_sentence(winners.get(gain.runner), key.rejected, gains.evidence)
+    effort = f"{key.configs_tried} configurations, {key.repeats_measured} samples"
+    lines += [
+        f"  {why}",
+        *_apart_lines(gain, current, gains),
+        f"  searched: {effort}",
+        *(
+            f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
+            for other in key.rejected
+        ),
+    ]
+    return [current.report.readable(line) for line in lines]
+
+
+def _without_executor(gain: KeyGain) -> str:
+    if gain.without_executor is Runner.PLUGIN and gain.entry is not None:
+        return f"{describe_builtin(gain.entry)}, {gain.without_executor_us:.2f} us"
+    return f"NCCL's own choice, {gain.without_executor_us:.2f} us"
+
+
+def _apart_lines(gain: KeyGain, current: FinishedRun, gains: JobGains) -> list[str]:
+    """The schedule that won and that no job here runs."""
+    if gain.obstacle is None or gain.entry is None:
+        return []
+    schedule = describe_schedule(gain.entry, current.table)
+    time = f"{gain.apart_us:.2f} us ({gain.apart_speedup:.3f}x, {gains.evidence.value})"
+    return [
+        f"  apart, not run by a job here: {schedule}, {time}",
+        f"    {gain.obstacle.sentence}",
+    ]
+
+
+def _shape(shape: Shape) -> str:
+    return f"{shape.ranks} ranks on {shape.nodes} node(s)"

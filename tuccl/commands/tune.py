@@ -1,0 +1,190 @@
+"""What `tuccl init`, `tune` and `retune` do, between the command line and the packages."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from probes.cluster.crew import Crew
+from probes.topology.graph import Topology
+from tuccl.cli.options import DEFAULT_WORKSPACE
+from tuccl.commands.default_backend import with_backend
+from tuccl.commands.look_first import look_first
+from tuccl.commands.running import Prepared, prepare, run, with_ranks
+from tuccl.console import display
+from tuccl.console.json_output import print_document, print_json
+from tuccl.console.result_output import gains_of, print_result, table_document
+from tuccl.errors import ExitCode, UsageError
+from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
+from tuccl.measuring.places import Places
+from tuccl.pipeline.dry_run import make_plan, plan_lines
+from tuccl.pipeline.record_output import RecordOutput
+from tuccl.pipeline.resuming import require_begun
+from tuccl.pipeline.retuning import changes_since
+from tuccl.reports.finished_run import FinishedRun, current_run
+from tuccl.reports.json_documents import SCHEMA_VERSION, RetuneDocument
+from tuccl.workspace.runs import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TuneCommand:
+    """What `tuccl tune` was asked for."""
+
+    options: dict[str, JsonValue]
+    workspace: Path
+    record_to: Path | None
+    force: bool
+    dry_run: bool
+    resume: bool
+    as_json: bool
+
+
+def init(
+    options: dict[str, JsonValue],
+    root: Path,
+    as_json: bool,
+    record_to: Path | None = None,
+    force: bool = False,
+) -> int:
+    """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
+    record = _record_output(record_to, force)
+    options = with_backend(options)
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        return _run(prepare(options, probed), root, as_json, record, places)
+
+    return with_ranks(
+        options,
+        lambda crew: probed_machine(root, crew),
+        lead,
+        lambda: look_first(options, record),
+    )
+
+
+def tune(command: TuneCommand) -> int:
+    """`tuccl tune`: the tuning stage alone."""
+    if command.dry_run and command.record_to is not None:
+        raise UsageError("--record keeps what is measured, and --dry-run measures nothing")
+    record = _record_output(command.record_to, command.force)
+    if command.dry_run:
+        return _plan(command)
+    options = with_backend(command.options)
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        prepared = prepare(options, probed)
+        if command.resume:
+            identity = prepared.settings.identity(prepared.topology)
+            workspace = Workspace(command.workspace)
+            require_begun(workspace, identity, prepared.options, prepared.topology)
+        return _run(prepared, command.workspace, command.as_json, record, places)
+
+    return with_ranks(
+        options,
+        lambda crew: probed_machine(command.workspace, crew),
+        lead,
+        lambda: look_first(options, record),
+    )
+
+
+def _record_output(path: Path | None, force: bool) -> RecordOutput | None:
+    if path is None:
+        if force:
+            raise UsageError("--force lets --record replace a file: name one, or leave it out")
+        return None
+    return RecordOutput(path, force)
+
+
+def _plan(command: TuneCommand) -> int:
+    def probed() -> Topology:
+        raise UsageError("--dry-run needs --topology or --records: to probe is to measure")
+
+    prepared = prepare(command.options, probed)
+    plan = make_plan(prepared.settings, prepared.request)
+    if command.as_json:
+        print_json(asdict(plan), SCHEMA_VERSION)
+    else:
+        print("\n".join(plan_lines(plan)))  # noqa: T201 - the command's result
+    return ExitCode.OK
+
+
+def _run(
+    prepared: Prepared,
+    root: Path,
+    as_json: bool,
+    record_to: RecordOutput | None,
+    places: Places | None,
+) -> int:
+    result = run(prepared, Workspace(root), record_to, places)
+    if result.already_done:
+        display.say(f"nothing to do: {root} holds this table already")
+    else:
+        display.say(f"table and bundle written to {result.run.root}")
+    print_result(result, as_json)
+    display.say(f"next: {_ship_command(root)}, then source DIR/tuccl.env in the job")
+    return ExitCode.OK
+
+
+def _ship_command(root: Path) -> str:
+    """The command that follows a tuning in this workspace."""
+    named = "" if root == DEFAULT_WORKSPACE else f" --workspace {shlex.quote(str(root))}"
+    return f"tuccl ship DIR{named}"
+
+
+def retune(machine: str | None, root: Path, as_json: bool) -> int:
+    """`tuccl retune`; a machine that was probed is probed again."""
+    old = current_run(root)
+    record = old.run.record()
+    options = dict(record.options) if record is not None else {}
+    if machine is not None:
+        options["topology"] = machine
+    probed: list[Topology] = []
+
+    def probe(crew: Crew) -> Topology:
+        probed.append(probe_again(crew))
+        return probed[-1]
+
+    def lead(found: Callable[[], Topology], places: Places | None) -> int:
+        return _retune(old, prepare(options, found), probed, root, as_json, places)
+
+    return with_ranks(options, probe, lead, lambda: look_first(options), needs_nccl=False)
+
+
+def _retune(
+    old: FinishedRun,
+    prepared: Prepared,
+    probed: Sequence[Topology],
+    root: Path,
+    as_json: bool,
+    places: Places | None,
+) -> int:
+    change = changes_since(old.run, prepared.topology, prepared.settings)
+    result = old
+    if change.changes:
+        for machine in probed:
+            keep(machine, root)
+        for sentence in change.changes:
+            display.say(f"changed: {sentence}")
+        result = run(prepared, Workspace(root), None, places)
+        display.say(f"the old table is kept in {old.run.root}")
+    else:
+        display.say(f"the machine is as it was ({change.same}): the table stands")
+    if as_json:
+        found = table_document(result, gains_of(result))
+        document = RetuneDocument(
+            **found.model_dump(),
+            changes=list(change.changes),
+            before=change.before,
+            now=change.now,
+            tuned=not result.already_done,
+            kept=str(old.run.root) if change.changes else None,
+        )
+        print_document(document)
+    elif change.changes:
+        print_result(result, as_json)
+    if change.changes:
+        display.say(f"next: {_ship_command(root)}, to the directory that jobs load")
+    return ExitCode.OK

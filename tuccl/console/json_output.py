@@ -1,0 +1,31 @@
+"""Results for machines, on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def print_json(document: Mapping[str, Any], schema_version: int) -> None:
+    """Print a document with the version of its form.
+
+    Raises:
+        ValueError: A figure is no number that JSON has.
+    """
+    versioned = {"schema_version": schema_version, **document}
+    sys.stdout.write(json.dumps(versioned, indent=1, allow_nan=False) + "\n")
+
+
+def print_document(document: BaseModel) -> None:
+    """Print a document of `tuccl.reports.json_documents`.
+
+    Raises:
+        ValueError: A figure is no number that JSON has.
+    """
+    written = document.model_dump(mode="json")
+    print_json(written, int(written.pop("schema_version")))

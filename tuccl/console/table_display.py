@@ -1,0 +1,219 @@
+"""The tuned table on standard output: what a job gets here, then what stands apart.
+
+The rows and the first line below them count what a job runs on this installation. Schedules that no
+job here runs have a table of their own, with the reason. A key without an entry runs what NCCL
+chooses, but under the table's process profile: that time is shown, because a job gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from lookup_tables.table import Entry, Table
+from tuccl.console.display import print_lines, standard_output
+from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
+from tuccl.reports.report import FloorReport, ProfileReport, Report
+from tuccl.words.durations import format_seconds
+from tuccl.words.sizes import format_size
+
+_WITHOUT_MACHINE = ("simulated", "replay")
+"""Backends whose seconds did not pass."""
+_FORGONE = 3
+"""Profiles that are named."""
+_OWN_CHOICE = "NCCL's own choice"
+_UNDER_PROFILE = "NCCL under the profile"
+_RUNNERS = {
+    Runner.EXECUTOR: "by schedules on the executor",
+    Runner.PLUGIN: "by a setting that the plugin chooses",
+    Runner.PROFILE: "by the process profile alone",
+    Runner.NCCL: "left to NCCL",
+}
+
+
+def print_table(table: Table, report: Report, gains: JobGains) -> None:
+    """Print the tuned table against stock NCCL: a row per tuned key, then what they come to."""
+    # A terminal that is narrower still folds the rows.
+    standard_output().print(_rows(table, report, gains), crop=False)
+    print_lines(summary_lines(table, report, gains))
+
+
+def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
+    times = f"{gains.evidence.value}, {report.backend} backend"
+    shown = RichTable(
+        title=Text(f"{table.topology_name}: a job here against stock NCCL, in us ({times})"),
+        title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    shown.add_column("operation", no_wrap=True)
+    shown.add_column("size", justify="right", no_wrap=True)
+    executor = Runner.EXECUTOR in gains.runners
+    headings = ("stock", "job", "speedup", *(("plugin",) if executor else ()))
+    rows = [_job_cells(gain, table) for gain in gains.keys]
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("what runs", overflow="fold")
+    before = ""
+    for gain, cells in zip(gains.keys, rows, strict=True):
+        operation = gain.key.operation
+        if before not in {"", operation}:
+            shown.add_section()
+        before = operation
+        figures = cells[: len(headings)]  # The time without the executor, where one runs.
+        shown.add_row(operation, format_size(gain.key.size_bytes), *figures, cells[-1])
+    return shown
+
+
+def _job_cells(gain: KeyGain, table: Table) -> tuple[str, str, str, str, str]:
+    """Stock's time, the job's, speedup, the time without the executor, and what runs."""
+    stock, job = f"{gain.key.stock_us:.1f}", f"{gain.time_us:.1f}"
+    if gain.runner is Runner.NCCL:
+        return (stock, "-", "-", "-", _OWN_CHOICE)
+    faster = f"{gain.speedup:.2f}x"
+    if gain.runner is Runner.PROFILE or gain.entry is None:
+        return (stock, job, faster, job, _UNDER_PROFILE)
+    if gain.runner is Runner.PLUGIN:
+        return (stock, job, faster, job, describe_builtin(gain.entry))
+    alone = "-" if gain.without_executor is Runner.NCCL else f"{gain.without_executor_us:.1f}"
+    return (stock, job, faster, alone, describe_schedule(gain.entry, table))
+
+
+def describe_runner(gain: KeyGain, table: Table) -> str:
+    """The choice that a job here runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
+    return _job_cells(gain, table)[-1]
+
+
+def describe_schedule(entry: Entry, table: Table) -> str:
+    """The schedule's name without the operation's, and its parameters."""
+    if entry.schedule is None:
+        return "-"
+    names = {schedule.content_hash: schedule.name for schedule in table.schedules}
+    config = entry.schedule
+    name = names[config.schedule].removeprefix(f"{entry.key.operation.value}_")
+    return (
+        f"{name} {config.protocol.value} ch{config.nchannels} "
+        f"th{config.nthreads} buf{format_size(config.buffer_bytes)}"
+    )
+
+
+def describe_builtin(entry: Entry) -> str:
+    """`ring LL128 ch16`."""
+    if entry.builtin is None:
+        return "-"
+    channels = f" ch{entry.builtin.nchannels}" if entry.builtin.nchannels else ""
+    return f"{entry.builtin.algorithm.value} {entry.builtin.protocol.value}{channels}"
+
+
+def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
+    """Lines on the gains over all keys, the process profile, and what tuning took."""
+    lines = [gains_line(gains)]
+    if gains.evidence.caveat:
+        lines.append(gains.evidence.caveat)
+    lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
+    runs = _UNDER_PROFILE if table.profile else _OWN_CHOICE
+    if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
+        lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
+    weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
+    lines.append(
+        f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
+    )
+    floor = floor_lines(report.floor, weighed=bool(report.weights))
+    return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
+
+
+def gains_line(gains: JobGains) -> str:
+    """The headline: what a job gets here, in the geometric mean over all keys."""
+    runners = ", ".join(f"{count} {_RUNNERS[runner]}" for runner, count in gains.runners.items())
+    line = (
+        f"a job here {gains.evidence.gets} {gains.speedup:.3f}x, the geometric mean over "
+        f"{len(gains.keys)} keys: {runners}"
+    )
+    if Runner.EXECUTOR in gains.runners:
+        line += f"; {gains.speedup_without_executor:.3f}x without the executor"
+    return line
+
+
+def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
+    """The gain of schedules that no job here runs, and why none does."""
+    speedups: dict[str, list[float]] = {}
+    for gain in gains.keys:
+        if gain.obstacle is obstacle:
+            speedups.setdefault(gain.key.operation, []).append(gain.apart_speedup)
+    ranges = ", ".join(
+        f"{operation} {min(found):.2f}x to {max(found):.2f}x"
+        for operation, found in speedups.items()
+    )
+    return (
+        f"apart from that, {gains.evidence.value} and not run by a job here: schedules, "
+        f"{gains.speedup_with_all_schedules:.3f}x over all keys ({ranges}); {obstacle.sentence}"
+    )
+
+
+def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str]:
+    """Lines on the key that the profile leaves least, and on faster profiles that were forgone."""
+    if floor is None:
+        return []
+    lines = []
+    if floor.chosen is not None:
+        leaves = "the process profile leaves every key at least"
+        if not floor.chosen.holds:
+            leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
+        lines.append(f"{leaves} {_bounds(floor.chosen)}")
+    average = "weighted average" if weighed else "average"
+    for other in floor.forgone[:_FORGONE]:
+        under = not other.holds and other.ratio < floor.least
+        why = "ruled out by" if under else "less clear of"
+        lines.append(
+            f"{why} --floor {floor.least:g}: {profile_text(other.profile)}, "
+            f"{other.speedup:.3f}x on {average}, leaves {_bounds(other)}"
+        )
+    more = len(floor.forgone) - _FORGONE
+    return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _bounds(profile: ProfileReport) -> str:
+    """`0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
+    seen = "one start" if profile.starts == 1 else f"{profile.starts} starts of each"
+    key = f"{profile.operation} {format_size(profile.size_bytes)}"
+    return f"{profile.ratio:.3f}x at {key} ({profile.low:.3f} to {profile.high:.3f}, {seen})"
+
+
+def profile_text(profile: Mapping[str, str]) -> str:
+    """`NCCL_MIN_NCHANNELS=32`."""
+    return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
+
+
+def starts_lines(starts: int | None) -> list[str]:
+    """Where starts of the workers differ, how many of them decided about entries."""
+    if starts is None:
+        return []
+    line = "stock NCCL differs from start to start here: "
+    if starts:
+        return [f"{line}entries outlasted up to {starts} starts"]
+    return [f"{line}no further starts could be had, so some entries may gain nothing in a job"]
+
+
+def _cost_lines(report: Report) -> list[str]:
+    if not report.measuring_s:
+        return []
+    took = "would take" if report.backend in _WITHOUT_MACHINE else "took"
+    line = f"measuring {took} {format_seconds(report.measuring_s)} of the machine"
+    if not report.graphs:
+        line += ", calls one by one"
+    if report.in_place:
+        line += ", in place"
+    if report.congestion_control:
+        line += f", nodes faked over TCP with {report.congestion_control}"
+    if report.share_gpus:
+        line += ", faked nodes shared the GPUs"
+    if report.budget_s is None:
+        return [line]
+    line += f", --budget {format_seconds(report.budget_s)}"
+    if report.measuring_s > report.budget_s:
+        line += (
+            ": stock NCCL, a first look at each key, the confirmation and borders between entries "
+            "are never left out"
+        )
+    return [line]

@@ -1,0 +1,90 @@
+"""`ExecutorEngine`: NCCL's engine with TuCCL's executor in front of it, in one process.
+
+What NCCL runs is measured exactly as by `NcclEngine`; calls whose algorithm begins with `executor:`
+are run by the executor, and it is looked at that it took them: it hands what it cannot run to NCCL,
+whose time must not pass for its own.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref
+from zlib import crc32
+
+from tuccl.engines.executor_library import EXECUTOR_PREFIX, ExecutorLibrary, Rule
+from tuccl.engines.measure_library import NativeCall
+from tuccl.engines.nccl_engine import NcclEngine
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineError
+
+_EXECUTOR_WORD = 1 << 63
+"""Keeps the names of rules apart from what the tuner plugin is told."""
+
+
+class ExecutorEngine(NcclEngine):
+    """One rank of a communicator that both may serve."""
+
+    def __init__(self, *, controlled: bool = True) -> None:
+        """See `NcclEngine`.
+
+        Raises:
+            EngineError: The executor was not preloaded, or this installation has no library.
+        """
+        self._executor = ExecutorLibrary()
+        self._taken: set[Call] = set()
+        self._not_taken: dict[Call, str] = {}
+        """With what is said of it."""
+        super().__init__(controlled=controlled)
+
+    def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
+        """See `Engine.open`; whether the executor serves shows with the first call."""
+        return f"{super().open(rank, ranks, local_rank, group_id)}, executor"
+
+    def is_by_executor(self, call: Call) -> bool:
+        """Whether the executor runs a call, by a rule of its own or by the job's table.
+
+        Args:
+            call: One that was timed.
+        """
+        return call in self._taken
+
+    def _wish(self, call: Call) -> int:
+        rule = rule_of(call)
+        if rule is None:
+            return super()._wish(call)
+        return _EXECUTOR_WORD | crc32(rule.line.encode())
+
+    def _prepare(self, call: Call, native: NativeCall) -> bool:
+        rule = rule_of(call)
+        if call in self._not_taken:
+            raise EngineError(self._not_taken[call])
+        self._executor.choose(rule)
+        before = self._executor.calls
+        if rule is None:
+            is_new = super()._prepare(call, native)
+        else:
+            is_new = self._session.call("prepare", byref(native)) != 0
+        if not is_new:
+            return False
+        self._taken.discard(call)
+        if self._executor.calls > before:
+            self._taken.add(call)
+        elif rule is not None:
+            self._not_taken[call] = f"the executor cannot run {rule.line} here, NCCL would"
+            raise EngineError(self._not_taken[call])
+        return True
+
+
+def rule_of(call: Call) -> Rule | None:
+    """What the executor is told for a call; None for what NCCL runs."""
+    if not call.algorithm.startswith(EXECUTOR_PREFIX):
+        return None
+    return Rule(
+        call.operation.value,
+        call.size_bytes,
+        call.size_bytes,
+        call.algorithm.removeprefix(EXECUTOR_PREFIX),
+        call.protocol,
+        call.nchannels,
+        call.nthreads,
+        call.buffer_bytes,
+    )

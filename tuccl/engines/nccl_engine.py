@@ -1,0 +1,285 @@
+"""`NcclEngine`: one rank of NCCL on one GPU, timed and checked by libtuccl-measure.so.
+
+Algorithm, protocol and channels of a call go through the tuner plugin's control block, and what the
+plugin answers is looked at: that NCCL loaded it, that it was asked about the call, and that NCCL
+had not ruled the configuration out. Without that a refused configuration would be timed as NCCL's
+own choice and be taken for what it is not.
+
+This process's environment names the NCCL to load in TUCCL_NCCL_LIBRARY, otherwise it is searched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import byref, c_double
+from pathlib import Path
+from typing import NoReturn
+
+from lookup_tables.table import Operation
+from tuccl.engines.control_block import (
+    CONTROL_VARIABLE,
+    NO_WISH,
+    ControlBlock,
+    Question,
+    wish_word,
+)
+from tuccl.engines.measure_library import (
+    GROUP_ID_BYTES,
+    TEXT_BYTES,
+    MeasureSession,
+    NativeCall,
+)
+from tuccl.engines.nccl_environment import NcclEnvironmentError, check_overruling
+from tuccl.engines.nccl_library import (
+    NcclLibraryError,
+    find_nccl,
+    version_text,
+)
+from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineBrokenError, EngineError
+from tuccl.runtime import PluginMissingError, plugin_path
+from tuccl.trials.config import DEFAULT_ALGORITHM
+from tuccl.trials.presets import ASKED_ABOUT
+
+_OPERATIONS = {operation: code for code, operation in enumerate(Operation)}
+_DATA_TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+}
+"""ncclDataType_t."""
+_TAKES_NO_PATHS = 22703
+"""It makes libnccl-tuner-PATH.so of NCCL_TUNER_PLUGIN=PATH (src/plugin/plugin_open.cc)."""
+
+
+class NcclEngine:
+    """One rank of one communicator."""
+
+    def __init__(self, *, controlled: bool = True) -> None:
+        """Load what is needed for it, without touching a GPU.
+
+        Args:
+            controlled: Choose configurations through TuCCL's plugin. Otherwise the environment
+                alone decides which plugin NCCL loads, as in a job, and only default calls can be
+                timed.
+
+        Raises:
+            EngineError: This installation has no compiled library.
+        """
+        self._session = MeasureSession()
+        self._refused: dict[tuple[int, ...], str] = {}
+        self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
+        """Of calls that NCCL chose for itself: the algorithms and protocols it chose from."""
+        self._nccl_version = 0
+        self._control: ControlBlock | None = ControlBlock() if controlled else None
+
+    def make_group_id(self) -> bytes:
+        """On rank 0, before `open`: an ncclUniqueId."""
+        self._load_nccl()
+        group_id = ctypes.create_string_buffer(GROUP_ID_BYTES)
+        self._session.call("unique_id", group_id)
+        return group_id.raw
+
+    def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
+        """Join the communicator; see `Engine.open`.
+
+        Raises:
+            EngineError: No GPU, no NCCL, or an NCCL that did not load the plugin.
+        """
+        if len(group_id) != GROUP_ID_BYTES:
+            raise EngineError(f"the group id has {len(group_id)} bytes instead of {GROUP_ID_BYTES}")
+        self._load_nccl()
+        name = ctypes.create_string_buffer(TEXT_BYTES)
+        cuda_version = self._session.call("take_gpu", local_rank, name, TEXT_BYTES)
+        self._session.call("join", ranks, rank, group_id)
+        self._verify_loaded()
+        return (
+            f"NCCL {version_text(self._nccl_version)}, {_driver_version()}CUDA "
+            f"{cuda_version // 1000}.{cuda_version % 1000 // 10}, {name.value.decode()}"
+        )
+
+    def time(self, call: Call, launches: int) -> list[float]:
+        """Time on the GPU between two events, in us per call; see `Engine.time`."""
+        return self._time(call, launches, by_host_clock=False)
+
+    def time_on_host(self, call: Call, launches: int) -> list[float]:
+        """As `time`, by the host's clock from the first call to the stream's end, as nccl-tests."""
+        return self._time(call, launches, by_host_clock=True)
+
+    def check(self, call: Call) -> str:
+        """Run the call once on known data and compare every byte; see `Engine.check`."""
+        native = self._prepared(call)
+        finding = ctypes.create_string_buffer(TEXT_BYTES)
+        if self._session.call("check", byref(native), finding, TEXT_BYTES) == 0:
+            return ""
+        return f"{_describe(call)}: {finding.value.decode()}"
+
+    def last_question(self) -> Question | None:
+        """What NCCL asked the plugin last, with its own estimates; None without the plugin."""
+        return self._control.last_question() if self._control is not None else None
+
+    def close(self) -> None:
+        """Leave the communicator."""
+        self._session.close()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _load_nccl(self) -> None:
+        """NCCL reads its variables from here on, so the plugin's have to be set before."""
+        if self._nccl_version:
+            return
+        if self._control is not None:
+            self._point_to_plugin(self._control)
+        try:
+            path = find_nccl().path
+        except NcclLibraryError as error:
+            raise EngineError(str(error)) from error
+        self._nccl_version = self._session.call("load", os.fsencode(path))
+
+    def _point_to_plugin(self, control: ControlBlock) -> None:
+        try:
+            plugin = str(plugin_path())
+            check_overruling(os.environ, plugin)
+        except (PluginMissingError, NcclEnvironmentError) as error:
+            raise EngineError(str(error)) from error
+        os.environ[PLUGIN_VARIABLE] = plugin
+        os.environ[CONTROL_VARIABLE] = control.path
+
+    def _verify_loaded(self) -> None:
+        """NCCL goes on without a plugin that it could not load, and says so in its log only."""
+        if self._control is not None and self._control.loaded_abi() == 0:
+            why = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING shows why"
+            if self._nccl_version == _TAKES_NO_PATHS:
+                why = "this release takes no paths: measure with another one"
+            raise EngineBrokenError(
+                f"NCCL {version_text(self._nccl_version)} did not load the tuner plugin "
+                f"{os.environ.get(PLUGIN_VARIABLE)}; {why}"
+            )
+
+    def _native(self, call: Call) -> NativeCall:
+        if call.data_type not in _DATA_TYPES:
+            raise EngineError(f"NCCL has no data type {call.data_type}")
+        return NativeCall(
+            call.size_bytes,
+            self._wish(call),
+            _OPERATIONS[call.operation],
+            _DATA_TYPES[call.data_type],
+            call.in_place,
+            call.use_graph,
+            call.calls,
+            0,
+        )
+
+    def _wish(self, call: Call) -> int:
+        if call.algorithm == DEFAULT_ALGORITHM:
+            return NO_WISH
+        if self._control is None or call.operation not in ASKED_ABOUT:
+            raise EngineError(f"no tuner plugin can choose {_describe(call)}")
+        try:
+            return wish_word(call.algorithm, call.protocol, call.nchannels)
+        except ValueError as error:
+            raise EngineError(f"NCCL cannot run {_describe(call)}: {error}") from error
+
+    def _time(self, call: Call, launches: int, *, by_host_clock: bool) -> list[float]:
+        native = self._prepared(call)
+        times_us = (c_double * launches)()
+        self._session.call("time", byref(native), by_host_clock, launches, times_us)
+        return list(times_us)
+
+    def _prepared(self, call: Call) -> NativeCall:
+        """The call as the library takes it, ready to be timed.
+
+        How ranks meet is calls of NCCL too, so it is made ready before `_prepare` counts any.
+
+        Raises:
+            EngineError: What was asked for cannot be run.
+        """
+        native = self._native(call)
+        if call.use_graph:
+            if self._control is not None:
+                self._control.set_wish(NO_WISH)
+            self._session.call("prepare_graphs")
+        self._prepare(call, native)
+        return native
+
+    def _prepare(self, call: Call, native: NativeCall) -> bool:
+        """Point the plugin to the call's configuration, warm it up, and see whether it was taken.
+
+        Returns:
+            Whether that was new; otherwise it was prepared before.
+
+        Raises:
+            EngineError: It was not.
+        """
+        key = (
+            native.operation,
+            native.size_bytes,
+            native.configuration,
+            native.data_type,
+            native.in_place,
+            native.use_graph,
+        )
+        if key in self._refused:
+            raise EngineError(self._refused[key])
+        if self._control is None:
+            return self._session.call("prepare", byref(native)) != 0
+        chosen_from = self._can_run.get(_without_wish(native))
+        wanted = (call.algorithm, call.protocol)
+        if chosen_from and native.configuration != NO_WISH and wanted not in chosen_from:
+            self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
+        self._control.set_wish(native.configuration)
+        before = self._control.counters()
+        if self._session.call("prepare", byref(native)) == 0:
+            return False
+        after = self._control.counters()
+        if native.configuration == NO_WISH:
+            if after.asked != before.asked:
+                self._note_can_run(native, self._control.last_question())
+        elif after.asked == before.asked:
+            self._refuse(key, f"NCCL asked no tuner about {_describe(call)}")
+        elif after.forced - before.forced != after.asked - before.asked:
+            self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
+        return True
+
+    def _refuse(self, key: tuple[int, ...], reason: str) -> NoReturn:
+        self._refused[key] = reason
+        raise EngineError(reason)
+
+    def _note_can_run(self, native: NativeCall, question: Question | None) -> None:
+        """What NCCL has no estimate for it cannot run, so that it need not be tried."""
+        if question is not None:
+            self._can_run[_without_wish(native)] = frozenset(
+                (algorithm.value, protocol.value) for algorithm, protocol in question.model_us
+            )
+
+
+def _without_wish(native: NativeCall) -> tuple[int, ...]:
+    """What NCCL's choice depends on."""
+    return (native.operation, native.size_bytes, native.data_type, native.in_place)
+
+
+def _describe(call: Call) -> str:
+    """`ring LL128 ch8 for all_reduce of 1024 bytes`."""
+    parts = [call.algorithm, call.protocol, f"ch{call.nchannels}" if call.nchannels else ""]
+    chosen = " ".join(part for part in parts if part)
+    return f"{chosen} for {call.operation} of {call.size_bytes} bytes"
+
+
+def _driver_version() -> str:
+    """`driver 570.86.15, ` of the line that NVIDIA's kernel module shows; empty without it."""
+    try:
+        line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split("\n")[0]
+    except OSError:
+        return ""
+    numbers = [word for word in line.split() if word.replace(".", "").isdigit() and "." in word]
+    return f"driver {numbers[0]}, " if numbers else ""

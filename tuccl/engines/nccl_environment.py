@@ -1,0 +1,108 @@
+"""Whether the surroundings leave room for a search over NCCL: variables, files, GPUs.
+
+A variable that fixes what the search is to find out makes every figure one of that variable. NCCL
+reads variables from configuration files too, so these count as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tuccl.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
+from tuccl.errors import MeasurementError
+
+
+class NcclEnvironmentError(MeasurementError):
+    """The environment decides what the search is to find out."""
+
+
+class NoGpuError(MeasurementError):
+    """There are no GPUs, or fewer than the measurement needs."""
+
+
+def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
+    """See to it that nothing outside decides what the search is to find out.
+
+    Args:
+        environment: Of the user's shell, before a process profile is added.
+        plugin: The path that NCCL_TUNER_PLUGIN may name.
+
+    Raises:
+        NcclEnvironmentError: A variable is set that overrules the search or bounds it.
+    """
+    check_overruling(environment, plugin)
+    found = _variables(environment)
+    for name in PER_PROCESS:
+        if name in found:
+            value, place = found[name]
+            raise NcclEnvironmentError(
+                f"{name}={value} is set in {place}, which the search is to find out; unset it"
+            )
+
+
+def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
+    """The part of `check_environment` that holds under any process profile.
+
+    Raises:
+        NcclEnvironmentError: A variable is set that overrules every choice of the plugin.
+    """
+    found = _variables(environment)
+    for name in OVERRULING:
+        if name in found:
+            value, place = found[name]
+            raise NcclEnvironmentError(
+                f"{name}={value} is set in {place}, which overrules any table; unset it, and leave "
+                "it unset in the job"
+            )
+    value, place = found.get(PLUGIN_VARIABLE, ("", ""))
+    if value not in {"", plugin}:
+        raise NcclEnvironmentError(
+            f"{PLUGIN_VARIABLE}={value} is set in {place}, which keeps TuCCL's plugin out; unset it"
+        )
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Value and place of each variable that NCCL will see, by name."""
+    found = {name: (value, "the environment") for name, value in sorted(environment.items())}
+    home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
+    # NCCL 2.28 src/misc/param.cc: the first file is the user's or the named one; nothing replaces
+    # what is set already.
+    for path in (Path(environment.get("NCCL_CONF_FILE", home)), Path("/etc/nccl.conf")):
+        for name, value in _configuration_file(path):
+            found.setdefault(name, (value, str(path)))
+    return found
+
+
+def _configuration_file(path: Path) -> list[tuple[str, str]]:
+    """NAME=VALUE lines; `#` begins a comment."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    pairs = (line.split("#", 1)[0].split("=", 1) for line in lines)
+    return [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]
+
+
+def count_gpus(needed: int = 1) -> int:
+    """GPUs that CUDA shows this process.
+
+    Raises:
+        NoGpuError: They are fewer than `needed`.
+    """
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoGpuError(
+            f"no NVIDIA driver here ({error}); measure on a host with GPUs, or with another backend"
+        ) from error
+    result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if result != 0 or count.value < needed:
+        raise NoGpuError(
+            f"{count.value} GPUs are visible here (CUDA error {result}), {needed} are needed; see "
+            "CUDA_VISIBLE_DEVICES, or measure with another backend"
+        )
+    return count.value

@@ -1,0 +1,212 @@
+"""Which NCCL a job will use.
+
+Figures hold for one NCCL only, so the one to be measured has to be the job's: the one that is
+named, that the torch of this Python would load, or the only one that is found. torch is looked up
+and not imported: that takes seconds and memory on every GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuccl.engines.torch_nccl import (
+    LIBRARY_NAME,
+    nccl_of_torch,
+    package_folders,
+    preloaded_nccls,
+)
+from tuccl.errors import MeasurementError
+
+LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
+"""Path of the NCCL to measure: by the user where several are found, by a leader for its workers."""
+OLDEST_VERSION = 22105
+"""2.21.5, the first release with a tuner ABI that the plugin speaks."""
+
+_NAMED = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
+"""As workers say it; a model says of which NCCL it is one by two numbers."""
+
+
+class NcclLibraryError(MeasurementError):
+    """There is no NCCL to measure, or it is not clear which."""
+
+
+class SeveralNcclsError(NcclLibraryError):
+    """There are NCCLs of different versions, and nothing tells which one the job loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclLibrary:
+    """An NCCL on this host."""
+
+    path: Path
+    version: int
+    """As NCCL counts: 22809 is 2.28.9."""
+    source: str
+    """Where it was found, for people."""
+    others: tuple[NcclLibrary, ...] = ()
+    """Libraries of other versions, which were found as well and are not used."""
+
+    @property
+    def version_text(self) -> str:
+        """`2.28.9`."""
+        return version_text(self.version)
+
+    @property
+    def note(self) -> str:
+        """Why it is this one, where there are others, and how to have another; else empty."""
+        if not self.others:
+            return ""
+        left = " and ".join(f"{other.version_text} in {other.path}" for other in self.others)
+        return (
+            f"NCCL {self.version_text} in {self.path} is used, as this Python's torch loads it, "
+            f"not {left}; to choose another: {LIBRARY_VARIABLE}=PATH"
+        )
+
+
+def version_text(version: int) -> str:
+    """`2.28.9` for 22809."""
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.environ) -> NcclLibrary:
+    """The NCCL that the job will use.
+
+    Args:
+        named: Path that the user gave; nothing is searched then.
+        environment: TUCCL_NCCL_LIBRARY names it as well; LD_PRELOAD and LD_LIBRARY_PATH are
+            searched.
+
+    Raises:
+        NcclLibraryError: None, or one that is too old.
+        SeveralNcclsError: Different ones, and no torch that loads one of them.
+    """
+    named = named or environment.get(LIBRARY_VARIABLE)
+    if named:
+        return _usable(NcclLibrary(Path(named), read_version(Path(named)), "named"))
+    if (path := nccl_of_torch(environment)) is not None:
+        taken = _usable(NcclLibrary(path, read_version(path), _source(path, environment)))
+        others: dict[int, NcclLibrary] = {}
+        for library in _libraries(environment, lenient=True):
+            if library.version != taken.version:
+                others.setdefault(library.version, library)
+        return replace(taken, others=tuple(others.values()))
+    found: dict[int, NcclLibrary] = {}
+    for library in _libraries(environment):
+        found.setdefault(library.version, library)
+    if not found:
+        raise NcclLibraryError(
+            f"no {LIBRARY_NAME} in torch, the nvidia-nccl wheel, LD_LIBRARY_PATH or the loader's "
+            f"cache; name the job's in {LIBRARY_VARIABLE}"
+        )
+    if len(found) > 1:
+        listed = " and ".join(f"{n.version_text} in {n.path} ({n.source})" for n in found.values())
+        raise SeveralNcclsError(
+            f"different NCCLs here: {listed}; name the one that the job loads in {LIBRARY_VARIABLE}"
+        )
+    return _usable(next(iter(found.values())))
+
+
+def version_here(environment: Mapping[str, str] = os.environ) -> str:
+    """Version of the NCCL that the job will use; empty where `find_nccl` finds none to take.
+
+    For what has to be known before anything is measured: whoever measures is told why not.
+    """
+    try:
+        return find_nccl(None, environment).version_text
+    except NcclLibraryError:
+        return ""
+
+
+def version_in(versions: str) -> str:
+    """The NCCL that versions name, as `2.28.9`: of a log, an entry; empty where none was run."""
+    found = _NAMED.search(versions)
+    return "" if found is None else found[1]
+
+
+def read_version(path: Path) -> int:
+    """Version of an NCCL, asked of the library itself.
+
+    Raises:
+        NcclLibraryError: The file is no NCCL.
+    """
+    version = ctypes.c_int()
+    try:
+        result = ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError) as error:
+        raise NcclLibraryError(f"{path} is no NCCL that can be loaded ({error})") from error
+    if result != 0:
+        raise NcclLibraryError(f"{path} does not tell its version (ncclGetVersion gave {result})")
+    return version.value
+
+
+def _usable(library: NcclLibrary) -> NcclLibrary:
+    if library.version < OLDEST_VERSION:
+        raise NcclLibraryError(
+            f"{library.path} is NCCL {library.version_text}, whose tuner ABI the plugin does not "
+            f"speak; install {version_text(OLDEST_VERSION)} or newer"
+        )
+    return library
+
+
+def _libraries(environment: Mapping[str, str], *, lenient: bool = False) -> Iterator[NcclLibrary]:
+    """Every NCCL here, each file once; first what the loader would take first.
+
+    Args:
+        environment: As for `find_nccl`.
+        lenient: Pass over files that are none, as those that nobody is going to use.
+    """
+    seen: set[Path] = set()
+    for path, source in _places(environment):
+        if path.is_file() and path.resolve() not in seen:
+            seen.add(path.resolve())
+            try:
+                yield NcclLibrary(path, read_version(path), source)
+            except NcclLibraryError:
+                if not lenient:
+                    raise
+
+
+def _source(path: Path, environment: Mapping[str, str]) -> str:
+    """Where a library was found that torch loads."""
+    same = (
+        source for place, source in _places(environment) if place.is_file() and place.samefile(path)
+    )
+    return next(same, "torch's search path")
+
+
+def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    for path in preloaded_nccls(environment):
+        yield path, "LD_PRELOAD"
+    for folder in package_folders("torch"):
+        yield folder / "lib" / LIBRARY_NAME, "in torch"
+    for folder in package_folders("nvidia.nccl"):
+        yield folder / "lib" / LIBRARY_NAME, "the nvidia-nccl wheel"
+    for name in environment.get("LD_LIBRARY_PATH", "").split(":"):
+        if name:
+            yield Path(name) / LIBRARY_NAME, "LD_LIBRARY_PATH"
+    for path in _loader_cache():
+        yield path, "the loader's cache"
+
+
+def _loader_cache() -> list[Path]:
+    """`libnccl.so.2 (libc6,x86-64) => /usr/lib/.../libnccl.so.2` of `ldconfig -p` (glibc)."""
+    for command in ("ldconfig", "/sbin/ldconfig"):
+        try:
+            listed = subprocess.run(  # noqa: S603  # fixed words
+                [command, "-p"], capture_output=True, text=True, check=True, timeout=10
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        lines = (line.split(" => ") for line in listed.stdout.splitlines())
+        return [
+            Path(parts[1].strip())
+            for parts in lines
+            if len(parts) == 2 and parts[0].split()[0] == LIBRARY_NAME
+        ]
+    return []

@@ -1,0 +1,1 @@
+"""The hosts that a command works on: probed, and settled on one NCCL."""

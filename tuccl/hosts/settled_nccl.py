@@ -1,0 +1,184 @@
+"""Which NCCL a run measures, settled on every host before anything is probed.
+
+Each rank of an MPI job looks on its own host, because what is installed may differ; rank 0 tells
+about all of them. From then on TUCCL_NCCL_LIBRARY names the NCCL in each process, so that nothing
+that follows, a worker least of all, searches and chooses again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from socket import gethostname
+from typing import Any
+
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
+from probes.cluster.mpi_start import join_mpi, run_ranks
+from tuccl.console import display
+from tuccl.engines.nccl_library import (
+    LIBRARY_VARIABLE,
+    NcclLibraryError,
+    SeveralNcclsError,
+    find_nccl,
+)
+from tuccl.errors import ExitCode, MeasurementError
+
+_ANSWER, _VERDICT = 23, 24
+"""Tags; 21 and 22 are those of `tuccl.measuring.mpi_places` and
+`tuccl.commands.default_backend`."""
+_REPORT_S = 60.0
+"""How long ranks may take to look, on file systems that are slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostNccl:
+    """The NCCL of a host."""
+
+    host: str
+    version: str = ""
+    """As `2.28.9`; empty: none was settled."""
+    note: str = ""
+    """Why it is this one, where there are others."""
+    problem: str = ""
+    """Why none was."""
+    unclear: bool = False
+    """Whether there are several."""
+
+
+def nccl_of_host() -> HostNccl:
+    """Settle the NCCL of this process."""
+    try:
+        library = find_nccl()
+    except NcclLibraryError as error:
+        unclear = isinstance(error, SeveralNcclsError)
+        return HostNccl(gethostname(), problem=str(error), unclear=unclear)
+    os.environ[LIBRARY_VARIABLE] = str(library.path)
+    return HostNccl(gethostname(), library.version_text, library.note)
+
+
+def tell_nccl(hosts: Sequence[HostNccl], *, required: bool) -> None:
+    """Say which NCCL is used where there was a choice, in a line for hosts that are alike.
+
+    Args:
+        hosts: What the ranks have, in their order.
+        required: Whether every host needs one; otherwise what is missing is left to whoever needs
+            it. Several are asked about in any case.
+
+    Raises:
+        SeveralNcclsError: It is not clear which one a host is to use.
+        NcclLibraryError: A host has none, or another one than the first.
+    """
+    for host in hosts:
+        where = f"on {host.host}, " if host.host != hosts[0].host else ""
+        if host.unclear:
+            raise SeveralNcclsError(f"{where}{host.problem}")
+        if host.problem and required:
+            raise NcclLibraryError(f"{where}{host.problem}")
+    found: dict[str, HostNccl] = {}
+    for host in hosts:
+        if host.version:
+            found.setdefault(host.version, host)
+    if len(found) > 1:
+        listed = " and ".join(f"{host.version} on {host.host}" for host in found.values())
+        raise NcclLibraryError(
+            f"ranks of different NCCLs cannot join: {listed}; install one version on all hosts, or "
+            f"name it in {LIBRARY_VARIABLE}"
+        )
+    display.say_notes(dict.fromkeys(host.note for host in hosts if host.note))
+
+
+def look_on_all_ranks(
+    tasks: int,
+    first: Callable[[], None],
+    code_of_error: Callable[[BaseException], int],
+    *,
+    measures_nccl: bool,
+    required: bool,
+) -> int:
+    """Look first, and settle the NCCL of every rank of an MPI job; the exit code, 0 to go on.
+
+    Args:
+        tasks: How many the launcher started.
+        first: What rank 0 looks at beside.
+        code_of_error: The exit code where that raises.
+        measures_nccl: Whether there is an NCCL to be settled.
+        required: As for `tell_nccl`.
+
+    Raises:
+        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        MeasurementError: On rank 0: what speaks against going on.
+    """
+
+    def look() -> HostNccl:
+        return nccl_of_host() if measures_nccl else HostNccl(gethostname())
+
+    def lead(ranks: _Ranks) -> int:
+        first()
+        if measures_nccl:
+            tell_nccl([look(), *ranks.answers], required=required)
+        return ExitCode.OK
+
+    def follow(comm: Any) -> int:
+        post = Post(comm)
+        post.send(0, _ANSWER, json.dumps(asdict(look())).encode())
+        while (letter := post.take(_VERDICT)) is None:
+            time.sleep(RANK_PAUSE_S)
+        return int(letter[1])
+
+    comm = join_mpi(tasks, _REPORT_S)
+    return run_ranks(comm, _Ranks, lead, follow, code_of_error, _REPORT_S)
+
+
+class _Ranks:
+    """The answers of all ranks but the first."""
+
+    def __init__(self, comm: Any) -> None:
+        self._post = Post(comm)
+        self._found: dict[int, HostNccl] = {}
+        self._others = range(1, comm.Get_size())
+
+    @property
+    def answers(self) -> list[HostNccl]:
+        """By rank."""
+        return [self._found[rank] for rank in self._others]
+
+    def call_roll(self, timeout_s: float) -> None:
+        """Wait for the answers.
+
+        Raises:
+            MeasurementError: A rank gave none, or one that this release does not know.
+        """
+        deadline = time.monotonic() + timeout_s
+        while len(self._found) < len(self._others):
+            if (letter := self._post.take(_ANSWER)) is not None:
+                self._found[letter[0]] = _answer(*letter)
+            elif time.monotonic() > deadline:
+                raise MeasurementError(
+                    f"MPI rank {min(self._silent())} did not report within {timeout_s:g} s; see "
+                    "what its host is doing"
+                )
+            else:
+                time.sleep(RANK_PAUSE_S)
+
+    def dismiss(self, exit_code: int) -> Collection[int]:
+        """Tell the ranks whether to go on; those that are silent."""
+        for rank in self._others:
+            self._post.send(rank, _VERDICT, str(int(exit_code)).encode())
+        if not self._silent():
+            self._post.wait_until_sent()
+        return self._silent()
+
+    def _silent(self) -> set[int]:
+        return set(self._others) - self._found.keys()
+
+
+def _answer(rank: int, data: bytes) -> HostNccl:
+    try:
+        return HostNccl(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise MeasurementError(
+            f"MPI rank {rank} runs another release: install the same on all hosts"
+        ) from error

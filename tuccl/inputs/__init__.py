@@ -1,0 +1,1 @@
+"""Machines, sketches and files as the command line names them."""

@@ -1,0 +1,223 @@
+"""`MachineFigures`: the few figures of a topology that models of NCCL need.
+
+NCCL reduces a machine to a bandwidth inside a node, one between nodes, a link type for each, a GPU
+generation and a channel count (NCCL 2.30, `src/graph/search.cc`); so does this module, from a
+`Topology`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lookup_tables.table import Shape
+from probes.topology.gfx_names import gfx_name
+from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
+from probes.topology.paths import local_path
+
+_SPEEDS = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
+_SPEEDS_SM90 = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
+"""Channel speeds that NCCL's graph search tries, GB/s (NCCL 2.30, src/graph/search.cc)."""
+_NETWORK_SPEEDS = (48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0)
+_NETWORK_SPEEDS_SM90 = (48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0)
+"""The same where channels cross the network."""
+_DOUBLED_GB_PER_S = 25.0
+_NVLINK_SHARE = 0.82
+"""NCCL counts 20 to 20.6 GB/s for an NVLink of nominally 25 (NCCL 2.30, src/graph/topo.h)."""
+_MAX_CHANNELS = 16
+"""Of the search, before channels are doubled."""
+_MOST_CHANNELS = 32
+
+
+class Fabric(StrEnum):
+    """What GPUs of one node reach each other through."""
+
+    NVLINK = "nvlink"
+    PCI = "pci"
+
+
+class Generation(StrEnum):
+    """GPU generations that NCCL's cost model tells apart."""
+
+    VOLTA = "volta"
+    AMPERE = "ampere"
+    HOPPER = "hopper"
+    BLACKWELL = "blackwell"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFigures:
+    """A machine as a cost model sees it."""
+
+    shape: Shape
+    fabric: Fabric
+    generation: Generation
+    intra_gb_per_s: float
+    """What one GPU can send inside its node."""
+    nics_per_node: int
+    nic_gb_per_s: float
+    """Of one NIC, the PCIe way to its nearest GPU included; 0 on a single node."""
+    network_latency_us: float
+    channels: int
+    """Channels that NCCL's communicator opens: twice those that its graph search finds."""
+    channel_gb_per_s: float
+    """Speed of each of them."""
+
+    @property
+    def graph_channels(self) -> int:
+        """Channels as NCCL's graph search counts them, before the communicator doubles them."""
+        return max(1, self.channels // 2)
+
+    @property
+    def usable_gb_per_s(self) -> float:
+        """What NCCL counts on of `intra_gb_per_s`."""
+        return self.intra_gb_per_s * (_NVLINK_SHARE if self.fabric is Fabric.NVLINK else 1.0)
+
+
+def machine_figures(topology: Topology) -> MachineFigures:
+    """Figures of a valid topology."""
+    shape = communicator_shape(topology)
+    fabric, intra = _intra(topology)
+    nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
+    generation = _generation(topology.gpus[0])
+    return figures_of(shape, fabric, generation, intra, nics, nic_gb_per_s, latency_us)
+
+
+def figures_of(
+    shape: Shape,
+    fabric: Fabric,
+    generation: Generation,
+    intra_gb_per_s: float,
+    nics_per_node: int = 0,
+    nic_gb_per_s: float = 0.0,
+    network_latency_us: float = 0.0,
+) -> MachineFigures:
+    """Figures of a machine that is known by its data sheet; the channels follow from them."""
+    usable = intra_gb_per_s * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
+    modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
+    if shape.nodes == 1:
+        graphs, speed = _graph_channels(usable, _SPEEDS_SM90 if modern else _SPEEDS)
+    else:
+        speeds = _NETWORK_SPEEDS_SM90 if modern else _NETWORK_SPEEDS
+        graphs, speed = _network_channels(usable, nics_per_node, nic_gb_per_s, speeds)
+    channels = min(2 * graphs, _MOST_CHANNELS)
+    return MachineFigures(
+        shape=shape,
+        fabric=fabric,
+        generation=generation,
+        intra_gb_per_s=intra_gb_per_s,
+        nics_per_node=nics_per_node,
+        nic_gb_per_s=nic_gb_per_s,
+        network_latency_us=network_latency_us,
+        channels=channels,
+        channel_gb_per_s=graphs * speed / channels,
+    )
+
+
+def communicator_shape(topology: Topology) -> Shape:
+    """Shape of a communicator over all GPUs of the topology."""
+    return Shape(len(topology.gpus), topology.node_count, topology.ranks_per_node)
+
+
+def _generation(gpu: Device) -> Generation:
+    capability = gpu.compute_capability
+    if capability >= 100 and not gfx_name(capability):
+        return Generation.BLACKWELL
+    if capability == 90:
+        return Generation.HOPPER
+    return Generation.VOLTA if 0 < capability < 80 else Generation.AMPERE
+
+
+def _intra(topology: Topology) -> tuple[Fabric, float]:
+    """Link type and GB/s that the slowest GPU can send inside its node."""
+    direct = {LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C}
+    fabric_egress = {
+        gpu.name: sum(
+            link.bandwidth_gb_per_s
+            for link in topology.links
+            if link.src == gpu.name
+            and link.kind in direct
+            and topology.device[link.dst].kind in {DeviceKind.GPU, DeviceKind.NVSWITCH}
+        )
+        for gpu in topology.gpus
+    }
+    if min(fabric_egress.values()) > 0 and _fabric_connects(topology, direct):
+        return Fabric.NVLINK, min(fabric_egress.values())
+    return Fabric.PCI, min(_ring_step_gb_per_s(topology))
+
+
+def _fabric_connects(topology: Topology, kinds: set[LinkKind]) -> bool:
+    """Whether GPUs of a node reach each other over such links alone, other GPUs as relays."""
+    neighbours: dict[str, list[str]] = {}
+    for link in topology.links:
+        if link.kind in kinds:
+            neighbours.setdefault(link.src, []).append(link.dst)
+    first = {gpu.node: gpu.name for gpu in reversed(topology.gpus)}
+    reached: set[str] = set()
+    frontier = list(first.values())
+    while frontier:
+        name = frontier.pop()
+        if name not in reached:
+            reached.add(name)
+            frontier.extend(neighbours.get(name, ()))
+    return all(gpu.name in reached for gpu in topology.gpus)
+
+
+def _ring_step_gb_per_s(topology: Topology) -> list[float]:
+    """Bandwidth from each GPU to the next one of its node."""
+    speeds = []
+    for node in sorted({gpu.node for gpu in topology.gpus}):
+        names = [gpu.name for gpu in topology.gpus if gpu.node == node]
+        for name, after in zip(names, names[1:] + names[:1], strict=True):
+            path = local_path(topology, name, after) if name != after else None
+            if path is not None:
+                speeds.append(path.bandwidth_gb_per_s)
+    return speeds or [float("inf")]
+
+
+def _network(topology: Topology) -> tuple[int, float, float]:
+    """NICs of the node that has fewest, GB/s of the slowest of them, latency of the network."""
+    nodes = sorted({gpu.node for gpu in topology.gpus})
+    network = [link for link in topology.links if link.kind is LinkKind.NETWORK]
+    wire = {link.src: link.bandwidth_gb_per_s for link in network}
+    latency_us = 2.0 * max(link.latency_us for link in network)
+    usable = []
+    for nic in topology.nics:
+        if nic.name not in wire:
+            continue
+        gpus = [gpu.name for gpu in topology.gpus if gpu.node == nic.node]
+        ways = [path for gpu in gpus if (path := local_path(topology, gpu, nic.name)) is not None]
+        host = max((path.bandwidth_gb_per_s for path in ways), default=0.0)
+        usable.append((nic.node, min(wire[nic.name], host)))
+    counts = [sum(1 for node, _ in usable if node == wanted) for wanted in nodes]
+    return min(counts), min(speed for _, speed in usable), latency_us
+
+
+def _graph_channels(limit_gb_per_s: float, speeds: tuple[float, ...]) -> tuple[int, float]:
+    """Channels and their speed as NCCL's graph search would settle on inside a node.
+
+    The ladder's speed that fills most of the limit with at most 16 channels; of equal ones the
+    fastest. Fast channels are then doubled, from Hopper on only the fastest or very few.
+    """
+    best = (1, min(limit_gb_per_s, speeds[-1]))
+    for speed in speeds:
+        channels = min(_MAX_CHANNELS, int(limit_gb_per_s // speed))
+        if channels * speed > 1.001 * best[0] * best[1]:
+            best = (channels, speed)
+    channels, speed = best
+    doubled = speed >= _DOUBLED_GB_PER_S
+    if speeds is _SPEEDS_SM90:
+        doubled &= speed >= 2 * _DOUBLED_GB_PER_S or channels <= 4
+    return (2 * channels, speed / 2) if doubled else best
+
+
+def _network_channels(
+    usable_gb_per_s: float, nics: int, nic_gb_per_s: float, speeds: tuple[float, ...]
+) -> tuple[int, float]:
+    """The same where every channel enters and leaves the node over one NIC."""
+    limit = min(nic_gb_per_s, usable_gb_per_s)
+    speed = next((speed for speed in speeds if speed <= limit), limit)
+    each = max(1, int(nic_gb_per_s // speed))
+    # A single GPU of a node has nothing to send inside: no limit, which no integer holds.
+    inside = min(usable_gb_per_s, nics * nic_gb_per_s)
+    return max(1, min(_MAX_CHANNELS, nics * each, int(inside // speed))), speed

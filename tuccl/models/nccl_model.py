@@ -1,0 +1,244 @@
+"""How long a built-in algorithm takes: a model of what the kernel does, not of what NCCL expects.
+
+A call is a launch, the hops of the algorithm one after another, and the data. Data moves at what a
+channel's threads copy and at what the wires carry under the protocol, shared by all channels; near
+each other, both are felt. In a ring all ranks send all the time: a rank sends `steps` pieces of
+1/n. In a tree a piece goes up and down rank by rank before the next ones overlap with it, so large
+pieces leave the others waiting; LL hands over lines, not pieces. Every further slice of the
+buffer is a synchronisation. Over the network a channel uses one NIC, so few channels leave NICs
+idle.
+
+`Work` says what a call does, `work_time_us` what that costs with given constants; both take arrays
+as well as numbers, so that thousands of measured times can be fitted at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from tuccl.models.figures import Fabric, Generation, MachineFigures
+from tuccl.models.model_constants import SHIPPED, ModelConstants
+from tuccl.models.nccl_choice import BYTES_PER_THREAD, Choice, ring_steps
+
+Quantity = float | npt.NDArray[np.float64]
+
+_CLOCK = {
+    Generation.VOLTA: 0.77,
+    Generation.AMPERE: 0.71,
+    Generation.HOPPER: 1.0,
+    Generation.BLACKWELL: 1.0,
+}
+"""SM clock as a share of Hopper's 1.98 GHz (data sheets: V100 1.53, A100 1.41, B200 1.97)."""
+_STEPS_PER_BUFFER = 8
+_RING_SIMPLE_SLICE_STEPS = 2
+"""Steps of the buffer that a ring hands over at once with Simple (NCCL 2.28, src/device)."""
+_TREE_LL128_FILL = ((22.4, 128 << 10), (5.6, 32 << 10))
+"""Pieces of LL128 are halved while a channel has fewer of them, down to so many bytes."""
+_SHARPNESS = 2.0
+"""Rates near each other add like this norm of their times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a call does, in figures that no constant of the model enters."""
+
+    hops: Quantity
+    """One after another, over NVLink; those over PCIe and the network are told apart."""
+    pci_hops: Quantity
+    network_hops: Quantity
+    network_latency_us: Quantity
+    """Of all hops over the network together."""
+    clock: Quantity
+    """Of the SMs, a share of Hopper's."""
+    threads: Quantity
+    fill_bytes: Quantity
+    """What a channel moves before its pieces overlap."""
+    fill_wire_us: Quantity
+    """The same for all channels at the nominal rate of the wires inside a node."""
+    bytes: Quantity
+    """What a channel moves after that."""
+    wire_us: Quantity
+    network_us: Quantity
+    """All channels at the nominal rate of the NICs that they use."""
+    syncs: Quantity
+    """Slices that follow a slice."""
+    launches: Quantity
+    """GPUs that one host thread launches; 0 where a graph does."""
+
+
+def builtin_time_us(
+    operation: Operation,
+    size_bytes: int,
+    choice: Choice,
+    machine: MachineFigures,
+    constants: ModelConstants = SHIPPED,
+    launches: int = 0,
+) -> float:
+    """Time of one call in a sequence of back-to-back calls.
+
+    Args:
+        operation: The collective.
+        size_bytes: As nccl-tests counts it.
+        choice: What runs.
+        machine: The machine.
+        constants: Of the model.
+        launches: GPUs that one host thread launches, call after call; 0 for CUDA graphs.
+    """
+    work = work_of(operation, size_bytes, choice, machine, launches)
+    return float(work_time_us(work, choice.algorithm, choice.protocol, constants))
+
+
+def work_of(
+    operation: Operation,
+    size_bytes: int,
+    choice: Choice,
+    machine: MachineFigures,
+    launches: int = 0,
+) -> Work:
+    """What a call does."""
+    if choice.algorithm is NcclAlgorithm.TREE:
+        return _tree_work(size_bytes, choice, machine, launches)
+    return _ring_work(operation, size_bytes, choice, machine, launches)
+
+
+def work_time_us(
+    work: Work, algorithm: NcclAlgorithm, protocol: NcclProtocol, constants: ModelConstants
+) -> Quantity:
+    """Time of calls of one algorithm and protocol."""
+    costs = constants.of(protocol)
+    is_tree = algorithm is NcclAlgorithm.TREE
+    hop_us = (costs.tree_hop_us if is_tree else costs.hop_us) / work.clock
+    network_us = work.network_hops * constants.network_hop_us
+    waits_us = network_us + work.network_latency_us * constants.network_latencies
+    latency_us = (work.hops + work.pci_hops * constants.pci_hop_share) * hop_us + waits_us
+    rate = 1e3 * work.clock
+    if is_tree:
+        rate = rate * costs.tree_gb_per_s
+    else:
+        rate = rate * costs.ring_gb_per_s * work.threads / (work.threads + costs.half_threads)
+    sync_us = work.syncs * costs.sync_us / work.clock
+    payload = constants.network_efficiency * _payload_share(protocol)
+    fill_us = _felt(work.fill_bytes / rate, work.fill_wire_us / costs.wire_efficiency)
+    wire_us = np.maximum(work.wire_us / costs.wire_efficiency, work.network_us / payload)
+    data_us = _felt(work.bytes / rate + sync_us, wire_us)
+    kernel_us = costs.base_us / work.clock + latency_us + fill_us + data_us
+    return _felt(kernel_us, work.launches * constants.launch_us)
+
+
+def _felt(copy_us: Quantity, wire_us: Quantity) -> Quantity:
+    """Two limits at once: the greater, and more where they are close."""
+    return (copy_us**_SHARPNESS + wire_us**_SHARPNESS) ** (1.0 / _SHARPNESS)
+
+
+def _payload_share(protocol: NcclProtocol) -> float:
+    """Of what the protocol sends: flags take half of LL and 1/16 of LL128."""
+    if protocol is NcclProtocol.LL:
+        return 0.5
+    return 0.9375 if protocol is NcclProtocol.LL128 else 1.0
+
+
+def _ring_work(
+    operation: Operation, size_bytes: int, choice: Choice, machine: MachineFigures, launches: int
+) -> Work:
+    """A ring, and what goes over it: PAT and the pairs of alltoall send as much in other ways."""
+    shape = machine.shape
+    steps = ring_steps(operation, shape.ranks)
+    rooted = operation in {Operation.BROADCAST, Operation.REDUCE}
+    parts = 1 if rooted else steps
+    traffic = parts * size_bytes / (1 if rooted else shape.ranks)
+    # Ranks follow each other node by node, so one hop in `ranks_per_node` leaves the node.
+    hops, network_hops = float(steps), steps * shape.nodes / shape.ranks if shape.nodes > 1 else 0.0
+    if choice.algorithm is NcclAlgorithm.PAT:
+        hops = network_hops = float(math.ceil(math.log2(max(2, shape.ranks))))
+    each = traffic / choice.nchannels
+    piece = each / parts
+    if choice.protocol is NcclProtocol.LL:
+        each = parts * _whole_passes(piece, choice)
+    slice_steps = _RING_SIMPLE_SLICE_STEPS if choice.protocol is NcclProtocol.SIMPLE else 1
+    slices = math.ceil(piece / (choice.buffer_bytes / _STEPS_PER_BUFFER * slice_steps))
+    # From a root, a piece travels on only when it is there; else all ranks send all the time.
+    fill = max(0, steps - 2) * min(_handed_on_bytes(each, choice), each) if rooted else 0.0
+    # A ring leaves every node once; alltoall leaves it from every rank.
+    abroad = shape.ranks / shape.nodes if operation is Operation.ALLTOALL else 1.0
+    return Work(
+        *_hops(machine, hops - network_hops, network_hops),
+        clock=_CLOCK[machine.generation],
+        threads=choice.nthreads,
+        fill_bytes=fill,
+        fill_wire_us=_wire_us(fill * choice.nchannels, machine),
+        bytes=each,
+        wire_us=_wire_us(traffic, machine),
+        network_us=_network_us(traffic * abroad, choice, machine),
+        syncs=max(0, slices - 1) * parts,
+        launches=launches,
+    )
+
+
+def _tree_work(size_bytes: int, choice: Choice, machine: MachineFigures, launches: int) -> Work:
+    """A chain inside every node, a double binary tree between them; up, then down."""
+    shape = machine.shape
+    per_node = max(1, shape.ranks // shape.nodes)
+    levels = math.ceil(math.log2(shape.nodes)) if shape.nodes > 1 else 0
+    hops = 2 * (per_node - 1)
+    each = size_bytes / choice.nchannels
+    piece = min(_handed_on_bytes(each, choice), each)
+    fill = (hops + 2 * levels) * piece
+    is_lines = choice.protocol is NcclProtocol.LL
+    # Two nodes send half up and half down; in larger trees inner nodes have two children.
+    abroad = 1.0 if shape.nodes == 2 else 2.0
+    return Work(
+        *_hops(machine, hops, 2 * levels),
+        clock=_CLOCK[machine.generation],
+        threads=choice.nthreads,
+        fill_bytes=fill,
+        fill_wire_us=_wire_us(fill * choice.nchannels, machine),
+        bytes=each - piece,
+        wire_us=_wire_us(2.0 * (each - piece) * choice.nchannels, machine),
+        network_us=_network_us(abroad * size_bytes, choice, machine),
+        syncs=0 if is_lines else math.ceil(each / piece) - 1,
+        launches=launches,
+    )
+
+
+def _whole_passes(piece_bytes: float, choice: Choice) -> float:
+    """Threads move whole passes, so a block larger than the piece is no faster."""
+    one_pass = choice.nthreads * BYTES_PER_THREAD[choice.protocol]
+    return math.ceil(piece_bytes / one_pass) * one_pass
+
+
+def _handed_on_bytes(each: float, choice: Choice) -> float:
+    """What a rank passes on at once: the threads' lines with LL, else a step of the buffer."""
+    if choice.protocol is NcclProtocol.LL:
+        return choice.nthreads * BYTES_PER_THREAD[choice.protocol]
+    piece = choice.buffer_bytes / _STEPS_PER_BUFFER
+    if choice.protocol is NcclProtocol.LL128:
+        for pieces, least in _TREE_LL128_FILL:
+            while each // piece < pieces and piece > least:
+                piece /= 2
+    return piece
+
+
+def _hops(
+    machine: MachineFigures, inside: float, between: float
+) -> tuple[float, float, float, float]:
+    """Hops over NVLink, over PCIe, over the network, and the network's latency in all of them."""
+    nvlink = machine.fabric is Fabric.NVLINK
+    latency_us = between * machine.network_latency_us
+    return (inside, 0.0, between, latency_us) if nvlink else (0.0, inside, between, latency_us)
+
+
+def _wire_us(traffic_bytes: float, machine: MachineFigures) -> float:
+    return traffic_bytes / (1e3 * machine.intra_gb_per_s)
+
+
+def _network_us(node_bytes: float, choice: Choice, machine: MachineFigures) -> float:
+    """What leaves a node over the NICs that the channels use; one channel uses one NIC."""
+    if machine.shape.nodes == 1:
+        return 0.0
+    nics = min(choice.nchannels, machine.nics_per_node)
+    return node_bytes / (1e3 * nics * machine.nic_gb_per_s)

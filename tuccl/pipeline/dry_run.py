@@ -1,0 +1,147 @@
+"""`tuccl tune --dry-run`: how large the search is and what it may cost, before anything runs.
+
+Times are those of stock NCCL, from the record that will be replayed or from the model, so the
+seconds are an order of magnitude: configurations may be four times slower and a little faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lookup_tables.table import Operation
+from tuccl.backends.backend_choice import (
+    REPLAY,
+    SIMULATED,
+    BackendRequest,
+    builtins_of,
+    open_backend,
+)
+from tuccl.search.hyperband import Bracket, hyperband_plan
+from tuccl.search.mraco import MracoOptions
+from tuccl.trials.config import STOCK, Task
+from tuccl.trials.profile_axes import profile_axes
+from tuccl.trials.timing import timing_of
+from tuccl.tuning.run_keys import keys_of
+from tuccl.tuning.settings import MAX_REPEATS, RunSettings, describe_sizes
+from tuccl.words.durations import format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """The size of a search and an estimate of its cost."""
+
+    operations: tuple[Operation, ...]
+    sizes_bytes: tuple[int, ...]
+    strategy: str
+    configurations: Mapping[str, int]
+    """In the joint space, by operation: the most that any of its sizes has."""
+    configurations_in_all: int
+    """Over all keys."""
+    process_profiles: int
+    brackets: tuple[Bracket, ...]
+    """Of a pass over one key; empty where the strategy has none."""
+    samples_per_pass: int
+    """Of one key."""
+    pass_s: float
+    """A pass over the brackets of all keys."""
+    whole_space_s: float
+    """Every configuration at full budget."""
+    restart_s: float
+    """Of the workers, for another process profile."""
+    budget_s: float | None
+
+
+def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
+    """Plan a search.
+
+    Raises:
+        MeasurementError: the record lacks stock NCCL for a key.
+    """
+    tasks = keys_of(settings, request.shape)
+    spaces = {task: builtins_of(request, task) for task in tasks}
+    launch_s, restart_s = _launches(request, tasks)
+    brackets = _brackets(settings.strategy)
+    samples = sum(samples_of(bracket) for bracket in brackets)
+    return SearchPlan(
+        operations=settings.operations,
+        sizes_bytes=settings.sizes_bytes,
+        strategy=settings.strategy,
+        configurations={
+            operation.value: max(
+                space.size for task, space in spaces.items() if task.operation is operation
+            )
+            for operation in settings.operations
+        },
+        configurations_in_all=sum(space.size for space in spaces.values()),
+        process_profiles=profile_axes(spaces.values()).size,
+        brackets=brackets,
+        samples_per_pass=samples,
+        pass_s=sum(samples * launch_s[task] for task in tasks),
+        whole_space_s=sum(
+            MAX_REPEATS * space.size * launch_s[task] for task, space in spaces.items()
+        ),
+        restart_s=restart_s,
+        budget_s=settings.budget_s,
+    )
+
+
+def samples_of(bracket: Bracket) -> int:
+    """Samples that a bracket takes when nothing is left out early."""
+    total = reached = 0
+    for rung in bracket.rungs:
+        total += rung.configs * (rung.repeats - reached)
+        reached = rung.repeats
+    return total
+
+
+def plan_lines(plan: SearchPlan) -> list[str]:
+    """For people."""
+    keys = len(plan.operations) * len(plan.sizes_bytes)
+    spaces = ", ".join(f"{count} for {name}" for name, count in plan.configurations.items())
+    in_all = f"{plan.configurations_in_all} in all"
+    lines = [
+        f"keys: {keys} ({', '.join(plan.operations)}; {describe_sizes(plan.sizes_bytes)})",
+        f"space: up to {spaces} a key, {in_all}; {plan.process_profiles} process profiles",
+    ]
+    if plan.brackets:
+        lines.append(f"brackets of a key ({plan.strategy}, configurations x samples):")
+        lines += [f"  {describe_bracket(bracket)}" for bracket in plan.brackets]
+        lines.append(
+            f"estimate: {plan.samples_per_pass} samples a key and pass, "
+            f"{format_seconds(plan.pass_s)} for all keys at the speed of NCCL's own choice"
+        )
+    else:
+        lines.append(f"strategy: {plan.strategy}, without brackets")
+    lines.append(
+        f"estimate: {format_seconds(plan.whole_space_s)} for the whole space at {MAX_REPEATS} "
+        f"samples, and {format_seconds(plan.restart_s)} for each process profile"
+    )
+    if plan.budget_s is not None:
+        lines.append(f"budget: {format_seconds(plan.budget_s)}, then it stops and decides")
+    return lines
+
+
+def describe_bracket(bracket: Bracket) -> str:
+    """For people: `27 x 1, 9 x 3, 3 x 9, 1 x 27`."""
+    return ", ".join(f"{rung.configs} x {rung.repeats}" for rung in bracket.rungs)
+
+
+def _launches(request: BackendRequest, tasks: list[Task]) -> tuple[dict[Task, float], float]:
+    """Seconds of a launch of stock NCCL by task, and of a restart."""
+    name = SIMULATED if request.record is None else REPLAY
+    with open_backend(name, replace(request, spread=0.0)) as backend:
+        timing = timing_of(backend)
+        launch_s = {
+            task: backend.measure(task, STOCK, 0, 1).samples_us[0]
+            * 1e-6
+            * timing.calls(task.size_bytes)
+            for task in tasks
+        }
+        return launch_s, backend.restart_s
+
+
+def _brackets(strategy: str) -> tuple[Bracket, ...]:
+    if strategy not in {"mraco", "optuna-hyperband"}:
+        return ()
+    return hyperband_plan(MAX_REPEATS, MracoOptions().eta)

@@ -1,0 +1,224 @@
+"""From a tuning's outcome to the table, and to the report that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lookup_tables.lookup import check_table, key_order
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    Operation,
+    ScheduleConfig,
+    StoredSchedule,
+    Table,
+)
+from probes.topology.graph import Topology
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from tuccl.reports.decision_sentence import decision_sentence
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.report import (
+    REPORT_VERSION,
+    ComparisonReport,
+    FloorReport,
+    KeyReport,
+    ProfileReport,
+    Report,
+    ScheduleReport,
+)
+from tuccl.schedules.candidates import Candidate
+from tuccl.trials.config import Config
+from tuccl.trials.timing import Timing
+from tuccl.tuning.decision import Comparison
+from tuccl.tuning.profile_floor import Verdict
+from tuccl.tuning.profile_race import RaceResult
+from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.tune import KeyResult, TuningResult
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When and by what a table was made."""
+
+    tuned_at: str
+    """ISO 8601, UTC."""
+    versions: str
+
+
+def build_table(
+    topology: Topology,
+    fingerprint: str,
+    tuning: TuningResult,
+    candidates: Mapping[Operation, Sequence[Candidate]],
+    origin: Origin,
+) -> Table:
+    """The table of a run.
+
+    Raises:
+        InvalidTableError: when the outcome breaks a rule of the format.
+    """
+    entries = [
+        entry for key in tuning.keys if (entry := _entry(key, fingerprint, origin)) is not None
+    ]
+    used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
+    schedules = {
+        candidate.content_hash: StoredSchedule(
+            candidate.content_hash,
+            candidate.algorithm.name,
+            write_msccl_xml(candidate.algorithm),
+        )
+        for found in candidates.values()
+        for candidate in found
+        if candidate.content_hash in used
+    }
+    table = Table(
+        topology_name=topology.name,
+        fingerprint=fingerprint,
+        gpu_models=tuple(sorted({gpu.model for gpu in topology.gpus if gpu.model})),
+        entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+        profile=tuning.profile.environment,
+        schedules=tuple(schedules[name] for name in sorted(schedules)),
+    )
+    check_table(table)
+    return table
+
+
+def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
+    decision = result.decision
+    winner = decision.schedule or decision.builtin
+    if winner is None:
+        return None
+    task = result.task
+    builtin = decision.builtin
+    return Entry(
+        key=Key(task.operation, *result.range_bytes, task.shape, fingerprint),
+        tuned_bytes=task.size_bytes,
+        builtin=_builtin_config(builtin.config) if builtin else None,
+        schedule=_schedule_config(winner.config) if winner.config.is_schedule else None,
+        time_us=winner.time_us,
+        builtin_time_us=builtin.time_us if builtin else None,
+        default_time_us=result.stock_us,
+        samples=winner.samples,
+        spread=winner.spread,
+        tuned_at=origin.tuned_at,
+        versions=origin.versions,
+    )
+
+
+def _builtin_config(config: Config) -> BuiltinConfig:
+    return BuiltinConfig(config.builtin, config.nccl_protocol, config.nchannels)
+
+
+def _schedule_config(config: Config) -> ScheduleConfig:
+    return ScheduleConfig(
+        config.schedule,
+        config.nccl_protocol,
+        config.nchannels,
+        config.nthreads,
+        config.buffer_bytes,
+    )
+
+
+def build_report(
+    table: Table,
+    tuning: TuningResult,
+    candidates: Mapping[Operation, Sequence[Candidate]],
+    settings: RunSettings,
+    timing: Timing,
+) -> Report:
+    """The report: the decision for every key of a table, and why."""
+    evidence = evidence_of(table, settings.backend)
+    by_hash = {c.content_hash: c for found in candidates.values() for c in found}
+    return Report(
+        version=REPORT_VERSION,
+        backend=settings.backend,
+        profile=tuning.profile.environment,
+        schedules={
+            content_hash: _schedule_report(candidate)
+            for content_hash, candidate in sorted(by_hash.items())
+        },
+        keys=[_key_report(key, evidence) for key in tuning.keys],
+        measuring_s=tuning.spent_s,
+        budget_s=settings.budget_s,
+        graphs=timing.graph,
+        in_place=timing.in_place,
+        starts=tuning.starts,
+        floor=None if settings.floor is None else _floor_report(settings.floor, tuning.race),
+        weights={operation.value: weight for operation, weight in settings.weights},
+        congestion_control=settings.congestion_control,
+        share_gpus=settings.share_gpus,
+    )
+
+
+def _floor_report(least: float, race: RaceResult) -> FloorReport:
+    forgone = [_profile_report(verdict, race) for verdict in race.forgone]
+    return FloorReport(
+        least=least,
+        chosen=None if race.verdict is None else _profile_report(race.verdict, race),
+        forgone=[report for report in forgone if report is not None],
+    )
+
+
+def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
+    worst = verdict.worst
+    if worst is None:
+        return None
+    return ProfileReport(
+        profile=verdict.profile.environment,
+        speedup=race.speedup(verdict.profile),
+        operation=worst.task.operation.value,
+        size_bytes=worst.task.size_bytes,
+        ratio=worst.ratio,
+        low=worst.low,
+        high=worst.high,
+        starts=verdict.starts,
+        holds=verdict.holds,
+    )
+
+
+def _schedule_report(candidate: Candidate) -> ScheduleReport:
+    return ScheduleReport(
+        name=candidate.algorithm.name,
+        sketch=candidate.sketch.name,
+        sketch_why=candidate.sketch.why,
+        origin=candidate.origin,
+        of_bound={
+            str(promise.size_bytes): round(promise.ratio, 4) for promise in candidate.promises
+        },
+    )
+
+
+def _key_report(key: KeyResult, evidence: Evidence) -> KeyReport:
+    decision = key.decision
+    builtin = _comparison_report(decision.builtin) if decision.builtin else None
+    schedule = _comparison_report(decision.schedule) if decision.schedule else None
+    rejected = [_comparison_report(comparison) for comparison in decision.rejected]
+    return KeyReport(
+        operation=key.task.operation.value,
+        size_bytes=key.task.size_bytes,
+        min_bytes=key.range_bytes[0],
+        max_bytes=key.range_bytes[1],
+        stock_us=key.stock_us,
+        profile_default_us=decision.profile_default_us,
+        builtin=builtin,
+        schedule=schedule,
+        rejected=rejected,
+        configs_tried=sum(found.configs_tried for found in key.searches),
+        repeats_measured=sum(found.repeats_measured for found in key.searches),
+        converged=all(found.converged for found in key.searches),
+        why=decision_sentence(schedule or builtin, rejected, evidence),
+    )
+
+
+def _comparison_report(comparison: Comparison) -> ComparisonReport:
+    return ComparisonReport(
+        config=comparison.config.describe(),
+        time_us=comparison.time_us,
+        reference_us=comparison.reference_us,
+        ratio=comparison.ratio,
+        lower_bound=comparison.lower_bound,
+        samples=comparison.samples,
+        spread=comparison.spread,
+    )

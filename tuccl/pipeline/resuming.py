@@ -1,0 +1,76 @@
+"""`tuccl tune --resume`: continue a run, and never begin another one by mistake.
+
+A run belongs to one machine, one space and one backend: anything else is another run. Whoever asks
+to resume is told what differs instead of getting a new run that starts at nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from probes.topology.graph import Topology
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.pipeline.run_options import read_options
+from tuccl.reports.finished_run import read_machine
+from tuccl.workspace.runs import Run, RunRecord, Workspace
+
+
+def require_begun(
+    workspace: Workspace, identity: str, options: Mapping[str, JsonValue], topology: Topology
+) -> None:
+    """See to it that the run of this identity was begun.
+
+    Raises:
+        UsageError: it was not; the message tells how the latest run that was differs.
+        WorkspaceError: a run's files are damaged.
+    """
+    if workspace.run(identity).record() is not None:
+        return
+    begun = [
+        (record.tuned_at, run.root.name, run, record)
+        for run in workspace.runs()
+        if (record := run.record()) is not None
+    ]
+    if not begun:
+        raise UsageError(
+            f"nothing to resume: no run was begun in {workspace.root}; leave out --resume"
+        )
+    _, name, run, record = max(begun, key=lambda found: found[:2])
+    raise UsageError(
+        f"nothing to resume: the latest run in {workspace.root} ({name}) differs in "
+        f"{_difference(run, record, options, topology)}; repeat its command, or leave out --resume "
+        "to begin another run"
+    )
+
+
+def _difference(
+    run: Run, record: RunRecord, options: Mapping[str, JsonValue], topology: Topology
+) -> str:
+    before, now = read_options(record.options).model_dump(), read_options(options).model_dump()
+    changed = [
+        f"{_label(name)} ({_shown(before[name])} there, {_shown(now[name])} here)"
+        for name in now
+        if before[name] != now[name]
+    ]
+    if changed:
+        return ", ".join(changed)
+    try:
+        there = read_machine(run).fingerprint()
+    except WorkspaceError:
+        there = "unknown"
+    here = topology.fingerprint()
+    if there != here:
+        return f"the machine (topology {there} there, {here} here)"
+    return "the machine's figures, the record, the version of NCCL, or the release of TuCCL"
+
+
+def _label(name: str) -> str:
+    return f"--{name.replace('_', '-')}" if name != "schedules" else "whether schedules are tried"
+
+
+def _shown(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not given" if value is None else str(value)

@@ -1,0 +1,116 @@
+"""`tuccl retune`: looks at the machine again and tunes again only if it or NCCL changed.
+
+Where nodes are faked, TCP's congestion control belongs to the machine.
+
+What changed gives a new run beside the old one. The old table stays the current one until the new
+run is complete, and stays in the workspace after that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from probes.comparison.changes import describe_changes
+from probes.topology.graph import Topology
+from tuccl.backends.backend_choice import backend_kind
+from tuccl.engines.nccl_library import version_in
+from tuccl.reports.finished_run import read_machine
+from tuccl.reports.report import read_report
+from tuccl.tuning.settings import RunSettings
+from tuccl.workspace.measurement_log import read_log
+from tuccl.workspace.runs import Run
+
+
+@dataclass(frozen=True)
+class MachineChange:
+    """The machine of a workspace against the machine now."""
+
+    changes: tuple[str, ...]
+    """One sentence each; empty when the table still fits."""
+    before: str
+    """Fingerprints."""
+    now: str
+    nccl: str = ""
+    """What is known of NCCL, for people; empty where figures have nothing to do with it."""
+
+    @property
+    def same(self) -> str:
+        """What was looked at, where nothing changed."""
+        return ", ".join(filter(None, [f"topology {self.now}", self.nccl]))
+
+
+def changes_since(run: Run, now: Topology, settings: RunSettings) -> MachineChange:
+    """What changed of the machine and of NCCL since a run.
+
+    Args:
+        run: That the table is of.
+        now: The machine.
+        settings: Of the run that would follow; they know the NCCL of this host.
+
+    Raises:
+        WorkspaceError: a file of the run is damaged.
+    """
+    change = compare(read_machine(run), now)
+    if settings.fake_nodes:
+        before = read_report(run).congestion_control
+        change = replace(
+            change,
+            changes=(*change.changes, *congestion_change(before, settings.congestion_control)),
+        )
+    if not backend_kind(settings.backend).measures_nccl:
+        return change
+    before = nccl_of(run)
+    if not settings.nccl:
+        return replace(change, nccl=f"no NCCL found here to hold against {before}")
+    changes = (*change.changes, *nccl_change(before, settings.nccl))
+    return replace(change, changes=changes, nccl=f"NCCL {settings.nccl}")
+
+
+def compare(before: Topology, now: Topology) -> MachineChange:
+    """What changed of the machine; nothing when the fingerprints agree."""
+    old, new = before.fingerprint(), now.fingerprint()
+    if old == new:
+        return MachineChange((), old, new)
+    changes = describe_changes(before, now) or ("the structure differs in a way not named",)
+    return MachineChange(tuple(changes), old, new)
+
+
+def congestion_change(before: str, now: str) -> tuple[str, ...]:
+    """What another congestion control means for a table of faked nodes; nothing for the same one.
+
+    Args:
+        before: That the table was measured under; empty: unknown.
+        now: This host's.
+    """
+    if not before or before == now:
+        return ()
+    now = now or "not known"
+    sentence = (
+        f"TCP's congestion control is {now}, the table's faked nodes were measured under {before}: "
+        "every key is measured again"
+    )
+    return (sentence,)
+
+
+def nccl_of(run: Run) -> str:
+    """Version of the NCCL that a run measured; empty where none did, or its log is gone.
+
+    Raises:
+        WorkspaceError: a file of the run is damaged.
+    """
+    record = run.record()
+    source = None if record is None else read_log(run.measurements, record.identity).source
+    return "" if source is None else version_in(source.versions)
+
+
+def nccl_change(before: str, now: str) -> tuple[str, ...]:
+    """What another version of NCCL means for a table, in a sentence; nothing for the same one.
+
+    Args:
+        before: That the table was measured with; empty: unknown.
+        now: That a job would load.
+    """
+    if not before or before == now:
+        return ()
+    again = "every key is measured again, stock NCCL included, because each version has its own"
+    return (f"NCCL is {now}, the table was measured with {before}: {again} times and choices",)

@@ -1,0 +1,96 @@
+"""`FinishedRun`: a run that has come to its end, with its table and report, read back.
+
+What only looks at results imports this, and none of what makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableFileError
+from lookup_tables.store import table_from_parquet_bytes
+from lookup_tables.table import Table
+from probes.errors import InvalidTopologyError, ProbeError
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_from_json
+from probes.topology.validation import check_structure
+from tuccl.errors import WorkspaceError
+from tuccl.reports.report import Report, read_report
+from tuccl.workspace.runs import Run, Workspace, read_text_if_present
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What `init` ends with, and what `table` shows."""
+
+    run: Run
+    table: Table
+    report: Report
+    already_done: bool
+    """Whether the table was there before."""
+
+
+def current_run(root: Path) -> FinishedRun:
+    """The finished run of a workspace.
+
+    Raises:
+        WorkspaceError: There is none, or its files are damaged.
+    """
+    run = Workspace(root).current()
+    return FinishedRun(run, read_table(run), read_report(run), already_done=True)
+
+
+def finished(run: Run) -> FinishedRun | None:
+    """The result of a run that is complete and whole; None where something is left to do.
+
+    A file that was damaged or lost later counts as left to do: it is made again from the log.
+    """
+    try:
+        record = run.record()
+        if record is None or not record.complete:
+            return None
+        table, report = read_table(run), read_report(run)
+        if read_regular_file(run.bundle) != bundle_bytes(table):
+            return None
+        read_machine(run)
+    except (WorkspaceError, OSError):
+        return None
+    return FinishedRun(run, table, report, already_done=True)
+
+
+def read_table(run: Run) -> Table:
+    """The table of a run.
+
+    Raises:
+        WorkspaceError: when there is none, or it is damaged.
+    """
+    try:
+        return table_from_parquet_bytes(read_regular_file(run.table), str(run.table))
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot read {run.table} ({error.strerror}); run `tuccl init` again"
+        ) from error
+    except TableFileError as error:
+        raise WorkspaceError(str(error)) from error
+
+
+def read_machine(run: Run) -> Topology:
+    """The machine that a run was made for.
+
+    Raises:
+        WorkspaceError: when its file is missing or damaged.
+    """
+    text = read_text_if_present(run.topology)
+    if text is None:
+        raise WorkspaceError(f"{run.topology} is missing; run `tuccl init` again")
+    try:
+        machine = topology_from_json(text, str(run.topology))
+        check_structure(machine)
+    except InvalidTopologyError as error:
+        raise WorkspaceError(f"{run.topology}: {error}; run `tuccl init` again") from error
+    except ProbeError as error:
+        raise WorkspaceError(f"{error}; run `tuccl init` again") from error
+    return machine

@@ -1,0 +1,201 @@
+"""`JobGains`: what a job gets from a table on this installation, and what it does not get.
+
+A table may hold more than a job can run: the executor serves one host with up to eight NVIDIA GPUs,
+has to be built, and is only preloaded for schedules that were measured. Everything that tells
+people or machines what a table is worth counts what a job runs here; the schedules that it does not
+run stand apart, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, log
+
+from lookup_tables.programs.program_layout import MOST_RANKS, executor_serves
+from lookup_tables.table import Entry, Table
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.report import KeyReport, Report
+
+_NVIDIA = "10de:"
+"""How the PCI ids of NVIDIA's devices begin."""
+
+
+class Runner(StrEnum):
+    """Who decides how a call runs."""
+
+    EXECUTOR = "executor"
+    """A schedule on the executor."""
+    PLUGIN = "plugin"
+    """One of NCCL's algorithms, chosen by the plugin."""
+    PROFILE = "profile"
+    """NCCL by itself, under the table's process profile."""
+    NCCL = "nccl"
+    """NCCL by itself."""
+
+
+class Obstacle(StrEnum):
+    """Why a job here does not run a schedule of the table."""
+
+    ACROSS_HOSTS = "across_hosts"
+    TOO_MANY_GPUS = "too_many_gpus"
+    NOT_NVIDIA = "not_nvidia"
+    NOT_MEASURED = "not_measured"
+    NOT_BUILT = "not_built"
+
+    @property
+    def sentence(self) -> str:
+        """For people, with what to do about it."""
+        return _SENTENCES[self]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing that the user does here removes it."""
+        return self in {Obstacle.ACROSS_HOSTS, Obstacle.TOO_MANY_GPUS, Obstacle.NOT_NVIDIA}
+
+
+_SENTENCES = {
+    Obstacle.ACROSS_HOSTS: "no release of TuCCL runs schedules across hosts yet",
+    Obstacle.TOO_MANY_GPUS: (
+        f"no release of TuCCL runs schedules on more than {MOST_RANKS} GPUs yet"
+    ),
+    Obstacle.NOT_NVIDIA: "the executor runs on NVIDIA GPUs only",
+    Obstacle.NOT_MEASURED: (
+        "`tuccl ship` leaves the executor off until schedules are measured: "
+        "`tuccl init --backend nccl,executor` on the GPUs does it"
+    ),
+    Obstacle.NOT_BUILT: (
+        "this installation has no executor: `tuccl build-executor`, then `tuccl ship` again"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGain:
+    """The gain of a job for one operation and size."""
+
+    key: KeyReport
+    entry: Entry | None
+    runner: Runner
+    time_us: float
+    """Time of the call in a job here."""
+    without_executor: Runner
+    """Who decides where the executor is not preloaded."""
+    without_executor_us: float
+    obstacle: Obstacle | None
+    """Why the schedule that won does not run here; None: it does, or no schedule won."""
+
+    @property
+    def speedup(self) -> float:
+        """Stock NCCL's time over that in a job here."""
+        return self.key.stock_us / self.time_us
+
+    @property
+    def apart_us(self) -> float:
+        """The time with every schedule of the table, also where none runs here."""
+        return self.entry.time_us if self.entry is not None else self.time_us
+
+    @property
+    def apart_speedup(self) -> float:
+        """Stock NCCL's time over that."""
+        return self.key.stock_us / self.apart_us
+
+
+@dataclass(frozen=True, slots=True)
+class JobGains:
+    """The gains of a job from a table on this installation, in the order of the report's keys."""
+
+    evidence: Evidence
+    keys: tuple[KeyGain, ...]
+
+    @property
+    def speedup(self) -> float:
+        """Geometric mean over all keys of stock NCCL's time over that in a job here."""
+        return _geomean([gain.speedup for gain in self.keys])
+
+    @property
+    def speedup_without_executor(self) -> float:
+        """Likewise, with the plugin and the process profile alone."""
+        return _geomean([gain.key.stock_us / gain.without_executor_us for gain in self.keys])
+
+    @property
+    def speedup_with_all_schedules(self) -> float:
+        """Likewise, if every schedule of the table ran."""
+        return _geomean([gain.apart_speedup for gain in self.keys])
+
+    @property
+    def runners(self) -> Mapping[Runner, int]:
+        """Number of keys by who decides, in the order of `Runner`."""
+        counts = Counter(gain.runner for gain in self.keys)
+        return {runner: counts[runner] for runner in Runner if counts[runner]}
+
+    @property
+    def obstacles(self) -> Mapping[Obstacle, int]:
+        """Number of keys whose schedule does not run here by why, in the order of `Obstacle`."""
+        counts = Counter(gain.obstacle for gain in self.keys)
+        return {obstacle: counts[obstacle] for obstacle in Obstacle if counts[obstacle]}
+
+
+def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
+    """The gains of a job from a table.
+
+    Args:
+        table: With its entries.
+        report: Of the same run.
+        has_executor: Whether this installation has the executor's library.
+    """
+    evidence = evidence_of(table, report.backend)
+    entries = {(entry.key.operation.value, entry.tuned_bytes): entry for entry in table.entries}
+    return JobGains(
+        evidence,
+        tuple(
+            _key_gain(
+                key,
+                entries.get((key.operation, key.size_bytes)),
+                table,
+                evidence,
+                has_executor=has_executor,
+            )
+            for key in report.keys
+        ),
+    )
+
+
+def obstacle_to(
+    entry: Entry, table: Table, evidence: Evidence, *, has_executor: bool
+) -> Obstacle | None:
+    """Why a job here does not run the entry's schedule; None: it does, or there is none."""
+    shape = entry.key.shape
+    if entry.schedule is None:
+        return None
+    if shape.nodes > 1:
+        return Obstacle.ACROSS_HOSTS
+    if not executor_serves(shape):
+        return Obstacle.TOO_MANY_GPUS
+    if not all(model.startswith(_NVIDIA) for model in table.gpu_models):
+        return Obstacle.NOT_NVIDIA
+    if evidence is not Evidence.MEASURED:
+        return Obstacle.NOT_MEASURED
+    return None if has_executor else Obstacle.NOT_BUILT
+
+
+def _key_gain(
+    key: KeyReport, entry: Entry | None, table: Table, evidence: Evidence, *, has_executor: bool
+) -> KeyGain:
+    alone, alone_us = Runner.NCCL, key.stock_us
+    if entry is not None and entry.builtin_time_us is not None:
+        alone, alone_us = Runner.PLUGIN, entry.builtin_time_us
+    elif table.profile:
+        alone, alone_us = Runner.PROFILE, key.profile_default_us
+    runner, time_us, obstacle = alone, alone_us, None
+    if entry is not None and entry.schedule is not None:
+        obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
+        if obstacle is None:
+            runner, time_us = Runner.EXECUTOR, entry.time_us
+    return KeyGain(key, entry, runner, time_us, alone, alone_us, obstacle)
+
+
+def _geomean(values: Sequence[float]) -> float:
+    return exp(sum(log(value) for value in values) / len(values)) if values else 1.0

@@ -1,0 +1,193 @@
+"""The JSON documents of `init`, `tune`, `table`, `retune`, `explain`, `ship` and `verify`.
+
+scripts/write_json_schemas.py writes the schema of each to docs/schemas, and docs/json.md describes
+them. `SCHEMA_VERSION` is raised when a member is added, goes or changes its meaning.
+
+Units: bytes are integers, times microseconds. A speedup is stock NCCL's time over another.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from lookup_tables.table import Entry, Operation, Shape
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import Obstacle, Runner
+from tuccl.reports.report import KeyReport
+
+SCHEMA_VERSION: Final = 2
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        json_schema_serialization_defaults_required=True,
+        defer_build=True,
+    )
+
+
+class WithoutExecutor(_Model):
+    """The outcome for a key where the executor is not preloaded."""
+
+    runner: Runner
+    time_us: float
+
+
+class KeyApart(_Model):
+    """The schedule that won a key and that no job here runs."""
+
+    schedule: str
+    time_us: float
+    speedup: float
+    reason: Obstacle
+
+
+class KeyInJob(_Model):
+    """The outcome for a key in a job here."""
+
+    runner: Runner
+    """Who decides: the executor, the plugin, NCCL under the process profile, or NCCL alone."""
+    runs: str
+    """The setting or schedule that runs, in words."""
+    time_us: float
+    speedup: float
+    without_executor: WithoutExecutor
+    apart: KeyApart | None
+    """None where the schedule that won runs, and where none won."""
+
+
+class TunedKey(KeyReport):
+    """The decision for one operation and size, and what a job gets by it."""
+
+    job: KeyInJob
+
+
+class JobMeans(_Model):
+    """The gains of a job here, in the geometric mean over all keys."""
+
+    speedup: float
+    speedup_without_executor: float
+    keys_by_runner: dict[Runner, int]
+
+
+class ReasonApart(_Model):
+    """Why schedules of the table do not run in a job here."""
+
+    reason: Obstacle
+    text: str
+    """The reason for people, with what to do about it."""
+    keys: int
+    """How many keys it concerns."""
+
+
+class Apart(_Model):
+    """The part of the table that no job here runs."""
+
+    speedup: float
+    """Geometric mean over all keys if every schedule of the table ran."""
+    reasons: list[ReasonApart]
+
+
+class TableDocument(_Model):
+    """`init`, `tune` and `table`: the tuned table."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    topology: str
+    fingerprint: str
+    times: Evidence
+    """Whether the times were measured with NCCL, modelled, or taken on a stand-in for NCCL."""
+    caveats: list[str]
+    """Reasons not to rely on the table, and why schedules of it do not run here."""
+    job: JobMeans
+    apart: Apart | None
+    """None where a job here runs all that the table holds."""
+    profile: dict[str, str]
+    """The process profile: variables of the environment."""
+    weights: dict[str, float]
+    """How much operations counted when the profile was chosen; 1 where nothing is said."""
+    entries: list[Entry]
+    """The entries of the bundle. `time_us` is of what won, also where that stands apart."""
+    keys: list[TunedKey]
+    """All keys that were tuned, also those without an entry."""
+    table: str
+    """Path of the Parquet file."""
+    bundle: str
+
+
+class RetuneDocument(TableDocument):
+    """`retune`: what changed, and the table that is current now."""
+
+    changes: list[str]
+    """One sentence each; empty where the table stands."""
+    before: str
+    """Fingerprint of the machine that the old table is of."""
+    now: str
+    tuned: bool
+    """Whether keys were tuned anew."""
+    kept: str | None
+    """Directory of the old run, where a new one took its place."""
+
+
+class ExplainDocument(_Model):
+    """`explain`: what a job here runs for one call, and why."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    operation: Operation
+    size_bytes: int
+    shape: Shape
+    times: Evidence
+    caveats: list[str]
+    job: KeyInJob | None
+    """The outcome for the tuned size whose range holds the call's; None outside every range."""
+    entry: Entry | None
+    """That the plugin finds for the call, also where what won stands apart."""
+    evidence: KeyReport | None
+    tuned_from_bytes: int
+    tuned_to_bytes: int
+    profile: dict[str, str]
+
+
+class ShipDocument(_Model):
+    """`ship`: what lies in the directory now."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    files: list[str]
+    """The files of this table; `tuccl.env`, which a job sources, is the last."""
+    caveats: list[str]
+    """Reasons not to rely on the table, and why the executor is not loaded."""
+
+
+class DefectDocument(_Model):
+    """A defect of a schedule, with its place as far as it has one."""
+
+    kind: str
+    rank: int | None
+    threadblock: int | None
+    step: int | None
+    message: str
+
+
+class VerifyDocument(_Model):
+    """`verify`: whether a schedule is right."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    file: str
+    algorithm: str
+    proved: bool
+    defects: list[DefectDocument]
+    beyond_msccl_limits: list[str]
+    """Limits of MSCCL runtimes that the schedule exceeds, which does not make it wrong."""
+
+
+DOCUMENTS: dict[str, type[BaseModel]] = {
+    "table": TableDocument,
+    "retune": RetuneDocument,
+    "explain": ExplainDocument,
+    "ship": ShipDocument,
+    "verify": VerifyDocument,
+}
+"""By the name of the schema's file; `init` and `tune` print the document of `table`."""

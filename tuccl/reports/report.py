@@ -1,0 +1,142 @@
+"""report.json: what a run decided for every key, and why.
+
+Written once by a run, read by `table`, `explain` and `--json`.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from tuccl.errors import WorkspaceError
+from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
+
+REPORT_VERSION = 2
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ComparisonReport(_Model):
+    """A configuration against its reference; see `tuccl.tuning.decision.Comparison`."""
+
+    config: str
+    time_us: float
+    reference_us: float
+    ratio: float
+    lower_bound: float
+    samples: int
+    spread: float
+
+
+class ScheduleReport(_Model):
+    """A schedule that was tried."""
+
+    name: str
+    sketch: str
+    sketch_why: str
+    origin: str
+    of_bound: dict[str, float]
+    """By size in bytes: the share of the bound that it reaches on the wires alone."""
+
+
+class KeyReport(_Model):
+    """The decision for one operation and size."""
+
+    operation: str
+    size_bytes: int
+    min_bytes: int
+    """Smallest size that an entry of this key serves."""
+    max_bytes: int
+    stock_us: float
+    profile_default_us: float
+    builtin: ComparisonReport | None
+    schedule: ComparisonReport | None
+    rejected: list[ComparisonReport]
+    configs_tried: int
+    repeats_measured: int
+    converged: bool
+    why: str
+
+
+class ProfileReport(_Model):
+    """What the floor made of a process profile."""
+
+    profile: dict[str, str]
+    speedup: float
+    """Geometric mean over the raced keys, by their weights, of stock's time over the best under the
+    profile."""
+    operation: str
+    size_bytes: int
+    """Of the key that gets least."""
+    ratio: float
+    """Stock's time of that key over its best under the profile."""
+    low: float
+    high: float
+    starts: int
+    """Of stock NCCL and the profile in turn; 1: only what the race saw."""
+    holds: bool
+
+
+class FloorReport(_Model):
+    """How the floor bore on the choice of the process profile."""
+
+    least: float
+    """`RunSettings.floor`."""
+    chosen: ProfileReport | None
+    """None: the profile is stock NCCL's."""
+    forgone: list[ProfileReport]
+    """Profiles that were faster on average, the fastest first: under the floor, or less clear of
+    it than the chosen one."""
+
+
+class Report(_Model):
+    """All of it."""
+
+    version: int
+    backend: str
+    profile: dict[str, str]
+    schedules: dict[str, ScheduleReport]
+    """By content hash."""
+    keys: list[KeyReport]
+    measuring_s: float = 0.0
+    """Seconds of the machine that measuring took."""
+    budget_s: float | None = None
+    """What it was allowed."""
+    graphs: bool = True
+    in_place: bool = False
+    """How calls were timed."""
+    starts: int | None = None
+    """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
+    floor: FloorReport | None = None
+    """None: there was no floor."""
+    weights: dict[str, float] = {}
+    """How much operations counted when the process profile was chosen; 1 where nothing is said."""
+    congestion_control: str = ""
+    """TCP's, by which faked nodes talked; empty: none were faked, or nobody looked."""
+    share_gpus: bool = False
+    """Whether each faked node had all GPUs of the host."""
+
+    def readable(self, text: str) -> str:
+        """The text with schedules named instead of hashed."""
+        for content_hash, schedule in self.schedules.items():
+            text = text.replace(f"schedule:{content_hash}", schedule.name)
+        return text
+
+
+def read_report(run: Run) -> Report:
+    """The report of a finished run.
+
+    Raises:
+        WorkspaceError: when there is none, or it is damaged.
+    """
+    text = read_text_if_present(run.report)
+    if text is None:
+        raise WorkspaceError(f"{run.report} is missing; run `tuccl init` again to make it anew")
+    report = parse_workspace_file(Report, text, run.report)
+    if report.version != REPORT_VERSION:
+        raise WorkspaceError(
+            f"{run.report} has version {report.version}, this release reads {REPORT_VERSION}; "
+            "tune again"
+        )
+    return report

@@ -1,0 +1,1 @@
+"""Schedules for an operation and size: guided, made on every sketch, proved, chosen, written."""

@@ -1,0 +1,66 @@
+"""Schedules whose chunks fit the size, beside those that are fastest in the model.
+
+What a sketch says about chunks (`sketches.chunking`) is a preference: a schedule with other chunks
+is taken where it is clearly faster, and then it is told what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sketches.chunking import Misfit
+from sketches.sketch import Sketch
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult, synthesize
+
+_OF_EQUAL_PARTS = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
+
+
+def contributions(collective: Collective, ranks: int) -> int:
+    """How many ranks' parts the buffer of a collective consists of."""
+    return ranks if collective in _OF_EQUAL_PARTS else 1
+
+
+def misfits(sketch: Sketch, algorithm: Algorithm, size_bytes: int) -> tuple[Misfit, ...]:
+    """What is wrong with the chunks of a schedule at a size."""
+    chunking = sketch.chunking_for(size_bytes)
+    if chunking is None:
+        return ()
+    parts = contributions(algorithm.collective, algorithm.ranks)
+    return chunking.misfits(size_bytes, algorithm.chunks_per_loop, parts)
+
+
+def worth(found: tuple[Misfit, ...]) -> float:
+    """By which factor a schedule must be faster to be taken in spite of them."""
+    return math.prod(misfit.worth for misfit in found)
+
+
+def synthesize_fitting(
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions,
+    root: int = 0,
+) -> Iterator[SynthesisResult]:
+    """The fastest schedule that is found, and where its chunks do not fit one whose chunks do.
+
+    Raises:
+        InfeasibleError: As `synthesize`.
+        SolverError: As `synthesize`.
+        DefectError: As `synthesize`.
+    """
+    first = synthesize(collective, sketch, size_bytes, options, root)
+    yield first
+    left_s = options.time_limit_s - first.seconds["routing"]
+    if options.trees_per_rank or left_s <= 0 or not misfits(sketch, first.algorithm, size_bytes):
+        return
+    chunking = sketch.chunking_for(size_bytes)
+    sources = 1 if collective.has_root else sketch.ranks
+    parts = contributions(collective, sketch.ranks)
+    counts = chunking.fitting_counts(size_bytes, sources, parts) if chunking else ()
+    if counts:
+        fitting = replace(options, counts=counts, time_limit_s=left_s)
+        yield synthesize(collective, sketch, size_bytes, fitting, root)

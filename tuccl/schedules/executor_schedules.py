@@ -1,0 +1,179 @@
+"""What TuCCL's executor can run of the schedules of a run, how, and with which parameters.
+
+The workers of the executor's backend are given all programs at their start, in a bundle of their
+own, and are told call by call which of them to run. Schedules whose data flow has a kernel of its
+own are tried at every size, whatever a model of interpreted schedules says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import ScheduleTextError
+from lookup_tables.programs.program import compile_program
+from lookup_tables.programs.program_flow import run_program
+from lookup_tables.programs.program_layout import Pattern
+from lookup_tables.programs.program_pattern import pattern_of
+from lookup_tables.programs.program_xml import read_schedule_xml
+from lookup_tables.table import (
+    Entry,
+    Key,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+    Table,
+)
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.experts import expert_algorithms
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import beyond_experts
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from tuccl.schedules.candidates import Candidate, Promise
+from tuccl.trials.presets import executor_families, pattern_families
+from tuccl.trials.space import Space
+
+_WIRES_ALONE = ExecutionModel(slot_bytes=512 << 10)
+_NOWHERE = "executor-workers"
+_FILE = "programs.tuccl"
+_UNUSED = ScheduleConfig("", NcclProtocol.LL, 1, 32, 64 << 10)
+"""Of the entries that a bundle needs to be looked at: for one byte, which nobody measures."""
+
+
+def pattern_of_schedule(algorithm: Algorithm) -> Pattern | None:
+    """The kernel that runs it, `Pattern.NONE` for the interpreter; None: it cannot be run."""
+    try:
+        program = read_schedule_xml(write_msccl_xml(algorithm))
+        return pattern_of(program, run_program(program))
+    except ScheduleTextError:
+        return None
+
+
+def with_kernels(
+    operation: Operation,
+    candidates: Sequence[Candidate],
+    sketches: Iterable[Sketch],
+    machine: Sketch,
+    sizes_bytes: Sequence[int],
+) -> tuple[Candidate, ...]:
+    """The candidates that the executor can run, and for each kernel one schedule at every size."""
+    collective = Collective(operation.value)
+    interpreted, by_pattern = [], dict[Pattern, Candidate]()
+    for candidate in candidates:
+        pattern = pattern_of_schedule(candidate.algorithm)
+        if pattern is Pattern.NONE:
+            interpreted.append(candidate)
+        elif pattern is not None:
+            by_pattern.setdefault(pattern, candidate)
+    for sketch in sketches:
+        if beyond_experts(collective, sketch):
+            continue
+        for algorithm in expert_algorithms(collective, sketch):
+            pattern = pattern_of_schedule(algorithm)
+            if pattern:
+                made = Candidate(algorithm, sketch, f"expert on {sketch.name}")
+                by_pattern.setdefault(pattern, made)
+    if not by_pattern:
+        return tuple(interpreted)
+    bound = time_bound(collective, machine)
+    kernels = [
+        replace(candidate, promises=_all_promises(candidate, bound, sizes_bytes))
+        for _, candidate in sorted(by_pattern.items())
+    ]
+    return (*kernels, *interpreted)
+
+
+def _all_promises(
+    candidate: Candidate, bound: TimeBound, sizes_bytes: Sequence[int]
+) -> tuple[Promise, ...]:
+    compiled = compile_schedule(candidate.algorithm, candidate.sketch)
+    return tuple(
+        Promise(
+            size_bytes,
+            compiled.time_us(size_bytes, _WIRES_ALONE),
+            bound.of_us(size_bytes),
+        )
+        for size_bytes in sizes_bytes
+    )
+
+
+def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Space:
+    """Schedules with the executor's parameters: of its kernels, and of its interpreter.
+
+    Args:
+        candidates: The schedules.
+        ll128: Whether the links keep 128 bytes in order, which LL128 needs.
+    """
+    kernels: list[str] = []
+    interpreted: list[str] = []
+    for candidate in candidates:
+        pattern = pattern_of_schedule(candidate.algorithm)
+        (kernels if pattern else interpreted).append(candidate.content_hash)
+    families = (
+        *pattern_families(kernels, ll128=ll128),
+        *executor_families(interpreted, ll128=ll128),
+    )
+    return Space("executor", families)
+
+
+@dataclass(frozen=True)
+class ExecutorPrograms:
+    """What the workers of a run need to run its schedules."""
+
+    runners: Mapping[str, str]
+    """By content hash: what a rule of the executor calls it (`Rule.runner`)."""
+    bundle: bytes
+    """Empty where there is nothing to run."""
+
+    def write(self, folder: Path) -> dict[str, str]:
+        """Put the bundle into a folder; the variables that make the executor read it."""
+        path = folder / _FILE
+        path.write_bytes(self.bundle)
+        named = str(path) if self.bundle else ""
+        return {"TUCCL_BUNDLE": named, "TUCCL_BUNDLE_CRC": "", "TUCCL_EXECUTOR_RULES": ""}
+
+
+def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
+    """Compile all schedules that can be, each for communicators of its ranks on one node.
+
+    Args:
+        schedules: By content hash.
+    """
+    stored: list[StoredSchedule] = []
+    runners: dict[str, str] = {}
+    first: dict[tuple[int, Operation], str] = {}
+    for content_hash, algorithm in sorted(schedules.items()):
+        xml = write_msccl_xml(algorithm)
+        pattern = pattern_of_schedule(algorithm)
+        if pattern is None or not compile_program(xml):
+            continue
+        kernel = f":{pattern.name.lower()}" if pattern else ""
+        runners[content_hash] = f"program:{len(stored)}{kernel}"
+        stored.append(StoredSchedule(content_hash, algorithm.name, xml))
+        operation = Operation(algorithm.collective.value)
+        first.setdefault((algorithm.ranks, operation), content_hash)
+    entries = tuple(
+        Entry(
+            key=Key(operation, 1, 1, Shape(ranks, 1, ranks), _NOWHERE),
+            tuned_bytes=1,
+            builtin=None,
+            schedule=replace(_UNUSED, schedule=content_hash),
+            time_us=1.0,
+            builtin_time_us=None,
+            default_time_us=1.0,
+            samples=1,
+            spread=0.0,
+            tuned_at="",
+            versions="",
+        )
+        for (ranks, operation), content_hash in sorted(first.items())
+    )
+    table = Table(_NOWHERE, _NOWHERE, (), entries, {}, tuple(stored))
+    return ExecutorPrograms(runners, bundle_bytes(table) if entries else b"")

@@ -1,0 +1,54 @@
+"""Guidance for a run: which sketches are worth trying for an operation and size.
+
+The figures that `sketches.guidance` compares are the bounds of each sketch. They cost milliseconds
+where a search costs seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sketches.guidance import CandidateFigures, size_ranges
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import (
+    MOST_SEPARATED_RANKS,
+    algbw_bound_gb_per_s,
+    latency_bound_us,
+)
+from synthesizer.ir.collectives import Collective
+
+
+def guided(
+    collectives: Iterable[Collective], sketches: Sequence[Sketch], root: int = 0
+) -> tuple[Sketch, ...]:
+    """The sketches with the sizes that each is worth trying for.
+
+    Above `MOST_SEPARATED_RANKS` bounds are too loose to tell, and all sketches stay as they are;
+    so they do for a root that is no rank, which is for the synthesis to refuse.
+
+    Raises:
+        SolverError: HiGHS fails on a bound.
+    """
+    ranks = sketches[0].ranks
+    if len(sketches) < 2 or ranks > MOST_SEPARATED_RANKS or not 0 <= root < ranks:
+        return tuple(sketches)
+    for collective in collectives:
+        figures = [_figures(collective, sketch, root) for sketch in sketches]
+        # The halves of all_reduce follow each other.
+        phases = 2 if collective is Collective.ALL_REDUCE else 1
+        ranges = size_ranges(collective.value, figures, phases)
+        sketches = [
+            replace(sketch, sizes=(*sketch.sizes, sizes))
+            for sketch, sizes in zip(sketches, ranges, strict=True)
+        ]
+    return tuple(sketches)
+
+
+def _figures(collective: Collective, sketch: Sketch, root: int) -> CandidateFigures:
+    return CandidateFigures(
+        sketch.name,
+        len(sketch.edges),
+        latency_bound_us(collective, sketch, root),
+        algbw_bound_gb_per_s(collective, sketch, root),
+    )

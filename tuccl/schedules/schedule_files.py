@@ -1,0 +1,82 @@
+"""The form in which a schedule is written to a file, and what runtimes make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from probes.topology.graph import Topology
+from sketches.chunking import msccl_multiple_bytes
+from synthesizer.formats.exports import EXPORTS, export_files, format_of_path
+from synthesizer.formats.nccl_graph_figures import GraphMachine
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.msccl_limits import check_limits
+from tuccl.errors import UsageError
+from tuccl.schedules.chunk_fit import contributions
+from tuccl.schedules.sketch_attempt import Tried
+from tuccl.workspace.atomic_file import write_atomically
+
+STDOUT = Path("-")
+_OF_MSCCL = ("msccl", "msccl-microsoft")
+
+
+def wanted_format(name: str | None, output: Path | None) -> str | None:
+    """The format by its name, else by the file's; None where nothing is to be written.
+
+    Raises:
+        UsageError: There is no such format.
+        ExportError: The file's name tells none.
+    """
+    if name is not None:
+        if name not in EXPORTS:
+            raise UsageError(f"format {name!a:.60} is unknown: use one of {', '.join(EXPORTS)}")
+        return name
+    if output is None:
+        return None
+    return next(iter(EXPORTS)) if output == STDOUT else format_of_path(str(output))
+
+
+def schedule_texts(tried: Tried, topology: Topology, name: str) -> tuple[str, ...]:
+    """A schedule in a format: one text for all nodes, or one for each.
+
+    Raises:
+        ExportError: The format has no words for it.
+        DefectError: It is wrong.
+    """
+    return export_files(tried.algorithm, name, GraphMachine(topology, tried.sketch))
+
+
+def write_schedule(output: Path, name: str, texts: Sequence[str]) -> tuple[Path, ...]:
+    """Write a file, or one for each node: `a.graph.xml` becomes `a.node0.graph.xml` and so on.
+
+    Raises:
+        WorkspaceError: One cannot be written.
+    """
+    paths = [output]
+    if len(texts) > 1:
+        suffix = EXPORTS[name].suffix if output.name.endswith(EXPORTS[name].suffix) else ""
+        stem = output.name.removesuffix(suffix)
+        paths = [output.with_name(f"{stem}.node{n}{suffix}") for n in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        write_atomically(path, text)
+    return tuple(paths)
+
+
+def is_for_msccl(name: str | None) -> bool:
+    """Whether MSCCL runtimes read the format; they are what schedules are for if none is named."""
+    return name is None or name in _OF_MSCCL
+
+
+def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> Iterator[str]:
+    """Why an MSCCL runtime would leave the call to NCCL, one sentence each."""
+    if not is_for_msccl(name):
+        return
+    parts = contributions(algorithm.collective, algorithm.ranks)
+    multiple = msccl_multiple_bytes(algorithm.chunks_per_loop, parts)
+    if size_bytes % multiple:
+        yield (
+            f"an MSCCL runtime takes a schedule of {algorithm.chunks_per_loop} chunks for "
+            f"multiples of {multiple} bytes (4-byte elements), so not for this size"
+        )
+    for limit in check_limits(algorithm):
+        yield f"an MSCCL runtime would not run it: {limit}"

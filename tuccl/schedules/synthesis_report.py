@@ -1,0 +1,179 @@
+"""What `tuccl synthesize` tells: a schedule beside its bounds and what else was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probes.topology.graph import Topology
+from sketches.chunking import msccl_multiple_bytes
+from synthesizer.bounds.time_bounds import TimeBound
+from tuccl.schedules.chunk_fit import contributions
+from tuccl.schedules.schedule_choice import Choice
+from tuccl.schedules.sketch_attempt import Request, Tried
+from tuccl.words.sizes import format_size
+
+_MOST_SHOWN = 5
+"""Other schedules that are listed for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What no schedule on the machine beats."""
+
+    bandwidth_gb_per_s: float
+    latency_us: float
+    time: TimeBound
+    """Both together, for every size."""
+
+    def time_us(self, size_bytes: int) -> float:
+        """No schedule takes less."""
+        return self.time.of_us(size_bytes)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that there is to tell."""
+
+    topology: Topology
+    request: Request
+    bounds: Bounds
+    choice: Choice
+    notes: tuple[str, ...]
+    seconds: dict[str, float]
+
+
+def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict[str, Any]:
+    """For programs, with the files that were written and their format."""
+    request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
+    algbw = request.size_bytes * 1e-3 / best.time_us
+    return {
+        "topology": outcome.topology.name,
+        "fingerprint": outcome.topology.fingerprint(),
+        "ranks": best.sketch.ranks,
+        "nodes": outcome.topology.node_count,
+        "operation": request.collective.value,
+        "size_bytes": request.size_bytes,
+        "algorithm": best.algorithm.name,
+        "origin": _origin(best),
+        "steps": best.algorithm.step_count,
+        "chunks": best.algorithm.chunks_per_loop,
+        "time_us": best.time_us,
+        "algbw_gb_per_s": algbw,
+        "bound_gb_per_s": bounds.bandwidth_gb_per_s,
+        "bandwidth_ratio": algbw / bounds.bandwidth_gb_per_s,
+        "latency_bound_us": bounds.latency_us,
+        "time_bound_us": bounds.time_us(request.size_bytes),
+        "ratio": bounds.time_us(request.size_bytes) / best.time_us,
+        "solver": _solver(best),
+        "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
+        "chunking": _chunking(outcome),
+        "sketch": {
+            "name": best.sketch.name,
+            "why": best.sketch.why,
+            "sizes": _sizes(outcome),
+        },
+        "left_out": [{"sketch": name, "why": why} for name, why in outcome.choice.left_out.items()],
+        "file": str(files[0]) if len(files) == 1 else None,
+        "files": [str(file) for file in files],
+        "format": wanted,
+        "tried": [
+            {
+                "algorithm": one.algorithm.name,
+                "origin": _origin(one),
+                "sketch": one.sketch.name,
+                "time_us": one.time_us,
+            }
+            for one in outcome.choice.tried
+        ],
+        "notes": list(outcome.notes),
+    }
+
+
+def _chunking(outcome: Outcome) -> dict[str, Any]:
+    """How large chunks are, what the sketch asks of them, and what is wrong with them."""
+    request, best = outcome.request, outcome.choice.best
+    wanted = best.sketch.chunking_for(request.size_bytes)
+    chunks = best.algorithm.chunks_per_loop
+    parts = contributions(request.collective, best.sketch.ranks)
+    return {
+        "chunk_bytes": request.size_bytes / chunks,
+        "msccl_takes_multiples_of_bytes": msccl_multiple_bytes(chunks, parts),
+        "grain_bytes": wanted.grain_bytes if wanted else None,
+        "line_bytes": wanted.line_bytes if wanted else None,
+        "slot_bytes": wanted.slot_bytes if wanted else None,
+        "why": wanted.reason if wanted else None,
+        "misfits": [misfit.text for misfit in best.misfits],
+    }
+
+
+def _sizes(outcome: Outcome) -> dict[str, Any] | None:
+    """For which sizes the sketch is tried; None: for all, as nothing was said."""
+    sizes = outcome.choice.best.sketch.sizes_of(outcome.request.collective.value)
+    if sizes is None:
+        return None
+    return {"min_bytes": sizes.min_bytes, "max_bytes": sizes.max_bytes, "why": sizes.reason}
+
+
+def _origin(tried: Tried) -> str:
+    return "expert" if tried.synthesis is None else "synthesized"
+
+
+def _solver(tried: Tried) -> dict[str, Any]:
+    """How sure the solver is of the routes; an expert algorithm has none."""
+    result = tried.synthesis
+    if result is None:
+        return {"status": "not used", "gap": None, "fallback": None}
+    status = "fallback" if result.fallback else "optimal"
+    return {"status": status, "gap": result.solver_gap, "fallback": result.fallback}
+
+
+def as_text(outcome: Outcome) -> str:
+    """A few lines for people."""
+    request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
+    algbw = request.size_bytes * 1e-3 / best.time_us
+    result = best.synthesis
+    how = "expert algorithm"
+    if result is not None:
+        how = f"synthesized, {result.fallback or 'optimal routes'}, gap {result.solver_gap:.1%}"
+    stages = ", ".join(f"{stage} {taken:.2f}" for stage, taken in outcome.seconds.items())
+    share = bounds.time_us(request.size_bytes) / best.time_us
+    task = f"{request.collective} of {format_size(request.size_bytes)}"
+    machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
+    limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
+    least_us = bounds.time_us(request.size_bytes)
+    lines = [
+        f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
+        f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
+        f"  sketch {best.sketch.name}: {best.sketch.why}",
+        *_chunk_lines(outcome),
+        f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
+        f"  bounds of the machine {limits}, together {least_us:.2f} us: {share:.1%} reached",
+        f"  seconds: {stages}",
+    ]
+    others = outcome.choice.tried[1:]
+    lines += [
+        f"  beside it: {one.algorithm.name} on {one.sketch.name}, {one.time_us:.2f} us"
+        for one in others[:_MOST_SHOWN]
+    ]
+    if len(others) > _MOST_SHOWN:
+        lines.append(f"  and {len(others) - _MOST_SHOWN} slower ones")
+    lines += [f"  not tried: sketch {name}, {why}" for name, why in outcome.choice.left_out.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _chunk_lines(outcome: Outcome) -> list[str]:
+    """Why chunks are as they are, where that is not plain."""
+    best = outcome.choice.best
+    if best.misfits:
+        return [f"  chunks: {misfit.text}" for misfit in best.misfits]
+    faster = min(outcome.choice.tried, key=lambda one: one.time_us)
+    if faster.time_us == best.time_us:
+        return []
+    chunks, more = faster.algorithm.chunks_per_loop, best.time_us / faster.time_us - 1
+    return [
+        f"  chunks: taken before {chunks}, which save {more:.1%}: {misfit.text}"
+        for misfit in faster.misfits
+    ]

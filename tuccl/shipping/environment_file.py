@@ -1,0 +1,140 @@
+"""`tuccl.env`: what a job sources to have a table, with comments for whoever reads it.
+
+The file exists twice: as `tuccl.env`, which the next `tuccl ship` replaces, and under the checksum
+of its table, which is never replaced by another table's. A job has one table if its job script
+sources `tuccl.env` once, or if each rank sources the second, which TUCCL_ENV names.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+
+from lookup_tables.table import Table
+from tuccl.engines.nccl_library import version_in
+from tuccl.reports.job_gains import Obstacle
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+
+
+def bundle_name(crc: int) -> str:
+    """File name of a bundle."""
+    return f"bundle-{crc:08x}.tuccl"
+
+
+def bound_name(crc: int) -> str:
+    """Name of the environment file that stays a table's."""
+    return f"tuccl-{crc:08x}.env"
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedExecutor:
+    """How `tuccl.env` treats the executor."""
+
+    library: Path | None
+    """Shipped beside the plugin; None: there is none to ship, or nothing that it could run."""
+    obstacle: Obstacle | None
+    """Why it is not preloaded; None: it is."""
+
+
+def environment_file(
+    table: Table,
+    directory: Path,
+    crc: int,
+    note: str = "",
+    executor: ShippedExecutor | None = None,
+) -> str:
+    """`tuccl.env`: shell exports with comments, `note` among them.
+
+    Args:
+        table: That is shipped.
+        directory: To which.
+        crc: Of the bundle.
+        note: What speaks against relying on the table.
+        executor: What is done about it; None: no schedule won.
+    """
+    place = shlex.quote(str(directory))
+    nccl = next(filter(None, (version_in(entry.versions) for entry in table.entries)), "")
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
+    profile = (
+        "The process profile, which NCCL reads once per process: the table's times are with it."
+    )
+    if not exports:
+        profile = "No process profile: the table's times are with NCCL's own settings."
+    lines = [
+        f"# TuCCL table for {table.topology_name} (topology {table.fingerprint}).",
+        "# Source it once, in the job script, before the launcher starts the ranks and hands them",
+        "# their environment (srun does, mpirun -x NAME does), so that all ranks have one table:",
+        f"#     . {place}/tuccl.env",
+        "# Ranks that source it each may get two tables where another is shipped meanwhile, and",
+        "# nothing tells them: let such ranks source what TUCCL_ENV names, which stays as it is:",
+        f"#     . {place}/{bound_name(crc)}",
+        "# To go back to stock NCCL: leave it out, or set NCCL_TUNER_PLUGIN=none.",
+        *([f"# {note}"] if note else []),
+        "",
+        "# Where these files lie; if they were moved, set TUCCL_DIR to the new place first.",
+        f"tuccl_files={place}",
+        'if [ -n "${TUCCL_DIR:-}" ]; then tuccl_files=$TUCCL_DIR; fi',
+        "",
+        "# The plugin. NCCL 2.27.3 takes no path here: use the bare name with LD_LIBRARY_PATH.",
+        f'export NCCL_TUNER_PLUGIN="$tuccl_files/{PLUGIN_NAME}"',
+        "",
+        "# The table, and its checksum: a rank that finds anything else in that file fails at",
+        "# start, since ranks that decide differently would hang in the first collective.",
+        f'export TUCCL_BUNDLE="$tuccl_files/{bundle_name(crc)}"',
+        f"export TUCCL_BUNDLE_CRC={crc:08x}",
+        f'export TUCCL_ENV="$tuccl_files/{bound_name(crc)}"',
+        "# The NCCL that was measured, if one was: where a job runs another, the plugin says so.",
+        f"export TUCCL_NCCL={nccl}",
+        *(_executor_lines(executor) if executor is not None else []),
+        "unset tuccl_files",
+        "",
+        f"# {profile}",
+        "# What another table's profile has set in this shell is taken back first.",
+        'for tuccl_name in ${TUCCL_PROFILE:-}; do unset "$tuccl_name"; done; unset tuccl_name',
+        f"export TUCCL_PROFILE={shlex.quote(' '.join(table.profile))}",
+        *exports,
+        "",
+        "# NCCL_ALGO and NCCL_PROTO overrule any tuner: a job that sets them goes without the",
+        "# table.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _executor_lines(executor: ShippedExecutor) -> list[str]:
+    """Lines that preload the executor; or that say why none do, and what to do about it."""
+    if executor.obstacle is None:
+        return [
+            "",
+            "# The executor, which runs the schedules of the table, in whatever this shell starts",
+            "# from here on. Without it NCCL serves their calls, with the best of its own",
+            "# algorithms where it has several (for alltoall it has one).",
+            *_preloading(""),
+        ]
+    lines = [
+        "",
+        "# The executor is not loaded; NCCL serves the calls of the table's schedules, by the best",
+        "# of its own algorithms. Why, and what to do:",
+        *(f"#   {line}" for line in wrap(executor.obstacle.sentence, 90)),
+    ]
+    if executor.library is None:
+        return lines
+    return [
+        *lines,
+        "# To try the schedules as they are, take the marks off these lines:",
+        *_preloading("# "),
+    ]
+
+
+def _preloading(mark: str) -> list[str]:
+    """Commands that preload the executor, each behind `mark`."""
+    name = "tuccl_executor"
+    return [
+        f'{mark}{name}="$tuccl_files/{EXECUTOR_NAME}"',
+        f'{mark}case " ${{LD_PRELOAD:-}} " in *" ${name} "*) ;; *)',
+        f'{mark}    export LD_PRELOAD="${name}${{LD_PRELOAD:+ $LD_PRELOAD}}" ;;',
+        f"{mark}esac",
+        f"{mark}unset {name}",
+    ]

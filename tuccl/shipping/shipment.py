@@ -1,0 +1,185 @@
+"""`tuccl ship`: everything a job needs in one directory.
+
+    bundle-CRC.tuccl           the table as the plugin maps it, named by its checksum
+    libnccl-tuner-tuccl.so     the plugin
+    libtuccl-executor.so       the executor, where it can run schedules that won and this
+                               installation has it
+    tuccl.env                  what a job sources, with comments
+    tuccl-CRC.env              the same, of this table for good
+    table.parquet              the same table for people and pandas
+    schedules/                 the schedules that won, as MSCCL XML
+    tuccl-manifest.json        which of these files there are, with sizes and sums
+
+A directory that jobs are using can be shipped to again: a new table is a new bundle file, and
+`tuccl.env`, replaced after all that it names, is what points at it. What only the table before had
+is removed after that, but for bundle and executor, which a job may have sourced. The manifest comes
+last. Killed at any point, a ship leaves the one table or the other, and the next ship completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import Table
+from tuccl.errors import UsageError
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.finished_run import read_table
+from tuccl.reports.job_gains import Obstacle, obstacle_to
+from tuccl.reports.report import read_report
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
+from tuccl.shipping.environment_file import (
+    ShippedExecutor,
+    bound_name,
+    bundle_name,
+    environment_file,
+)
+from tuccl.shipping.shipped_directory import (
+    ENVIRONMENT_NAME,
+    MANIFEST_NAME,
+    SCHEDULES_NAME,
+    TABLE_NAME,
+    Machine,
+    check_can_be_shipped_to,
+    check_places,
+    held,
+    look_at,
+    manifest_text,
+    remove_old_schedules,
+    remove_partial_files,
+)
+from tuccl.workspace.atomic_file import absolute, cannot_write, write_atomically
+from tuccl.workspace.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What `ship` wrote."""
+
+    files: tuple[Path, ...]
+    """`tuccl.env` last."""
+    caveats: tuple[str, ...]
+    """Reasons not to rely on the table, and why the executor is not loaded."""
+
+
+def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
+    """Write the directory; each file is replaced atomically.
+
+    Args:
+        run: That has the table.
+        directory: New, empty, or one that was shipped to before.
+        force: Ship as well where other files lie, which stay, or another machine's table.
+
+    Raises:
+        UsageError: for a file, a directory whose name has control characters, or a space or colon
+            where the executor is shipped, or one that holds files that were not shipped, or the
+            table of another machine.
+        WorkspaceBusyError: another process ships there.
+        WorkspaceError: when the run has no table or the directory cannot be written.
+        PluginMissingError: when this installation has no plugin.
+    """
+    target = absolute(directory)
+    if not str(target).isprintable():
+        raise UsageError(
+            f"the directory {str(target)!r} cannot stand in a shell file; use a printable name"
+        )
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{directory} is a file: name a directory to ship to")
+    plugin = plugin_path().read_bytes()
+    table = read_table(run)
+    bundle = bundle_bytes(table)
+    crc = bundle_crc(bundle)
+    evidence = evidence_of(table, read_report(run).backend)
+    executor = shipped_executor(table, evidence, executor_path() if has_executor() else None)
+    _check_preload_path(target, executor)
+    contents = {
+        bundle_name(crc): bundle,
+        PLUGIN_NAME: plugin,
+        **_library_of(executor),
+        **{
+            f"{SCHEDULES_NAME}/{schedule.content_hash}.xml": schedule.msccl_xml.encode()
+            for schedule in table.schedules
+        },
+        TABLE_NAME: table_to_parquet_bytes(table),
+    }
+    environment = environment_file(table, target, crc, evidence.caveat, executor)
+    contents[bound_name(crc)] = environment.encode(errors="surrogateescape")
+    contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
+    _write(target, table, crc, contents, force=force)
+    *others, last = contents
+    left_off = executor.obstacle if executor is not None else None
+    notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
+    return Shipped(
+        tuple(target / name for name in (*others, MANIFEST_NAME, last)),
+        tuple(filter(None, notes)),
+    )
+
+
+def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
+    """See to it that LD_PRELOAD can name a library there.
+
+    Raises:
+        UsageError: The loader would take the path apart.
+    """
+    if executor is None or executor.library is None:
+        return
+    # ld.so(8): LD_PRELOAD is split at spaces and colons, and nothing quotes them.
+    if any(character in str(target) for character in " :"):
+        raise UsageError(
+            f"{str(target)!a} has a space or colon, at which LD_PRELOAD is split, and the executor "
+            "is to be loaded from there; name a directory without"
+        )
+
+
+def _write(
+    target: Path, table: Table, crc: int, contents: Mapping[str, bytes], *, force: bool
+) -> None:
+    """Write the files in their order, remove what only earlier tables had, say what there is."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    with held(target):
+        found = look_at(target)
+        check_can_be_shipped_to(found, Machine(table.topology_name, table.fingerprint), force=force)
+        check_places([target / name for name in (*contents, MANIFEST_NAME)])
+        remove_partial_files(target)
+        for name, content in contents.items():
+            write_atomically(target / name, content)
+        remove_old_schedules(found, contents)
+        write_atomically(target / MANIFEST_NAME, manifest_text(table, crc, contents))
+
+
+def shipped_executor(
+    table: Table, evidence: Evidence, library: Path | None
+) -> ShippedExecutor | None:
+    """How the executor is treated; None where no schedule won.
+
+    Args:
+        table: That is shipped.
+        evidence: Behind its times.
+        library: The executor of this installation, if it has one.
+    """
+    obstacles = {
+        obstacle_to(entry, table, evidence, has_executor=library is not None)
+        for entry in table.entries
+        if entry.schedule is not None
+    }
+    if not obstacles:
+        return None
+    if None in obstacles:
+        return ShippedExecutor(library, None)
+    # The one that the user can do something about, if there is one.
+    obstacle = [each for each in Obstacle if each in obstacles][-1]
+    return ShippedExecutor(None if obstacle.is_final else library, obstacle)
+
+
+def _library_of(executor: ShippedExecutor | None) -> dict[str, bytes]:
+    """The executor's file, if it is shipped."""
+    if executor is None or executor.library is None:
+        return {}
+    return {EXECUTOR_NAME: executor.library.read_bytes()}

@@ -1,0 +1,306 @@
+"""A directory that `tuccl ship` made: its content, its manifest, and what may be shipped to it.
+
+`tuccl-manifest.json` lists the files of the table that was shipped last. It is written last, and
+nothing depends on it while jobs run: a directory without one, of an earlier release or of a ship
+that was killed, is known by its bundles, whose names are their checksums. Bundles of earlier tables
+and their environment files stay, since jobs may use them; what is known as TuCCL's own are the
+files of the manifest, these bundles, the schedules that they name, and the fixed names.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.errors import TableFileError
+from lookup_tables.table import Table
+from probes.inputs.regular_file import read_regular_file
+from tuccl import __version__
+from tuccl.errors import UsageError, WorkspaceBusyError
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
+
+MANIFEST_NAME = "tuccl-manifest.json"
+ENVIRONMENT_NAME = "tuccl.env"
+TABLE_NAME = "table.parquet"
+SCHEDULES_NAME = "schedules"
+_SCHEMA_VERSION = 1
+_OWN_NAMES = frozenset({MANIFEST_NAME, ENVIRONMENT_NAME, TABLE_NAME, PLUGIN_NAME, EXECUTOR_NAME})
+_OF_THE_SYSTEM = (".nfs",)
+"""NFS keeps a replaced file under such a name for as long as a job has it open."""
+_BUNDLE = re.compile(r"bundle-([0-9a-f]{8})\.tuccl")
+_BOUND = re.compile(r"tuccl-[0-9a-f]{8}\.env")
+"""The environment file that stays a table's."""
+_SOURCED = re.compile(r"^export TUCCL_BUNDLE_CRC=([0-9a-f]{8})$", re.MULTILINE)
+_MOST_NAMED = 5
+
+
+class _FileModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    path: str
+    bytes: int
+    sha256: str
+
+
+class _ManifestModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    schema_version: int
+    tuccl: str
+    topology_name: str
+    fingerprint: str
+    bundle_crc: str
+    files: list[_FileModel]
+
+
+class _VersionModel(BaseModel):
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine that a table is for."""
+
+    topology_name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedDirectory:
+    """A directory before something is shipped to it."""
+
+    path: Path
+    machine: Machine | None
+    """The machine of the table that jobs find there; None where they find none."""
+    schedules: frozenset[str]
+    """File names of schedules that were shipped there."""
+    foreign: tuple[str, ...]
+    """Names that were not shipped there, sorted; folders end with a slash."""
+    newer: int
+    """Version of a manifest that this release does not know; 0: there is none."""
+
+
+def look_at(path: Path) -> ShippedDirectory:
+    """A directory as it is, which need not exist.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if not path.exists():
+        return ShippedDirectory(path, None, frozenset(), (), 0)
+    names = {entry.name: entry.is_dir() for entry in os.scandir(path)}
+    manifest, newer = _manifest(path / MANIFEST_NAME)
+    bundles = _bundles(path, names)
+    known = manifest is not None or bool(bundles)
+    schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
+    listed = {file.path for file in manifest.files} if manifest is not None else set()
+    schedules |= {Path(one).name for one in listed if one.startswith(f"{SCHEDULES_NAME}/")}
+    foreign = []
+    for name, is_folder in names.items():
+        if name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM)):
+            continue
+        if name == SCHEDULES_NAME and is_folder and known:
+            foreign += [f"{name}/{one}" for one in _strange(path / name, schedules)]
+        elif is_folder or not known or not _is_own_name(name):
+            foreign.append(f"{name}/" if is_folder else name)
+    machine = _machine(path, manifest, bundles)
+    return ShippedDirectory(path, machine, frozenset(schedules), tuple(sorted(foreign)), newer)
+
+
+def _is_own_name(name: str) -> bool:
+    return name in _OWN_NAMES or bool(_BUNDLE.fullmatch(name) or _BOUND.fullmatch(name))
+
+
+def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force: bool) -> None:
+    """See to it that shipping there loses nothing, and gives no job another machine's table.
+
+    Args:
+        found: The directory.
+        machine: Of the table that is to be shipped.
+        force: Ship all the same; what is foreign is left alone.
+
+    Raises:
+        UsageError: Something speaks against it.
+    """
+    if force:
+        return
+    if found.newer:
+        raise UsageError(
+            f"{found.path / MANIFEST_NAME} is of version {found.newer}, this release writes "
+            f"{_SCHEMA_VERSION}; name another directory, or add --force to replace the files"
+        )
+    if found.foreign:
+        more = len(found.foreign) - _MOST_NAMED
+        named = ", ".join(ascii(one)[1:-1] for one in found.foreign[:_MOST_NAMED])
+        named += f" and {more} more" if more > 0 else ""
+        raise UsageError(
+            f"{found.path} holds what `tuccl ship` did not write: {named}; name a new or empty "
+            "directory or one of an earlier ship, or add --force, which leaves these alone"
+        )
+    there = found.machine
+    if there is not None and there.fingerprint != machine.fingerprint:
+        raise UsageError(
+            f"{found.path} holds the table of {there.topology_name} (topology "
+            f"{there.fingerprint}), this one is of {machine.topology_name} (topology "
+            f"{machine.fingerprint}); name another directory, or add --force to replace it"
+        )
+
+
+def manifest_text(table: Table, crc: int, files: Mapping[str, bytes]) -> str:
+    """The manifest; the same files give the same bytes.
+
+    Args:
+        table: That is shipped.
+        crc: Of its bundle.
+        files: Contents by path in the directory, without the manifest itself.
+    """
+    model = _ManifestModel(
+        schema_version=_SCHEMA_VERSION,
+        tuccl=__version__,
+        topology_name=table.topology_name,
+        fingerprint=table.fingerprint,
+        bundle_crc=f"{crc:08x}",
+        files=[
+            _FileModel(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for path, data in sorted(files.items())
+        ],
+    )
+    return model.model_dump_json(indent=1) + "\n"
+
+
+def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> None:
+    """Remove what earlier tables had, and this one has not.
+
+    Args:
+        found: The directory as it was.
+        kept: What was shipped now, by path in the directory.
+
+    Raises:
+        WorkspaceError: A file cannot be removed.
+    """
+    for name in sorted(found.schedules):
+        if f"{SCHEDULES_NAME}/{name}" not in kept:
+            _remove(found.path / SCHEDULES_NAME / name)
+
+
+def remove_partial_files(path: Path) -> None:
+    """Remove what ships that were killed left, in the directory and its schedules alone.
+
+    Raises:
+        WorkspaceError: A file cannot be removed.
+    """
+    for folder in (path, path / SCHEDULES_NAME):
+        for partial in folder.glob(f"{PARTIAL_PREFIX}*"):
+            remove_partial_file(partial)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep other ships out of a directory that exists, where its file system has locks.
+
+    Raises:
+        WorkspaceBusyError: Another one is under way.
+        WorkspaceError: The directory cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WorkspaceBusyError(
+                f"{path} is being shipped to by another process; wait for it"
+            ) from None
+        except OSError:
+            pass  # NFS locks no directories.
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def check_places(files: Iterable[Path]) -> None:
+    """See to it that each file can take its place; --force removes no folders.
+
+    Raises:
+        UsageError: A folder has the name of a file, or a file that of the schedules' folder.
+    """
+    for path in files:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, where a file is to be; move it away")
+        if path.parent.exists() and not path.parent.is_dir():
+            raise UsageError(f"{path.parent} is a file, where a folder is to be; move it away")
+
+
+def _strange(folder: Path, schedules: set[str]) -> list[str]:
+    """Names among the schedules of which none was shipped."""
+    return [
+        f"{entry.name}/" if entry.is_dir() else entry.name
+        for entry in os.scandir(folder)
+        if not entry.name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM))
+        and (entry.is_dir() or entry.name not in schedules)
+    ]
+
+
+def _manifest(path: Path) -> tuple[_ManifestModel | None, int]:
+    """The manifest, if this release can read it, else the version that it is of, if it says so."""
+    try:
+        data = read_regular_file(path)
+        version = _VersionModel.model_validate_json(data).schema_version
+    except (OSError, ValidationError):
+        return None, 0
+    if version != _SCHEMA_VERSION:
+        return None, version
+    try:
+        return _ManifestModel.model_validate_json(data), 0
+    except ValidationError:
+        return None, 0
+
+
+def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
+    """Bundles that are what their names say, by name."""
+    found = {}
+    for name, is_folder in names.items():
+        match = _BUNDLE.fullmatch(name)
+        if match is None or is_folder:
+            continue
+        try:
+            bundle = load_bundle(path / name)
+        except (TableFileError, OSError):
+            continue
+        if bundle.crc == int(match[1], 16):
+            found[name] = bundle
+    return found
+
+
+def _machine(
+    path: Path, manifest: _ManifestModel | None, bundles: Mapping[str, Bundle]
+) -> Machine | None:
+    """The machine of the table that the directory's tuccl.env names; else that of the manifest.
+
+    A bundle that no tuccl.env names, of a first ship that was killed, is nobody's.
+    """
+    try:
+        sourced = _SOURCED.search(read_regular_file(path / ENVIRONMENT_NAME).decode())
+    except (OSError, UnicodeDecodeError):
+        sourced = None
+    bundle = bundles.get(f"bundle-{sourced[1]}.tuccl") if sourced is not None else None
+    if bundle is not None:
+        return Machine(bundle.topology_name, bundle.fingerprint)
+    return None if manifest is None else Machine(manifest.topology_name, manifest.fingerprint)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error

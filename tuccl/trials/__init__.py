@@ -1,0 +1,1 @@
+"""Tasks, the configurations to try on them, and the protocol of whoever times one."""

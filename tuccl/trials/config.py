@@ -1,0 +1,151 @@
+"""What is searched: `Config` is one point of the space, `Task` what it is tried on.
+
+`ProcessProfile` is the part of a configuration that NCCL reads once per process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.words.sizes import format_size
+
+Settings = tuple[tuple[str, int], ...]
+"""Variables of the environment with their values, sorted by name."""
+DEFAULT_ALGORITHM = "default"
+"""`Config.algorithm` of NCCL's own choice."""
+SCHEDULE_PREFIX = "schedule:"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Config:
+    """A configuration: what runs and with which parameters.
+
+    For NCCL's built-in algorithms `nthreads`, `buffer_bytes` and `min_nchannels` hold per process
+    (they are read once from the environment), the rest per call; for schedules everything holds per
+    call.
+    """
+
+    algorithm: str
+    """A value of `NcclAlgorithm`, `schedule:<content hash>`, or `default`."""
+    protocol: str = ""
+    """A value of `NcclProtocol`; empty for `default`."""
+    nchannels: int = 0
+    """0: the runtime's own count."""
+    nthreads: int = 0
+    """0: the runtime's own count."""
+    buffer_bytes: int = 0
+    """0: the runtime's own size."""
+    min_nchannels: int = 0
+    """Channels that a communicator opens at least; 0: NCCL's own count."""
+    settings: Settings = ()
+    """Further variables that NCCL reads once per process (`tuccl.trials.space.Knob`)."""
+
+    @property
+    def profile(self) -> ProcessProfile:
+        """What a process must have been started with to run it; stock for schedules."""
+        if self.is_schedule:
+            return ProcessProfile()
+        return ProcessProfile(self.nthreads, self.buffer_bytes, self.min_nchannels, self.settings)
+
+    @property
+    def schedule(self) -> str:
+        """Content hash of the schedule, empty for built-ins."""
+        return self.algorithm.removeprefix(SCHEDULE_PREFIX) if self.is_schedule else ""
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether a schedule runs instead of a built-in algorithm."""
+        return self.algorithm.startswith(SCHEDULE_PREFIX)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether NCCL chooses algorithm, protocol and channels itself."""
+        return self.algorithm == DEFAULT_ALGORITHM
+
+    @property
+    def builtin(self) -> NcclAlgorithm:
+        """The built-in algorithm.
+
+        Raises:
+            ValueError: for schedules and the default.
+        """
+        return NcclAlgorithm(self.algorithm)
+
+    @property
+    def nccl_protocol(self) -> NcclProtocol:
+        """The protocol.
+
+        Raises:
+            ValueError: for the default.
+        """
+        return NcclProtocol(self.protocol)
+
+    def describe(self) -> str:
+        """For people: `ring LL128 ch16 th256 buf4M`."""
+        parts = [self.algorithm, self.protocol]
+        if self.nchannels:
+            parts.append(f"ch{self.nchannels}")
+        if self.nthreads:
+            parts.append(f"th{self.nthreads}")
+        if self.buffer_bytes:
+            parts.append(f"buf{format_size(self.buffer_bytes)}")
+        if self.min_nchannels:
+            parts.append(f"min{self.min_nchannels}")
+        parts += [f"{name}={value}" for name, value in self.settings]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessProfile:
+    """Values of the variables that NCCL reads once per process; 0 leaves NCCL's own."""
+
+    nthreads: int = 0
+    buffer_bytes: int = 0
+    min_nchannels: int = 0
+    settings: Settings = ()
+    """Further variables."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables to export."""
+        values = {
+            "NCCL_BUFFSIZE": self.buffer_bytes,
+            "NCCL_MIN_NCHANNELS": self.min_nchannels,
+            "NCCL_NTHREADS": self.nthreads,
+        }
+        set_here = [*((name, value) for name, value in values.items() if value), *self.settings]
+        return {name: str(value) for name, value in sorted(set_here)}
+
+    @property
+    def default(self) -> Config:
+        """NCCL's own choice under this profile."""
+        return self.applied_to(STOCK)
+
+    def applied_to(self, config: Config) -> Config:
+        """The same per-call choice of a built-in algorithm under this profile."""
+        return replace(
+            config,
+            nthreads=self.nthreads,
+            buffer_bytes=self.buffer_bytes,
+            min_nchannels=self.min_nchannels,
+            settings=self.settings,
+        )
+
+
+STOCK = Config(DEFAULT_ALGORITHM)
+"""NCCL with nothing set: what every speedup is counted against."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """An operation of one size on one communicator shape."""
+
+    operation: Operation
+    size_bytes: int
+    shape: Shape
+
+    @property
+    def name(self) -> str:
+        """Unique in a run: `all_reduce-1048576`."""
+        return f"{self.operation.value}-{self.size_bytes}"

@@ -1,0 +1,193 @@
+"""The decision for one key: does the best configuration beat NCCL's own choice beyond the noise?
+
+The finalists of a search are measured again with fresh samples, in turn with NCCL's own choice
+under the table's profile, which is what a job would run without the entry, so that drift hits all
+alike and the luck that made a configuration a finalist does not count. An entry is written only if
+the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
+statistic of the paired ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.trials.config import Config
+
+Measure = Callable[[Config, int], tuple[float, ...]]
+"""`measure(config, repeats)`: the first `repeats` samples, in us."""
+CONFIDENCE = 0.99
+PAIRS = 15
+_ALONE = 3
+"""Samples of NCCL's own choice where nothing is left to hold against it."""
+MIN_GAIN = 1.002
+"""Below 0.2 % a launch-to-launch difference is not a setting's merit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A configuration against a reference, in samples taken in turn."""
+
+    config: Config
+    time_us: float
+    reference_us: float
+    ratio: float
+    """Median of reference / config over the pairs, or geometric mean over starts of the workers
+    (`tuccl.tuning.start_check`): above 1 is faster."""
+    lower_bound: float
+    """One-sided lower confidence bound of that."""
+    samples: int
+    spread: float
+    """Half the distance between the quartiles of the config's samples over their median; over
+    starts the standard deviation of the logarithms."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether the configuration is faster beyond the noise."""
+        return self.lower_bound > 1.0 and self.ratio >= MIN_GAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided for one key."""
+
+    builtin: Comparison | None
+    """Best built-in configuration against NCCL's own choice under the profile."""
+    schedule: Comparison | None
+    """Best schedule against the better of `builtin` and NCCL's own choice."""
+    profile_default_us: float
+    """Of NCCL's own choice under the profile: median, or geometric mean over starts."""
+    rejected: tuple[Comparison, ...]
+    """Finalists, and what was tried over starts, that were not proved faster."""
+
+    @property
+    def has_entry(self) -> bool:
+        """Whether something was proved, so that the key gets an entry."""
+        return self.builtin is not None or self.schedule is not None
+
+
+def decide(
+    builtins: Sequence[Config],
+    schedules: Sequence[Config],
+    profile_default: Config,
+    measure: Measure,
+    taken: Callable[[Config], int],
+) -> Decision:
+    """Confirm the finalists of one key.
+
+    Args:
+        builtins: Built-in finalists under the profile, best first.
+        schedules: Schedule finalists, best first.
+        profile_default: NCCL's own choice under the profile.
+        measure: `measure(config, repeats)`: all samples of a configuration so far.
+        taken: How many samples the search itself used: fresh ones come after.
+
+    Raises:
+        MeasurementError: when NCCL's own choice under the profile cannot run.
+    """
+    fresh = _fresh(profile_default, [*builtins, *schedules], measure, taken)
+    builtins = [config for config in builtins if config in fresh]
+    schedules = [config for config in schedules if config in fresh]
+    default = fresh[profile_default]
+    compared = [_compare(config, fresh[config], default) for config in builtins]
+    builtin = _best(compared)
+    reference = fresh[builtin.config] if builtin else default
+    schedules_compared = [_compare(config, fresh[config], reference) for config in schedules]
+    schedule = _best(schedules_compared)
+    return Decision(
+        builtin=builtin,
+        schedule=schedule,
+        profile_default_us=median(default),
+        rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
+    )
+
+
+def lower_bound_of_median(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+    """Largest order statistic that lies below the population's median with this confidence.
+
+    The k-th smallest of n values exceeds the median with the probability that fewer than k of n
+    fair coins fall below it. With n too small for the confidence the smallest value is returned.
+    """
+    ordered = sorted(values)
+    below = 0.0
+    rank = 0
+    for k in range(len(ordered)):
+        below += comb(len(ordered), k) / 2 ** len(ordered)
+        if below > 1.0 - confidence:
+            break
+        rank = k
+    return ordered[rank]
+
+
+def in_turn(
+    calls: Sequence[Config], turns: int, sample: Callable[[Config], float]
+) -> dict[Config, list[float]]:
+    """So many samples of each call, taken in turn, so that drift hits all alike.
+
+    The order changes every time: of two calls that alternate strictly, what is true of every second
+    launch would be taken for a difference between them.
+
+    Args:
+        calls: In the order of the first turn.
+        turns: Samples of each.
+        sample: The next sample of a call, in us. One that raises ConfigurationFailedError is left
+            out from there on.
+    """
+    samples: dict[Config, list[float]] = {config: [] for config in calls}
+    for turn in range(turns):
+        for config in calls[:: -1 if turn % 2 else 1]:
+            if config not in samples:
+                continue
+            try:
+                samples[config].append(sample(config))
+            except ConfigurationFailedError:
+                del samples[config]
+    return samples
+
+
+def _fresh(
+    reference: Config,
+    finalists: Sequence[Config],
+    measure: Measure,
+    taken: Callable[[Config], int],
+) -> dict[Config, list[float]]:
+    """Fresh samples of all that can run; a finalist that fails now is left out."""
+    given = {config: taken(config) for config in (reference, *finalists)}
+
+    def sample(config: Config) -> float:
+        given[config] += 1
+        try:
+            samples = measure(config, given[config])
+            if len(samples) < given[config]:  # A backend cuts short what is far too slow.
+                raise ConfigurationFailedError("too slow to be measured on")
+        except ConfigurationFailedError as error:
+            if config == reference:
+                raise MeasurementError(f"{config.describe()} stopped running: {error}") from error
+            raise
+        return samples[-1]
+
+    return in_turn(list(given), PAIRS if finalists else _ALONE, sample)
+
+
+def _compare(config: Config, samples: Sequence[float], reference: Sequence[float]) -> Comparison:
+    ratios = [slow / fast for fast, slow in zip(samples, reference, strict=True)]
+    ordered = sorted(samples)
+    quarter = len(ordered) // 4
+    middle = median(ordered)
+    return Comparison(
+        config=config,
+        time_us=middle,
+        reference_us=median(reference),
+        ratio=median(ratios),
+        lower_bound=lower_bound_of_median(ratios),
+        samples=len(samples),
+        spread=(ordered[-1 - quarter] - ordered[quarter]) / (2.0 * middle),
+    )
+
+
+def _best(compared: Sequence[Comparison]) -> Comparison | None:
+    proved = [comparison for comparison in compared if comparison.proved]
+    return min(proved, key=lambda c: (c.time_us, c.config), default=None)

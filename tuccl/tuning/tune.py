@@ -1,0 +1,328 @@
+"""Tuning: which process profile, which call for every key, and whether it is worth an entry.
+
+1. Stock NCCL is timed on every key: what everything is held against, and what a budget is planned
+   by.
+2. Process profiles race over all keys at once (`tuccl.tuning.profile_race`): one table has one
+   profile.
+3. Under the winner each key is searched for itself, from the best calls of the race and of the next
+   smaller size; the schedules beside the built-ins, apart, because a job without the executor needs
+   the best built-in even where a schedule is faster.
+4. The finalists of each key are confirmed in turn with NCCL's own choice under the profile, and
+   their data is checked.
+5. Where neighbouring sizes end with different winners the border between them is located.
+6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
+   beginning, and gains over stock NCCL without the profile count from both. Where the two differ
+   much, several starts of the workers decide what becomes an entry, also of what was proved for a
+   size beside it (`tuccl.tuning.start_check`), and borders of what has changed by that are located
+   once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lookup_tables.table import Shape
+from tuccl.console.progress import AtMost, Progress
+from tuccl.search.meter import Meter
+from tuccl.search.mraco import Mraco, MracoOptions
+from tuccl.search.strategies import make_strategy
+from tuccl.search.strategy import SearchResult, Strategy, run_search
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.profile_axes import profile_axes
+from tuccl.trials.space import SPELLED_OUT, Space, with_profile
+from tuccl.tuning import breakpoints, start_check
+from tuccl.tuning.decision import PAIRS, Decision, decide
+from tuccl.tuning.profile_floor import Floor
+from tuccl.tuning.profile_race import RaceResult, race
+from tuccl.tuning.race_progress import RaceProgress
+from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
+from tuccl.tuning.settings import MAX_REPEATS, RunSettings
+from tuccl.tuning.spending import Spending
+from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
+from tuccl.workspace.measurement_log import MeasurementLog
+
+_SEARCHES = {
+    "one profile": "search of NCCL's settings",
+    "schedules' parameters": "search of schedules",
+}
+"""Names of the searches for people; their own names are in the seeds."""
+_FINALISTS = 2
+_WARM = 6
+_SEARCH_SAMPLES = 60
+"""Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpaces:
+    """What a backend lets the search choose from."""
+
+    builtins: Callable[[Task], Space]
+    """Joint space of what is chosen per call and per process; the same variables for all keys."""
+    schedules: Callable[[Task], Space]
+    """Schedules with the executor's parameters; empty where there is no executor."""
+    promising: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
+    """Configurations of a space to try first, as a model has them."""
+
+
+@dataclass(frozen=True)
+class KeyResult:
+    """Everything that is known about one key."""
+
+    task: Task
+    searches: tuple[SearchResult, ...]
+    """Of built-ins under the profile, and of schedules if there are any."""
+    decision: Decision
+    stock_us: float
+    """Stock NCCL's time: what an entry was held against where no profile is needed, else the
+    interquartile mean of its samples, before and after."""
+    range_bytes: tuple[int, int]
+    """Smallest and largest size that an entry of this key serves."""
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The outcome of a run."""
+
+    profile: ProcessProfile
+    race: RaceResult
+    keys: tuple[KeyResult, ...]
+    spent_s: float
+    """Of the machine's time."""
+    starts: int | None
+    """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
+
+
+def tune(
+    settings: RunSettings,
+    shape: Shape,
+    spaces: SearchSpaces,
+    log: MeasurementLog,
+    progress: Progress,
+    *,
+    seconds_pass: bool = False,
+) -> TuningResult:
+    """Tune all keys of a run.
+
+    Args:
+        settings: Operations, sizes, strategy, seed, budget.
+        shape: Of the communicator.
+        spaces: What may be chosen.
+        log: Measures and remembers.
+        progress: Told after each key.
+        seconds_pass: Whether the seconds of a measurement pass, as they do not in a model.
+
+    Raises:
+        MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
+    """
+    run = _Run(settings, keys_of(settings, shape), spaces, log, progress, seconds_pass=seconds_pass)
+    raced = run.race_profiles(run.stock.begin())
+    profile = raced.winner
+    builtins = run.search(
+        "one profile", lambda task: with_profile(spaces.builtins(task), profile), raced.calls
+    )
+    schedules = run.search("schedules' parameters", spaces.schedules, {})
+    found = {
+        task: tuple(results[task] for results in (builtins, schedules) if task in results)
+        for task in run.tasks
+    }
+    decisions = {
+        task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
+        for task in run.tasks
+    }
+    progress("confirmation", len(run.tasks), len(run.tasks))
+    ranges = run.locate(decisions, profile)
+    run.stock.again()
+    confirmed, starts = run.confirm_over_starts(decisions, raced)
+    if confirmed != decisions:
+        ranges = run.locate(confirmed, profile)
+    stock_us = run.stock.means_us()
+    if profile == STOCK.profile:
+        # What decided, and in the same starts; samples of others may belie the gain.
+        stock_us |= {
+            task: one.profile_default_us for task, one in confirmed.items() if one.has_entry
+        }
+    keys = (
+        KeyResult(task, found[task], confirmed[task], stock_us[task], ranges[task])
+        for task in run.tasks
+    )
+    return TuningResult(profile, raced, tuple(keys), run.spending.spent_s, starts)
+
+
+class _Run:
+    """The stages of one run over its keys, and what they share."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        tasks: Sequence[Task],
+        spaces: SearchSpaces,
+        log: MeasurementLog,
+        progress: Progress,
+        *,
+        seconds_pass: bool,
+    ) -> None:
+        budget_s = math.inf if settings.budget_s is None else settings.budget_s
+        self.tasks = tasks
+        self.spending = Spending(log, budget_s)
+        self.stock = StockTimes(tasks, self.spending, progress)
+        self._borders = breakpoints.Borders(self.spending.fresh)
+        self._settings = settings
+        self._seconds_pass = seconds_pass
+        self._spaces = spaces
+        self._progress = progress
+        self._kept_s = 0.0
+        """What the stages after the searches will need."""
+        self._search_s = 0.0
+        """What the race leaves to the searches."""
+
+    def _plan(self) -> None:
+        """What of the budget the race and the searches may not have."""
+        restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
+        borders_s = breakpoints.seconds(sample_s)
+        self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s + borders_s
+        if self.stock.is_unsteady():
+            self._kept_s += start_check.seconds(restart_s, self.stock.sample_s) + borders_s
+        self._search_s = sample_s * _SEARCH_SAMPLES
+
+    def confirm_over_starts(
+        self, decisions: Mapping[Task, Decision], raced: RaceResult
+    ) -> tuple[dict[Task, Decision], int | None]:
+        """The decisions, held against so many further starts where those of stock NCCL differ."""
+        if not self.stock.has_moved():
+            return dict(decisions), None
+        confirmed, starts = start_check.confirmed_over_starts(
+            decisions,
+            raced.winner.default,
+            [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
+            self.spending,
+            self.stock.sample_s,
+            lambda starts: self._progress("starts", starts, AtMost(start_check.MOST_STARTS)),
+            breakpoints.seconds(sum(self.stock.sample_s.values())),
+        )
+        if starts:
+            self._progress("starts", starts, starts)
+        return confirmed, starts
+
+    def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
+        """The profile of the table."""
+        self._plan()
+        started_s = self.spending.spent_s
+        look_s = 0.0
+
+        def affords(starts: int) -> bool:
+            nonlocal started_s, look_s
+            took_s = self.spending.spent_s - started_s - self.spending.restart_s
+            started_s = self.spending.spent_s
+            # The first visit looks at everything, later ones at a few calls of each key.
+            look_s = max(look_s, took_s if told.is_past_first else took_s / 4.0)
+            left_s = self.spending.left_s - self._kept_s - self._search_s
+            return left_s >= starts * (self.spending.restart_s + look_s)
+
+        tasks = representative(self.tasks)
+        spaces = {task: self._spaces.builtins(task) for task in tasks}
+        told = RaceProgress(self._progress, profile_axes(spaces.values()).most)
+        raced = race(
+            spaces,
+            {task: stock_us[task] for task in tasks},
+            self.spending.measure,
+            weights={task: self._settings.weight(task.operation) for task in tasks},
+            floor=Floor(floor, self.spending.fresh) if (floor := self._settings.floor) else None,
+            affords=affords,
+            progress=told.visit,
+            comparing=told.compare,
+        )
+        told.end()
+        return raced
+
+    def search(
+        self,
+        stage: str,
+        space_of: Callable[[Task], Space],
+        warm: Mapping[Task, Sequence[Config]],
+    ) -> dict[Task, SearchResult]:
+        """Search every key that has a space, from `warm` and from the next smaller size."""
+        results: dict[Task, SearchResult] = {}
+        shown = _SEARCHES[stage]
+        spaces = {task: space_of(task) for task in self.tasks}
+        wanted = [task for task in self.tasks if spaces[task].families]
+        for done, task in enumerate(wanted):
+            self._progress(shown, done, len(wanted), share=self._share(wanted, done))
+            share_s = (self.spending.left_s - self._kept_s) / (len(wanted) - done)
+            measure = partial(self.spending.measure_running, task)
+            meter = Meter(measure, MAX_REPEATS, max(0.0, share_s))
+            results[task] = run_search(
+                self._strategy(),
+                spaces[task],
+                meter,
+                first=[
+                    *warm.get(task, ())[:_WARM],
+                    *self._winners_below(task, results),
+                    *self._spaces.promising(task, spaces[task]),
+                ],
+                seed=seed_of(self._settings, stage, task),
+            )
+        if wanted:
+            self._progress(shown, len(wanted), len(wanted))
+        return results
+
+    def decide(
+        self,
+        task: Task,
+        found: Sequence[SearchResult],
+        raced: Sequence[Config],
+        profile: ProcessProfile,
+    ) -> Decision:
+        """Confirm the finalists of a key; their data is right.
+
+        Where the budget left nothing for a search, the race's best call stands for it.
+        """
+        done = self.tasks.index(task)
+        self._progress("confirmation", done, len(self.tasks), share=self._share(self.tasks, done))
+        rankings = [[ranked.config for ranked in result.ranking] for result in found]
+        finalists = dict.fromkeys(
+            config
+            for ranking in (*rankings, raced[:1])
+            for config in [one for one in ranking if not one.is_default][:_FINALISTS]
+        )
+        right = [config for config in finalists if self.spending.is_right(task, config)]
+        return decide(
+            builtins=[config for config in right if not config.is_schedule],
+            schedules=[config for config in right if config.is_schedule],
+            profile_default=profile.default,
+            measure=lambda config, repeats: self.spending.measure(task, config, repeats).samples_us,
+            taken=partial(self.spending.asked, task),
+        )
+
+    def locate(
+        self, decisions: Mapping[Task, Decision], profile: ProcessProfile
+    ) -> dict[Task, tuple[int, int]]:
+        """The sizes that each key serves."""
+        self._progress("borders", 0, 1)
+        winners = {}
+        for task, decision in decisions.items():
+            winner = decision.schedule or decision.builtin
+            winners[task] = profile.default if winner is None else winner.config
+        ranges = self._borders.ranges(winners)
+        self._progress("borders", 1, 1)
+        return ranges
+
+    def _share(self, tasks: Sequence[Task], done: int) -> float:
+        """Part of the time that so many of the keys take; in a model all take the same."""
+        costs = [self.stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
+        return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
+
+    @staticmethod
+    def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
+        """Elites of the next smaller size of the same operation."""
+        nearest = smaller_neighbour(task, results)
+        if nearest is None:
+            return []
+        return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
+
+    def _strategy(self) -> Strategy:
+        if self._settings.strategy == Mraco.name:
+            return Mraco(MracoOptions(max_cycles=self._settings.cycles))
+        return make_strategy(self._settings.strategy)

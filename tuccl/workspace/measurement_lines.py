@@ -1,0 +1,233 @@
+"""The lines of a measurement log, and what they say together.
+
+A line is a JSON object, to which the file adds a sum (`tuccl.workspace.measurement_file`). The
+first names the format and what the measurements belong to. Then stands what took them (again where
+a later process did), and a line for each measurement: its samples and what they cost, or why it
+failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
+from typing import Any
+
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile
+from tuccl.trials.timing import Timing, timing_from_json
+
+FORMAT = "tuccl-measurements"
+VERSION = 4
+VERSION_WITHOUT_SUMS = 3
+_FIELDS = (
+    "algorithm",
+    "protocol",
+    "nchannels",
+    "nthreads",
+    "buffer_bytes",
+    "min_nchannels",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What took the measurements."""
+
+    backend: str
+    versions: str
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request brought a configuration to."""
+
+    asked: int
+    """Samples that it was to have in total."""
+    given: int
+    """Samples that it had then: fewer where it is too slow to be worth more."""
+    seconds: float
+    """What all measurements up to then cost."""
+    restart_s: float
+    """`Backend.restart_s` as known then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is known of one configuration on one task."""
+
+    task: str
+    """`Task.name`."""
+    config: Config
+    samples_us: tuple[float, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    """Of its measurements, in their order."""
+    failed: str = ""
+    """Why no further samples could be taken; empty: they could."""
+    failed_s: float = 0.0
+    """What the attempt that failed cost."""
+
+    @property
+    def seconds(self) -> float:
+        """What all of it cost."""
+        return self._paid_s + self.failed_s
+
+    @property
+    def _paid_s(self) -> float:
+        return self.answers[-1].seconds if self.answers else 0.0
+
+    def first(self, repeats: int) -> Measured | None:
+        """The first samples with the cost of the measurements that brought them.
+
+        Fewer where so many were asked for and not given; None where they never were.
+        """
+        for answer in self.answers:
+            if answer.asked >= repeats:
+                count = min(repeats, answer.given)
+                return Measured(self.samples_us[:count], answer.seconds, answer.restart_s)
+        return None
+
+    def joined(self, fresh: Measured, asked: int) -> Recorded:
+        """With what a further measurement gave, which was to bring it to `asked` samples.
+
+        Raises:
+            ValueError: the figures cannot be.
+        """
+        check_measured(fresh)
+        samples = (*self.samples_us, *fresh.samples_us)
+        if not len(self.samples_us) < len(samples) <= asked:
+            raise ValueError(
+                f"{len(fresh.samples_us)} samples where {asked - len(self.samples_us)} were asked"
+            )
+        paid_s = self._paid_s + fresh.seconds
+        answer = Answer(asked, len(samples), paid_s, fresh.restart_s)
+        return replace(self, samples_us=samples, answers=(*self.answers, answer))
+
+
+class Contents:
+    """What the lines of a log say, line by line."""
+
+    def __init__(self) -> None:
+        """An empty log."""
+        self.source: Source | None = None
+        self.profiles: list[ProcessProfile] = []
+        """Of the measurements in their order, each change once."""
+        self.restart_s = 0.0
+        """As the latest measurement had it."""
+        self._known: dict[tuple[str, Config], Recorded] = {}
+
+    def known(self, task: str, config: Config) -> Recorded:
+        """What is known so far, which may be nothing."""
+        return self._known.get((task, config)) or Recorded(task, config)
+
+    def put(self, recorded: Recorded) -> None:
+        """Replace what is known."""
+        self._known[recorded.task, recorded.config] = recorded
+        if recorded.answers and not recorded.failed:
+            self.restart_s = recorded.answers[-1].restart_s
+        config = recorded.config
+        if not config.is_schedule and self.profiles[-1:] != [config.profile]:
+            self.profiles.append(config.profile)
+
+    @property
+    def all(self) -> tuple[Recorded, ...]:
+        """Everything, in the order of first measurement."""
+        return tuple(self._known.values())
+
+    @property
+    def seconds(self) -> float:
+        """What all of it took of the machine's time."""
+        return sum(recorded.seconds for recorded in self._known.values())
+
+    def take(self, line: bytes) -> None:
+        """Take in a line.
+
+        Raises:
+            ValueError, KeyError, TypeError, OverflowError, RecursionError: it is damaged, or lines
+                are missing.
+        """
+        values = json.loads(line)
+        if "backend" in values:
+            timing = timing_from_json(values["timing"])
+            self.source = Source(str(values["backend"]), str(values["versions"]), timing)
+            return
+        known = self.known(str(values["task"]), _config(values["config"]))
+        if values["first"] != len(known.samples_us):
+            raise ValueError("samples are missing before these")
+        seconds = float(values["seconds"])
+        if "failed" in values:
+            check_measured(Measured((), seconds))
+            self.put(replace(known, failed=str(values["failed"]), failed_s=seconds))
+        else:
+            samples = tuple(map(float, values["samples_us"]))
+            asked = values.get("asked", len(known.samples_us) + len(samples))
+            restart_s = float(values.get("restart_s", self.restart_s))
+            self.put(known.joined(Measured(samples, seconds, restart_s), int(asked)))
+
+
+def check_measured(measured: Measured) -> None:
+    """Find figures that cannot be.
+
+    Raises:
+        ValueError: a sample is no time, or seconds are no cost.
+    """
+    for sample in measured.samples_us:
+        if not (isfinite(sample) and sample > 0.0):
+            raise ValueError(f"a sample of {sample} us is no time")
+    for seconds in (measured.seconds, measured.restart_s):
+        if not (isfinite(seconds) and seconds >= 0.0):
+            raise ValueError(f"{seconds} seconds is no cost")
+
+
+def header_line(identity: str) -> bytes:
+    """The first line."""
+    return _line({"format": FORMAT, "version": VERSION, "identity": identity})
+
+
+def source_line(source: Source) -> bytes:
+    """What takes the measurements from here on."""
+    return _line(asdict(source))
+
+
+def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float) -> bytes:
+    """Further samples of a configuration that was to have `asked`.
+
+    The price of a restart is said where it is no longer `restart_s`.
+    """
+    values = {**_subject(known), "samples_us": fresh.samples_us, "seconds": fresh.seconds}
+    if fresh.restart_s != restart_s:
+        values["restart_s"] = fresh.restart_s
+    if len(known.samples_us) + len(fresh.samples_us) < asked:
+        values["asked"] = asked
+    return _line(values)
+
+
+def failure_line(known: Recorded, reason: str, seconds: float) -> bytes:
+    """A configuration that could not be measured, or no longer."""
+    return _line({**_subject(known), "failed": reason, "seconds": seconds})
+
+
+def _subject(known: Recorded) -> dict[str, object]:
+    config = [getattr(known.config, name) for name in _FIELDS]
+    config += known.config.settings
+    return {"task": known.task, "config": config, "first": len(known.samples_us)}
+
+
+def _config(values: Sequence[Any]) -> Config:
+    algorithm, protocol, *numbers = values[: len(_FIELDS)]
+    nchannels, nthreads, buffer_bytes, min_nchannels = map(int, numbers)
+    return Config(
+        str(algorithm),
+        str(protocol),
+        nchannels,
+        nthreads,
+        buffer_bytes,
+        min_nchannels,
+        tuple((str(name), int(value)) for name, value in values[len(_FIELDS) :]),
+    )
+
+
+def _line(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()

@@ -1,0 +1,231 @@
+"""The append-only record of every measurement: the truth that a search resumes from.
+
+One JSON object a line (`tuccl.workspace.measurement_lines`), with a sum
+(`tuccl.workspace.measurement_file`). A line is written whole or, when the process dies in the
+middle, cut: a last line without its newline is dropped at the next start. Nothing is ever
+rewritten, so a kill loses at most the measurement that was under way. Where a line is damaged, the
+file is put aside, and what stands before that line is used: the run goes on as if it had been
+killed there.
+
+A search that continues takes the steps of one that was never stopped: it is given the samples, the
+costs and the failures that it was given the first time, each at the same request.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+from probes.inputs.regular_file import open_own_file
+from tuccl.console import display
+from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
+from tuccl.trials.backend import Backend, Measured
+from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.timing import timing_of
+from tuccl.workspace.atomic_file import cannot_write
+from tuccl.workspace.measurement_file import read_sound, repair
+from tuccl.workspace.measurement_lines import (
+    Contents,
+    Recorded,
+    Source,
+    failure_line,
+    header_line,
+    samples_line,
+    source_line,
+)
+
+
+@runtime_checkable
+class ModelledRestarts(Protocol):
+    """A backend that only counts what restarting its workers would cost.
+
+    Real workers of a run that was stopped are gone, and starting them again takes its time.
+    Modelled ones go on with those that the log ended with, so that a stop changes no cost.
+    """
+
+    def resume(self, running: ProcessProfile) -> None:
+        """Go on as if workers had turned to this profile; told about all, the latest last."""
+
+
+def read_log(path: Path, identity: str, tell: Callable[[str], None] = display.say) -> Contents:
+    """What a log holds before its first damaged line; nothing where there is none.
+
+    Args:
+        path: The file.
+        identity: What it must belong to.
+        tell: Told what is damaged, in a line.
+
+    Raises:
+        WorkspaceError: when it is of another version, belongs to something else, or its first line
+            is damaged.
+    """
+    sound = read_sound(path, identity)
+    if sound.damage is not None:
+        tell(f"note: {sound.damage.sentence(path, 'are not used')}")
+    return sound.contents
+
+
+class MeasurementLog:
+    """Samples by task and configuration, in memory and in a file."""
+
+    def __init__(
+        self,
+        path: Path,
+        backend: Backend,
+        identity: str,
+        tell: Callable[[str], None] = display.say,
+    ) -> None:
+        """Open the log, or start it; what is damaged of it is put aside.
+
+        Args:
+            path: The file.
+            backend: What measures whatever the log does not hold yet.
+            identity: What the measurements belong to; a log of something else is refused.
+            tell: Told what is damaged, in a line.
+
+        Raises:
+            WorkspaceError: when the file belongs to something else or cannot be written.
+        """
+        self._path = path
+        self._backend = backend
+        sound = read_sound(path, identity)
+        self._contents, self._lines = sound.contents, sound.lines
+        if sound.damage is not None:
+            aside = repair(path, sound)
+            what = sound.damage.sentence(path, "are dropped and measured again where needed")
+            tell(f"note: {what}; the file as it was is {aside}")
+        self._source_stands = False
+        """Whether this process has compared itself with what measured before."""
+        if isinstance(backend, ModelledRestarts):
+            for profile in self._contents.profiles:
+                backend.resume(profile)
+        try:
+            own = open_own_file(path, os.O_WRONLY | os.O_APPEND)
+            self._file = os.fdopen(own, "ab", buffering=0)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            self._file.truncate(len(sound.whole))
+            if not sound.whole:
+                self._write(header_line(identity))
+        except OSError as error:
+            self._file.close()
+            raise cannot_write(path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                os.fsync(self._file.fileno())
+        except OSError as failed:
+            raise cannot_write(self._path, failed) from failed
+        finally:
+            self._file.close()
+
+    def measure(self, task: Task, config: Config, repeats: int) -> Measured:
+        """The first `repeats` samples: those recorded, and new ones for the rest.
+
+        Fewer, one at least, where the backend finds the configuration too slow to be worth more.
+
+        The seconds are those of the measurements that brought these samples, recorded ones too, so
+        a search that continues spends its budget as one that was never stopped; likewise the price
+        of a restart, which real workers only know from the starts of their own process.
+
+        Raises:
+            ConfigurationFailedError: when the configuration failed before it had so many samples,
+                now or earlier.
+            MeasurementError: from the backend.
+            WorkspaceError: when the log cannot be written, or holds measurements of other versions.
+        """
+        known = self._contents.known(task.name, config)
+        return known.first(repeats) or self._measure_more(task, known, repeats)
+
+    def check(self, task: Task, config: Config) -> None:
+        """Let the backend hold a configuration's data against what it must be.
+
+        Wrong data is a failure like any other: recorded, and raised again without looking.
+
+        Raises:
+            ConfigurationFailedError: the data is wrong, or the configuration failed earlier.
+            MeasurementError: from the backend.
+            WorkspaceError: when the log cannot be written.
+        """
+        known = self._contents.known(task.name, config)
+        if known.failed:
+            raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
+        try:
+            self._backend.check(task, config)
+        except ConfigurationFailedError as error:
+            self._fail(known, error)
+            raise
+
+    @property
+    def contents(self) -> Contents:
+        """Everything that was measured."""
+        return self._contents
+
+    def _measure_more(self, task: Task, known: Recorded, repeats: int) -> Measured:
+        if known.failed:
+            raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
+        first = len(known.samples_us)
+        try:
+            taken = self._backend.measure(task, known.config, first, repeats - first)
+        except ConfigurationFailedError as error:
+            self._fail(known, error)
+            raise
+        fresh = replace(taken, restart_s=self._backend.restart_s)
+        try:
+            joined = known.joined(fresh, repeats)
+        except ValueError as error:  # A wrong figure must not become the truth.
+            raise MeasurementError(
+                f"the {self._backend.name} backend gave {error}; nothing was recorded of it"
+            ) from error
+        self._append(samples_line(known, fresh, repeats, self._contents.restart_s))
+        self._contents.put(joined)
+        return Measured(joined.samples_us, joined.seconds, fresh.restart_s)
+
+    def _fail(self, known: Recorded, error: ConfigurationFailedError) -> None:
+        self._append(failure_line(known, str(error), error.seconds))
+        self._contents.put(replace(known, failed=str(error), failed_s=error.seconds))
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if not self._source_stands:
+                self._note_source()
+                self._source_stands = True
+            self._write(line)
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def _note_source(self) -> None:
+        """Say what measures, which a backend knows for sure once it has measured."""
+        backend = self._backend
+        source = Source(backend.name, backend.versions, timing_of(backend))
+        if self._contents.source is None:
+            self._write(source_line(source))
+            self._contents.source = source
+        elif self._contents.source != source:
+            before = self._contents.source
+            raise WorkspaceError(
+                f"{self._path} was measured by {before.backend} ({before.versions}), this is "
+                f"{source.backend} ({source.versions}): figures of both in one table would mislead;"
+                " use another --workspace"
+            )
+
+    def _write(self, line: bytes) -> None:
+        # Unbuffered: a line that the disk had no room for must not come back when the file closes.
+        sealed = self._lines.sealed(line)
+        if self._file.write(sealed) != len(sealed):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,267 @@
+"""The workspace: one directory that holds runs, each from its inputs to its bundle.
+
+    current.json           which run is the finished one that `table`, `explain` and `ship` use
+    runs/IDENTITY/         one run: settings and machine give the identity
+        run.json             what was asked for, when it began, whether it is complete
+        topology.json        the machine
+        sketches/            one JSON file per sketch
+        schedules/OPERATION/ verified schedules as MSCCL XML, and index.json once all are there
+        measurements.jsonl   every measurement, append-only: what a search resumes from
+        report.json          what was decided for every key, and why
+        table.parquet        the table
+        bundle.tuccl         the table as the plugin maps it
+    lock                   held while a run works here
+
+All files but the log are replaced atomically. None is read that is no regular file; log and lock,
+which are written in place, are no symbolic links either. A new run never touches an older one, and
+becomes the current one only when it is complete: an old table stays in use until then, and can be
+found after.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+
+from probes.inputs.first_fault import first_fault
+from probes.inputs.regular_file import NotAFileError, open_own_file, read_regular_file
+from tuccl.errors import WorkspaceBusyError, WorkspaceError
+from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically
+
+_VERSION = 1
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """run.json: what a run is."""
+
+    identity: str
+    """Of settings and machine."""
+    options: dict[str, JsonValue]
+    """The command line's options, so that `retune` can repeat them."""
+    complete: bool
+    """Whether table, report and bundle are written."""
+    tuned_at: str
+    """When the run began: ISO 8601, UTC."""
+
+
+class _RunModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    version: int
+    identity: str
+    options: dict[str, JsonValue]
+    complete: bool
+    tuned_at: str
+
+
+class _CurrentModel(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    version: int
+    identity: str
+
+
+class Run:
+    """Paths and record of one run; creating the object writes nothing."""
+
+    def __init__(self, root: Path) -> None:
+        """The run in the directory `root`."""
+        self.root = root
+
+    @property
+    def topology(self) -> Path:
+        """The machine as JSON."""
+        return self.root / "topology.json"
+
+    @property
+    def sketches(self) -> Path:
+        """Directory of sketches."""
+        return self.root / "sketches"
+
+    @property
+    def schedules(self) -> Path:
+        """Directory of schedules by operation."""
+        return self.root / "schedules"
+
+    @property
+    def measurements(self) -> Path:
+        """The append-only log."""
+        return self.root / "measurements.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """What was decided for every key."""
+        return self.root / "report.json"
+
+    @property
+    def table(self) -> Path:
+        """The table."""
+        return self.root / "table.parquet"
+
+    @property
+    def bundle(self) -> Path:
+        """The table as the plugin maps it."""
+        return self.root / "bundle.tuccl"
+
+    def record(self) -> RunRecord | None:
+        """run.json, None where there is none.
+
+        Raises:
+            WorkspaceError: when it is unreadable, damaged or of another version.
+        """
+        path = self.root / "run.json"
+        text = read_text_if_present(path)
+        if text is None:
+            return None
+        model = parse_workspace_file(_RunModel, text, path)
+        _check_version(model.version, path)
+        return RunRecord(model.identity, model.options, model.complete, model.tuned_at)
+
+    def write_record(self, record: RunRecord) -> None:
+        """Replace run.json."""
+        model = _RunModel(version=_VERSION, **asdict(record))
+        write_atomically(self.root / "run.json", model.model_dump_json(indent=2) + "\n")
+
+
+class Workspace:
+    """One directory of runs; creating the object writes nothing."""
+
+    def __init__(self, root: Path) -> None:
+        """The workspace at `root`, which need not exist."""
+        self.root = root
+
+    def run(self, identity: str) -> Run:
+        """The run of an identity, which need not exist."""
+        return Run(self.root / "runs" / identity)
+
+    def runs(self) -> tuple[Run, ...]:
+        """All runs that were begun, by name."""
+        return tuple(Run(path) for path in sorted((self.root / "runs").glob("*")) if path.is_dir())
+
+    def current(self) -> Run:
+        """The finished run that commands work with.
+
+        Raises:
+            WorkspaceError: when there is none, or the pointer to it is damaged.
+        """
+        path = self.root / "current.json"
+        text = read_text_if_present(path)
+        if text is None:
+            raise WorkspaceError(
+                f"no finished run in workspace {self.root}; run `tuccl init` there first"
+            )
+        model = parse_workspace_file(_CurrentModel, text, path)
+        _check_version(model.version, path)
+        return self.run(model.identity)
+
+    def is_current(self, identity: str) -> bool:
+        """Whether commands work with this run."""
+        try:
+            return self.current().root == self.run(identity).root
+        except WorkspaceError:
+            return False
+
+    def set_current(self, identity: str) -> None:
+        """Make a finished run the one that commands work with."""
+        model = _CurrentModel(version=_VERSION, identity=identity)
+        write_atomically(self.root / "current.json", model.model_dump_json() + "\n")
+
+    @contextmanager
+    def lock(self, identity: str) -> Iterator[Run]:
+        """Hold the workspace and give the run to work on.
+
+        The kernel lets go of the lock when the process ends, however it ends.
+
+        Raises:
+            WorkspaceBusyError: when another run holds it.
+            WorkspaceError: when the directory cannot be created or written.
+        """
+        run = self.run(identity)
+        path = self.root / "lock"
+        try:
+            run.root.mkdir(parents=True, exist_ok=True)
+            descriptor = open_own_file(path, os.O_RDWR)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            _take_lock(descriptor, self.root)
+            remove_partial_files(run.root)
+            yield run
+        finally:
+            os.close(descriptor)
+
+
+def _take_lock(descriptor: int, root: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).strip()
+        raise WorkspaceBusyError(
+            f"workspace {root} is in use by process "
+            f"{holder.decode() if holder.isdigit() else 'unknown'}; "
+            "wait for it or use another --workspace"
+        ) from None
+    except OSError as error:  # NFS without locks.
+        raise cannot_write(root / "lock", error) from error
+    held_by = os.pread(descriptor, 32, 0).strip(b"\0\n")  # A crash of the host may leave zeros.
+    if held_by and not held_by.isdigit():
+        raise WorkspaceError(
+            f"{root / 'lock'} holds something else than the number of a process; move it away"
+        )
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise cannot_write(root / "lock", error) from error
+
+
+def read_text_if_present(path: Path) -> str | None:
+    """Text of a workspace file, None where there is none.
+
+    Raises:
+        WorkspaceError: when it is there and cannot be read.
+    """
+    try:
+        return read_regular_file(path).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except NotAFileError as error:
+        raise WorkspaceError(
+            f"cannot read {path}: {error.strerror}; move it away and tune again"
+        ) from error
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot read {path}: {error.strerror}; make it readable, or use another --workspace"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise WorkspaceError(
+            f"{path} is damaged (no UTF-8 text); move it away and tune again"
+        ) from error
+
+
+def parse_workspace_file(model: type[ModelT], text: str, path: Path) -> ModelT:
+    """A JSON file of the workspace as its model.
+
+    Raises:
+        WorkspaceError: when the file is damaged.
+    """
+    try:
+        return TypeAdapter(model).validate_json(text)
+    except ValidationError as error:
+        raise WorkspaceError(
+            f"{path} is damaged ({first_fault(error)}); move it away and tune again"
+        ) from error
+
+
+def _check_version(version: int, path: Path) -> None:
+    if version != _VERSION:
+        raise WorkspaceError(
+            f"{path} has version {version}, this release reads {_VERSION}; use another --workspace"
+        )
