@@ -22,7 +22,7 @@ from synthesizer.formats.exports import EXPORTS
 from synthesizer.ir.collectives import Collective
 from tuccl.console import display
 from tuccl.console.json_output import print_json
-from tuccl.console.progress import Progress, shown_progress
+from tuccl.console.progress import shown_progress
 from tuccl.errors import ExitCode, UsageError
 from tuccl.inputs.machine import MachineOptions, load_machine
 from tuccl.inputs.machine_argument import read_machine_argument
@@ -43,6 +43,7 @@ from tuccl.schedules.schedule_files import (
 from tuccl.schedules.sketch_attempt import Request, Stopwatch, Tried
 from tuccl.schedules.synthesis_report import Bounds, Outcome, as_dict, as_text
 from tuccl.words.durations import parse_seconds
+from tuccl.words.progress import Progress
 from tuccl.words.sizes import parse_size
 
 SCHEMA_VERSION = 1

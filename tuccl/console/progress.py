@@ -1,8 +1,8 @@
 """How far a command is: a bar on a terminal, else lines on standard error at least every 30 s.
 
-Whatever takes long reports to a `Progress`. The lines also come while nothing is reported for long,
-as during one long step: a thread prints them. Commands and stages that take a second or two get no
-line.
+What takes long reports to a `tuccl.words.progress.Progress`. The lines also come while nothing is
+reported for long, as during one long step: a thread prints them. Commands and stages that take a
+second or two get no line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as Bars
@@ -23,6 +22,7 @@ from rich.text import Text
 from tuccl.console.display import plain_console, say
 from tuccl.processes.interrupts import interrupts_held, raise_if_interrupted
 from tuccl.words.durations import format_about, format_elapsed, parse_seconds
+from tuccl.words.progress import AtMost, Progress, Total
 
 EVERY_VARIABLE = "TUCCL_PROGRESS_EVERY"
 """Names the environment variable that holds the longest time between two lines, as `30s`."""
@@ -31,40 +31,6 @@ _LAST_LINE_S = 1.0
 """How long the end waits for a line that standard error does not take."""
 _LEAST_ELAPSED_S = 5.0
 """From this share of a stage and this time on it is said what is left."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtMost:
-    """A total that is not known yet, but not above this."""
-
-    bound: int
-
-
-Total = int | AtMost | None
-"""None: nothing is known."""
-
-
-class Progress(Protocol):
-    """Told how far a stage is; a stage lasts until another begins or all of it is done."""
-
-    def __call__(self, stage: str, done: int, total: Total, /, share: float | None = None) -> None:
-        """Show it.
-
-        Args:
-            stage: Its name.
-            done: How many of its steps are over.
-            total: How many it has.
-            share: What part of the stage's time is over, where it is known how long steps take
-                compared to each other; 0 to 1.
-
-        Raises:
-            ValueError: More is done than there is, less is done than before, or the total changed.
-            KeyboardInterrupt: Ctrl-C or SIGTERM was dropped on the way.
-        """
-
-
-def silent(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
-    """A `Progress` that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)

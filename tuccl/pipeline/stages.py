@@ -32,7 +32,6 @@ from tuccl.backends.backend_choice import (
     promising_of,
     require_backend,
 )
-from tuccl.console.progress import Progress
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
@@ -62,6 +61,7 @@ from tuccl.trials.space import Space
 from tuccl.trials.timing import Timing, timing_of
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import SearchSpaces, tune
+from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import require_room, write_atomically
 from tuccl.workspace.measurement_log import MeasurementLog
 from tuccl.workspace.runs import Run, RunRecord, Workspace

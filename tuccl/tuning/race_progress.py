@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuccl.console.progress import AtMost, Progress
 from tuccl.trials.config import ProcessProfile
 from tuccl.tuning.profile_race import MOST_IN_TURN
+from tuccl.words.progress import AtMost, Progress
 
 _VISITS = "process profiles"
 _IN_TURN = "profiles against stock"

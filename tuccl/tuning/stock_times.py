@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from statistics import median, stdev
 
-from tuccl.console.progress import Progress
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.config import STOCK, Task
 from tuccl.tuning.sample_statistics import interquartile_mean
 from tuccl.tuning.spending import Spending
+from tuccl.words.progress import Progress
 
 REPEATS = 9
 """At the beginning: every profile is held against them."""

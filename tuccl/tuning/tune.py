@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from lookup_tables.table import Shape
-from tuccl.console.progress import AtMost, Progress
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy
@@ -42,6 +41,7 @@ from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neig
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
+from tuccl.words.progress import AtMost, Progress
 from tuccl.workspace.measurement_log import MeasurementLog
 
 _SEARCHES = {

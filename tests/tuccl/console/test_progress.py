@@ -19,16 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuccl.console.progress import (
-    AtMost,
     Lines,
     Pace,
     Stage,
-    Total,
     advanced,
     printed_lines,
     shown_progress,
 )
 from tuccl.errors import UsageError
+from tuccl.words.progress import AtMost, Total
 
 
 def after(*reports: tuple[int, Total]) -> Stage:

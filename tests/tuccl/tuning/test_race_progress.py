@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuccl.console.progress import AtMost, Total
 from tuccl.trials.config import ProcessProfile
 from tuccl.tuning.race_progress import RaceProgress
+from tuccl.words.progress import AtMost, Total
 
 
 class Told:
