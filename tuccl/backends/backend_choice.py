@@ -20,7 +20,6 @@ from synthesizer.ir.algorithm import Algorithm
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
-from tuccl.console import display
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_workers import nccl_worker_variables
 from tuccl.errors import MeasurementError, UsageError
@@ -74,6 +73,8 @@ class BackendRequest:
     """Whether NCCL's own algorithms are to be chosen from."""
     measures_nccl: bool = False
     """Whether NCCL itself is timed, which reads variables that no model knows."""
+    tell: Callable[[str], None] = lambda _: None
+    """Told what befalls the workers meanwhile, a line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[B
         options = WorkersOptions(
             timing=request.timing,
             fake_nodes=shape.nodes if request.fake_nodes else 1,
-            tell=display.say,
+            tell=request.tell,
         )
         places = request.places or LocalPlaces(shape.ranks, _devices(request))
         return open_workers_backend(engine, places, options, shape)
@@ -230,7 +231,7 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
                 timing=request.timing,
                 variables=variables,
                 runners=programs.runners,
-                tell=display.say,
+                tell=request.tell,
             )
             places = LocalPlaces(shape.ranks)
             with open_workers_backend("executor", places, options, shape) as backend:

@@ -204,6 +204,7 @@ def run(
             prepared.record,
             places,
             announce=_say_estimate,
+            tell=display.say,
         )
     if record_to is not None:
         contents = read_log(result.run.measurements, identity)

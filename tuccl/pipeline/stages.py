@@ -76,6 +76,7 @@ def initialize(
     record: Record | None = None,
     places: Places | None = None,
     announce: Callable[[Estimate], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> FinishedRun:
     """Tune a machine, or continue where an earlier run stopped.
 
@@ -88,6 +89,7 @@ def initialize(
         record: What is replayed, where the settings say so.
         places: Where workers run, where the backend has some; None: on this host.
         announce: Told what a run that begins or continues will roughly take.
+        tell: Told what befalls the workers meanwhile, a line each.
 
     Raises:
         WorkspaceError: when the workspace is busy or cannot be written.
@@ -109,7 +111,8 @@ def initialize(
             announce(_estimate(topology, settings, record, sketches, run))
             candidates = _candidates(topology, settings, sketches, run, progress)
             request = backend_request(topology, settings, record, candidates, places)
-            done = _tune(settings, candidates, request, run, begun, progress)
+            telling = replace(request, tell=tell)
+            done = _tune(settings, candidates, telling, run, begun, progress)
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
