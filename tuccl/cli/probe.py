@@ -9,10 +9,11 @@ import typer
 
 from tuccl.cli.help import MEASURING, NETWORK, OUTPUT, examples
 from tuccl.cli.options import JsonOption
-
-DEFAULT_HOST_TIMEOUT_S = 120.0
-DEFAULT_SECONDS_PER_PAIR = 2
-
+from tuccl.hosts.probe_command import (
+    DEFAULT_HOST_TIMEOUT_S,
+    DEFAULT_SECONDS_PER_PAIR,
+    ProbeCommand,
+)
 
 EXAMPLES = examples(
     "tuccl probe --check", "tuccl probe -o machine.json", "tuccl probe --hosts 'node[01-16]'"
@@ -160,7 +161,7 @@ def probe(
     """
     from tuccl.hosts import probing
 
-    options = probing.ProbeCommand(
+    options = ProbeCommand(
         check=check,
         output=output,
         hosts=hosts,

@@ -17,7 +17,8 @@ from tuccl.console import display
 from tuccl.console.progress import shown_progress
 from tuccl.engines.nccl_library import version_here
 from tuccl.errors import ExitCode, UsageError
-from tuccl.hosts.probing import ProbeCommand, exit_code_of, with_crew
+from tuccl.hosts.probe_command import ProbeCommand
+from tuccl.hosts.probing import exit_code_of, with_crew
 from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.measuring.congestion import congestion_control, loopback_notes
 from tuccl.measuring.mpi_places import run_measuring_ranks

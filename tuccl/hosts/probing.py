@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,40 +32,17 @@ from probes.network.results import PortPair
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from synthesizer.errors import SolverError
-from tuccl.cli.probe import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR
 from tuccl.console import display, probe_summary
 from tuccl.console.json_output import print_json
 from tuccl.console.progress import shown_progress
 from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.hosts.probe_command import ProbeCommand
 from tuccl.inputs.output_file import check_output
 from tuccl.processes.interrupts import exit_code_of_stop
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.workspace.atomic_file import absolute, require_writable, write_atomically
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeCommand:
-    """The options of `tuccl probe`."""
-
-    check: bool = False
-    output: Path | None = None
-    hosts: str | None = None
-    launcher: str = ""
-    remote_python: str = ""
-    interfaces: tuple[str, ...] = ()
-    rack_map: Path | None = None
-    slurm_topology: Path | None = None
-    ibnetdiscover: Path | None = None
-    traffic_log: Path | None = None
-    p2p: bool = True
-    network: bool = True
-    allow_missing: bool = False
-    host_timeout_s: float = DEFAULT_HOST_TIMEOUT_S
-    seconds_per_pair: int = DEFAULT_SECONDS_PER_PAIR
-    root: Path | None = None
-    as_json: bool = False
 
 
 def probe(command: ProbeCommand) -> int:

@@ -18,7 +18,8 @@ from probes.errors import ProbeError
 from probes.files.read import read_topology
 from tests.tuccl.conftest import Run
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.hosts.probing import ProbeCommand, probe
+from tuccl.hosts.probe_command import ProbeCommand
+from tuccl.hosts.probing import probe
 
 TIMEOUT_S = 60
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np")
