@@ -22,7 +22,6 @@ from tuccl.cli import build, calibrate, probe, synthesize, tune
 from tuccl.cli import topology as cli_topology
 from tuccl.cli.help import LABORATORY, Command, Group, examples
 from tuccl.cli.options import (
-    DEFAULT_WORKSPACE,
     BackendOption,
     BudgetOption,
     CyclesOption,
@@ -50,6 +49,7 @@ from tuccl.cli.options import (
 )
 from tuccl.errors import ExitCode, TucclError
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 app = typer.Typer(
     name="tuccl",

@@ -38,7 +38,6 @@ def _file_name(text: str) -> str:
     return str(absolute(Path(text)))
 
 
-DEFAULT_WORKSPACE = Path("tuccl-workspace")
 WorkspaceOption = Annotated[
     Path,
     typer.Option(

@@ -8,7 +8,6 @@ import typer
 
 from tuccl.cli.help import OUTPUT, SEARCH, examples
 from tuccl.cli.options import (
-    DEFAULT_WORKSPACE,
     BackendOption,
     BudgetOption,
     CyclesOption,
@@ -29,6 +28,7 @@ from tuccl.cli.options import (
     WorkspaceOption,
     machine_option,
 )
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 EXAMPLES = examples(
     "tuccl tune --backend nccl --record h200.parquet --budget 10m",

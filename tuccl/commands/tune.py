@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from probes.cluster.crew import Crew
 from probes.topology.graph import Topology
-from tuccl.cli.options import DEFAULT_WORKSPACE
 from tuccl.commands.default_backend import with_backend
 from tuccl.commands.look_first import look_first
 from tuccl.commands.running import Prepared, prepare, run, with_ranks
@@ -27,6 +26,7 @@ from tuccl.pipeline.resuming import require_begun
 from tuccl.pipeline.retuning import changes_since
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.json_documents import SCHEMA_VERSION, RetuneDocument
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 
