@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from probes.topology.graph import Link, LinkKind
+from probes.topology.devices import Link, LinkKind
 
 _OCTAVE_BORDER_GB_PER_S = {
     # Per lane: 14.06 (RTX bridges) below; 20, 24, 25 above; 36, 48, 50 an octave above these.

@@ -30,7 +30,14 @@ import numpy as np
 import numpy.typing as npt
 
 from probes.topology.bandwidth_class import bandwidth_class, limit_class, network_class
-from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, Link, PairLimit, Topology
+from probes.topology.devices import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    PairLimit,
+    of_kind,
+)
 
 _Colours = npt.NDArray[np.uint64]
 
@@ -44,27 +51,30 @@ _MOST_MARKED = 1 << 22
 which takes time in proportion to its size; ranks and rails still tell its hosts apart."""
 
 
-def fingerprint(topology: Topology) -> str:
+def fingerprint(
+    devices: Sequence[Device], links: Sequence[Link], limits: Sequence[PairLimit]
+) -> str:
     """Identity of the machine as 32 hex digits; its link figures must be valid."""
-    hosts = sorted({device.node for device in topology.devices} - {NETWORK_NODE})
+    node_of = {device.name: device.node for device in devices}
+    hosts = sorted(set(node_of.values()) - {NETWORK_NODE})
     inside: dict[int, list[Link]] = {host: [] for host in hosts}
-    for link in topology.links:
-        node = topology.device[link.src].node
-        if node != NETWORK_NODE and node == topology.device[link.dst].node:
+    for link in links:
+        node = node_of[link.src]
+        if node != NETWORK_NODE and node == node_of[link.dst]:
             inside[node].append(link)
-    limits: dict[int, list[PairLimit]] = {host: [] for host in hosts}
-    for limit in topology.limits:
-        limits[topology.device[limit.src].node].append(limit)
+    measured: dict[int, list[PairLimit]] = {host: [] for host in hosts}
+    for limit in limits:
+        measured[node_of[limit.src]].append(limit)
     members: dict[int, list[Device]] = {host: [] for host in hosts}
-    for device in topology.devices:
+    for device in devices:
         if device.node != NETWORK_NODE:
             members[device.node].append(device)
-    numbers = _numbers(topology) if len(hosts) > 1 else {}
+    numbers = _numbers(devices) if len(hosts) > 1 else {}
     known: dict[bytes, _Host] = {}
     start: dict[str, int] = {}
     host_colours = []
     for host in hosts:
-        graph = _graph(members[host], inside[host], limits[host])
+        graph = _graph(members[host], inside[host], measured[host])
         # Copies of one machine are refined once.
         key = graph.key()
         if key not in known:
@@ -73,18 +83,23 @@ def fingerprint(topology: Topology) -> str:
         for device, colour in zip(members[host], known[key].devices, strict=True):
             number = numbers.get(device.name, "")
             start[device.name] = _hash64("in host", known[key].colour, colour, number)
-    if len(hosts) == 1 and len(topology.devices) == len(members[hosts[0]]):
+    if len(hosts) == 1 and len(devices) == len(members[hosts[0]]):
         return _digest("machine", host_colours)
-    return _digest("cluster", sorted(host_colours), _refine_cluster(topology, start))
+    return _digest(
+        "cluster",
+        sorted(host_colours),
+        _refine_cluster(devices, _graph(devices, links, limits), start),
+    )
 
 
-def _numbers(topology: Topology) -> dict[str, str]:
+def _numbers(devices: Sequence[Device]) -> dict[str, str]:
     """What sketches tell GPUs and NICs of a cluster by: ranks, and the rails of every host."""
-    hosts = sorted({device.node for device in topology.devices})
+    hosts = sorted({device.node for device in devices})
     place = {host: i for i, host in enumerate(hosts)}
-    numbers = {gpu.name: f"rank {rank}" for rank, gpu in enumerate(topology.gpus)}
+    gpus = of_kind(devices, DeviceKind.GPU)
+    numbers = {gpu.name: f"rank {rank}" for rank, gpu in enumerate(gpus)}
     before: dict[int, int] = {}
-    for nic in topology.nics:
+    for nic in of_kind(devices, DeviceKind.NIC):
         # NICs of one index are taken in the order of the file.
         position = before[nic.node] = before.get(nic.node, -1) + 1
         numbers[nic.name] = f"host {place[nic.node]} rail {nic.index} position {position}"
@@ -157,13 +172,12 @@ def _refine_host(graph: _Graph) -> _Host:
     return _Host(_hash64("host", sorted(devices), order), devices)
 
 
-def _refine_cluster(topology: Topology, start: dict[str, int]) -> list[int]:
-    graph = _graph(topology.devices, topology.links, topology.limits)
-    for place, device in enumerate(topology.devices):
+def _refine_cluster(devices: Sequence[Device], graph: _Graph, start: dict[str, int]) -> list[int]:
+    for place, device in enumerate(devices):
         if device.name in start:
             graph.colours[place] = start[device.name]
     by_host: dict[int, list[int]] = {}
-    for place, device in enumerate(topology.devices):
+    for place, device in enumerate(devices):
         by_host.setdefault(device.node, []).append(place)
     switches = by_host.pop(NETWORK_NODE, [])
     marks = [[place] for place in switches] or list(by_host.values())

@@ -12,112 +12,33 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from probes.topology.devices import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    PairLimit,
+    Provenance,
+    of_kind,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
 
-
-class DeviceKind(StrEnum):
-    """What a device is."""
-
-    GPU = "gpu"
-    NIC = "nic"
-    PCIE_SWITCH = "pcie_switch"
-    CPU = "cpu"
-    NVSWITCH = "nvswitch"
-    NETWORK_SWITCH = "network_switch"
-
-
-class LinkKind(StrEnum):
-    """What a link is made of."""
-
-    NVLINK = "nvlink"
-    C2C = "c2c"
-    XGMI = "xgmi"
-    PCIE = "pcie"
-    UPI = "upi"
-    NETWORK = "network"
-
-
-class Provenance(StrEnum):
-    """Where a figure came from, from the weakest evidence to the strongest."""
-
-    ASSUMED = "assumed"
-    """Nothing was said; a cautious default was taken and a note says so."""
-    SPEC = "spec"
-    """Derived from a data sheet: link generation times link count."""
-    SYSFS = "sysfs"
-    """Reported by the operating system or by NCCL's topology dump."""
-    MEASURED = "measured"
-    """Measured on the machine itself."""
-
-
-NETWORK_NODE = -1
-"""`Device.node` of a device that belongs to no host (a network switch)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One device of the machine."""
-
-    name: str
-    """Unique in the topology, e.g. `n0/gpu3`."""
-    kind: DeviceKind
-    node: int
-    """Index of the host it sits in, from 0; `NETWORK_NODE` outside every host."""
-    index: int = 0
-    """Position among the devices of its kind on its node; GPUs: the local rank."""
-    model: str = ""
-    """PCI `vendor:device` in lower-case hex without 0x (`10de:20b0`); empty when unknown."""
-    bus_id: str = ""
-    """PCI bus id; not part of the fingerprint."""
-    compute_capability: int = 0
-    """GPUs: NVIDIA compute capability times ten (80, 90), AMD's as `probes.topology.gfx_names`
-    numbers them (942, 910 for gfx90a); 0 when unknown."""
-    line_rate_gb_per_s: float = 0.0
-    """NICs: what the port does on the wire, per direction; 0 when unknown."""
-    os_name: str = ""
-    """NICs: what the operating system calls the port (`mlx5_0`); not part of the fingerprint."""
-    memory_bytes: int = 0
-    """GPUs: memory; 0 when unknown; not part of the fingerprint."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One directed link; a full-duplex cable is two links."""
-
-    src: str
-    dst: str
-    kind: LinkKind
-    bandwidth_gb_per_s: float
-    latency_us: float
-    provenance: Provenance
-    """Where `bandwidth_gb_per_s` came from."""
-    lanes: int = 1
-    """NVLink or xGMI links bundled in it, PCIe lanes, or between network switches the ports whose
-    traffic it was measured to carry."""
-    latency_provenance: Provenance = Provenance.ASSUMED
-    """Where `latency_us` came from."""
-    spread: float = 0.0
-    """Of a measured bandwidth: interquartile range over median, of the samples or of the class of
-    links that it was taken from; 0 when it was not measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class PairLimit:
-    """What one device moved to another when that was measured, where its links promise more.
-
-    Two GPUs below one CPU may each have a full PCIe link, and still exchange half of that, because
-    the CPU forwards no faster. No link is slow then; the pair is.
-    """
-
-    src: str
-    dst: str
-    bandwidth_gb_per_s: float
-    spread: float = 0.0
+__all__ = [
+    "NETWORK_NODE",
+    "Device",
+    "DeviceKind",
+    "Link",
+    "LinkKind",
+    "PairLimit",
+    "Provenance",
+    "Topology",
+]
 
 
 @dataclass(frozen=True)
@@ -137,12 +58,12 @@ class Topology:
     @cached_property
     def gpus(self) -> tuple[Device, ...]:
         """GPUs in rank order: by node, then by local rank."""
-        return self._of_kind(DeviceKind.GPU)
+        return of_kind(self.devices, DeviceKind.GPU)
 
     @cached_property
     def nics(self) -> tuple[Device, ...]:
         """NICs (one per port) by node, then by index."""
-        return self._of_kind(DeviceKind.NIC)
+        return of_kind(self.devices, DeviceKind.NIC)
 
     @cached_property
     def node_count(self) -> int:
@@ -209,10 +130,6 @@ class Topology:
 
     def fingerprint(self) -> str:
         """Identity of the machine; see `probes.topology.fingerprint`."""
-        from probes.topology.fingerprint import fingerprint  # noqa: PLC0415 - that module imports this one
+        from probes.topology.fingerprint import fingerprint  # noqa: PLC0415 - NumPy
 
-        return fingerprint(self)
-
-    def _of_kind(self, kind: DeviceKind) -> tuple[Device, ...]:
-        found = (device for device in self.devices if device.kind is kind)
-        return tuple(sorted(found, key=lambda device: (device.node, device.index)))
+        return fingerprint(self.devices, self.links, self.limits)
