@@ -1,41 +1,156 @@
-"""A package imports from those to its left and never from those to its right."""
+"""Packages, rooms and files import in one direction: from what stands below them."""
 
-import ast
 from pathlib import Path
 
 import pytest
 
+from tests.import_rules import MOST_MODULES, faults, read_tree
+
 ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
-    "probes": set(),
+    "probes": set[str](),
     "sketches": {"probes"},
     "synthesizer": {"probes", "sketches"},
-    "lookup_tables": set(),
+    "lookup_tables": set[str](),
     "tuccl": {"probes", "sketches", "synthesizer", "lookup_tables"},
 }
+ORDER = [
+    "probes",
+    "probes.inputs",
+    "probes.topology",
+    "probes.comparison",
+    "probes.drawing",
+    "probes.nccl_xml",
+    "probes.pci",
+    "probes.pci.listings",
+    "probes.network",
+    "probes.network.instruments",
+    "probes.network.racks",
+    "probes.network.campaign",
+    "probes.nvidia",
+    "probes.p2p",
+    "probes.host",
+    "probes.files",
+    "probes.cluster",
+    "sketches",
+    "sketches.taccl",
+    "synthesizer",
+    "synthesizer.ir",
+    "synthesizer.native",
+    "synthesizer.dsl",
+    "synthesizer.lower",
+    "synthesizer.prove",
+    "synthesizer.simulate",
+    "synthesizer.bounds",
+    "synthesizer.experts",
+    "synthesizer.solve",
+    "synthesizer.plan",
+    "synthesizer.formats",
+    "lookup_tables",
+    "lookup_tables.programs",
+    "lookup_tables.bundles",
+    "tuccl",
+    "tuccl.runtime",
+    "tuccl.words",
+    "tuccl.processes",
+    "tuccl.trials",
+    "tuccl.workspace",
+    "tuccl.inputs",
+    "tuccl.compiling",
+    "tuccl.measuring",
+    "tuccl.engines",
+    "tuccl.search",
+    "tuccl.models",
+    "tuccl.records",
+    "tuccl.calibration",
+    "tuccl.schedules",
+    "tuccl.reports",
+    "tuccl.backends",
+    "tuccl.tuning",
+    "tuccl.pipeline",
+    "tuccl.shipping",
+    "tuccl.console",
+    "tuccl.hosts",
+    "tuccl.commands",
+    "tuccl.cli",
+    "tuccl.__main__",
+]
+"""From the lowest room to the highest: each imports from those before it."""
 
 
-def imported_packages(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the direction"
-            found.add((node.module or "").split(".")[0])
-    return found & set(MAY_IMPORT)
+def test_every_import_leads_down() -> None:
+    tree = read_tree(ROOT, MAY_IMPORT)
+    assert len(tree.imports) > 400
+    assert faults(tree, ORDER, MAY_IMPORT) == []
 
 
-@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
-def test_package_imports_only_from_its_left(package: str) -> None:
-    modules = sorted((ROOT / package).rglob("*.py"))
-    assert modules
-    for module in modules:
-        wrong = imported_packages(module) - MAY_IMPORT[package] - {package}
-        assert not wrong, f"{module.relative_to(ROOT)} imports {sorted(wrong)}"
+def planted(root: Path, files: dict[str, str]) -> list[str]:
+    """The faults of a house of two packages, four rooms and an import that leads down."""
+    sound = {
+        "low/__init__.py": "",
+        "low/stone.py": "",
+        "high/__init__.py": "",
+        "high/cellar/__init__.py": "",
+        "high/cellar/wine.py": "from low import stone\n",
+        "high/roof/__init__.py": "",
+        "high/roof/tile.py": "import high.cellar.wine\n",
+        "high/__main__.py": "from high.roof.tile import lay\n",
+    }
+    for name, text in (sound | files).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    order = ["low", "high", "high.cellar", "high.roof", "high.__main__"]
+    return faults(read_tree(root, ("low", "high")), order, {"low": set(), "high": {"low"}})
 
 
-def test_a_wrong_import_would_be_seen(tmp_path: Path) -> None:
-    module = tmp_path / "wrong.py"
-    module.write_text("def late():\n    from tuccl.cli.app import main\n")
-    assert imported_packages(module) == {"tuccl"}
+def test_a_sound_house_has_no_faults(tmp_path: Path) -> None:
+    assert planted(tmp_path, {}) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from high.roof import tile\n",
+        "from high.roof.tile import lay\n",
+        "import high.roof.tile as roof\n",
+        "def late():\n    from high.roof.tile import lay\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from high.roof.tile import Lay\n",
+    ],
+)
+def test_an_import_that_leads_up_is_a_fault(tmp_path: Path, text: str) -> None:
+    found = planted(tmp_path, {"high/cellar/barrel.py": text})
+    assert found == [
+        "high.cellar.barrel imports high.roof.tile, whose room is above its own",
+        "rooms import each other in a circle: high.cellar <- high.roof <- high.cellar",
+    ]
+
+
+def test_a_circle_of_files_in_one_room_is_a_fault(tmp_path: Path) -> None:
+    first = "from high.roof.beam import carry\n"
+    second = "def late():\n    from high.roof.rafter import hold\n"
+    found = planted(tmp_path, {"high/roof/rafter.py": first, "high/roof/beam.py": second})
+    assert len(found) == 1
+    assert found[0].startswith("files import each other in a circle: high.roof.")
+
+
+def test_an_import_from_the_wrong_package_is_a_fault(tmp_path: Path) -> None:
+    found = planted(tmp_path, {"low/sand.py": "from high import VERSION\n"})
+    assert "low.sand imports high: low does not import from high" in found
+
+
+def test_a_full_room_is_a_fault(tmp_path: Path) -> None:
+    tiles = {f"high/roof/tile_{number}.py": "" for number in range(MOST_MODULES - 1)}
+    assert planted(tmp_path / "full", tiles) == []
+    found = planted(tmp_path / "over", tiles | {"high/roof/one_more.py": ""})
+    assert found == ["high.roof holds 16 modules, more than 15: divide it"]
+
+
+def test_a_room_that_nobody_has_placed_is_a_fault(tmp_path: Path) -> None:
+    found = planted(tmp_path, {"high/attic/trunk.py": ""})
+    assert found == ["high.attic has no place in the order"]
+
+
+def test_an_import_by_dots_is_a_fault(tmp_path: Path) -> None:
+    found = planted(tmp_path, {"high/roof/gutter.py": "from . import tile\n"})
+    assert found == ["high.roof.gutter imports by dots: write the whole name"]
