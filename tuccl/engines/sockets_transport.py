@@ -20,9 +20,10 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from tuccl.measuring.errors import ConnectionLostError, EngineBrokenError, MessageError
-from tuccl.measuring.newcomers import MOST_WAITING, Newcomers
+from tuccl.measuring.newcomers import ACCEPTED_AT_ONCE, MOST_WAITING, Newcomers
 
 _HOST = "127.0.0.1"
+_BACKLOG = 256
 _KEY_BYTES = 32
 _PROOF_BYTES = 32
 _HELLO = struct.Struct(">III")
@@ -41,7 +42,7 @@ class Mesh:
     def __init__(self) -> None:
         self.rank = 0
         self.ranks = 1
-        self._listener = socket.create_server((_HOST, 0), backlog=256)
+        self._listener = socket.create_server((_HOST, 0), backlog=_BACKLOG)
         self._newcomers: Newcomers[Answered] | None = None
         self._key = b""
         self._meeting: dict[int, socket.socket] = {}
@@ -97,11 +98,10 @@ class Mesh:
         """A connection to another rank; both sides ask for it in the same collective."""
         while (rank, number) not in self._channels:
             if rank < self.rank:
+                self._welcome()
                 self._keep(rank, number, self._call(self._ports[rank], _DATA, number))
             else:
-                purpose, other, other_number, end = self._answer()
-                if purpose == _DATA:
-                    self._keep(other, other_number, end)
+                self._admit(self._answer())
         return self._channels[rank, number]
 
     def close(self) -> None:
@@ -115,6 +115,22 @@ class Mesh:
     def _port(self) -> int:
         port: int = self._listener.getsockname()[1]
         return port
+
+    def _welcome(self) -> None:
+        """Empty the kernel's queue of strangers, who may have filled it while nobody answered.
+
+        Whoever calls here then need not knock again, a second later.
+        """
+        for _ in range(_BACKLOG // ACCEPTED_AT_ONCE + 1):
+            if self._newcomers is not None and (found := self._newcomers.next(0.0)) is not None:
+                self._admit(found)
+
+    def _admit(self, answered: Answered) -> None:
+        purpose, rank, number, end = answered
+        if purpose == _DATA:
+            self._keep(rank, number, end)
+        else:
+            end.close()
 
     def _keep(self, rank: int, number: int, end: socket.socket) -> None:
         end.setblocking(False)

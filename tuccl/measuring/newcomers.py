@@ -19,7 +19,7 @@ from tuccl.measuring.errors import ConnectionLostError, MessageError
 HANDSHAKE_S = 5.0
 """How long one may take to prove that it knows the key."""
 MOST_WAITING = 128
-_ACCEPTED_AT_ONCE = 16
+ACCEPTED_AT_ONCE = 16
 """Then those that wait are heard again, before any more of them are closed."""
 
 _Proved_co = TypeVar("_Proved_co", covariant=True)
@@ -104,7 +104,10 @@ class Newcomers(Generic[_Found]):
         ends = [end for _, end in self._waiting.values()]
         if deadline is not None:
             ends.append(deadline)
-        return max(0.0, min(ends) - time.monotonic()) * 1e3 + 1 if ends else None
+        if not ends:
+            return None
+        left_s = min(ends) - time.monotonic()
+        return left_s * 1e3 + 1 if left_s > 0 else 0.0
 
     def _hear(self, number: int) -> _Found | None:
         newcomer, _ = self._waiting[number]
@@ -125,7 +128,7 @@ class Newcomers(Generic[_Found]):
             self._forget(number).close()
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(ACCEPTED_AT_ONCE):
             try:
                 end, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):

@@ -69,6 +69,29 @@ def test_ranks_find_each_other_among_strangers(crowd: list[socket.socket]) -> No
     other.close()
 
 
+def test_a_rank_that_calls_another_empties_its_own_queue_first() -> None:
+    one, other = Mesh(), Mesh()
+    group_id = one.invite()
+    joining = threading.Thread(target=other.join, args=(1, 2, group_id))
+    joining.start()
+    one.join(0, 2, group_id)
+    joining.join()
+    crowd: list[socket.socket] = []
+    with suppress(OSError):
+        while len(crowd) < 400:  # Until the queue of the kernel is full.
+            crowd.append(socket.create_connection(("127.0.0.1", other._port), timeout=0.2))
+    assert len(crowd) < 400
+    other.channel(0, 0)
+    one.channel(1, 0)
+    began = time.monotonic()
+    socket.create_connection(("127.0.0.1", other._port), timeout=5.0).close()
+    assert time.monotonic() - began < 0.5
+    for stranger in crowd:
+        stranger.close()
+    for each in (one, other):
+        each.close()
+
+
 def test_who_knows_another_key_is_no_rank(crowd: list[socket.socket]) -> None:
     one, other, stranger = Mesh(), Mesh(), Mesh()
     group_id = one.invite()
