@@ -103,7 +103,9 @@ def worker_processes(count: int) -> Iterator[Workers]:
         yield IN_PROCESS
         return
     before = set(active_children())
-    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_end_with_parent)
+    # Its semaphores have names in /dev/shm, which stay there if it is half made.
+    with interrupts_held():
+        pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_end_with_parent)
     try:
         yield Workers(pool, count)
     except BaseException:
