@@ -208,7 +208,7 @@ def run(
             tell=display.say,
         )
     if record_to is not None:
-        contents = read_log(result.run.measurements, identity)
+        contents = read_log(result.run.measurements, identity, display.say)
         record = record_of(contents, topology, prepared.shape, identity)
         record_to.write(record)
         display.say(f"record of {len(record.rows)} configurations written to {record_to.path}")

@@ -161,7 +161,7 @@ def _retune(
     as_json: bool,
     places: Places | None,
 ) -> int:
-    change = changes_since(old.run, prepared.topology, prepared.settings)
+    change = changes_since(old.run, prepared.topology, prepared.settings, display.say)
     result = old
     if change.changes:
         for machine in probed:

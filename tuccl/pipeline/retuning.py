@@ -8,6 +8,7 @@ run is complete, and stays in the workspace after that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from probes.comparison.changes import describe_changes
@@ -39,13 +40,16 @@ class MachineChange:
         return ", ".join(filter(None, [f"topology {self.now}", self.nccl]))
 
 
-def changes_since(run: Run, now: Topology, settings: RunSettings) -> MachineChange:
+def changes_since(
+    run: Run, now: Topology, settings: RunSettings, tell: Callable[[str], None] = lambda _: None
+) -> MachineChange:
     """What changed of the machine and of NCCL since a run.
 
     Args:
         run: That the table is of.
         now: The machine.
         settings: Of the run that would follow; they know the NCCL of this host.
+        tell: Told what of the run's log is damaged, in a line.
 
     Raises:
         WorkspaceError: a file of the run is damaged.
@@ -59,7 +63,7 @@ def changes_since(run: Run, now: Topology, settings: RunSettings) -> MachineChan
         )
     if not backend_kind(settings.backend).measures_nccl:
         return change
-    before = nccl_of(run)
+    before = nccl_of(run, tell)
     if not settings.nccl:
         return replace(change, nccl=f"no NCCL found here to hold against {before}")
     changes = (*change.changes, *nccl_change(before, settings.nccl))
@@ -92,14 +96,16 @@ def congestion_change(before: str, now: str) -> tuple[str, ...]:
     return (sentence,)
 
 
-def nccl_of(run: Run) -> str:
+def nccl_of(run: Run, tell: Callable[[str], None] = lambda _: None) -> str:
     """Version of the NCCL that a run measured; empty where none did, or its log is gone.
 
     Raises:
         WorkspaceError: a file of the run is damaged.
     """
     record = run.record()
-    source = None if record is None else read_log(run.measurements, record.identity).source
+    if record is None:
+        return ""
+    source = read_log(run.measurements, record.identity, tell).source
     return "" if source is None else version_in(source.versions)
 
 

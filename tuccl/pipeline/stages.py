@@ -294,7 +294,7 @@ def _tune(
     spaces = SearchSpaces(partial(builtins_of, request), schedules, partial(promising_of, request))
     with (
         open_backend(settings.backend, request) as backend,
-        MeasurementLog(run.measurements, backend, begun.identity) as log,
+        MeasurementLog(run.measurements, backend, begun.identity, request.tell) as log,
     ):
         seconds_pass = backend_kind(settings.backend).has_workers
         tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)

@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from probes.inputs.regular_file import open_own_file
-from tuccl.console import display
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.trials.backend import Backend, Measured
 from tuccl.trials.config import Config, ProcessProfile, Task
@@ -52,7 +51,7 @@ class ModelledRestarts(Protocol):
         """Go on as if workers had turned to this profile; told about all, the latest last."""
 
 
-def read_log(path: Path, identity: str, tell: Callable[[str], None] = display.say) -> Contents:
+def read_log(path: Path, identity: str, tell: Callable[[str], None] = lambda _: None) -> Contents:
     """What a log holds before its first damaged line; nothing where there is none.
 
     Args:
@@ -78,7 +77,7 @@ class MeasurementLog:
         path: Path,
         backend: Backend,
         identity: str,
-        tell: Callable[[str], None] = display.say,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Open the log, or start it; what is damaged of it is put aside.
 

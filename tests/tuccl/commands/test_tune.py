@@ -166,6 +166,10 @@ def test_a_record_of_a_log_that_lost_lines_is_said_to_be_one(
     assert code == 0
     assert "note: the record is not all that was measured: tuccl-workspace/runs/" in err
     assert "measurements.jsonl has lost lines since" in err
+    log.write_bytes(b"".join([*whole[:3], b"x" + whole[3], *whole[4:]]))
+    code, _, err = tuccl("tune", "--records", records, "--record", "damaged.parquet")
+    assert code == 0
+    assert re.search(r"note: .*measurements\.jsonl is damaged in line 4 ", err)
     log.unlink()
     code, _, err = tuccl("tune", "--records", records, "--record", "none.parquet")
     assert code == 3
