@@ -1,4 +1,4 @@
-"""The rules that hold between the rooms of a tree of packages, and what breaks them.
+"""Rules for imports between the rooms of a tree of packages, and a search for breaches.
 
 A room is a folder of modules. It imports from rooms below it and never from those above; no files
 and no rooms import each other in a circle; and a room is small enough to be seen at a glance.
@@ -19,9 +19,9 @@ class Tree:
     """The modules of some packages, and what they import of each other."""
 
     rooms: Mapping[str, str]
-    """Of every module; the `__init__.py` of a room is a module by the room's name."""
+    """The room of each module; a room's `__init__.py` is a module by the room's name."""
     imports: Mapping[str, frozenset[str]]
-    """Of every module."""
+    """The modules that each module imports."""
     relative: Sequence[str]
     """Modules that import by dots, which hide the direction."""
 
@@ -75,7 +75,7 @@ def _imported(tree: ast.AST, modules: Mapping[str, Path]) -> Iterator[str]:
 
 
 def faults(tree: Tree, order: Sequence[str], may_import: Mapping[str, set[str]]) -> list[str]:
-    """What breaks the rules, one sentence each.
+    """Breaches of the rules, one sentence each.
 
     Args:
         tree: The modules.

@@ -1,4 +1,4 @@
-"""What a machine consists of: devices, links between them, and limits that were measured.
+"""Devices of a machine, links between them, and limits that were measured between two.
 
 Units: bandwidth in GB/s = 1e9 bytes/s per direction, latency in microseconds.
 """
