@@ -155,15 +155,14 @@ def topology_beside(path: Path) -> Path:
 
 def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
     """All points of a file, or one error that names every bad line."""
-    reader = csv.reader(io.StringIO(_text(path)))
-    header = next(reader, [])
+    lines = _lines(path)
+    _, header = next(lines, (0, []))
     _check_header(path, header, config_columns)
     bad: list[tuple[int, str]] = []
     seen: dict[tuple[Operation, int, Config], int] = {}
-    for cells in reader:
+    for number, cells in lines:
         if not cells:
             continue
-        number = reader.line_num
         try:
             point = _point(number, header, cells)
         except ValueError as error:
@@ -178,6 +177,16 @@ def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
         raise RecordFileError(f"{path}: {_bad_lines(bad)}; correct the file")
     if not seen:
         raise RecordFileError(f"{path}: no measurement in it; name another file")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The lines as cells, with their numbers."""
+    reader = csv.reader(io.StringIO(_text(path)))
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise RecordFileError(f"{path}: line {reader.line_num}: {error}; correct it") from error
 
 
 def _text(path: Path) -> str:
@@ -200,9 +209,10 @@ def _check_header(path: Path, header: Sequence[str], config_columns: Sequence[st
                 "t1, t2, ..."
             )
     expected = [*fixed, *(f"t{number}" for number in range(1, len(header) - len(fixed) + 1))]
-    if sorted(header) != sorted(expected):
-        extra = [name for name in header if name not in expected]
-        raise RecordFileError(f"{path}: column {extra[0]!a:.40} is unknown; remove it")
+    for place, name in enumerate(header):
+        if name not in expected or name in header[:place]:
+            why = "is there twice" if name in expected else "is unknown"
+            raise RecordFileError(f"{path}: column {name!a:.40} {why}; remove it")
 
 
 def _point(number: int, header: Sequence[str], cells: Sequence[str]) -> _Point:

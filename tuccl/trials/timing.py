@@ -53,6 +53,14 @@ def timing_from_json(values: Any) -> Timing:
     """
     ladder = tuple((int(up_to), int(calls)) for up_to, calls in values["calls_up_to"])
     timing = Timing(**{**values, "calls_up_to": ladder})
+    numbers = (timing.calls_above, *(number for step in ladder for number in step))
+    flags = (timing.graph, timing.in_place)
+    if not (
+        all(type(number) is int for number in numbers)
+        and all(type(flag) is bool for flag in flags)
+        and isinstance(timing.data_type, str)
+    ):
+        raise ValueError("a timing whose figures are of other types")
     if not all(calls >= 1 for calls in (timing.calls_above, *(calls for _, calls in ladder))):
         raise ValueError("a launch without calls")
     return timing

@@ -52,7 +52,10 @@ def parse_traffic_log(text: str, source: str = "traffic log") -> tuple[LinkUse, 
         if not line.strip() or line.startswith("#"):
             continue
         where = f"{source} line {number}"
-        fields = [field.strip() for field in next(csv.reader([line]))]
+        try:
+            fields = [field.strip() for field in next(csv.reader([line]), [])]
+        except csv.Error as error:
+            raise HierarchyFileError(f"{where}: {error}; correct it") from error
         if not header_seen:
             header_seen = True
             if tuple(fields) != HEADER:

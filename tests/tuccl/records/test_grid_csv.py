@@ -131,3 +131,15 @@ def test_the_real_grid_has_27_keys_and_58_seconds_of_measuring() -> None:
     assert sum(row.seconds for row in record.rows if not row.failed) == pytest.approx(58, abs=0.5)
     assert all(record.row(task, STOCK) for task in record.tasks)
     assert sum(row.failed == CUT_SHORT for row in record.rows) == 4257
+
+
+def test_a_field_beyond_what_csv_takes_is_refused_by_line(tmp_path: Path) -> None:
+    grid = written(tmp_path / "g.csv", LINES[0], f"allreduce,{'1' * 200_000},ring")
+    with pytest.raises(RecordFileError, match=r"g\.csv: line 3: field larger than"):
+        read_grid_csv(grid, machine())
+
+
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    grid = written(tmp_path / "g.csv", *LINES, header=HEADER.replace("t3", "t2"))
+    with pytest.raises(RecordFileError, match="column 't2' is there twice; remove it"):
+        read_grid_csv(grid, machine())

@@ -125,6 +125,10 @@ def test_every_truncation_is_one_clear_error() -> None:
         (with_metadata("shape", 7), "holds no valid record"),
         (with_metadata("timing", {}), "holds no valid record"),
         (with_metadata("timing", {"calls_up_to": [[1, 0]]}), "a launch without calls"),
+        (
+            with_metadata("timing", {"calls_up_to": [], "in_place": [1]}),
+            "figures are of other types",
+        ),
         (with_metadata("topology", "{}"), "holds no valid record"),
         (with_metadata("topology", None), "holds no valid record"),
         (with_metadata("fingerprint", "f00"), "but it was recorded as f00"),

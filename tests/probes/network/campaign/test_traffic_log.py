@@ -34,3 +34,8 @@ def test_malformed_logs_are_refused(text: str, message: str) -> None:
     with pytest.raises(HierarchyFileError, match="traffic log") as caught:
         parse_traffic_log(text)
     assert message in str(caught.value)
+
+
+def test_a_field_beyond_what_csv_takes_is_refused_by_line() -> None:
+    with pytest.raises(HierarchyFileError, match="traffic log line 3: field larger than"):
+        parse_traffic_log(f"{TOP}n1,{'a' * 200_000},n2,b,0\n")
