@@ -1,0 +1,132 @@
+"""Mutated bundles and programs with right sums, for the loaders that a job uses.
+
+The fuzzers of tests/runtime/native are compiled with address and undefined behaviour sanitizers,
+and run in rounds with new seeds. They bound the time and memory of every load themselves; a round
+is bounded here.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from attack_findings import Findings
+
+from lookup_tables.programs.program import compile_program, programs_section
+from lookup_tables.table import StoredSchedule
+from tests.lookup_tables.schedules import chain, exchange, halves
+from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.test_native import MEMORY, NATIVE
+from tests.runtime.test_program_rules import fuzzer_of
+from tests.runtime.write_bundles import write_bundles
+
+INPUTS_A_ROUND = 5_000
+MOST_ROUND_S = 120.0
+MOST_CPU_S = 100
+_CRASH = {
+    "ASAN_OPTIONS": "abort_on_error=1:hard_rss_limit_mb=2048",
+    "UBSAN_OPTIONS": "halt_on_error=1",
+}
+
+
+@dataclass(frozen=True)
+class Fuzzer:
+    """A compiled fuzzer with what it starts from."""
+
+    name: str
+    command: tuple[str, ...]
+    """SEED stands for the seed of a round."""
+    start: Path
+
+
+def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
+    """Run rounds of all fuzzers for so long; compiling them counts.
+
+    Args:
+        seconds: How long.
+        seed: Of the rounds' seeds.
+        folder: Where the commands of failures stay.
+        first: The round to begin with.
+
+    Returns:
+        Mutated inputs as attempts, failures, rounds by fuzzer.
+    """
+    with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:
+        return attack_with(fuzzers(Path(place)), seconds, seed, folder, first)
+
+
+def attack_with(
+    tried: list[Fuzzer], seconds: float, seed: int, folder: Path, first: int = 0
+) -> dict[str, int]:
+    """The same with given fuzzers."""
+    findings = Findings("bundles", seed, folder)
+    for number, rng in findings.attempts(seconds, first):
+        fuzzer = tried[number % len(tried)]
+        mutations_seed = str(rng.randrange(1 << 62))
+        command = [mutations_seed if word == "SEED" else word for word in fuzzer.command]
+        why = _round(command)
+        findings.counts[f"rounds of {fuzzer.name}"] += 1
+        findings.counts["attempts"] += INPUTS_A_ROUND - 1
+        if why:
+            findings.failed(number, f"{fuzzer.name}, seed {mutations_seed}: {why}", fuzzer.start)
+    return dict(findings.counts)
+
+
+def fuzzers(folder: Path) -> list[Fuzzer]:
+    """Compile them, and write what they start from."""
+    of_bundles = compile_c(
+        folder / "fuzz_bundle",
+        [NATIVE / "fuzz_bundle.c", NATIVE / "harness.c", *sorted(RUNTIME.glob("*.c"))],
+        *MEMORY,
+    )
+    of_programs = fuzzer_of(folder)
+    bundle, _ = write_bundles(folder)
+    found = [_fuzzer(f"{kind} bundles", of_bundles, bundle, kind) for kind in ("sealed", "damaged")]
+    texts: tuple[tuple[str, Callable[[], str]], ...] = (
+        ("exchange", exchange),
+        ("halves", halves),
+        ("chain", chain),
+    )
+    for name, text in texts:
+        program = folder / f"{name}.program"
+        program.write_bytes(compile_program(text()))
+        found.append(_fuzzer(f"programs ({name})", of_programs, program))
+    section = folder / "section"
+    stored = [StoredSchedule(name[:2], "s", text()) for name, text in texts]
+    section.write_bytes(programs_section(stored))
+    return [*found, _fuzzer("sections", of_programs, section, "s")]
+
+
+def _fuzzer(name: str, program: Path, start: Path, *more: str) -> Fuzzer:
+    return Fuzzer(name, (str(program), str(start), str(INPUTS_A_ROUND), "SEED", *more), start)
+
+
+def _round(command: list[str]) -> str:
+    """Why a round failed, or nothing."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=MOST_ROUND_S,
+            check=False,
+            env={**os.environ, **_CRASH},
+            preexec_fn=limited,
+        )
+    except subprocess.TimeoutExpired:
+        return f"took more than {MOST_ROUND_S:g} s"
+    if done.returncode:
+        told = (done.stdout + done.stderr).strip()
+        return f"exit code {done.returncode}: {told[:2000]}"
+    return ""

@@ -1,0 +1,156 @@
+"""The attacks find what is planted, and nothing in a second or two without it."""
+
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import attack_bundles
+import attack_children
+import attack_inputs
+import attack_kills
+import pytest
+from attack import table
+from attack_findings import Findings
+from attack_mutations import TEXT, Mutation, json_structure
+
+from probes.network.racks.rack_map import parse_rack_map
+from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime
+from tests.runtime.write_bundles import write_bundles
+from tuccl.hosts import probing
+from tuccl.workspace import atomic_file
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("mutation", [*TEXT, json_structure])
+def test_a_mutation_is_its_seeds_and_mostly_changes_something(
+    mutation: Mutation,
+) -> None:
+    data = b'{"a": [1, 2, {"b": "text"}], "c": 10.5}\n'
+    made = [mutation(data, random.Random(seed)) for seed in range(40)]
+    assert made == [mutation(data, random.Random(seed)) for seed in range(40)]
+    assert sum(other != data for other in made) > 20
+
+
+def test_attempts_are_numbered_and_a_failure_keeps_its_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings = Findings("inputs", 7, tmp_path / "kept")
+    numbers = [(number, rng.random()) for number, rng in findings.attempts(0.0, first=5)]
+    again = Findings("inputs", 7, tmp_path / "kept")
+    assert [(n, rng.random()) for n, rng in again.attempts(0.0, first=5)] == numbers
+    (tmp_path / "input").write_text("bad")
+    findings.failed(5, "traceback", tmp_path / "input")
+    assert capsys.readouterr().out == "failure 7/inputs/5: traceback\n"
+    assert (tmp_path / "kept" / "failure-5" / "input").read_text() == "bad"
+    assert dict(findings.counts) == {"attempts": 1, "failures": 1}
+    assert "1 exit code 2" in table({"inputs": {**findings.counts, "exit code 2": 1}})
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "fault"),
+    [
+        ("", 0, ""),
+        ("note: x\ntuccl: no\n", 2, ""),
+        ("tuccl: no\ntuccl: again\n", 2, "exit code 2 with 2 lines of error"),
+        ("", 3, "exit code 3 with 0 lines of error"),
+        ("", -11, "exit code -11"),
+        ("Traceback (most recent call last):\nKeyError: 1\n", 70, "traceback: KeyError: 1"),
+    ],
+)
+def test_good_ends_are_told_from_bad_ones(said: str, code: int, fault: str) -> None:
+    assert attack_children.Ended(code, False, 0.1, 1, "", said, ()).fault == fault
+
+
+def test_time_and_memory_of_a_command_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack_children, "MOST_S", 0.2)
+
+    def endless() -> None:
+        while True:
+            pass
+
+    assert attack_children.run_child(endless, tmp_path).fault == "took more than 0.2 s"
+    monkeypatch.setattr(attack_children, "MOST_S", 10.0)
+    ended = attack_children.run_child(lambda: bytearray(2 << 30).clear(), tmp_path)
+    assert ended.fault == "traceback: MemoryError"
+
+
+RACKS = tuple(one for one in attack_inputs.TARGETS if one.file == "racks.txt")
+
+
+def test_a_reader_that_fails_on_damaged_input_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = parse_rack_map
+
+    def planted(text: str, source: str = "") -> dict[str, str]:
+        if "[01-08,11] rack-a" not in text:
+            raise KeyError("damaged")
+        return read(text, source)
+
+    clean = attack_inputs.attack_targets(RACKS, 1.0, 1, tmp_path / "clean")
+    assert clean["failures"] == 0
+    monkeypatch.setattr(probing, "parse_rack_map", planted)
+    found = attack_inputs.attack_targets(RACKS, 1.5, 1, tmp_path / "planted")
+    assert 0 < found["failures"] <= found["attempts"]
+    kept = next((tmp_path / "planted").iterdir())
+    assert "KeyError: 'damaged'" in (kept / "stderr.txt").read_text()
+    assert (kept / "racks.txt").exists()
+
+
+def test_a_writer_that_writes_in_place_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenarios = tuple(one for one in attack_kills.SCENARIOS if one.name == "first ship")
+    clean = attack_kills.attack_scenarios(scenarios, 1.0, 1, tmp_path / "clean")
+    assert clean["failures"] == 0
+    whole = atomic_file._replace
+
+    def planted(path: Path, data: bytes) -> None:
+        if path.name.startswith("bundle-"):
+            (path.parent / "tuccl.env").write_bytes(b"# half of i")
+        whole(path, data)
+
+    monkeypatch.setattr(atomic_file, "_replace", planted)
+    found = attack_kills.attack_scenarios(scenarios, 4.0, 1, tmp_path / "planted")
+    assert found["failures"] > 0
+
+
+def test_a_loader_that_takes_any_sum_is_found(tmp_path: Path) -> None:
+    needs_runtime(tmp_path, *MEMORY)
+    sources = shutil.copytree(RUNTIME, tmp_path / "runtime")
+    loader = (sources / "bundle.c").read_text()
+    assert "if (crc != header->crc)" in loader
+    (sources / "bundle.c").write_text(loader.replace("if (crc != header->crc)", "if (crc == 1)"))
+    bundle, _ = write_bundles(tmp_path)
+    names = []
+    for name, folder in (("sound", RUNTIME), ("planted", sources)):
+        files = [NATIVE / "fuzz_bundle.c", NATIVE / "harness.c", *sorted(folder.glob("*.c"))]
+        program = compile_c(tmp_path / name, files, *MEMORY)
+        command = (str(program), str(bundle), "2000", "SEED", "damaged")
+        names.append(attack_bundles.Fuzzer(name, command, bundle))
+    sound = attack_bundles.attack_with(names[:1], 0.0, 1, tmp_path / "clean")
+    assert (sound["failures"], sound["rounds of sound"]) == (0, 1)
+    assert attack_bundles.attack_with(names[1:], 0.0, 1, tmp_path / "found")["failures"] == 1
+
+
+@pytest.mark.slow
+def test_the_command_runs_the_parts_tells_and_ends_with_a_code(tmp_path: Path) -> None:
+    words = ["--minutes", "0.4", "--seed", "3", "--json", str(tmp_path / "counts.json")]
+    words += ["--folder", str(tmp_path / "kept")]
+    parts = ["--part", "inputs", "--part", "kills", "--part", "bundles"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "attack.py"), *words, *parts],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[0].split()[:3] == ["part", "attempts", "failures"]
+    assert (tmp_path / "counts.json").exists()
