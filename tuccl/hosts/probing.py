@@ -18,7 +18,6 @@ from probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
 from probes.cluster.mpi import mpi_tasks, run_with_mpi
 from probes.host.preflight import CheckStatus, check_host
 from probes.host.probe import HostProbeOptions
-from probes.inputs.regular_file import regular_status
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import utilisation_of
 from probes.network.campaign.sampling import SamplingOptions
@@ -184,9 +183,11 @@ def _slurm_racks(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        if regular_status(path).st_size > MAX_BYTES:
+        with path.open("rb") as file:  # Of a pipe, too.
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise UsageError(f"{path}: more than {MAX_BYTES:,} bytes; give a smaller file")
-        return path.read_text(encoding="utf-8")
+        return content.decode()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a readable file") from error
     except UnicodeDecodeError as error:

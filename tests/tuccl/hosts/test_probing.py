@@ -120,6 +120,7 @@ PLAIN = ProbeCommand(
         ({"rack_map": Path("/no/such/map")}, "/no/such/map"),
         ({"ibnetdiscover": Path("/no/such/list")}, "/no/such/list"),
         ({"ibnetdiscover": Path("/dev/null")}, "no switch in it"),
+        ({"ibnetdiscover": Path("/dev/zero")}, "/dev/zero: more than 67,108,864 bytes"),
         ({"output": Path("/")}, "directory"),
         ({"output": Path("-")}, "never written to standard output"),
         ({"output": Path(__file__), "rack_map": Path(__file__)}, "is read by this command"),
