@@ -111,10 +111,10 @@ def test_a_writer_that_writes_in_place_is_found(
     assert clean["failures"] == 0
     whole = atomic_file._replace
 
-    def planted(path: Path, data: bytes) -> None:
+    def planted(path: Path, data: bytes, folder: Path) -> None:
         if path.name.startswith("bundle-"):
             (path.parent / "tuccl.env").write_bytes(b"# half of i")
-        whole(path, data)
+        whole(path, data, folder)
 
     monkeypatch.setattr(atomic_file, "_replace", planted)
     found = attack_kills.attack_scenarios(scenarios, 4.0, 1, tmp_path / "planted")

@@ -45,8 +45,14 @@ def remove_partial_file(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
+def write_atomically(path: Path, content: bytes | str, partial_in: Path | None = None) -> None:
     """Replace `path` by `content`, or leave it as it was.
+
+    Args:
+        path: The file.
+        content: Its content; text becomes UTF-8.
+        partial_in: Where it is written before it is renamed, on the same file system: a directory
+            that the next run cleans of what a killed process left. The file's own by default.
 
     Raises:
         WorkspaceError: when the file cannot be written; no partial file stays behind.
@@ -54,13 +60,13 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     # A path that is not UTF-8 may stand in the text: its bytes go out as they came in.
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     with interrupts_held():
-        _replace(path, data)
+        _replace(path, data, partial_in or path.parent)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, data: bytes, folder: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=folder)
     except OSError as error:
         raise cannot_write(path, error) from error
     try:

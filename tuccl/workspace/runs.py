@@ -171,7 +171,10 @@ class Workspace:
     def set_current(self, identity: str) -> None:
         """Make a finished run the one that commands work with."""
         model = _CurrentModel(version=_VERSION, identity=identity)
-        write_atomically(self.root / "current.json", model.model_dump_json() + "\n")
+        # Beside the run, which its next start cleans: others may be writing to the workspace.
+        run = self.run(identity).root
+        run.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.root / "current.json", model.model_dump_json() + "\n", run)
 
     @contextmanager
     def lock(self, identity: str) -> Iterator[Run]:

@@ -82,3 +82,25 @@ def test_what_a_killed_write_left_is_removed_in_the_run_and_nowhere_else(tmp_pat
         pass
     assert [path.name for path in below.iterdir()] == ["pruned.json"]
     assert elsewhere.exists()
+
+
+def test_what_a_kill_left_of_the_pointer_is_gone_after_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """In place of SIGKILL."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    workspace = Workspace(tmp_path / "workspace")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(Killed):
+            workspace.set_current(IDENTITY)
+    assert [path.parent for path in workspace.root.rglob(f"{PARTIAL_PREFIX}*")] == [
+        workspace.run(IDENTITY).root
+    ]
+    with workspace.lock(IDENTITY):
+        assert not list(workspace.root.rglob(f"{PARTIAL_PREFIX}*"))
