@@ -20,7 +20,7 @@ from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime
 from tests.runtime.write_bundles import write_bundles
 from tuccl.hosts import probing
-from tuccl.workspace.runs import atomic_file
+from tuccl.workspace import atomic_file
 
 ROOT = Path(__file__).resolve().parents[1]
 
