@@ -1,17 +1,28 @@
 #!/usr/bin/env bash
 # Install with the test extras into an environment of its own; lint, types, all tests.
-# Arguments go to pytest. Tests that take minutes are run by scripts/test_slow.sh.
+# With --quick: an editable environment, no types and native formats, and the tests that take less
+# than half a second. Other arguments go to pytest. Tests that take minutes are run by
+# scripts/test_slow.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
+
+if [ "${1-}" = --quick ]; then
+  shift
+  make_environment .venv-dev "-e .[test]"
+  export PATH="$PWD/.venv-dev/bin:$PATH"
+  ruff check .
+  ruff format --check .
+  exec pytest -q -n 2 -m "not slow and not long" "$@"
+fi
 
 make_environment .venv-test ".[test]"
 export PATH="$PWD/.venv-test/bin:$PATH"
 
 ruff check .
 ruff format --check .
-find tuccl probes synthesizer tests -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
+find probes synthesizer tuccl tests -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
   -o -name '*.cuh' | sort |
   xargs clang-format --dry-run --Werror
 mypy
-pytest -n 2 -m "not slow" "$@"
+pytest -n 2 --dist loadfile -m "not slow" "$@"
