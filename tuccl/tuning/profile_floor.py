@@ -32,7 +32,7 @@ from statistics import fmean, median, variance
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.tuning.sample_statistics import fisher_quantile_of_2, student_quantile
+from tuccl.tuning.sample_statistics import error_of_mean, student_quantile
 from tuccl.tuning.spending import Fresh
 
 Ratios = dict[tuple[Task, Config], list[float]]
@@ -43,8 +43,6 @@ _LOOKS = (3, 5)
 _SUSPECTS = 8
 _SAMPLES = 11
 """Of each call in a start."""
-_ALIKE = 0.995
-"""How often a key that is as noisy as the others is to be taken for one that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ def key_ratios(
         if task not in best:
             found.append(KeyRatio(task, 0.0, 0.0, 0.0))
             continue
-        noise, degrees = _noise(task, own, starts)
+        noise, degrees = error_of_mean(task, own, starts)
         alone = student_quantile(1.0 - error, degrees)
         below = student_quantile(1.0 - error / profiles, degrees)
         above = student_quantile(1.0 - error / profiles / len(tasks), degrees)
@@ -185,17 +183,6 @@ def key_ratios(
         low, high = ratio * math.exp(-below * noise), ratio * math.exp(above * noise)
         found.append(KeyRatio(task, ratio, low, high, ratio - ratio * math.exp(-alone * noise)))
     return found
-
-
-def _noise(task: Task, variances: Mapping[Task, float], starts: int) -> tuple[float, int]:
-    """Standard error of a key's mean logarithm, and the degrees of freedom it is known with."""
-    own = variances[task]
-    others = [other for key, other in variances.items() if key != task]
-    # After three starts a key's own variance has 2 degrees; with more the quantile would be less.
-    if others and own > fmean(others) * fisher_quantile_of_2(_ALIKE, len(others) * (starts - 1)):
-        return math.sqrt(own / starts), starts - 1
-    pooled = fmean(variances.values())
-    return math.sqrt(max(own, pooled) / starts), len(variances) * (starts - 1)
 
 
 def _one_round(

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import fmean
+from typing import TypeVar
+
+_ALIKE = 0.995
+"""How often a key that is as noisy as the others is to be taken for one that is."""
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
@@ -28,6 +33,26 @@ def student_quantile(probability: float, degrees: int) -> float:
         else:
             high = middle
     return high
+
+
+def error_of_mean(key: _Key, variances: Mapping[_Key, float], starts: int) -> tuple[float, int]:
+    """Standard error of a key's mean over starts, and the degrees of freedom it is known with.
+
+    Few starts say little about the variance of a single key, so it is taken over all keys together;
+    the key's own counts where it is larger, and alone where it is larger by far.
+
+    Args:
+        key: One of them.
+        variances: Of every key over the starts.
+        starts: Two at least.
+    """
+    own = variances[key]
+    others = [other for name, other in variances.items() if name != key]
+    # After three starts a key's own variance has 2 degrees; with more the quantile would be less.
+    if others and own > fmean(others) * fisher_quantile_of_2(_ALIKE, len(others) * (starts - 1)):
+        return math.sqrt(own / starts), starts - 1
+    pooled = fmean(variances.values())
+    return math.sqrt(max(own, pooled) / starts), len(variances) * (starts - 1)
 
 
 def fisher_quantile_of_2(probability: float, degrees: int) -> float:
