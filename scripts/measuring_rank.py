@@ -51,7 +51,7 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {"times_us": timed(call, step.get("launches", 3))}
     result["seconds"] = time.monotonic() - begin
     if isinstance(engine, ExecutorEngine):
-        result["by_executor"] = engine.is_by_executor(call)
+        result["by_executor"] = engine.ran_by(call) == "executor"
     question = engine.last_question()
     if question is not None:
         result["asked_about_bytes"] = question.size_bytes

@@ -39,13 +39,9 @@ class ExecutorEngine(NcclEngine):
         """See `Engine.open`; whether the executor serves shows with the first call."""
         return f"{super().open(rank, ranks, local_rank, group_id)}, executor"
 
-    def is_by_executor(self, call: Call) -> bool:
-        """Whether the executor runs a call, by a rule of its own or by the job's table.
-
-        Args:
-            call: One that was timed.
-        """
-        return call in self._taken
+    def ran_by(self, call: Call) -> str:
+        """See `Engine.ran_by`: the executor by a rule of its own or by the job's table."""
+        return "executor" if call in self._taken else super().ran_by(call)
 
     def _wish(self, call: Call) -> int:
         rule = rule_of(call)

@@ -115,6 +115,10 @@ class NcclEngine:
         """As `time`, by the host's clock from the first call to the stream's end, as nccl-tests."""
         return self._time(call, launches, by_host_clock=True)
 
+    def ran_by(self, call: Call) -> str:  # noqa: ARG002 - nothing else is in this process
+        """See `Engine.ran_by`."""
+        return "nccl"
+
     def check(self, call: Call) -> str:
         """Run the call once on known data and compare every byte; see `Engine.check`."""
         native = self._prepared(call)
@@ -157,13 +161,18 @@ class NcclEngine:
 
     def _verify_loaded(self) -> None:
         """NCCL goes on without a plugin that it could not load, and says so in its log only."""
-        if self._control is not None and self._control.loaded_abi() == 0:
+        plugin = os.environ.get(PLUGIN_VARIABLE, "")
+        if self._control is not None:
+            loaded = self._control.loaded_abi() != 0
+        else:
+            loaded = "/" not in plugin or _is_loaded(plugin)
+        if not loaded:
             why = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING shows why"
             if self._nccl_version == _TAKES_NO_PATHS:
                 why = "this release takes no paths: measure with another one"
             raise EngineBrokenError(
                 f"NCCL {version_text(self._nccl_version)} did not load the tuner plugin "
-                f"{os.environ.get(PLUGIN_VARIABLE)}; {why}"
+                f"{plugin}; {why}"
             )
 
     def _native(self, call: Call) -> NativeCall:
@@ -273,6 +282,15 @@ def _describe(call: Call) -> str:
     parts = [call.algorithm, call.protocol, f"ch{call.nchannels}" if call.nchannels else ""]
     chosen = " ".join(part for part in parts if part)
     return f"{chosen} for {call.operation} of {call.size_bytes} bytes"
+
+
+def _is_loaded(library: str) -> bool:
+    """Whether a library is in this process."""
+    try:
+        ctypes.CDLL(library, os.RTLD_LAZY | os.RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
 
 
 def _driver_version() -> str:

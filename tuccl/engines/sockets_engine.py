@@ -101,6 +101,10 @@ class SocketsEngine:
             f"{result[first]} for {expected[first]}"
         )
 
+    def ran_by(self, call: Call) -> str:  # noqa: ARG002 - nothing else is in this process
+        """See `Engine`."""
+        return "sockets"
+
     def close(self) -> None:
         """See `Engine`."""
         self._mesh.close()

@@ -18,10 +18,11 @@ from tuccl.trials.config import DEFAULT_ALGORITHM
 
 ENGINES = {
     "executor": "tuccl.engines.executor_engine:ExecutorEngine",
+    "job": "tuccl.engines.job_engine:job_engine",
     "nccl": "tuccl.engines.nccl_engine:NcclEngine",
     "sockets": "tuccl.engines.sockets_engine:SocketsEngine",
 }
-"""`module:class` by name; a worker imports only the one that it runs."""
+"""`module:class` by name, or a function that makes one; a worker imports only what it runs."""
 WITHOUT_GRAPHS = frozenset({"sockets"})
 """Engines that have no CUDA graphs."""
 
@@ -89,6 +90,9 @@ class Engine(Protocol):
         Raises:
             EngineError: This call cannot run.
         """
+
+    def ran_by(self, call: Call) -> str:
+        """Who runs a call that was timed or checked: `executor`, or the library (`nccl`)."""
 
     def close(self) -> None:
         """Leave the group; called once, also after an error."""

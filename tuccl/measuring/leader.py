@@ -30,6 +30,7 @@ from tuccl.measuring.messages import (
     MakeGroupId,
     Message,
     Open,
+    RanBy,
     Time,
     Timed,
     from_bytes,
@@ -118,6 +119,18 @@ class Leader:
             if isinstance(reply, Done) and reply.text
         ]
         return wrong[0] if wrong else ""
+
+    def ran_by(self, call: Call, timeout_s: float) -> str:
+        """Who runs a call that was timed or checked; the same on all ranks.
+
+        Raises:
+            GroupLostError: As `time`; or ranks differ, and would hang in a job.
+        """
+        named = dict.fromkeys(map(self._text, self._ask_all(RanBy(call), timeout_s)))
+        if len(named) > 1:
+            self.end(0.0)
+            raise GroupLostError(f"ranks run one call by {' and '.join(named)}")
+        return next(iter(named))
 
     def dismiss(self) -> None:
         """Ask the workers to leave; `end` sees that they do."""

@@ -61,6 +61,13 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class RanBy:
+    """`Engine.ran_by`; answered by `Done` with its name."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
 class Bye:
     """Close the engine, or the host, and leave; not answered."""
 
@@ -122,7 +129,7 @@ class Failed:
     """Whether the worker is of no further use."""
 
 
-Request = MakeGroupId | Open | Time | Check | StartWorker | EndWorkers | TellEnd | Bye
+Request = MakeGroupId | Open | Time | Check | RanBy | StartWorker | EndWorkers | TellEnd | Bye
 Reply = Done | Timed | Failed
 Message = Request | Reply
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}

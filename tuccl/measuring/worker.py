@@ -38,6 +38,7 @@ from tuccl.measuring.messages import (
     MakeGroupId,
     Message,
     Open,
+    RanBy,
     Reply,
     Time,
     Timed,
@@ -132,6 +133,8 @@ def _perform(engine: Engine, request: Message) -> Reply:
             return Timed(tuple(engine.time(call, launches)))
         case Check(call):
             return Done(engine.check(call))
+        case RanBy(call):
+            return Done(engine.ran_by(call))
         case _:
             raise EngineBrokenError(f"a worker cannot do {type(request).__name__}")
 

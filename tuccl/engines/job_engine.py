@@ -1,0 +1,16 @@
+"""The engine of a worker that runs calls as a job does: what its environment says, and no more."""
+
+from __future__ import annotations
+
+from tuccl.engines.executor_engine import ExecutorEngine
+from tuccl.engines.executor_library import is_preloaded
+from tuccl.engines.nccl_engine import NcclEngine
+
+
+def job_engine() -> NcclEngine:
+    """NCCL with the plugin that the environment names, and with the executor if it is preloaded.
+
+    Raises:
+        EngineError: This installation has no compiled library.
+    """
+    return (ExecutorEngine if is_preloaded() else NcclEngine)(controlled=False)
