@@ -69,6 +69,7 @@ ORDER = [
     "tuccl.tuning",
     "tuccl.pipeline",
     "tuccl.shipping",
+    "tuccl.bench",
     "tuccl.console",
     "tuccl.hosts",
     "tuccl.commands",

@@ -18,7 +18,7 @@ import typer
 from pydantic import JsonValue
 
 from tuccl import __version__
-from tuccl.cli import build, calibrate, probe, synthesize, tune
+from tuccl.cli import bench, build, calibrate, probe, synthesize, tune
 from tuccl.cli import topology as cli_topology
 from tuccl.cli.help import LABORATORY, Command, Group, examples
 from tuccl.cli.options import (
@@ -309,6 +309,7 @@ def verify(
     raise typer.Exit(verifying.verify(file, as_json))
 
 
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=bench.EXAMPLES)(bench.bench)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=probe.EXAMPLES)(probe.probe)
 app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=synthesize.EXAMPLES)(
     synthesize.synthesize

@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.table import Entry, Table
 from tuccl.console.display import print_lines, standard_output
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
@@ -85,7 +86,7 @@ def describe_runner(gain: KeyGain, table: Table) -> str:
     return _job_cells(gain, table)[-1]
 
 
-def describe_schedule(entry: Entry, table: Table) -> str:
+def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
     """The schedule's name without the operation's, and its parameters."""
     if entry.schedule is None:
         return "-"
@@ -98,7 +99,7 @@ def describe_schedule(entry: Entry, table: Table) -> str:
     )
 
 
-def describe_builtin(entry: Entry) -> str:
+def describe_builtin(entry: Entry | BundleEntry) -> str:
     """`ring LL128 ch16`."""
     if entry.builtin is None:
         return "-"

@@ -1,4 +1,4 @@
-"""The JSON documents of `init`, `tune`, `table`, `retune`, `explain`, `ship` and `verify`.
+"""The JSON documents of `init`, `tune`, `table`, `retune`, `explain`, `ship`, `verify` and `bench`.
 
 scripts/write_json_schemas.py writes the schema of each to docs/schemas, and docs/json.md describes
 them. `SCHEMA_VERSION` is raised when a member is added, goes or changes its meaning.
@@ -183,11 +183,96 @@ class VerifyDocument(_Model):
     """Limits of MSCCL runtimes that the schedule exceeds, which does not make it wrong."""
 
 
+class BenchedTime(_Model):
+    """A time with the bandwidths that nccl-tests makes of it."""
+
+    time_us: float
+    """Geometric mean over the rounds."""
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+    rounds_us: list[float]
+
+
+class BenchedGain(_Model):
+    """A time over another; the bounds of all keys hold together at 95 %."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class BenchedKey(_Model):
+    """One operation and size under a table."""
+
+    operation: Operation
+    size_bytes: int
+    count: int
+    """As NCCL's function takes it."""
+    redop: str
+    stock: BenchedTime
+    table: BenchedTime
+    gain: BenchedGain
+    """Of the table over stock NCCL."""
+    promised: float | None
+    """The gain that the table states; None where it states none for this size."""
+    runner: Runner
+    runs: str
+    """The setting or schedule that runs, in words."""
+    finding: Literal["slower_than_stock", "slower_than_promised"] | None
+    """What is wrong beyond the noise."""
+
+
+class BenchedTable(_Model):
+    """A table against stock NCCL."""
+
+    place: str
+    """The directory that was named."""
+    bundle_crc: str
+    profile: dict[str, str]
+    executor: bool
+    """Whether the executor was loaded."""
+    keys: list[BenchedKey]
+    mean: BenchedGain
+    """Geometric mean over all keys."""
+
+
+class ComparedKey(_Model):
+    """One operation and size under the second table against the first."""
+
+    operation: Operation
+    size_bytes: int
+    gain: BenchedGain
+
+
+class ComparedTables(_Model):
+    """The second table against the first, in the same rounds."""
+
+    keys: list[ComparedKey]
+    mean: BenchedGain
+
+
+class BenchDocument(_Model):
+    """`bench`: tables against stock NCCL on this machine."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    shape: Shape
+    data_type: str
+    in_place: bool
+    graphs: bool
+    versions: str
+    rounds: int
+    seconds: float
+    tables: list[BenchedTable]
+    comparison: ComparedTables | None
+    """None of one table."""
+
+
 DOCUMENTS: dict[str, type[BaseModel]] = {
     "table": TableDocument,
     "retune": RetuneDocument,
     "explain": ExplainDocument,
     "ship": ShipDocument,
     "verify": VerifyDocument,
+    "bench": BenchDocument,
 }
 """By the name of the schema's file; `init` and `tune` print the document of `table`."""

@@ -69,6 +69,15 @@ def test_buffers_are_there_before_the_communicator_as_in_a_job_with_a_model(
         assert events[:3] == ["large", "large", "join"]
 
 
+def test_a_plugin_that_a_jobs_environment_names_has_to_be_loaded(run: Run, tmp_path: Path) -> None:
+    """NCCL goes on by itself, and its times would pass for those of a table."""
+    missing = tmp_path / "libnccl-tuner-tuccl.so"
+    with pytest.raises(JobError, match=f"did not load the tuner plugin {missing}"):
+        run([step("all_reduce")], controlled=False, NCCL_TUNER_PLUGIN=str(missing))
+    (result,) = run([step("all_reduce")], controlled=False, NCCL_TUNER_PLUGIN="none").steps
+    assert result["finding"] == ""
+
+
 def test_what_a_killed_job_left_is_not_where_a_new_one_meets(stand_ins: StandIns) -> None:
     """Numbers of processes come again, and ranks that wait in another place wait for ever."""
     program = """

@@ -1,0 +1,62 @@
+"""Tables for the stand-in of NCCL, in directories as `tuccl ship` writes them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    Shape,
+    Table,
+)
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.shipping.environment_file import ShippedExecutor, bundle_name, environment_file
+
+M = 1 << 20
+TWO_RANKS = Shape(2, 1, 2)
+
+
+def all_gather_entry(
+    nchannels: int, promised: float = 1.5, size_bytes: int = 2 * M, shape: Shape = TWO_RANKS
+) -> Entry:
+    """all_gather on so many channels, of which one alone is slow on the stand-in."""
+    key = Key(Operation.ALL_GATHER, size_bytes, size_bytes, shape, "test")
+    ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, nchannels)
+    default_us = 64.0
+    time_us = default_us / promised
+    return Entry(key, size_bytes, ring, None, time_us, time_us, default_us, 5, 0.0, "", "NCCL")
+
+
+def ship_entries(
+    directory: Path,
+    stand_ins: StandIns,
+    *entries: Entry,
+    profile: Mapping[str, str] | None = None,
+    executor: bool = False,
+) -> Path:
+    """A shipped directory of a table with these entries."""
+    table = Table("test", "test", (), entries, dict(profile or {}))
+    bundle = bundle_bytes(table)
+    crc = bundle_crc(bundle)
+    directory.mkdir()
+    shutil.copy(stand_ins.plugin, directory / PLUGIN_NAME)
+    (directory / bundle_name(crc)).write_bytes(bundle)
+    (directory / "table.parquet").write_bytes(table_to_parquet_bytes(table))
+    shipped = None
+    if executor:
+        shutil.copy(stand_ins.executor, directory / EXECUTOR_NAME)
+        shipped = ShippedExecutor(directory / EXECUTOR_NAME, None)
+    text = environment_file(table, directory, crc, executor=shipped)
+    (directory / "tuccl.env").write_text(text, encoding="utf-8")
+    return directory

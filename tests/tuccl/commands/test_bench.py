@@ -1,0 +1,218 @@
+"""`tuccl bench` from the command line, over stand-ins of CUDA and NCCL."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Shape
+from tests.tuccl.bench.shipped_tables import M, all_gather_entry, ship_entries
+from tests.tuccl.conftest import Run, run_in
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tests.tuccl.measuring.test_mpi_places import requires_mpirun
+from tests.tuccl.reports.test_json_documents import check
+
+SIZE = M + 65536
+"""The smallest with few calls in a launch."""
+WORDS = ("--sizes", "1088K", "--rounds", "2")
+STOCK_IS_SLOW = {"STAND_IN_CHANNELS": "1"}
+BenchOf = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def bench(stand_ins: StandIns, run_tuccl: Run) -> BenchOf:
+    """The command on two GPUs, where one channel takes 20 ms."""
+
+    def run(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        own = {"PYTHONPATH": str(stand_ins.libraries), "STAND_IN_GPUS": "2"}
+        slow = {"STAND_IN_SLOW_MS": "20"}
+        environment = os.environ | stand_ins.variables | own | slow | variables
+        return run_tuccl("bench", *words, env=environment)
+
+    return run
+
+
+@pytest.fixture
+def place(stand_ins: StandIns, tmp_path: Path) -> Callable[..., Path]:
+    """A shipped table of one entry, for so many channels, with this promise."""
+
+    def make(name: str, nchannels: int, promised: float = 1.5, *, executor: bool = False) -> Path:
+        entry = all_gather_entry(nchannels, promised, SIZE)
+        return ship_entries(tmp_path / name, stand_ins, entry, executor=executor)
+
+    return make
+
+
+@pytest.mark.slow
+def test_a_table_that_gains(bench: BenchOf, place: Callable[..., Path]) -> None:
+    done = bench(place("shipped", 8), *WORDS, **STOCK_IS_SLOW)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("2 ranks on 1 node(s), float16, out of place, CUDA graphs; 2 rounds")
+    row = next(line for line in lines if line.startswith("1088K"))
+    assert row.split()[:4] == ["1088K", "278528", "half", "none"]
+    assert row.endswith("1.500 ring Simple ch8")
+    assert "slower than stock NCCL, beyond the noise: no key" in done.stdout
+    assert "1 key, 2 rounds of new processes for stock NCCL and the table in turn" in done.stderr
+    assert "the whole of 2 about " in done.stderr
+
+
+@pytest.mark.slow
+def test_a_table_that_loses_is_a_finding_also_in_a_shell_that_has_sourced_it(
+    bench: BenchOf, place: Callable[..., Path]
+) -> None:
+    shipped = place("shipped", 1)
+    sourced = {
+        "NCCL_TUNER_PLUGIN": str(shipped / "libnccl-tuner-tuccl.so"),
+        "TUCCL_BUNDLE": str(next(shipped.glob("bundle-*"))),
+    }
+    done = bench(shipped, "--sizes", "1088K", "--rounds", "3", **sourced)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "slower than stock NCCL: all_gather 1088K, 0." in done.stdout
+    assert done.stdout.splitlines()[-2].endswith(", promised 1.500x")
+
+
+@pytest.mark.slow
+def test_a_table_that_promises_too_much_is_a_finding(
+    bench: BenchOf, place: Callable[..., Path]
+) -> None:
+    done = bench(place("shipped", 8, 1e6), *WORDS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "slower than the table promised: all_gather 1088K, " in done.stdout
+    assert "promised 1000000.000x" in done.stdout
+
+
+@pytest.mark.slow
+def test_two_tables_in_json(bench: BenchOf, place: Callable[..., Path]) -> None:
+    first, second = place("a", 1, 0.5), place("b", 8, executor=True)
+    done = bench(first, second, *WORDS, "--json", "--plain", **STOCK_IS_SLOW)
+    document = check("bench", done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert [table["place"] for table in document["tables"]] == [str(first), str(second)]
+    assert [table["executor"] for table in document["tables"]] == [False, True]
+    assert [table["keys"][0]["runner"] for table in document["tables"]] == ["plugin", "plugin"]
+    assert [len(table["keys"][0]["table"]["rounds_us"]) for table in document["tables"]] == [2, 2]
+    assert document["graphs"] is False
+    assert document["versions"].startswith("NCCL 2.28.9, CUDA ")
+    slow, fast = (table["keys"][0]["gain"]["ratio"] for table in document["tables"])
+    assert fast > 1.5 > slow
+    assert document["comparison"]["keys"][0]["gain"]["ratio"] == pytest.approx(fast / slow)
+
+
+@pytest.mark.slow
+def test_faked_nodes_that_share_gpus_and_a_process_profile_alone(
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    entry = all_gather_entry(8, 0.01, SIZE, shape=Shape(4, 2, 2))
+    shared = ship_entries(tmp_path / "shared", stand_ins, entry)
+    words = ("--fake-nodes", "2", "--share-gpus", "--rounds", "2", "--json")
+    done = bench(shared, *words, STAND_IN_MPS="2", **STOCK_IS_SLOW)
+    assert done.returncode == 0, done.stderr
+    document = check("bench", done.stdout)
+    assert document["shape"] == {"ranks": 4, "nodes": 2, "ranks_per_node": 2}
+    assert document["tables"][0]["keys"][0]["runner"] == "plugin"
+    alone = bench(shared, *words)
+    assert alone.returncode == 3
+    assert "MPS does not share GPU 0" in alone.stderr
+    profile = ship_entries(tmp_path / "profile", stand_ins, profile={"NCCL_NTHREADS": "128"})
+    done = bench(profile, "--ops", "all_gather", "--sizes", "1K", "--budget", "1s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "process profile NCCL_NTHREADS=128" in done.stdout
+    assert "; 2 rounds of new processes in " in done.stdout, "fewer tell nothing"
+    row = next(line for line in done.stdout.splitlines() if line.startswith("   1K"))
+    assert row.endswith("    - NCCL, profile")
+
+
+@pytest.mark.slow
+@requires_mpirun
+def test_ranks_of_mpi_bench_together(
+    stand_ins: StandIns, tuccl_command: str, place: Callable[..., Path], tmp_path: Path
+) -> None:
+    own = {"PYTHONPATH": str(stand_ins.libraries), "STAND_IN_GPUS": "2"}
+    launcher = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "2")
+    words = ("--sizes", "1K", "--rounds", "2", "--json")
+    done = run_in(
+        tmp_path,
+        [*launcher, tuccl_command, "bench", place("shipped", 8), *words],
+        env=os.environ | stand_ins.variables | own,
+    )
+    document = check("bench", done.stdout)
+    assert done.returncode == (1 if document["tables"][0]["keys"][0]["finding"] else 0)
+    assert document["shape"] == {"ranks": 2, "nodes": 1, "ranks_per_node": 2}
+    refused = run_in(tmp_path, [*launcher, tuccl_command, "bench", "--gpus", "2"])
+    assert "--gpus and --fake-nodes choose among one host's GPUs" in refused.stderr
+
+
+@pytest.mark.slow
+def test_wrong_data_and_a_table_that_nccl_refuses_are_no_result(
+    bench: BenchOf, place: Callable[..., Path]
+) -> None:
+    shipped = place("shipped", 8)
+    wrong = bench(shipped, *WORDS, STAND_IN_CORRUPTS="all_gather")
+    assert wrong.returncode == 3
+    assert wrong.stdout == ""
+    assert f"tuccl: {shipped}, all_gather of 1088K: wrong data: rank 0" in wrong.stderr
+    (bundle,) = shipped.glob("bundle-*.tuccl")
+    environment = shipped / "tuccl.env"
+    crc = bundle.stem.removeprefix("bundle-")
+    environment.write_text(environment.read_text().replace(f"CRC={crc}", "CRC=00000000"))
+    refused = bench(shipped, *WORDS)
+    assert refused.returncode == 3
+    assert f"tuccl: {shipped}: the job does not start: " in refused.stderr
+    assert refused.stderr.count("\n") <= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no finished run in workspace tuccl-workspace"),
+        (
+            ("nowhere",),
+            "nowhere/tuccl.env is missing: name a directory of `tuccl ship`",
+        ),
+        (("--rounds", "1"), "two at least"),
+        (("--sizes", ","), "no size given"),
+        (("--ops", "all_sum"), "'all_sum' is unknown"),
+        (("--budget", "soon"), "--budget 'soon'"),
+        (("here", "--workspace", "there"), "name here or --workspace there, not both"),
+        (("--share-gpus",), "two or more with --share-gpus"),
+        (("--gpus", "0"), "one at least"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(
+    run_inside: Run, words: tuple[str, ...], said: str
+) -> None:
+    done = run_inside("bench", *words)
+    assert done.returncode in {2, 3}
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_shipped_directory_that_lacks_its_bundle_is_one_line(
+    run_inside: Run, place: Callable[..., Path]
+) -> None:
+    shipped = place("shipped", 8)
+    (bundle,) = shipped.glob("bundle-*.tuccl")
+    bundle.unlink()
+    done = run_inside("bench", shipped)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"tuccl: {bundle} is missing, which {shipped / 'tuccl.env'} names; `tuccl ship` there "
+        "again, or name another directory\n"
+    )
+
+
+def test_another_ranks_table_and_no_gpus_are_one_line(
+    stand_ins: StandIns, bench: BenchOf, tmp_path: Path
+) -> None:
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, all_gather_entry(8, size_bytes=SIZE))
+    many = bench(shipped, STAND_IN_GPUS="4")
+    assert many.returncode == 2
+    assert "has no entries for 4 ranks on 1 node(s)" in many.stderr
+    none = bench(shipped, STAND_IN_GPUS="0")
+    assert none.returncode == 3
+    assert "0 GPUs are visible here" in none.stderr

@@ -1,0 +1,154 @@
+"""What is held against each other: stock NCCL, and tables as `tuccl ship` wrote them.
+
+A table is used as a job uses it: the variables that its `tuccl.env` sets, plugin, bundle and, where
+that file loads it, the executor. What the table promises is no part of that: it stands in the
+Parquet file beside, which may be missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
+from lookup_tables.errors import TableError
+from lookup_tables.lookup import lookup
+from lookup_tables.programs.program_layout import executor_serves
+from lookup_tables.store import table_from_parquet_bytes
+from lookup_tables.table import Table
+from probes.inputs.regular_file import read_regular_file
+from tuccl.bench.surroundings import (
+    BUNDLE_VARIABLE,
+    DIRECTORY_VARIABLE,
+    PROFILE_VARIABLE,
+    without_executor,
+)
+from tuccl.engines.executor_library import PRELOAD_VARIABLE
+from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.errors import UsageError
+from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
+from tuccl.trials.config import Task
+
+_PRINT = '. "$1" && env -0'
+_PRINT_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What a job has in its environment beyond what all jobs have."""
+
+    name: str
+    variables: Mapping[str, str]
+
+
+STOCK = Contender("stock NCCL", {PLUGIN_VARIABLE: "none"})
+
+
+@dataclass(frozen=True)
+class ShippedTable(Contender):
+    """A directory of `tuccl ship`."""
+
+    directory: Path
+    bundle: Bundle
+    table: Table | None
+    """The Parquet file's; None where there is none of this bundle."""
+
+    @property
+    def has_executor(self) -> bool:
+        """Whether the executor is loaded."""
+        preloaded = self.variables.get(PRELOAD_VARIABLE, "")
+        return without_executor(preloaded) != preloaded
+
+    def entry(self, task: Task) -> BundleEntry | None:
+        """The entry that applies to a call; None where NCCL is left alone."""
+        return self.bundle.lookup(task.operation, task.size_bytes, task.shape)
+
+    def promised(self, task: Task) -> float | None:
+        """Stock NCCL's time over that with the table, by the table; None where it says nothing."""
+        used = self.entry(task)
+        found = None
+        if self.table is not None:
+            found = lookup(self.table, task.operation, task.size_bytes, task.shape)
+        if found is None or used is None or found.tuned_bytes != task.size_bytes:
+            return None
+        by_executor = self.has_executor and found.schedule is not None
+        if by_executor and executor_serves(task.shape):
+            time_us: float | None = found.time_us
+        else:
+            time_us = found.builtin_time_us
+        # Times of a bundle have 32 bits. One that differs is of another table.
+        if not math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6):
+            return None
+        return found.default_time_us / time_us if time_us and found.default_time_us else None
+
+
+def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:
+    """The table in a directory of `tuccl ship`, wherever that lies now.
+
+    Args:
+        directory: With a `tuccl.env`.
+        name: What the table is called.
+        with_executor: Load the executor where `tuccl.env` does.
+
+    Raises:
+        UsageError: A file is missing, or `tuccl.env` is none.
+        TableFileError: The bundle is damaged.
+    """
+    variables = _sourced(directory)
+    if not with_executor:
+        variables[PRELOAD_VARIABLE] = without_executor(variables.get(PRELOAD_VARIABLE, ""))
+    libraries = variables.get(PRELOAD_VARIABLE, "").split()
+    for path in (variables[PLUGIN_VARIABLE], variables[BUNDLE_VARIABLE], *libraries):
+        if not Path(path).is_file():
+            raise UsageError(
+                f"{path} is missing, which {directory / ENVIRONMENT_NAME} names; `tuccl ship` "
+                "there again, or name another directory"
+            )
+    # A job's own libraries are preloaded behind the executor.
+    libraries += os.environ.get(PRELOAD_VARIABLE, "").split()
+    variables[PRELOAD_VARIABLE] = " ".join(libraries)
+    bundle = load_bundle(Path(variables[BUNDLE_VARIABLE]))
+    return ShippedTable(name, variables, directory, bundle, _parquet_table(directory))
+
+
+def _sourced(directory: Path) -> dict[str, str]:
+    """What a shell has from `tuccl.env`.
+
+    Raises:
+        UsageError: There is none, or it names no plugin and bundle.
+    """
+    script = directory / ENVIRONMENT_NAME
+    if not script.is_file():
+        raise UsageError(f"{script} is missing: name a directory of `tuccl ship`, or a workspace")
+    bare = {"PATH": os.environ.get("PATH", os.defpath), DIRECTORY_VARIABLE: str(directory)}
+    command = ["/bin/sh", "-c", _PRINT, "sh", str(script)]
+    try:
+        done = subprocess.run(  # noqa: S603 - what every job sources
+            command, env=bare, capture_output=True, check=True, timeout=_PRINT_LIMIT_S
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise UsageError(
+            f"{script} cannot be sourced ({error}); `tuccl ship` there again"
+        ) from None
+    pairs = [pair.split("=", 1) for pair in os.fsdecode(done.stdout).split("\0") if "=" in pair]
+    wanted = ("NCCL_", "TUCCL_", PRELOAD_VARIABLE)
+    found = {name: value for name, value in pairs if name.startswith(wanted)}
+    if not found.get(PLUGIN_VARIABLE) or not found.get(BUNDLE_VARIABLE):
+        raise UsageError(
+            f"{script} names no plugin and no bundle, so it is none of `tuccl ship`; ship there "
+            "again, or name another directory"
+        )
+    kept_apart = (DIRECTORY_VARIABLE, PROFILE_VARIABLE)
+    return {name: value for name, value in found.items() if name not in kept_apart}
+
+
+def _parquet_table(directory: Path) -> Table | None:
+    path = directory / TABLE_NAME
+    try:
+        return table_from_parquet_bytes(read_regular_file(path), str(path))
+    except (OSError, TableError):
+        return None

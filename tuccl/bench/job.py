@@ -1,0 +1,135 @@
+"""A job of new processes that runs calls as a user's job does."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from lookup_tables.table import Shape
+from tuccl.bench.contenders import STOCK, Contender
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineError, GroupLostError
+from tuccl.measuring.leader import Leader, Seat
+from tuccl.measuring.places import Places
+from tuccl.measuring.seating import seats_of
+from tuccl.trials.config import Task
+from tuccl.trials.timing import Timing
+from tuccl.tuning.sample_statistics import interquartile_mean
+from tuccl.words.sizes import format_size
+
+_ENGINE = "job"
+_START_TIMEOUT_S = 60.0
+_LEAST_DEADLINE_S = 30.0
+"""A call's first use may set up connections."""
+_SLOWEST_GB_PER_S = 0.05
+"""That a call is allowed before it counts as hung."""
+_WHY = "; NCCL_DEBUG=WARN NCCL_DEBUG_FILE=nccl.%p writes why to files"
+_WARM_UP_LAUNCHES = 2
+LAUNCHES = 6
+"""Of a key in a job: one time is the mean of the middle ones."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where and how all contenders are timed."""
+
+    places: Places
+    shape: Shape
+    timing: Timing
+    fake_nodes: int = 1
+    """As how many nodes the devices of this host appear."""
+
+
+class Job:
+    """The processes of a contender, for as long as the block."""
+
+    def __init__(self, site: Site, contender: Contender) -> None:
+        """Nothing runs yet."""
+        self.versions = ""
+        self._site = site
+        self._contender = contender
+        self._leader = Leader(site.places, _ENGINE)
+
+    def __enter__(self) -> Self:
+        """Start one process for each rank.
+
+        Raises:
+            MeasurementError: They cannot be started, or NCCL refuses the table.
+        """
+        site = self._site
+        seats = [
+            Seat(seat.place, {**seat.environment, **self._contender.variables})
+            for seat in seats_of(site.shape, site.places.places, site.fake_nodes)
+        ]
+        try:
+            self.versions = self._leader.open(seats, _START_TIMEOUT_S)
+        except (EngineError, GroupLostError) as error:
+            hint = "" if self._contender == STOCK else _WHY
+            raise MeasurementError(
+                f"{self._contender.name}: the job does not start: {error}{hint}"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """End the processes, by force where something went wrong."""
+        if error is None:
+            self._leader.end()
+            return
+        with suppress(MeasurementError):
+            self._leader.end(0.0)
+
+    def time_us(self, task: Task) -> float:
+        """Time of a call.
+
+        Raises:
+            MeasurementError: It cannot run.
+        """
+        call = self._call(task)
+        launches = call.calls * (LAUNCHES + _WARM_UP_LAUNCHES)
+        try:
+            return interquartile_mean(
+                self._leader.time(call, LAUNCHES, self._deadline_s(call, launches))
+            )
+        except (EngineError, GroupLostError) as error:
+            raise self._failed(task, str(error)) from error
+
+    def check(self, task: Task) -> str:
+        """Run a call on known data; who ran it, `executor` or `nccl`.
+
+        Raises:
+            MeasurementError: It cannot run, or its data are wrong.
+        """
+        call = self._call(task)
+        allowed_s = self._deadline_s(call, call.calls * _WARM_UP_LAUNCHES)
+        try:
+            if wrong := self._leader.check(call, allowed_s):
+                raise self._failed(task, f"wrong data: {wrong}")
+            return self._leader.ran_by(call, _LEAST_DEADLINE_S)
+        except (EngineError, GroupLostError) as error:
+            raise self._failed(task, str(error)) from error
+
+    def _call(self, task: Task) -> Call:
+        timing = self._site.timing
+        return Call(
+            task.operation,
+            task.size_bytes,
+            data_type=timing.data_type,
+            in_place=timing.in_place,
+            use_graph=timing.graph,
+            calls=timing.calls(task.size_bytes),
+        )
+
+    def _deadline_s(self, call: Call, calls: int) -> float:
+        return _LEAST_DEADLINE_S + calls * call.size_bytes / (_SLOWEST_GB_PER_S * 1e9)
+
+    def _failed(self, task: Task, why: str) -> MeasurementError:
+        called = f"{task.operation.value} of {format_size(task.size_bytes)}"
+        return MeasurementError(f"{self._contender.name}, {called}: {why}")

@@ -1,0 +1,84 @@
+"""How much faster one contender is than another, and how well that is known.
+
+A round starts new processes for every contender, so it gives one ratio per key, and what differs
+from start to start is the noise. A key's gain is the geometric mean of its ratios. Its interval is
+Student's on their logarithms, with the variance over all keys where the key's own says too little
+(`tuccl.tuning.sample_statistics.error_of_mean`). The intervals of all keys hold together with the
+confidence (Bonferroni), so that one of hundreds does not stand out by luck alone.
+
+What a table promises was measured in a start of its own, which is as uncertain as one more round:
+so a promise is broken where it lies above what one more round might give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev, variance
+
+from tuccl.trials.config import Task
+from tuccl.tuning.sample_statistics import error_of_mean, student_quantile
+
+CONFIDENCE = 0.95
+LEAST_ROUNDS = 2
+"""One tells nothing of the noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A time over another, with an interval."""
+
+    ratio: float
+    low: float
+    high: float
+    one_more_round: float
+    """The largest that a further round might give."""
+
+
+def key_gains(
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+) -> dict[Task, Gain]:
+    """The gain of every key.
+
+    Args:
+        base_us: Times of each key by round, two rounds at least.
+        own_us: Of the contender that may be faster, in the same rounds.
+    """
+    logs = _logs(base_us, own_us)
+    variances = {task: variance(own) for task, own in logs.items()}
+    each = 1.0 - (1.0 - CONFIDENCE) / 2.0 / len(logs)
+    quantiles: dict[int, float] = {}
+    gains = {}
+    for task, own in logs.items():
+        error, degrees = error_of_mean(task, variances, len(own))
+        if degrees not in quantiles:
+            quantiles[degrees] = student_quantile(each, degrees)
+        gains[task] = _gain(own, quantiles[degrees] * error)
+    return gains
+
+
+def mean_gain(
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+) -> Gain:
+    """The gain in the geometric mean over all keys; its noise is that of the rounds' means."""
+    logs = _logs(base_us, own_us)
+    means = [fmean(of_round) for of_round in zip(*logs.values(), strict=True)]
+    quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(means) - 1)
+    return _gain(means, quantile * stdev(means) / math.sqrt(len(means)))
+
+
+def _logs(
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+) -> dict[Task, list[float]]:
+    return {
+        task: [math.log(base / own) for base, own in zip(base_us[task], times, strict=True)]
+        for task, times in own_us.items()
+    }
+
+
+def _gain(logs: Sequence[float], reach: float) -> Gain:
+    """Of the mean of logarithms, known within `reach`."""
+    mean = fmean(logs)
+    further = mean + reach * math.sqrt(len(logs) + 1)
+    return Gain(*map(math.exp, (mean, mean - reach, mean + reach, further)))

@@ -1,0 +1,172 @@
+"""Rounds of jobs: new processes for every contender in turn, in another order each time.
+
+What changes on the machine meanwhile thus meets all of them. Before the first round each table has
+a job in which its data are checked and it shows what runs each call; nothing is timed in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuccl.bench.contenders import Contender, ShippedTable
+from tuccl.bench.job import Job, Site
+from tuccl.bench.ratios import LEAST_ROUNDS
+from tuccl.trials.config import Task
+from tuccl.words.durations import format_about
+from tuccl.words.progress import AtMost, Progress, Total
+
+_CHECKING = "checking data"
+_TIMING = "timing"
+Times = dict[Task, list[float]]
+"""By key the times in us, one for each round."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to measure."""
+
+    rounds: int
+    """At most."""
+    budget_s: float | None = None
+    """No further round begins that would end later; two run in any case."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What all jobs gave."""
+
+    times_us: dict[str, Times]
+    """By contender."""
+    runners: dict[str, dict[Task, str]]
+    """By table: who ran each key, `executor` or `nccl`."""
+    versions: str
+    rounds: int
+    seconds: float
+
+
+def turn_order(contenders: Sequence[Contender], number: int) -> tuple[Contender, ...]:
+    """The order of a round: each is first in its turn, so that none gains by its place."""
+    first = number % len(contenders)
+    return (*contenders[first:], *contenders[:first])
+
+
+class Bench:
+    """Runs the jobs of one bench."""
+
+    def __init__(
+        self,
+        site: Site,
+        contenders: Sequence[Contender],
+        tasks: Sequence[Task],
+        progress: Progress,
+        tell: Callable[[str], None],
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            site: Where.
+            contenders: Of different names.
+            tasks: The keys.
+            progress: Told how far it is.
+            tell: Told in a line how long the whole takes.
+        """
+        self._site = site
+        self._contenders = tuple(contenders)
+        self._tasks = tuple(tasks)
+        self._progress = progress
+        self._tell = tell
+        self._versions = ""
+        self._share_after: list[float] = []
+        """What part of a job's seconds is over after its start and after each key."""
+
+    def run(self, plan: Plan) -> Measured:
+        """Check all data, then time all keys round by round.
+
+        Raises:
+            MeasurementError: A job cannot run, or data are wrong.
+        """
+        began = time.monotonic()
+        runners = self._check_all()
+        times_us: dict[str, Times] = {
+            one.name: {task: [] for task in self._tasks} for one in self._contenders
+        }
+        first = time.monotonic()
+        done = 0
+        while done < plan.rounds and self._fits(plan, done, began, first):
+            order = turn_order(self._contenders, done)
+            for turn, contender in enumerate(order):
+                found = self._time_all(contender, done * len(order) + turn, plan)
+                for task, time_us in found.items():
+                    times_us[contender.name][task].append(time_us)
+            done += 1
+            if done == 1:
+                self._tell_estimate(plan, time.monotonic() - first, first - began)
+        self._progress(_TIMING, *self._steps(done * len(self._contenders), 0, plan, over=True))
+        return Measured(times_us, runners, self._versions, done, time.monotonic() - began)
+
+    def _fits(self, plan: Plan, done: int, began: float, first: float) -> bool:
+        if plan.budget_s is None or done < LEAST_ROUNDS:
+            return True
+        now = time.monotonic()
+        return now - began + (now - first) / done <= plan.budget_s
+
+    def _tell_estimate(self, plan: Plan, round_s: float, before_s: float) -> None:
+        total_s = before_s + plan.rounds * round_s
+        rounds = plan.rounds
+        if plan.budget_s is not None and total_s > plan.budget_s:
+            rounds = max(LEAST_ROUNDS, int((plan.budget_s - before_s) / round_s))
+            total_s = before_s + rounds * round_s
+        self._tell(
+            f"a round takes {format_about(round_s)}, the whole of {rounds} about "
+            f"{format_about(total_s)}"
+        )
+
+    def _check_all(self) -> dict[str, dict[Task, str]]:
+        """Who ran each key with each table, once its data were right."""
+        tables = [one for one in self._contenders if isinstance(one, ShippedTable)]
+        total = len(tables) * len(self._tasks)
+        runners: dict[str, dict[Task, str]] = {}
+        for number, table in enumerate(tables):
+            self._progress(_CHECKING, number * len(self._tasks), total)
+            found = runners.setdefault(table.name, {})
+            with Job(self._site, table) as job:
+                for at, task in enumerate(self._tasks):
+                    found[task] = job.check(task)
+                    self._progress(_CHECKING, number * len(self._tasks) + at + 1, total)
+        return runners
+
+    def _time_all(self, contender: Contender, jobs: int, plan: Plan) -> dict[Task, float]:
+        """Times of all keys from new processes, after so many jobs before."""
+        began = time.monotonic()
+        self._progress(_TIMING, *self._steps(jobs, 0, plan), share=self._share(jobs, 0, plan))
+        found: dict[Task, float] = {}
+        over_s = []
+        with Job(self._site, contender) as job:
+            over_s.append(time.monotonic() - began)
+            for at, task in enumerate(self._tasks, 1):
+                found[task] = job.time_us(task)
+                over_s.append(time.monotonic() - began)
+                if at < len(self._tasks):
+                    share = self._share(jobs, at, plan)
+                    self._progress(_TIMING, *self._steps(jobs, at, plan), share=share)
+            self._versions = self._versions or job.versions
+        took_s = time.monotonic() - began
+        self._share_after = self._share_after or [one / took_s for one in over_s]
+        return found
+
+    def _steps(self, jobs: int, keys: int, plan: Plan, *, over: bool = False) -> tuple[int, Total]:
+        """How many keys are timed, and of how many."""
+        done = jobs * len(self._tasks) + keys
+        total = plan.rounds * len(self._contenders) * len(self._tasks)
+        if plan.budget_s is None:
+            return done, total
+        return done, done if over else AtMost(total)
+
+    def _share(self, jobs: int, keys: int, plan: Plan) -> float | None:
+        """What part of all jobs is over; None before the first has shown what its keys cost."""
+        if not self._share_after or plan.budget_s is not None:
+            return None
+        part = self._share_after[keys] if keys else 0.0
+        return (jobs + part) / (plan.rounds * len(self._contenders))

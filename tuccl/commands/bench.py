@@ -1,0 +1,212 @@
+"""What `tuccl bench` does: tables against stock NCCL, in jobs of new processes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_tables.table import Operation
+from probes.cluster.mpi import mpi_tasks
+from tuccl.bench.contenders import STOCK
+from tuccl.bench.job import Site
+from tuccl.bench.places import FoundTable, found_tables, keys_of, require_entries
+from tuccl.bench.ratios import LEAST_ROUNDS
+from tuccl.bench.result import bench_result
+from tuccl.bench.rounds import Bench, Plan
+from tuccl.bench.surroundings import leave_table
+from tuccl.console import display
+from tuccl.console.bench_display import print_bench
+from tuccl.console.bench_output import bench_document
+from tuccl.console.json_output import print_document
+from tuccl.console.progress import shown_progress
+from tuccl.engines.gpu_sharing import require_mps
+from tuccl.engines.nccl_environment import check_environment, count_gpus
+from tuccl.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.errors import ExitCode, UsageError
+from tuccl.hosts.probing import exit_code_of
+from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
+from tuccl.measuring.congestion import congestion_control, loopback_notes
+from tuccl.measuring.mpi_places import run_measuring_ranks
+from tuccl.measuring.places import LocalPlaces, Places
+from tuccl.measuring.seating import whole_shape
+from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.trials.timing import Timing
+from tuccl.words.counts import count_of
+from tuccl.words.durations import format_about, parse_seconds
+from tuccl.words.operation_names import parse_operations
+from tuccl.words.sizes import parse_size
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.workspace.runs import Workspace
+
+ROUNDS = 5
+"""Where neither rounds nor a budget are named."""
+_MOST_ROUNDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCommand:
+    """What `tuccl bench` was asked for."""
+
+    place: Path | None
+    other: Path | None
+    workspace: Path
+    operations: str | None
+    sizes: str | None
+    rounds: int | None
+    budget: str | None
+    plain: bool | None
+    """None: as the workspace's run was measured, else graphs."""
+    in_place: bool
+    executor: bool
+    gpus: int | None
+    fake_nodes: int
+    share_gpus: bool
+    nccl: Path | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The same, understood."""
+
+    command: BenchCommand
+    places: tuple[Path, ...]
+    operations: tuple[Operation, ...] | None
+    sizes_bytes: tuple[int, ...] | None
+    plan: Plan
+
+
+def bench(command: BenchCommand) -> int:
+    """`tuccl bench`: exit code 1 where a key is slower than stock NCCL, or than promised."""
+    wanted = _understood(command)
+    leave_table()
+    if command.nccl is not None:
+        os.environ[LIBRARY_VARIABLE] = str(command.nccl.absolute())
+    tasks = mpi_tasks(os.environ)
+    if tasks < 2:
+        return _bench_here(wanted)
+    if command.gpus is not None or command.fake_nodes > 1:
+        raise UsageError(
+            f"--gpus and --fake-nodes choose among one host's GPUs: here MPI has started {tasks} "
+            "tasks, one for each GPU"
+        )
+
+    def look() -> None:
+        _require_run(command)
+        check_environment()
+
+    code = look_on_all_ranks(tasks, look, exit_code_of, measures_nccl=True, required=True)
+    if code != ExitCode.OK:
+        return code
+
+    def lead(places: Places) -> int:
+        if len({place.host for place in places.places}) > 1 and not _are_shipped(wanted):
+            raise UsageError(
+                "a workspace's table is on one host: `tuccl ship` it to a directory that all "
+                "hosts see, and name that"
+            )
+        with closing(places), found_tables(wanted.places, with_executor=command.executor) as found:
+            return _bench(wanted, found, places)
+
+    return run_measuring_ranks(tasks, ending_job_when_terminated(lead), exit_code_of)
+
+
+def _understood(command: BenchCommand) -> _Wanted:
+    """The options, with what contradicts itself refused.
+
+    Raises:
+        UsageError: Something does.
+    """
+    if command.place is not None and command.workspace != DEFAULT_WORKSPACE:
+        raise UsageError(f"name {command.place} or --workspace {command.workspace}, not both")
+    if command.rounds is not None and command.rounds < LEAST_ROUNDS:
+        raise UsageError(f"--rounds {command.rounds}: two at least, since one tells no noise")
+    if command.gpus is not None and command.gpus < 1:
+        raise UsageError(f"--gpus {command.gpus}: one at least")
+    if command.fake_nodes < 1 or (command.share_gpus and command.fake_nodes < 2):
+        raise UsageError("--fake-nodes: one at least, and two or more with --share-gpus")
+    budget_s = None if command.budget is None else parse_seconds(command.budget, "--budget")
+    rounds = command.rounds or (ROUNDS if budget_s is None else _MOST_ROUNDS)
+    named = [word.strip() for word in (command.sizes or "").split(",") if word.strip()]
+    if command.sizes is not None and not named:
+        raise UsageError("no size given: use for example --sizes 64K,1M,16M")
+    operations = None if command.operations is None else parse_operations(command.operations)
+    first = command.place if command.place is not None else command.workspace
+    return _Wanted(
+        command,
+        (first,) if command.other is None else (first, command.other),
+        operations,
+        tuple(map(parse_size, named)) or None,
+        Plan(rounds, budget_s),
+    )
+
+
+def _require_run(command: BenchCommand) -> None:
+    """See to it that a workspace that nobody named has a table.
+
+    Raises:
+        WorkspaceError: It has none.
+    """
+    if command.place is None:
+        Workspace(command.workspace).current()
+
+
+def _are_shipped(wanted: _Wanted) -> bool:
+    return wanted.command.place is not None and all(
+        (place / "tuccl.env").exists() for place in wanted.places
+    )
+
+
+def _bench_here(wanted: _Wanted) -> int:
+    """On the GPUs of this host."""
+    command = wanted.command
+    _require_run(command)
+    with found_tables(wanted.places, with_executor=command.executor) as found:
+        check_environment()
+        tell_nccl([nccl_of_host()], required=True)
+        gpus = count_gpus(command.gpus or (1 if command.share_gpus else 2))
+        devices = command.gpus or gpus
+        if command.share_gpus:
+            require_mps(devices)
+        ranks = devices * (command.fake_nodes if command.share_gpus else 1)
+        if command.fake_nodes > 1:
+            display.say_notes(loopback_notes(congestion_control()))
+        with closing(LocalPlaces(ranks, devices)) as places:
+            return _bench(wanted, found, places)
+
+
+def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> int:
+    command = wanted.command
+    shape = whole_shape(places.places, command.fake_nodes)
+    tables = [one.shipped for one in found]
+    for table in tables:
+        require_entries(table, shape)
+    display.say_notes(dict.fromkeys(note for one in found for note in one.notes))
+    tasks = keys_of(found[0], shape, wanted.operations, wanted.sizes_bytes)
+    run = found[0].run
+    plain, in_place = command.plain, command.in_place
+    if run is not None:
+        plain = not run.report.graphs if plain is None else plain
+        in_place = in_place or run.report.in_place
+    timing = Timing(graph=not plain, in_place=in_place)
+    display.say(_announcement(wanted.plan, len(tasks), len(tables)))
+    site = Site(places, shape, timing, command.fake_nodes)
+    with shown_progress() as progress:
+        jobs = Bench(site, (STOCK, *tables), tasks, progress, display.say)
+        measured = jobs.run(wanted.plan)
+    result = bench_result(measured, tables, shape, timing)
+    if command.as_json:
+        print_document(bench_document(result, measured))
+    else:
+        print_bench(result)
+    return ExitCode.FINDING if result.has_findings else ExitCode.OK
+
+
+def _announcement(plan: Plan, keys: int, tables: int) -> str:
+    what = "the table" if tables == 1 else f"{tables} tables"
+    rounds = f"{plan.rounds} rounds"
+    if plan.budget_s is not None:
+        rounds = f"rounds for {format_about(plan.budget_s)}"
+    return f"{count_of(keys, 'key')}, {rounds} of new processes for stock NCCL and {what} in turn"

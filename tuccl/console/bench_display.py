@@ -1,0 +1,184 @@
+"""A bench on standard output: nccl-tests' columns for stock NCCL and each table, and what is wrong.
+
+No line is longer than 100 columns, where size and time have the digits of usual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
+from tuccl.bench.ratios import Gain
+from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
+from tuccl.console.display import print_lines
+from tuccl.console.table_display import describe_builtin, describe_schedule, profile_text
+from tuccl.reports.job_gains import Runner
+from tuccl.trials.config import Task
+from tuccl.words.counts import count_of
+from tuccl.words.durations import format_seconds
+from tuccl.words.sizes import format_size
+
+_WIDTH = 100
+_LEAST_RUNS = 10
+"""Columns that what runs is wrapped to at least."""
+_TYPES = {"float16": ("half", 2)}
+"""nccl-tests' name, and bytes."""
+_TIME_HEADINGS = f"{'time':>7} {'algbw':>5} {'busbw':>5}"
+_TIME_UNITS = f"{'(us)':>7} {'GB/s':>5} {'GB/s':>5}"
+_KEY_HEADINGS = f"{'size':>5} {'count':>9} {'type':>4} {'redop':>5}"
+_HEADINGS = (
+    f"{'':26} {'stock NCCL':^19} {'with the table':^19}".rstrip(),
+    f"{_KEY_HEADINGS} {_TIME_HEADINGS} {_TIME_HEADINGS} {'gain':^11} {'said':>5} what runs",
+    f"{'':26} {_TIME_UNITS} {_TIME_UNITS}",
+)
+_FINDINGS = {
+    Finding.SLOWER_THAN_STOCK: "slower than stock NCCL",
+    Finding.SLOWER_THAN_PROMISED: "slower than the table promised",
+}
+
+
+def print_bench(result: BenchResult) -> None:
+    """Print every table against stock NCCL, then the second against the first."""
+    print_lines(bench_lines(result))
+
+
+def bench_lines(result: BenchResult) -> list[str]:
+    """The whole output."""
+    lines = [*_conditions(result), ""]
+    for outcome in result.tables:
+        lines += [*_table_lines(outcome, result), ""]
+    if result.comparison is not None:
+        first, second = (outcome.table.name for outcome in result.tables)
+        lines += [*_comparison_lines(first, second, result.comparison), ""]
+    return lines[:-1]
+
+
+def describe_key(outcome: KeyOutcome, table: TableOutcome) -> str:
+    """The choice that runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
+    if outcome.entry is not None and outcome.runner is Runner.EXECUTOR:
+        return describe_schedule(outcome.entry, table.table.bundle)
+    if outcome.entry is not None and outcome.runner is Runner.PLUGIN:
+        return describe_builtin(outcome.entry)
+    return "NCCL, profile" if outcome.runner is Runner.PROFILE else "NCCL alone"
+
+
+def _conditions(result: BenchResult) -> Iterator[str]:
+    shape, timing = result.shape, result.timing
+    how = "CUDA graphs" if timing.graph else "calls one by one"
+    place = "in place" if timing.in_place else "out of place"
+    yield (
+        f"{shape.ranks} ranks on {shape.nodes} node(s), {timing.data_type}, {place}, {how}; "
+        f"{result.rounds} rounds of new processes in {format_seconds(result.seconds)}"
+    )
+    yield from wrap(result.versions, _WIDTH)
+
+
+def _table_lines(outcome: TableOutcome, result: BenchResult) -> Iterator[str]:
+    profile = profile_text(outcome.table.bundle.profile)
+    yield f"{outcome.table.name}: process profile {profile}"
+    yield from _HEADINGS
+    operation = ""
+    for key in outcome.keys:
+        if key.task.operation != operation:
+            operation = key.task.operation
+            yield f"# {operation}"
+        yield from _row(key, outcome, result)
+    yield from _summary(outcome)
+
+
+def _row(key: KeyOutcome, outcome: TableOutcome, result: BenchResult) -> Iterator[str]:
+    name, element_bytes = _TYPES[result.timing.data_type]
+    task = key.task
+    said = "-" if key.promised is None else _short_ratio(key.promised)
+    start = (
+        f"{format_size(task.size_bytes):>5} {element_count(task, element_bytes):>9} {name:>4} "
+        f"{reduction(task):>5} {_timed(task, key.stock_us)} {_timed(task, key.time_us)} "
+        f"{_with_error(key.gain):^11} {said:>5} "
+    )
+    runs = wrap(describe_key(key, outcome), max(_LEAST_RUNS, _WIDTH - len(start)))
+    yield start + runs[0]
+    for further in runs[1:]:
+        yield f"{'':{len(start)}}{further}"
+
+
+def _timed(task: Task, time_us: float) -> str:
+    bandwidths = (algbw_gb_per_s(task, time_us), busbw_gb_per_s(task, time_us))
+    return " ".join([f"{_time(time_us):>7}", *(f"{_bandwidth(one):>5}" for one in bandwidths)])
+
+
+def _time(time_us: float) -> str:
+    return (
+        f"{time_us:.2f}"
+        if time_us < 1e3
+        else f"{time_us:.1f}"
+        if time_us < 1e5
+        else f"{time_us:.0f}"
+    )
+
+
+def _bandwidth(gb_per_s: float) -> str:
+    return (
+        f"{gb_per_s:.2f}"
+        if gb_per_s < 99.995
+        else f"{gb_per_s:.1f}"
+        if gb_per_s < 999.95
+        else f"{gb_per_s:.0f}"
+    )
+
+
+def _short_ratio(ratio: float) -> str:
+    return f"{ratio:.3f}" if ratio < 9.9995 else f"{ratio:.2f}"
+
+
+def _with_error(gain: Gain) -> str:
+    """`1.080±0.008`: half of the interval."""
+    return f"{_short_ratio(gain.ratio)}±{_short_ratio((gain.high - gain.low) / 2.0)}"
+
+
+def _between(gain: Gain) -> str:
+    return f"{gain.ratio:.3f}x ({gain.low:.3f} to {gain.high:.3f})"
+
+
+def _summary(outcome: TableOutcome) -> Iterator[str]:
+    yield (
+        f"{outcome.table.name} against stock NCCL: {_between(outcome.mean)}, the geometric mean "
+        f"over {count_of(len(outcome.keys), 'key')}"
+    )
+    if outcome.promised is not None:
+        count, stated, gained = outcome.promised
+        yield f"promised for {count} of these keys: {stated:.3f}x; here {gained:.3f}x"
+    for finding, text in _FINDINGS.items():
+        found = outcome.with_finding(finding)
+        if not found:
+            yield f"{text}, beyond the noise: no key"
+        for key in found:
+            promise = "" if key.promised is None else f", promised {key.promised:.3f}x"
+            yield f"{text}: {_key_name(key.task)}, {_between(key.gain)}{promise}"
+    left = [
+        key
+        for key in outcome.keys
+        if outcome.table.has_executor
+        and key.entry is not None
+        and key.entry.schedule is not None
+        and key.runner is not Runner.EXECUTOR
+    ]
+    if left:
+        names = ", ".join(_key_name(key.task) for key in left[:3])
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
+
+
+def _key_name(task: Task) -> str:
+    return f"{task.operation.value} {format_size(task.size_bytes)}"
+
+
+def _comparison_lines(first: str, second: str, comparison: Comparison) -> Iterator[str]:
+    yield f"{second} against {first}:"
+    for task, gain in comparison.keys.items():
+        mark = "  slower" if gain.high < 1.0 else "  faster" if gain.low > 1.0 else ""
+        yield f"{_key_name(task):<22} {_between(gain)}{mark}"
+    yield (
+        f"{second} against {first}: {_between(comparison.mean)}, the geometric mean over "
+        f"{count_of(len(comparison.keys), 'key')}"
+    )

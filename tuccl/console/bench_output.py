@@ -1,0 +1,93 @@
+"""A bench on standard output for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
+from tuccl.bench.contenders import STOCK
+from tuccl.bench.ratios import Gain
+from tuccl.bench.result import BenchResult, Comparison, KeyOutcome, TableOutcome
+from tuccl.bench.rounds import Measured
+from tuccl.console.bench_display import describe_key
+from tuccl.reports.json_documents import (
+    BenchDocument,
+    BenchedGain,
+    BenchedKey,
+    BenchedTable,
+    BenchedTime,
+    ComparedKey,
+    ComparedTables,
+)
+from tuccl.trials.config import Task
+
+_ELEMENT_BYTES = {"float16": 2}
+
+
+def bench_document(result: BenchResult, measured: Measured) -> BenchDocument:
+    """The result, with the times of every round."""
+    return BenchDocument(
+        shape=result.shape,
+        data_type=result.timing.data_type,
+        in_place=result.timing.in_place,
+        graphs=result.timing.graph,
+        versions=result.versions,
+        rounds=result.rounds,
+        seconds=result.seconds,
+        tables=[_table(outcome, result, measured) for outcome in result.tables],
+        comparison=None if result.comparison is None else _compared(result.comparison),
+    )
+
+
+def _table(outcome: TableOutcome, result: BenchResult, measured: Measured) -> BenchedTable:
+    table = outcome.table
+    return BenchedTable(
+        place=table.name,
+        bundle_crc=f"{table.bundle.crc:08x}",
+        profile=dict(table.bundle.profile),
+        executor=table.has_executor,
+        keys=[_key(key, outcome, result, measured) for key in outcome.keys],
+        mean=_gain(outcome.mean),
+    )
+
+
+def _key(
+    key: KeyOutcome, outcome: TableOutcome, result: BenchResult, measured: Measured
+) -> BenchedKey:
+    task, times_us = key.task, measured.times_us
+    return BenchedKey(
+        operation=task.operation,
+        size_bytes=task.size_bytes,
+        count=element_count(task, _ELEMENT_BYTES[result.timing.data_type]),
+        redop=reduction(task),
+        stock=_time(task, key.stock_us, times_us[STOCK.name][task]),
+        table=_time(task, key.time_us, times_us[outcome.table.name][task]),
+        gain=_gain(key.gain),
+        promised=key.promised,
+        runner=key.runner,
+        runs=describe_key(key, outcome),
+        finding=None if key.finding is None else key.finding.value,
+    )
+
+
+def _time(task: Task, time_us: float, rounds_us: Sequence[float]) -> BenchedTime:
+    return BenchedTime(
+        time_us=time_us,
+        algbw_gb_per_s=algbw_gb_per_s(task, time_us),
+        busbw_gb_per_s=busbw_gb_per_s(task, time_us),
+        rounds_us=list(rounds_us),
+    )
+
+
+def _gain(gain: Gain) -> BenchedGain:
+    return BenchedGain(ratio=gain.ratio, low=gain.low, high=gain.high)
+
+
+def _compared(comparison: Comparison) -> ComparedTables:
+    return ComparedTables(
+        keys=[
+            ComparedKey(operation=task.operation, size_bytes=task.size_bytes, gain=_gain(gain))
+            for task, gain in comparison.keys.items()
+        ],
+        mean=_gain(comparison.mean),
+    )
