@@ -32,8 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
-from measuring_site import Site, add_site_arguments, site_of  # noqa: E402
-from nccl_variants import Key, Part  # noqa: E402
+from measuring_site import Key, Site, add_site_arguments, site_of, step  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
@@ -79,8 +78,8 @@ def run_walks(
     """
     steps = []
     for name in order:
-        forced = {key: forced_call(key) if name == NEIGHBOURS else {} for key in keys}
-        steps += Part({}, forced, controlled=True).steps(launches)
+        forced = name == NEIGHBOURS
+        steps += [step(key, launches) | dict(forced_call(key) if forced else {}) for key in keys]
     found = site.run(steps, {}, controlled=True).steps
     for number, one in enumerate(found):
         if "error" in one:

@@ -1,4 +1,4 @@
-"""Times the executor against stock NCCL, in one interleaved run, and holds it to its targets.
+"""Times the executor under rules against stock NCCL, and holds it to its targets.
 
 Every round starts new processes for both in turn, in changing order; a key's speedup is the median
 over the rounds of stock's time by the executor's in the same round. Calls in CUDA graphs are timed
@@ -7,11 +7,10 @@ that.
 
     bench_runtime.py --executor libtuccl-executor.so --sweep --rules rules.txt
     bench_runtime.py --executor libtuccl-executor.so --rules rules.txt --json FILE --svg FILE
-    bench_runtime.py --table SHIPPED
 
-With --sweep the rules are found and written first. Needs NVIDIA GPUs, an installed NCCL and a C
-compiler. Exit code 0 when every target is reached, 1 when one is missed, 2 when something could not
-run.
+With --sweep the rules are found and written first; for tables there is `tuccl bench`. Needs NVIDIA
+GPUs, an installed NCCL and a C compiler. Exit code 0 when every target is reached, 1 when one is
+missed, 2 when something could not run.
 """
 
 from __future__ import annotations
@@ -31,14 +30,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
-from measuring_site import Site  # noqa: E402
-from nccl_variants import STOCK, Key, step  # noqa: E402
+from measuring_site import STOCK, Key, Site, step  # noqa: E402
 from runtime_plot import draw  # noqa: E402
 from runtime_sweep import executor_variables, sweep, write_rules  # noqa: E402
 from runtime_targets import GRAPH, PLAIN, Row, judge, tell, totals  # noqa: E402
-from shipped_table import shipped_variables  # noqa: E402
 
-from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError, UsageError  # noqa: E402
@@ -148,15 +144,8 @@ def choose_variables(
     Raises:
         UsageError: The words say no executor, or no rules.
     """
-    if arguments.table is not None:
-        variables = shipped_variables(arguments.table)
-        if PRELOAD_VARIABLE not in variables and arguments.executor is not None:
-            variables[PRELOAD_VARIABLE] = str(arguments.executor.resolve())
-        if PRELOAD_VARIABLE not in variables:
-            raise UsageError(f"{arguments.table} has no executor: name one with --executor")
-        return variables | dict(settings), []
     if arguments.executor is None or arguments.rules is None:
-        raise UsageError("name --executor and --rules, or --table")
+        raise UsageError("name --executor and --rules")
     found: list[dict[str, Any]] = []
     if arguments.sweep:
         largest = parse_size(arguments.sweep_to)
@@ -213,7 +202,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rules", type=Path, help="file for TUCCL_EXECUTOR_RULES")
     parser.add_argument("--sweep", action="store_true", help="find the rules first, write them")
     parser.add_argument("--sweep-to", default="64M", help="larger sizes are left to NCCL")
-    parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
     parser.add_argument(
         "--set",
         dest="settings",

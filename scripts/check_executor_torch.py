@@ -28,10 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from measuring_job import JobError, wait_for_all, without_tables  # noqa: E402
-from nccl_variants import STOCK  # noqa: E402
+from measuring_site import STOCK  # noqa: E402
 from runtime_sweep import executor_variables  # noqa: E402
-from shipped_table import shipped_variables  # noqa: E402
 
+from tuccl.bench.contenders import read_shipped_table  # noqa: E402
 from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
@@ -101,11 +101,13 @@ def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
 
     Raises:
         JobError: The words say no executor.
+        UsageError: The table lacks a file.
     """
     if arguments.table is not None:
-        variables = shipped_variables(arguments.table)
-        if arguments.executor is not None:
-            variables.setdefault(PRELOAD_VARIABLE, str(arguments.executor.resolve()))
+        table = read_shipped_table(arguments.table.resolve(), str(arguments.table))
+        variables = dict(table.variables)
+        if not table.has_executor and arguments.executor is not None:
+            variables[PRELOAD_VARIABLE] = str(arguments.executor.resolve())
         return variables
     if arguments.executor is None or arguments.rules is None:
         raise JobError("name --executor and --rules, or --table")

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -31,7 +30,6 @@ TAKEN_OUT = frozenset({*OVERRULING, *PER_PROCESS, PLUGIN_VARIABLE})
 """What a shell may have from a `tuccl.env`, or for NCCL as a whole: stock NCCL is without it."""
 PRELOAD = "LD_PRELOAD"
 EXECUTOR = "libtuccl-executor.so"
-_Job = ParamSpec("_Job")
 
 
 class JobError(Exception):
@@ -84,20 +82,7 @@ def fake_node(rank: int, ranks: int, nodes: int) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class RunningJob:
-    """Processes that `start_job` started; `end_job` waits for them."""
-
-    folder: Path
-    processes: list[subprocess.Popen[bytes]]
-    begin: float
-    """By time.monotonic()."""
-    limit_s: float
-    turns: tuple[socket.socket, ...] = ()
-    """To each rank, where it waits for its turns (scripts/measuring_turns.py)."""
-
-
-def start_job(
+def run_job(
     folder: Path,
     ranks: int,
     steps: Sequence[dict[str, Any]],
@@ -108,19 +93,18 @@ def start_job(
     nodes: int = 1,
     pinned: bool = False,
     gpus: int | None = None,
-    in_turns: bool = False,
     limit_s: float = 120,
-) -> RunningJob:
-    """Starts one process per rank.
+) -> JobResult:
+    """Starts one process per rank, and waits for all of them.
 
     With `pinned` each process and its threads stay on an equal share of the processor's cores, as
     launchers of jobs arrange it, and on the same cores of it in every job (measuring_seats.py);
     otherwise they run where the system puts them. With fewer `gpus` than ranks the ranks take them
-    in turn, which NCCL allows those of different nodes. With `in_turns` each rank waits to be told
-    before every step.
+    in turn, which NCCL allows those of different nodes.
 
     Raises:
-        JobError: A process cannot be started.
+        JobError: A process cannot be started; a rank died, hung or could not join; says which and
+            how its output ends.
     """
     folder.mkdir(parents=True)
     job = {
@@ -130,7 +114,6 @@ def start_job(
         "controlled": controlled,
         "pinned": pinned,
         "gpus": gpus or ranks,
-        "in_turns": in_turns,
     }
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")
@@ -142,48 +125,9 @@ def start_job(
         inherited | dict(variables) | fake_node(rank, ranks, nodes) for rank in range(ranks)
     ]
     begin = time.monotonic()
-    pairs = [socket.socketpair() for _ in range(ranks if in_turns else 0)]
-    ours = tuple(own for own, _ in pairs)
-    try:
-        processes = start_all(folder, job_file, environments, [theirs for _, theirs in pairs])
-    except JobError:
-        for own in ours:
-            own.close()
-        raise
-    finally:
-        for _, theirs in pairs:
-            theirs.close()
-    return RunningJob(folder, processes, begin, limit_s, ours)
-
-
-def end_job(job: RunningJob, limit_s: float | None = None) -> JobResult:
-    """Waits for all processes of a job.
-
-    Args:
-        job: Its ranks are not waiting for a turn.
-        limit_s: From now until they are killed; None: the job's own, which counts from its start.
-
-    Raises:
-        JobError: A rank died, hung or could not join; says which and how its output ends.
-    """
-    deadline = job.begin + job.limit_s if limit_s is None else time.monotonic() + limit_s
-    try:
-        ends = wait_for_all(job.processes, deadline)
-    finally:
-        for turn in job.turns:
-            turn.close()
-    return _collect(job.folder, ends, time.monotonic() - job.begin)
-
-
-def _waited_for(start: Callable[_Job, RunningJob]) -> Callable[_Job, JobResult]:
-    def run(*arguments: _Job.args, **options: _Job.kwargs) -> JobResult:
-        return end_job(start(*arguments, **options))
-
-    return run
-
-
-run_job = _waited_for(start_job)
-"""`start_job`, and `end_job`."""
+    processes = start_all(folder, job_file, environments)
+    ends = wait_for_all(processes, begin + limit_s)
+    return _collect(folder, ends, time.monotonic() - begin)
 
 
 def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -200,12 +144,9 @@ def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_all(
-    folder: Path,
-    job_file: Path,
-    environments: Sequence[Mapping[str, str]],
-    inputs: Sequence[socket.socket] = (),
+    folder: Path, job_file: Path, environments: Sequence[Mapping[str, str]]
 ) -> list[subprocess.Popen[bytes]]:
-    """One process per rank, its standard input from a socket if there are any.
+    """One process per rank.
 
     Raises:
         JobError: One cannot be started; those before it are killed.
@@ -219,7 +160,6 @@ def start_all(
                     subprocess.Popen(
                         [*command, str(rank)],
                         env=environment,
-                        stdin=inputs[rank].fileno() if inputs else None,
                         stdout=out,
                         stderr=subprocess.STDOUT,
                     )

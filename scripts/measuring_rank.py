@@ -4,15 +4,12 @@ Where the job preloads TuCCL's executor, it tells which calls that took.
 
     measuring_rank.py JOB.json RANK
 
-In a job of scripts/measuring_turns.py standard input is a socket, on which a rank says when it has
-done a step and hears when to do the next. The job file and the ncclUniqueId lie in the job's
-folder, and so does the result.
+The job file and the ncclUniqueId lie in the job's folder, and so does the result.
 """
 
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import time
 from pathlib import Path
@@ -65,18 +62,6 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def wait_for_turn(turns: socket.socket | None) -> None:
-    """Say that what was to be done is done, and wait to be told to go on, at last to the end.
-
-    Raises:
-        OSError: Nobody will.
-    """
-    if turns is not None:
-        turns.sendall(b".")
-        if not turns.recv(1):
-            raise ConnectionError("the job was called off")
-
-
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """All steps of the job, in order; a call that NCCL refuses is a result."""
     begin = time.monotonic()
@@ -89,9 +74,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
         versions = engine.open(rank, job["ranks"], rank % job["gpus"], identifier)
         opened = time.monotonic()
         results: list[dict[str, Any]] = []
-        turns = socket.socket(fileno=sys.stdin.fileno()) if job["in_turns"] else None
         for step in job["steps"]:
-            wait_for_turn(turns)
             seats.take()
             try:
                 results.append(run_step(engine, step))
@@ -99,7 +82,6 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
                 raise
             except EngineError as error:
                 results.append({"error": str(error)})
-        wait_for_turn(turns)  # Leaving would be in the way of those who still measure.
     finally:
         engine.close()
     return {"versions": versions, "open_seconds": opened - begin, "results": results}

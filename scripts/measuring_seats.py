@@ -5,7 +5,7 @@ to the hardware, each has half the speed while both are busy, and a virtual mach
 which two nor keeps them so (scripts/bench_cores.py shows it). So for as long as a job lasts, what
 it takes depends on where its threads lie. The two that a call over TCP waits for, the process's
 first and NCCL's proxy, therefore get the same cores in every job: what slows one down slows down
-all that take turns there, and cancels in their ratio.
+all that run there, and cancels in their ratio.
 """
 
 from __future__ import annotations

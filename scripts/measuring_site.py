@@ -9,11 +9,25 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from measuring_job import JobResult, RunningJob, end_job, start_job
+from measuring_job import JobResult, run_job
 
 from tuccl.engines.gpu_sharing import require_mps
 from tuccl.engines.nccl_environment import count_gpus
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
+from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
+
+STOCK = {PLUGIN_VARIABLE: "none"}
+"""NCCL with nothing set, and no plugin."""
+Key = tuple[str, int]
+"""An operation as nccl-tests names it, and a size in bytes."""
+_M = 1 << 20
+
+
+def step(key: Key, launches: int) -> dict[str, Any]:
+    """A step of a job; large messages need fewer calls in a launch to be timed well."""
+    operation, size_bytes = key
+    calls = 20 if size_bytes <= _M else 10 if size_bytes <= 16 * _M else 4
+    return {"operation": operation, "size_bytes": size_bytes, "calls": calls, "launches": launches}
 
 
 @dataclass(frozen=True)
@@ -38,20 +52,8 @@ class Site:
         self, steps: Sequence[dict[str, Any]], variables: Mapping[str, str], *, controlled: bool
     ) -> JobResult:
         """One job in new processes."""
-        return end_job(self.start(steps, variables, controlled=controlled))
-
-    def start(
-        self,
-        steps: Sequence[dict[str, Any]],
-        variables: Mapping[str, str],
-        *,
-        controlled: bool,
-        turns_of: str = "",
-    ) -> RunningJob:
-        """The same, not waited for; with `turns_of` it takes turns, under that name."""
-        number = next(self._numbers)
-        return start_job(
-            self.folder / (f"job {number} of {turns_of}" if turns_of else f"job{number}"),
+        return run_job(
+            self.folder / f"job{next(self._numbers)}",
             self.ranks,
             [dict(self.call) | step for step in steps],
             {LIBRARY_VARIABLE: self.nccl, **variables},
@@ -60,7 +62,6 @@ class Site:
             nodes=self.nodes,
             pinned=self.pinned,
             gpus=self.gpus,
-            in_turns=bool(turns_of),
             limit_s=self.limit_s,
         )
 
@@ -81,7 +82,7 @@ def add_site_arguments(
         "--limit",
         type=float,
         default=limit_s,
-        help="seconds until a job is killed that hangs, or its turn where jobs take turns",
+        help="seconds until a job is killed that hangs",
     )
 
 

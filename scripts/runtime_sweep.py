@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring_job import JobError
-from measuring_site import Site
-from nccl_variants import STOCK, Key, step
+from measuring_site import STOCK, Key, Site, step
 
 from tuccl.engines.executor_library import (
     EXECUTOR_PREFIX,

@@ -88,7 +88,7 @@ def test_ranks_that_are_pinned_take_their_seats_before_they_time(
             pass
 
     monkeypatch.setattr(measuring_rank, "NcclEngine", Engine)
-    job: dict[str, Any] = {"ranks": 1, "gpus": 1, "folder": str(tmp_path), "in_turns": False}
+    job: dict[str, Any] = {"ranks": 1, "gpus": 1, "folder": str(tmp_path)}
     job |= {"controlled": True, "pinned": pinned}
     job["steps"] = [{"operation": "all_reduce", "size_bytes": 1024}] * 2
     measuring_rank.run_job(job, 0)
