@@ -76,7 +76,6 @@ def test_a_table_that_loses_is_a_finding_also_in_a_shell_that_has_sourced_it(
     assert done.stdout.splitlines()[-2].endswith(", promised 1.500x")
 
 
-@pytest.mark.slow
 def test_a_table_that_promises_too_much_is_a_finding(
     bench: BenchOf, place: Callable[..., Path]
 ) -> None:
