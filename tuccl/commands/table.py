@@ -11,20 +11,19 @@ from pathlib import Path
 from lookup_tables.table import Shape
 from tuccl.console import display
 from tuccl.console.json_output import print_document
-from tuccl.console.result_output import caveats_of, gains_of, key_in_job, print_result
-from tuccl.console.table_display import (
+from tuccl.console.result_output import key_in_job, print_result
+from tuccl.errors import ExitCode
+from tuccl.models.figures import communicator_shape
+from tuccl.reports.choice_text import (
     describe_builtin,
     describe_runner,
     describe_schedule,
     profile_text,
 )
-from tuccl.errors import ExitCode
-from tuccl.models.figures import communicator_shape
-from tuccl.reports.decision_sentence import decision_sentence
-from tuccl.reports.explanation import Explanation
+from tuccl.reports.explanation import Explanation, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
-from tuccl.reports.job_gains import JobGains, KeyGain, Runner
+from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
 from tuccl.reports.json_documents import ExplainDocument, ShipDocument
 from tuccl.shipping import shipment
 from tuccl.words.operation_names import parse_operation
@@ -76,7 +75,7 @@ def _explanation_document(
         size_bytes=found.size_bytes,
         shape=found.shape,
         times=gains.evidence,
-        caveats=caveats_of(gains),
+        caveats=list(gains.caveats),
         job=None if gain is None else key_in_job(gain, current),
         entry=found.entry,
         evidence=found.evidence,
@@ -117,11 +116,9 @@ def _explanation_lines(
         )
     if gain.runner is Runner.EXECUTOR:
         lines.append(f"  without the executor: {_without_executor(gain)}")
-    winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
-    why = decision_sentence(winners.get(gain.runner), key.rejected, gains.evidence)
     effort = f"{key.configs_tried} configurations, {key.repeats_measured} samples"
     lines += [
-        f"  {why}",
+        f"  {reason(gain, gains.evidence)}",
         *_apart_lines(gain, current, gains),
         f"  searched: {effort}",
         *(

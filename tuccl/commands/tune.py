@@ -16,7 +16,7 @@ from tuccl.commands.look_first import look_first
 from tuccl.commands.running import Prepared, prepare, run, with_ranks
 from tuccl.console import display
 from tuccl.console.json_output import print_document, print_json
-from tuccl.console.result_output import gains_of, print_result, table_document
+from tuccl.console.result_output import print_result, table_document
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
 from tuccl.measuring.places import Places
@@ -25,6 +25,7 @@ from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.resuming import require_begun
 from tuccl.pipeline.retuning import changes_since
 from tuccl.reports.finished_run import FinishedRun, current_run
+from tuccl.reports.job_gains import gains_of
 from tuccl.reports.json_documents import SCHEMA_VERSION, RetuneDocument
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace

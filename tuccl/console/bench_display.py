@@ -12,7 +12,7 @@ from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
 from tuccl.console.display import print_lines
-from tuccl.console.table_display import describe_builtin, describe_schedule, profile_text
+from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task
 from tuccl.words.counts import count_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tuccl.console.json_output import print_document
-from tuccl.console.table_display import describe_runner, describe_schedule, print_table
+from tuccl.console.table_display import print_table
+from tuccl.reports.choice_text import describe_runner, describe_schedule
 from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import JobGains, KeyGain, job_gains
+from tuccl.reports.job_gains import JobGains, KeyGain, gains_of
 from tuccl.reports.json_documents import (
     Apart,
     JobMeans,
@@ -16,7 +17,6 @@ from tuccl.reports.json_documents import (
     TunedKey,
     WithoutExecutor,
 )
-from tuccl.runtime import has_executor
 
 
 def print_result(result: FinishedRun, as_json: bool) -> None:
@@ -28,11 +28,6 @@ def print_result(result: FinishedRun, as_json: bool) -> None:
         print_table(result.table, result.report, gains)
 
 
-def gains_of(result: FinishedRun) -> JobGains:
-    """The gains of a job from a run's table on this installation."""
-    return job_gains(result.table, result.report, has_executor=has_executor())
-
-
 def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
     """The table for machines."""
     table = result.table
@@ -40,7 +35,7 @@ def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
         topology=table.topology_name,
         fingerprint=table.fingerprint,
         times=gains.evidence,
-        caveats=caveats_of(gains),
+        caveats=list(gains.caveats),
         job=JobMeans(
             speedup=gains.speedup,
             speedup_without_executor=gains.speedup_without_executor,
@@ -56,12 +51,6 @@ def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
         table=str(result.run.table),
         bundle=str(result.run.bundle),
     )
-
-
-def caveats_of(gains: JobGains) -> list[str]:
-    """Reasons not to rely on a table, and why schedules of it do not run."""
-    caveats = [gains.evidence.caveat] if gains.evidence.caveat else []
-    return [*caveats, *(obstacle.sentence for obstacle in gains.obstacles)]
 
 
 def _apart(gains: JobGains) -> Apart | None:

@@ -7,15 +7,19 @@ chooses, but under the table's process profile: that time is shown, because a jo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lookup_tables.bundles.bundle import Bundle, BundleEntry
-from lookup_tables.table import Entry, Table
+from lookup_tables.table import Table
 from tuccl.console.display import print_lines, standard_output
+from tuccl.reports.choice_text import (
+    OWN_CHOICE,
+    UNDER_PROFILE,
+    describe_builtin,
+    describe_schedule,
+    profile_text,
+)
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
 from tuccl.reports.report import FloorReport, ProfileReport, Report
 from tuccl.words.durations import format_seconds
@@ -25,8 +29,6 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose seconds did not pass."""
 _FORGONE = 3
 """Profiles that are named."""
-_OWN_CHOICE = "NCCL's own choice"
-_UNDER_PROFILE = "NCCL under the profile"
 _RUNNERS = {
     Runner.EXECUTOR: "by schedules on the executor",
     Runner.PLUGIN: "by a setting that the plugin chooses",
@@ -71,40 +73,14 @@ def _job_cells(gain: KeyGain, table: Table) -> tuple[str, str, str, str, str]:
     """Stock's time, the job's, speedup, the time without the executor, and what runs."""
     stock, job = f"{gain.key.stock_us:.1f}", f"{gain.time_us:.1f}"
     if gain.runner is Runner.NCCL:
-        return (stock, "-", "-", "-", _OWN_CHOICE)
+        return (stock, "-", "-", "-", OWN_CHOICE)
     faster = f"{gain.speedup:.2f}x"
     if gain.runner is Runner.PROFILE or gain.entry is None:
-        return (stock, job, faster, job, _UNDER_PROFILE)
+        return (stock, job, faster, job, UNDER_PROFILE)
     if gain.runner is Runner.PLUGIN:
         return (stock, job, faster, job, describe_builtin(gain.entry))
     alone = "-" if gain.without_executor is Runner.NCCL else f"{gain.without_executor_us:.1f}"
     return (stock, job, faster, alone, describe_schedule(gain.entry, table))
-
-
-def describe_runner(gain: KeyGain, table: Table) -> str:
-    """The choice that a job here runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
-    return _job_cells(gain, table)[-1]
-
-
-def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
-    """The schedule's name without the operation's, and its parameters."""
-    if entry.schedule is None:
-        return "-"
-    names = {schedule.content_hash: schedule.name for schedule in table.schedules}
-    config = entry.schedule
-    name = names[config.schedule].removeprefix(f"{entry.key.operation.value}_")
-    return (
-        f"{name} {config.protocol.value} ch{config.nchannels} "
-        f"th{config.nthreads} buf{format_size(config.buffer_bytes)}"
-    )
-
-
-def describe_builtin(entry: Entry | BundleEntry) -> str:
-    """`ring LL128 ch16`."""
-    if entry.builtin is None:
-        return "-"
-    channels = f" ch{entry.builtin.nchannels}" if entry.builtin.nchannels else ""
-    return f"{entry.builtin.algorithm.value} {entry.builtin.protocol.value}{channels}"
 
 
 def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
@@ -113,7 +89,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
-    runs = _UNDER_PROFILE if table.profile else _OWN_CHOICE
+    runs = UNDER_PROFILE if table.profile else OWN_CHOICE
     if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
         lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
@@ -179,11 +155,6 @@ def _bounds(profile: ProfileReport) -> str:
     seen = "one start" if profile.starts == 1 else f"{profile.starts} starts of each"
     key = f"{profile.operation} {format_size(profile.size_bytes)}"
     return f"{profile.ratio:.3f}x at {key} ({profile.low:.3f} to {profile.high:.3f}, {seen})"
-
-
-def profile_text(profile: Mapping[str, str]) -> str:
-    """`NCCL_MIN_NCHANNELS=32`."""
-    return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
 
 
 def starts_lines(starts: int | None) -> list[str]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from lookup_tables.lookup import lookup
 from lookup_tables.table import Entry, Operation, Shape, Table
 from tuccl.errors import UsageError
+from tuccl.reports.decision_sentence import decision_sentence
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import KeyGain, Runner
 from tuccl.reports.report import KeyReport, Report
 
 
@@ -50,3 +53,10 @@ def explain(
         tuned_from_bytes=min(key.min_bytes for key in tuned),
         tuned_to_bytes=max(key.max_bytes for key in tuned),
     )
+
+
+def reason(gain: KeyGain, evidence: Evidence) -> str:
+    """One sentence on why a job runs what it runs for a key; schedules stand by their hashes."""
+    key = gain.key
+    winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
+    return decision_sentence(winners.get(gain.runner), key.rejected, evidence)

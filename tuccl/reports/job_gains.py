@@ -17,7 +17,9 @@ from math import exp, log
 from lookup_tables.programs.program_layout import MOST_RANKS, executor_serves
 from lookup_tables.table import Entry, Table
 from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.report import KeyReport, Report
+from tuccl.runtime import has_executor
 
 _NVIDIA = "10de:"
 """How the PCI ids of NVIDIA's devices begin."""
@@ -136,6 +138,17 @@ class JobGains:
         """Number of keys whose schedule does not run here by why, in the order of `Obstacle`."""
         counts = Counter(gain.obstacle for gain in self.keys)
         return {obstacle: counts[obstacle] for obstacle in Obstacle if counts[obstacle]}
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Reasons not to rely on the table, and why schedules of it do not run."""
+        sentences = (self.evidence.caveat, *(obstacle.sentence for obstacle in self.obstacles))
+        return tuple(filter(None, sentences))
+
+
+def gains_of(result: FinishedRun) -> JobGains:
+    """The gains of a job from a run's table on this installation."""
+    return job_gains(result.table, result.report, has_executor=has_executor())
 
 
 def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:

@@ -1,0 +1,50 @@
+"""What a job runs for a call, in a few words: `ring LL128 ch16`, a schedule, or NCCL's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lookup_tables.bundles.bundle import Bundle, BundleEntry
+from lookup_tables.table import Entry, Table
+from tuccl.reports.job_gains import KeyGain, Runner
+from tuccl.words.sizes import format_size
+
+OWN_CHOICE = "NCCL's own choice"
+UNDER_PROFILE = "NCCL under the profile"
+
+
+def describe_runner(gain: KeyGain, table: Table) -> str:
+    """The choice that a job here runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
+    if gain.runner is Runner.NCCL:
+        return OWN_CHOICE
+    if gain.runner is Runner.PROFILE or gain.entry is None:
+        return UNDER_PROFILE
+    if gain.runner is Runner.PLUGIN:
+        return describe_builtin(gain.entry)
+    return describe_schedule(gain.entry, table)
+
+
+def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
+    """The schedule's name without the operation's, and its parameters."""
+    if entry.schedule is None:
+        return "-"
+    names = {schedule.content_hash: schedule.name for schedule in table.schedules}
+    config = entry.schedule
+    name = names[config.schedule].removeprefix(f"{entry.key.operation.value}_")
+    return (
+        f"{name} {config.protocol.value} ch{config.nchannels} "
+        f"th{config.nthreads} buf{format_size(config.buffer_bytes)}"
+    )
+
+
+def describe_builtin(entry: Entry | BundleEntry) -> str:
+    """`ring LL128 ch16`; without a number where the count of channels is NCCL's."""
+    if entry.builtin is None:
+        return "-"
+    channels = f" ch{entry.builtin.nchannels}" if entry.builtin.nchannels else ""
+    return f"{entry.builtin.algorithm.value} {entry.builtin.protocol.value}{channels}"
+
+
+def profile_text(profile: Mapping[str, str]) -> str:
+    """`NCCL_MIN_NCHANNELS=32`."""
+    return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"
