@@ -13,17 +13,20 @@ from probes.cluster.crew import Crew
 from probes.topology.graph import Topology
 from tuccl.commands.default_backend import with_backend
 from tuccl.commands.look_first import look_first
-from tuccl.commands.running import Prepared, prepare, run, with_ranks
+from tuccl.commands.running import with_ranks
 from tuccl.console import display
 from tuccl.console.json_output import print_document, print_json
+from tuccl.console.progress import shown_progress
 from tuccl.console.result_output import print_result, table_document
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
 from tuccl.measuring.places import Places
 from tuccl.pipeline.dry_run import make_plan, plan_lines
+from tuccl.pipeline.preparing import Prepared, prepare
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.resuming import require_begun
 from tuccl.pipeline.retuning import changes_since
+from tuccl.pipeline.tuning_run import run
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.job_gains import gains_of
 from tuccl.reports.json_documents import SCHEMA_VERSION, RetuneDocument
@@ -56,7 +59,7 @@ def init(
     options = with_backend(options)
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
-        return _run(prepare(options, probed), root, as_json, record, places)
+        return _run(prepare(options, probed, display.say_notes), root, as_json, record, places)
 
     return with_ranks(
         options,
@@ -76,7 +79,7 @@ def tune(command: TuneCommand) -> int:
     options = with_backend(command.options)
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
-        prepared = prepare(options, probed)
+        prepared = prepare(options, probed, display.say_notes)
         if command.resume:
             identity = prepared.settings.identity(prepared.topology)
             workspace = Workspace(command.workspace)
@@ -103,7 +106,7 @@ def _plan(command: TuneCommand) -> int:
     def probed() -> Topology:
         raise UsageError("--dry-run needs --topology or --records: to probe is to measure")
 
-    prepared = prepare(command.options, probed)
+    prepared = prepare(command.options, probed, display.say_notes)
     plan = make_plan(prepared.settings, prepared.request)
     if command.as_json:
         print_json(asdict(plan), SCHEMA_VERSION)
@@ -119,7 +122,7 @@ def _run(
     record_to: RecordOutput | None,
     places: Places | None,
 ) -> int:
-    result = run(prepared, Workspace(root), record_to, places)
+    result = run(prepared, Workspace(root), record_to, places, shown_progress, display.say)
     if result.already_done:
         display.say(f"nothing to do: {root} holds this table already")
     else:
@@ -149,7 +152,9 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
         return probed[-1]
 
     def lead(found: Callable[[], Topology], places: Places | None) -> int:
-        return _retune(old, prepare(options, found), probed, root, as_json, places)
+        return _retune(
+            old, prepare(options, found, display.say_notes), probed, root, as_json, places
+        )
 
     return with_ranks(options, probe, lead, lambda: look_first(options), needs_nccl=False)
 
@@ -169,7 +174,7 @@ def _retune(
             keep(machine, root)
         for sentence in change.changes:
             display.say(f"changed: {sentence}")
-        result = run(prepared, Workspace(root), None, places)
+        result = run(prepared, Workspace(root), None, places, shown_progress, display.say)
         display.say(f"the old table is kept in {old.run.root}")
     else:
         display.say(f"the machine is as it was ({change.same}): the table stands")

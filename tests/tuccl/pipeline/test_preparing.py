@@ -1,0 +1,80 @@
+"""From options to what a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from lookup_tables.table import Operation
+from tests.tuccl.records.tiny_grid import tiny_grid
+from tuccl.errors import UsageError
+from tuccl.pipeline import preparing, tuning_run
+from tuccl.pipeline.run_options import RunOptions
+from tuccl.records.record_file import write_record
+from tuccl.words.progress import Progress, silent
+from tuccl.workspace.runs import Workspace
+
+
+def probed() -> NoReturn:
+    raise AssertionError("the topology is given")
+
+
+@contextmanager
+def unseen() -> Iterator[Progress]:
+    yield silent
+
+
+def identity(control: str, monkeypatch: pytest.MonkeyPatch, given: RunOptions) -> str:
+    monkeypatch.setattr(preparing, "congestion_control", lambda: control)
+    prepared = preparing.prepare(given.model_dump(mode="json"), probed)
+    return prepared.settings.identity(prepared.topology)
+
+
+def test_faked_nodes_under_another_congestion_control_are_another_run(
+    a100: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = RunOptions(topology=str(a100), backend="sockets", nodes=2, fake_nodes=True)
+    found = {identity(control, monkeypatch, given) for control in ("bbr", "cubic", "cubic")}
+    assert len(found) == 2
+
+
+def test_gpus_are_shared_by_two_nodes_at_least(a100: Path) -> None:
+    options = RunOptions(topology=str(a100), backend="nccl", fake_nodes=True, share_gpus=True)
+    with pytest.raises(UsageError, match="is one node; name --nodes 2 or more"):
+        preparing.prepare(options.model_dump(mode="json"), probed)
+    two = options.model_copy(update={"nodes": 2})
+    assert preparing.prepare(two.model_dump(mode="json"), probed).request.share_gpus
+
+
+def test_it_is_nothing_to_a_run_without_them(h200: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = RunOptions(topology=str(h200))
+    assert len({identity(control, monkeypatch, given) for control in ("bbr", "cubic")}) == 1
+
+
+def test_the_note_on_it_is_said_before_anything_is_measured(
+    a100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning_run, "initialize", stop)
+    given = RunOptions(topology=str(a100), backend="sockets", nodes=2, fake_nodes=True)
+    for control, notes in (("bbr", 1), ("cubic", 0)):
+        monkeypatch.setattr(preparing, "congestion_control", lambda control=control: control)
+        prepared = preparing.prepare(given.model_dump(mode="json"), probed)
+        said: list[str] = []
+        with pytest.raises(KeyboardInterrupt):
+            tuning_run.run(prepared, Workspace(tmp_path), None, None, unseen, said.append)
+        assert "\n".join(said).count("tcp_congestion_control is bbr") == notes
+    assert not capsys.readouterr().err
+
+
+def test_weights_hold_for_records_too(tmp_path: Path) -> None:
+    write_record(tmp_path / "r.parquet", tiny_grid())
+    given = RunOptions(topology=None, records=str(tmp_path / "r.parquet"), weights="all_reduce=3")
+    prepared = preparing.prepare(given.model_dump(mode="json"), probed)
+    assert prepared.settings.weights == ((Operation.ALL_REDUCE, 3.0),)

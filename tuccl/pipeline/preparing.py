@@ -1,0 +1,122 @@
+"""`prepare`: from a run's options to its machine, record and settings; and what to note of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from lookup_tables.table import Shape
+from probes.topology.graph import Topology
+from tuccl.backends.backend_choice import BackendRequest, backend_kind
+from tuccl.engines.nccl_library import version_here
+from tuccl.errors import UsageError
+from tuccl.measuring.congestion import congestion_control, loopback_notes
+from tuccl.models.figures import communicator_shape
+from tuccl.pipeline.run_options import (
+    machine_of_options,
+    read_options,
+    record_of_options,
+    settings_of_options,
+)
+from tuccl.pipeline.stages import backend_request
+from tuccl.records.record import Record
+from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin."""
+
+    options: dict[str, JsonValue]
+    topology: Topology
+    settings: RunSettings
+    record: Record | None
+    """What is replayed."""
+
+    @property
+    def shape(self) -> Shape:
+        """Of the communicator."""
+        return communicator_shape(self.topology) if self.record is None else self.record.shape
+
+    @property
+    def request(self) -> BackendRequest:
+        """What the backend is opened with, schedules apart."""
+        return backend_request(self.topology, self.settings, self.record)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be noted about the run, beside what is to be noted about the machine."""
+        loopback = loopback_notes(self.settings.congestion_control)
+        return (*loopback, *_shared(self), *_left_out(self))
+
+
+def _silent(_notes: Iterable[str]) -> None:
+    """Notes that nobody wants."""
+
+
+def prepare(
+    options: dict[str, JsonValue],
+    probed: Callable[[], Topology],
+    note: Callable[[Iterable[str]], None] = _silent,
+) -> Prepared:
+    """Find machine, record and settings of the options.
+
+    Args:
+        options: As recorded in run.json.
+        probed: Gives the machine where neither a file nor a record does, and says its notes.
+        note: Told what is to be noted about a machine that was read.
+
+    Raises:
+        TucclError: something asked for does not exist, or does not fit.
+        ProbeError: the machine's file cannot serve.
+    """
+    given = read_options(options)
+    if given.records is None:
+        record_of_options(given, None)
+        settings = settings_of_options(given, None)
+        if backend_kind(settings.backend).measures_nccl:
+            settings = replace(settings, nccl=version_here())
+        if settings.fake_nodes:
+            settings = replace(settings, congestion_control=congestion_control())
+        machine = None if given.topology is not None else probed()
+        topology = machine_of_options(given, machine)
+        if machine is None:
+            note(topology.notes)
+        shape = communicator_shape(topology)
+        require_executor_for_alltoall(settings, shape)
+        if settings.share_gpus and shape.nodes < 2:
+            raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
+        return Prepared(options, topology, settings, None)
+    machine = None if given.topology is None else machine_of_options(given)
+    record = record_of_options(given, machine)
+    if record is None:
+        raise UsageError("--records names nothing to replay")
+    if machine is None and given.nodes != 1:
+        raise UsageError("--nodes needs --topology: a record is of the machine that it was made on")
+    settings = settings_of_options(given, record)
+    topology = machine or record.topology
+    note(topology.notes)
+    return Prepared(options, topology, settings, record)
+
+
+def _shared(prepared: Prepared) -> list[str]:
+    """That ranks share GPUs, which no job does that the table is for."""
+    if not prepared.settings.share_gpus:
+        return []
+    nodes = prepared.shape.nodes
+    return [f"each GPU is used by {nodes} ranks, one of each faked node, side by side through MPS"]
+
+
+def _left_out(prepared: Prepared) -> list[str]:
+    """What the record holds of the operations and the run does not use."""
+    record, settings = prepared.record, prepared.settings
+    if record is None:
+        return []
+    tasks = [task for task in record.tasks if task.operation in settings.operations]
+    left = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]
+    if not left:
+        return []
+    why = "not asked for, not of all operations, or without a time of NCCL with nothing set"
+    return [f"{len(left)} recorded keys are left out: {why}"]

@@ -1,0 +1,91 @@
+"""`run`: a prepared run from its first stage to its table, and its record if one is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from tuccl.measuring.places import Places
+from tuccl.pipeline.estimate import Estimate
+from tuccl.pipeline.preparing import Prepared
+from tuccl.pipeline.record_output import RecordOutput
+from tuccl.pipeline.stages import initialize
+from tuccl.records.recording import record_of
+from tuccl.reports.finished_run import FinishedRun
+from tuccl.tuning.settings import describe_sizes
+from tuccl.words.progress import Progress
+from tuccl.workspace.measurement_log import read_log
+from tuccl.workspace.runs import Workspace
+
+
+def run(
+    prepared: Prepared,
+    workspace: Workspace,
+    record_to: RecordOutput | None,
+    places: Places | None,
+    progress: Callable[[], AbstractContextManager[Progress]],
+    tell: Callable[[str], None],
+) -> FinishedRun:
+    """Tune, or continue; then write the record if one is wanted.
+
+    Args:
+        prepared: What to tune.
+        workspace: Where results go.
+        record_to: Where the record goes.
+        places: Where workers run, as the ranks of an MPI job; None: on this host.
+        progress: Opens what is told how far the run is.
+        tell: Told what people want to know meanwhile, a line each.
+
+    Raises:
+        UsageError: the record's file is read, or is the record of another run.
+        WorkspaceError: the workspace or the record cannot be written.
+        MeasurementError: the backend cannot go on.
+    """
+    topology, settings = prepared.topology, prepared.settings
+    identity = settings.identity(topology)
+    if record_to is not None:
+        record_to.check_run(identity)
+    tell(
+        f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
+        f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
+    )
+    for note in prepared.notes:
+        tell(f"note: {note}")
+
+    def announce(estimate: Estimate) -> None:
+        if (line := estimate.line()) is not None:
+            tell(line)
+
+    with progress() as told:
+        result = initialize(
+            topology,
+            settings,
+            workspace,
+            prepared.options,
+            told,
+            prepared.record,
+            places,
+            announce=announce,
+            tell=tell,
+        )
+    if record_to is not None:
+        _write_record(prepared, result, record_to, tell)
+    return result
+
+
+def _write_record(
+    prepared: Prepared, result: FinishedRun, record_to: RecordOutput, tell: Callable[[str], None]
+) -> None:
+    topology = prepared.topology
+    identity = prepared.settings.identity(topology)
+    contents = read_log(result.run.measurements, identity, tell)
+    record = record_of(contents, topology, prepared.shape, identity)
+    record_to.write(record)
+    tell(f"record of {len(record.rows)} configurations written to {record_to.path}")
+    held_s, measured_s = contents.seconds, result.report.measuring_s
+    if held_s < 0.999 * measured_s:
+        tell(
+            "note: the record is not all that was measured: "
+            f"{result.run.measurements} has lost lines since, "
+            f"and holds {held_s:.1f} s of {measured_s:.1f} s"
+        )
