@@ -1,13 +1,16 @@
-"""The form in which a schedule is written to a file, and what runtimes make of it."""
+"""Schedules in files: reading them, the form they are written in, what runtimes make of it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from probes.inputs.regular_file import read_regular_file
 from probes.topology.graph import Topology
 from sketches.chunking import msccl_multiple_bytes
 from synthesizer.formats.exports import EXPORTS, export_files, format_of_path
+from synthesizer.formats.msccl_xml import read_msccl_xml
 from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.msccl_limits import check_limits
@@ -17,7 +20,25 @@ from tuccl.schedules.sketch_attempt import Tried
 from tuccl.workspace.atomic_file import write_atomically
 
 STDOUT = Path("-")
+_STANDARD_INPUT = Path("/dev/stdin")
 _OF_MSCCL = ("msccl", "msccl-microsoft")
+
+
+def read_schedule_file(file: Path) -> Algorithm:
+    """The schedule of an MSCCL XML file, or of standard input where that is named.
+
+    Raises:
+        UsageError: It cannot be read.
+        AlgorithmFileError: It is no schedule.
+    """
+    try:
+        given = sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_regular_file(file)
+        text = given.decode()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}; name an MSCCL XML file") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text; name an MSCCL XML file") from error
+    return read_msccl_xml(text, str(file))
 
 
 def wanted_format(name: str | None, output: Path | None) -> str | None:

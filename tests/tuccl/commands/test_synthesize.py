@@ -245,7 +245,7 @@ def test_one_node_is_tried_as_many(
 def test_a_format_without_words_for_the_network_is_refused_before_anything_is_solved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tuccl.commands.synthesize.sketch_candidates", None)
+    monkeypatch.setattr("tuccl.schedules.best_schedule.sketch_candidates", None)
     machine = ("--topology", "shipped:a100-8gpu-8nic", "--op", "all_gather", "--size", "16K")
     network = ("--nodes", "2", "--network-gbps", "80", "--network-layout", "fabric")
     plan = tmp_path / "plan.json"

@@ -16,12 +16,12 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
 from tests.sketches.machines import cluster
-from tuccl.commands.synthesize import parse_collective
 from tuccl.errors import UsageError
 from tuccl.schedules import sketch_attempt
 from tuccl.schedules.schedule_choice import choose_schedule
 from tuccl.schedules.sketch_attempt import WIRES_ALONE, Request, Tried
 from tuccl.words.durations import parse_seconds
+from tuccl.words.operation_names import parse_collective
 
 
 @pytest.fixture(scope="module")

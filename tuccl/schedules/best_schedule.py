@@ -1,0 +1,148 @@
+"""`best_schedule`: the fastest schedule on a machine, beside what no schedule there beats.
+
+Bounds are those of the whole machine, whatever the sketch leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound
+from synthesizer.errors import ExportError
+from synthesizer.formats.exports import EXPORTS
+from tuccl.errors import UsageError
+from tuccl.processes.workers import Workers, worker_processes, workers_for
+from tuccl.schedules.guidance import guided
+from tuccl.schedules.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
+from tuccl.schedules.schedule_files import is_for_msccl, runtime_notes, schedule_texts
+from tuccl.schedules.sketch_attempt import Request, Stopwatch, Tried
+from tuccl.schedules.synthesis_report import Bounds, Outcome
+from tuccl.words.progress import Progress
+
+_MOST_JOBS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """With what a schedule is made, and for which file."""
+
+    sketch: Sketch | None = None
+    """None: candidates of its own."""
+    format: str | None = None
+    """Which the schedule is to be written in; None: any will do."""
+    jobs: int | None = None
+    """Processes; None: as many as pay."""
+    ranks: Workers | None = None
+    """Those of an MPI job; None: processes of this host."""
+
+
+def best_schedule(
+    request: Request,
+    topology: Topology,
+    means: Means,
+    progress: Progress,
+    watch: Stopwatch | None = None,
+) -> Outcome:
+    """Search the sketches of a machine.
+
+    Args:
+        request: What is wanted.
+        topology: The machine.
+        means: With what it is made.
+        progress: Told how many sketches are done.
+        watch: Has seconds that count as well.
+
+    Raises:
+        UsageError: The format cannot say what runs on this machine, or impossible jobs.
+        SketchError: The machine has fewer than two GPUs, or two without a way between them.
+        SynthesisError: As `choose_schedule`.
+    """
+    watch = watch or Stopwatch()
+    _check_format(means.format, topology)
+    with watch.stage("sketching"):
+        sketches = (
+            guided([request.collective], sketch_candidates(topology), request.root)
+            if means.sketch is None
+            else (means.sketch,)
+        )
+        if not is_for_msccl(means.format):
+            # What else reads schedules takes any number of chunks.
+            sketches = tuple(replace(sketch, chunking=()) for sketch in sketches)
+        machine = whole_machine(topology)
+    with _workers(means, sketches) as workers:
+        choice = choose_schedule(
+            request,
+            sketches,
+            lambda done: progress("sketches", done, len(sketches)),
+            lambda tried: _refusal(tried, topology, means.format),
+            workers,
+        )
+    with watch.stage("bounding"):
+        bounds = bounds_of(request, machine)
+    notes = (
+        *topology.notes,
+        *choice.best.sketch.notes,
+        *machine.notes,
+        *choice.notes,
+        *_contradictions(request, bounds, choice),
+        *runtime_notes(choice.best.algorithm, request.size_bytes, means.format),
+    )
+    seconds = {**watch.seconds, **choice.seconds}
+    return Outcome(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
+
+
+def bounds_of(request: Request, machine: Sketch) -> Bounds:
+    """What no schedule beats on the whole machine."""
+    return Bounds(
+        algbw_bound_gb_per_s(request.collective, machine, request.root),
+        latency_bound_us(request.collective, machine, request.root),
+        time_bound(request.collective, machine, request.root),
+    )
+
+
+def _check_format(wanted: str | None, topology: Topology) -> None:
+    """Before anything is solved: whether the format can say what runs on such a machine."""
+    if wanted is None or topology.node_count == 1 or EXPORTS[wanted].crosses_nodes:
+        return
+    others = ", ".join(one.name for one in EXPORTS.values() if one.crosses_nodes)
+    raise UsageError(
+        f"format {wanted} knows no messages between nodes, and {topology.name} has "
+        f"{topology.node_count}: take --format {others}, or one node"
+    )
+
+
+def _workers(means: Means, sketches: Sequence[Sketch]) -> AbstractContextManager[Workers]:
+    """MPI's ranks, else processes."""
+    jobs = means.jobs
+    if means.ranks is not None:
+        if jobs is not None:
+            raise UsageError("--jobs is for one host; leave it out, the ranks of MPI do the work")
+        return nullcontext(means.ranks)
+    if jobs is None:
+        jobs = workers_for(sketches[0].ranks)
+    if not 1 <= jobs <= _MOST_JOBS:
+        raise UsageError(f"--jobs {jobs} is out of range: use 1 to {_MOST_JOBS}")
+    return worker_processes(min(jobs, PIECES_PER_SKETCH * len(sketches)))
+
+
+def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:
+    """Why the format has no words for a schedule."""
+    try:
+        if wanted is not None:
+            schedule_texts(tried, topology, wanted)
+    except ExportError as error:
+        return str(error)
+    return None
+
+
+def _contradictions(request: Request, bounds: Bounds, choice: Choice) -> tuple[str, ...]:
+    """A sketch from a file may have other figures than the machine."""
+    if choice.best.time_us >= bounds.time_us(request.size_bytes) * 0.999:
+        return ()
+    what = f"sketch {choice.best.sketch.name} has higher bandwidths or lower latencies"
+    return (f"faster than this machine can be: {what} than the topology; correct one of them",)
