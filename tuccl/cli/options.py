@@ -144,6 +144,17 @@ ModelOption = Annotated[
         rich_help_panel=MEASURING,
     ),
 ]
+SchedulesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schedules",
+        metavar="DIR",
+        help="Schedules of your own, as MSCCL XML or in the schedule language, that are proved and "
+        "searched beside those that are made.",
+        parser=_file_name,
+        rich_help_panel=SEARCH,
+    ),
+]
 RecordToOption = Annotated[
     Path | None,
     typer.Option(

@@ -7,6 +7,7 @@ its first second instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -17,6 +18,7 @@ from tuccl.console import display
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.run_options import read_options, settings_of_options
 from tuccl.runtime import PluginMissingError, plugin_path
+from tuccl.schedules.own_schedules import schedule_files
 
 
 def look_first(options: Mapping[str, JsonValue], record_to: RecordOutput | None = None) -> None:
@@ -41,6 +43,8 @@ def look_first(options: Mapping[str, JsonValue], record_to: RecordOutput | None 
     if given.records is None:
         settings_of_options(given, None)
     require_pyarrow()
+    if given.own_schedules is not None:
+        schedule_files(Path(given.own_schedules))
     if given.schedules and kind.runs_schedules:
         require_solver()
     try:

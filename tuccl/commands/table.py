@@ -122,6 +122,10 @@ def _explanation_lines(
         *_apart_lines(gain, current, gains),
         f"  searched: {effort}",
         *(
+            f"  own schedule searched: {name}, {share:.1%} of the bound on the wires alone"
+            for name, share in current.report.own_schedules(key.operation, key.size_bytes)
+        ),
+        *(
             f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
             for other in key.rejected
         ),

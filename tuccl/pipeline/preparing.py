@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -15,6 +16,7 @@ from tuccl.errors import UsageError
 from tuccl.measuring.congestion import congestion_control, loopback_notes
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.run_options import (
+    RunOptions,
     machine_of_options,
     read_options,
     record_of_options,
@@ -22,6 +24,7 @@ from tuccl.pipeline.run_options import (
 )
 from tuccl.pipeline.stages import backend_request
 from tuccl.records.record import Record
+from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
 from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
 
 
@@ -34,6 +37,8 @@ class Prepared:
     settings: RunSettings
     record: Record | None
     """What is replayed."""
+    own_schedules: tuple[OwnSchedule, ...] = ()
+    """The user's, to be tried beside those that are made."""
 
     @property
     def shape(self) -> Shape:
@@ -88,7 +93,9 @@ def prepare(
         require_executor_for_alltoall(settings, shape)
         if settings.share_gpus and shape.nodes < 2:
             raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
-        return Prepared(options, topology, settings, None)
+        own = _own_schedules(given, topology, settings)
+        digests = tuple(sorted(one.digest for one in own))
+        return Prepared(options, topology, replace(settings, own_schedules=digests), None, own)
     machine = None if given.topology is None else machine_of_options(given)
     record = record_of_options(given, machine)
     if record is None:
@@ -99,6 +106,23 @@ def prepare(
     topology = machine or record.topology
     note(topology.notes)
     return Prepared(options, topology, settings, record)
+
+
+def _own_schedules(
+    given: RunOptions, topology: Topology, settings: RunSettings
+) -> tuple[OwnSchedule, ...]:
+    """The user's schedules, read, proved and fit for the run."""
+    if given.own_schedules is None:
+        return ()
+    demands = Demands(
+        topology,
+        communicator_shape(topology),
+        settings.operations,
+        settings.sizes_bytes,
+        in_place=settings.in_place,
+        on_executor=backend_kind(settings.backend).has_executor,
+    )
+    return read_own_schedules(Path(given.own_schedules), demands)
 
 
 def _shared(prepared: Prepared) -> list[str]:

@@ -187,6 +187,8 @@ def _schedule_report(candidate: Candidate) -> ScheduleReport:
         of_bound={
             str(promise.size_bytes): round(promise.ratio, 4) for promise in candidate.promises
         },
+        operation=candidate.algorithm.collective.value,
+        own=candidate.own,
     )
 
 

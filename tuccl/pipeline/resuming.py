@@ -16,6 +16,8 @@ from tuccl.pipeline.run_options import read_options
 from tuccl.reports.finished_run import read_machine
 from tuccl.workspace.runs import Run, RunRecord, Workspace
 
+_LABELS = {"schedules": "whether schedules are tried", "own_schedules": "--schedules"}
+
 
 def require_begun(
     workspace: Workspace, identity: str, options: Mapping[str, JsonValue], topology: Topology
@@ -67,7 +69,7 @@ def _difference(
 
 
 def _label(name: str) -> str:
-    return f"--{name.replace('_', '-')}" if name != "schedules" else "whether schedules are tried"
+    return _LABELS.get(name, f"--{name.replace('_', '-')}")
 
 
 def _shown(value: JsonValue) -> str:

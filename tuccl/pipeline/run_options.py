@@ -73,6 +73,8 @@ class RunOptions(BaseModel):
     cycles: int = 1
     schedules: bool = True
     """Whether schedules are searched too, where the backend has an executor."""
+    own_schedules: str | None = None
+    """Directory of schedules of the user's own that are searched, too: `--schedules`."""
     fake_nodes: bool = False
     """Whether the GPUs of this host appear as the nodes."""
     share_gpus: bool = False
@@ -171,6 +173,11 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         plain=options.plain,
         in_place=options.in_place,
     )
+    if options.own_schedules is not None and not ladder.schedules:
+        raise UsageError(
+            "--schedules is for a backend that runs schedules, as nccl,executor, or models them, "
+            f"as {SIMULATED}; --backend {options.backend_name} does neither"
+        )
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:

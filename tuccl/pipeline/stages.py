@@ -55,6 +55,7 @@ from tuccl.schedules.candidates import (
 )
 from tuccl.schedules.executor_schedules import executor_space, with_kernels
 from tuccl.schedules.guidance import guided
+from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
 from tuccl.trials.config import Task
 from tuccl.trials.presets import executor_families
 from tuccl.trials.space import Space
@@ -75,6 +76,7 @@ def initialize(
     progress: Progress,
     record: Record | None = None,
     places: Places | None = None,
+    own_schedules: Sequence[OwnSchedule] = (),
     announce: Callable[[Estimate], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> FinishedRun:
@@ -88,6 +90,7 @@ def initialize(
         progress: Told about each stage.
         record: What is replayed, where the settings say so.
         places: Where workers run, where the backend has some; None: on this host.
+        own_schedules: The user's, whose digests the settings have.
         announce: Told what a run that begins or continues will roughly take.
         tell: Told what befalls the workers meanwhile, a line each.
 
@@ -109,7 +112,7 @@ def initialize(
             write_atomically(run.topology, topology_to_json(topology))
             sketches = _sketches(topology, settings, run)
             announce(_estimate(topology, settings, record, sketches, run))
-            candidates = _candidates(topology, settings, sketches, run, progress)
+            candidates = _candidates(topology, settings, sketches, own_schedules, run, progress)
             request = backend_request(topology, settings, record, candidates, places)
             telling = replace(request, tell=tell)
             done = _tune(settings, candidates, telling, run, begun, progress)
@@ -174,20 +177,22 @@ def _candidates(
     topology: Topology,
     settings: RunSettings,
     sketches: Sequence[Sketch],
+    own_schedules: Sequence[OwnSchedule],
     run: Run,
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """Schedules on the sketches of the machine."""
+    """Schedules on the sketches of the machine, and the user's own."""
     if not sketches:
         return {}
     machine = whole_machine(topology)
     found = _schedules(settings, sketches, machine, run, progress)
-    if not backend_kind(settings.backend).has_executor:
-        return found
-    return {
-        operation: with_kernels(operation, candidates, sketches, machine, settings.sizes_bytes)
-        for operation, candidates in found.items()
-    }
+    if backend_kind(settings.backend).has_executor:
+        found = {
+            operation: with_kernels(operation, candidates, sketches, machine, settings.sizes_bytes)
+            for operation, candidates in found.items()
+        }
+    own = own_candidates(own_schedules, sketches, machine, settings.sizes_bytes)
+    return with_own(found, own)
 
 
 def _schedules(

@@ -65,6 +65,7 @@ def run(
             told,
             prepared.record,
             places,
+            prepared.own_schedules,
             announce=announce,
             tell=tell,
         )

@@ -38,6 +38,10 @@ class ScheduleReport(_Model):
     origin: str
     of_bound: dict[str, float]
     """By size in bytes: the share of the bound that it reaches on the wires alone."""
+    operation: str = ""
+    """Empty in reports of earlier releases."""
+    own: bool = False
+    """Whether the user wrote it."""
 
 
 class KeyReport(_Model):
@@ -116,6 +120,16 @@ class Report(_Model):
     """TCP's, by which faked nodes talked; empty: none were faked, or nobody looked."""
     share_gpus: bool = False
     """Whether each faked node had all GPUs of the host."""
+
+    def own_schedules(self, operation: str, size_bytes: int) -> list[tuple[str, float]]:
+        """The user's schedules tried for a size: their names, and the share of the bound."""
+        return [
+            (schedule.name, schedule.of_bound[str(size_bytes)])
+            for schedule in self.schedules.values()
+            if schedule.own
+            and schedule.operation == operation
+            and str(size_bytes) in schedule.of_bound
+        ]
 
     def readable(self, text: str) -> str:
         """The text with schedules named instead of hashed."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sketches.sketch import Sketch
-from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
@@ -85,6 +85,8 @@ class Candidate:
     """Expert or synthesized, on which sketch, with the solver's gap."""
     promises: tuple[Promise, ...] = ()
     """Sizes that it is worth trying for."""
+    own: bool = False
+    """Whether the user wrote it."""
 
     @property
     def content_hash(self) -> str:
@@ -211,6 +213,17 @@ def _promising(
         replace(candidate, promises=tuple(found))
         for candidate, found in zip(candidates, promises, strict=True)
         if found
+    )
+
+
+def promises_of(
+    candidate: Candidate, bound: TimeBound, sizes_bytes: Sequence[int]
+) -> tuple[Promise, ...]:
+    """A promise for each of these sizes, for schedules that are to be tried in any case."""
+    compiled = compile_schedule(candidate.algorithm, candidate.sketch)
+    return tuple(
+        Promise(size_bytes, compiled.time_us(size_bytes, _WIRES_ALONE), bound.of_us(size_bytes))
+        for size_bytes in sizes_bytes
     )
 
 

@@ -29,18 +29,16 @@ from lookup_tables.table import (
     Table,
 )
 from sketches.sketch import Sketch
-from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
-from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.schedules.candidates import Candidate, Promise
+from tuccl.schedules.candidates import Candidate, promises_of
 from tuccl.trials.presets import executor_families, pattern_families
 from tuccl.trials.space import Space
 
-_WIRES_ALONE = ExecutionModel(slot_bytes=512 << 10)
 _NOWHERE = "executor-workers"
 _FILE = "programs.tuccl"
 _UNUSED = ScheduleConfig("", NcclProtocol.LL, 1, 32, 64 << 10)
@@ -54,6 +52,15 @@ def pattern_of_schedule(algorithm: Algorithm) -> Pattern | None:
         return pattern_of(program, run_program(program))
     except ScheduleTextError:
         return None
+
+
+def why_not_run(algorithm: Algorithm) -> str | None:
+    """Why the executor cannot run a schedule; None: it can."""
+    try:
+        compile_program(write_msccl_xml(algorithm))
+    except ScheduleTextError as error:
+        return f"TuCCL's executor cannot run it: {error}"
+    return None
 
 
 def with_kernels(
@@ -84,24 +91,10 @@ def with_kernels(
         return tuple(interpreted)
     bound = time_bound(collective, machine)
     kernels = [
-        replace(candidate, promises=_all_promises(candidate, bound, sizes_bytes))
+        replace(candidate, promises=promises_of(candidate, bound, sizes_bytes))
         for _, candidate in sorted(by_pattern.items())
     ]
     return (*kernels, *interpreted)
-
-
-def _all_promises(
-    candidate: Candidate, bound: TimeBound, sizes_bytes: Sequence[int]
-) -> tuple[Promise, ...]:
-    compiled = compile_schedule(candidate.algorithm, candidate.sketch)
-    return tuple(
-        Promise(
-            size_bytes,
-            compiled.time_us(size_bytes, _WIRES_ALONE),
-            bound.of_us(size_bytes),
-        )
-        for size_bytes in sizes_bytes
-    )
 
 
 def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Space:

@@ -64,6 +64,8 @@ class RunSettings:
 
     schedules: bool = True
     """Whether schedules are made and searched beside NCCL's built-ins."""
+    own_schedules: tuple[str, ...] = ()
+    """Digests of the user's own schedules that are searched, too, ascending."""
     fake_nodes: bool = False
     """Whether the devices of one host were made to appear as several nodes."""
     share_gpus: bool = False

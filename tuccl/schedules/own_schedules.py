@@ -1,0 +1,266 @@
+"""Schedules of the user's own: read from a directory, checked for a run, tried beside those made.
+
+A file is MSCCL XML (`.xml`) or a program in the schedule language (`.py`), which defines
+`schedule`: a `synthesizer.dsl.Schedule`, or a function of the number of nodes and of GPUs on each
+that gives one. Whoever asks for a schedule to be tried wants to know when it cannot be, so each
+file is proved right and held against the machine and the run, and one that does not fit stops the
+run before it begins.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.dsl import Schedule
+from synthesizer.errors import InfeasibleError, ProgramError, SynthesisError
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.lower.lowering import lower
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import compile_schedule
+from tuccl.errors import UsageError
+from tuccl.schedules.candidates import Candidate, promises_of
+from tuccl.schedules.executor_schedules import why_not_run
+from tuccl.schedules.schedule_files import read_schedule_file
+
+OPTION = "--schedules"
+_FORMS = "MSCCL XML (.xml) or programs in the schedule language (.py)"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSchedule:
+    """A schedule that the user wrote, with the file that it stands in."""
+
+    file: Path
+    algorithm: Algorithm
+
+    @property
+    def operation(self) -> Operation:
+        """Of the calls that it is for."""
+        return Operation(self.algorithm.collective.value)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits over all that a run sees of it, its name and sizes included."""
+        return sha256(write_msccl_xml(self.algorithm).encode()).hexdigest()[:16]
+
+    def serves(self, size_bytes: int) -> bool:
+        """Whether it is for calls of this size, and cuts it into chunks of a byte or more."""
+        algorithm = self.algorithm
+        most = algorithm.max_bytes or size_bytes
+        return max(algorithm.min_bytes, algorithm.chunks_per_loop) <= size_bytes <= most
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a run asks of the schedules that it is to try."""
+
+    topology: Topology
+    shape: Shape
+    operations: tuple[Operation, ...]
+    sizes_bytes: tuple[int, ...]
+    in_place: bool = False
+    """Whether calls are timed in place."""
+    on_executor: bool = False
+    """Whether TuCCL's executor is to run them, rather than a model of one."""
+
+
+def schedule_files(directory: Path) -> tuple[Path, ...]:
+    """The schedules of a directory, by name; other files are passed over.
+
+    Raises:
+        UsageError: It is no directory that can be read, or holds none.
+    """
+    try:
+        files = sorted(path for path in directory.iterdir() if path.suffix in {".py", ".xml"})
+    except OSError as error:
+        raise UsageError(
+            f"{OPTION} {directory}: {error.strerror}; name a directory with {_FORMS}"
+        ) from error
+    if not files:
+        raise UsageError(f"{OPTION} {directory} holds no schedule; put {_FORMS} there")
+    return tuple(files)
+
+
+def read_own_schedules(directory: Path, demands: Demands) -> tuple[OwnSchedule, ...]:
+    """The schedules of a directory, all proved right and fit for the run.
+
+    Raises:
+        UsageError: One cannot be read, is wrong, or does not fit; file and reason are named.
+        SketchError: The machine has no two GPUs with a way between them.
+    """
+    machine = whole_machine(demands.topology)
+    found: dict[str, OwnSchedule] = {}
+    for file in schedule_files(directory):
+        own = OwnSchedule(file, _named(_read(file, demands.shape), file))
+        refusal = _misfit(own, demands) or _defect(own.algorithm) or _unusable(own, machine)
+        if refusal is None and demands.on_executor:
+            refusal = why_not_run(own.algorithm)
+        if refusal is not None:
+            raise UsageError(f"{OPTION} {file}: {' '.join(refusal.split())}")
+        twin = found.setdefault(own.algorithm.content_hash(), own)
+        if twin is not own:
+            raise UsageError(
+                f"{OPTION} {file}: the same schedule as {twin.file.name}; take one away"
+            )
+    return tuple(found.values())
+
+
+def own_candidates(
+    own: Sequence[OwnSchedule],
+    sketches: Sequence[Sketch],
+    machine: Sketch,
+    sizes_bytes: Sequence[int],
+) -> dict[Operation, tuple[Candidate, ...]]:
+    """Candidates for every size that the schedules are for, by operation."""
+    found: dict[Operation, tuple[Candidate, ...]] = {}
+    for one in own:
+        sizes = [size for size in sizes_bytes if one.serves(size)]
+        sketch = connecting_sketch(one.algorithm, sketches, machine)
+        bound = time_bound(one.algorithm.collective, machine)
+        candidate = Candidate(one.algorithm, sketch, f"own, from {one.file.name}", own=True)
+        promising = replace(candidate, promises=promises_of(candidate, bound, sizes))
+        found[one.operation] = (*found.get(one.operation, ()), promising)
+    return found
+
+
+def with_own(
+    made: Mapping[Operation, tuple[Candidate, ...]], own: Mapping[Operation, tuple[Candidate, ...]]
+) -> dict[Operation, tuple[Candidate, ...]]:
+    """All candidates; one that was made and is the user's, too, goes by the user's name."""
+    return {
+        operation: (
+            *(mine := own.get(operation, ())),
+            *(c for c in found if c.content_hash not in {one.content_hash for one in mine}),
+        )
+        for operation, found in made.items()
+    }
+
+
+def connecting_sketch(algorithm: Algorithm, sketches: Sequence[Sketch], machine: Sketch) -> Sketch:
+    """The first sketch that has every connection of a schedule, or else the whole machine.
+
+    Raises:
+        InfeasibleError: The machine does not connect two ranks, either, or has another number.
+        DefectError: Sends and receives of a connection differ.
+    """
+    for sketch in sketches:
+        try:
+            compile_schedule(algorithm, sketch)
+        except InfeasibleError:
+            continue
+        return sketch
+    compile_schedule(algorithm, machine)
+    return machine
+
+
+def _read(file: Path, shape: Shape) -> Algorithm:
+    if file.suffix == ".xml":
+        try:
+            return read_schedule_file(file)
+        except SynthesisError as error:
+            raise UsageError(f"{OPTION} {error}") from error
+    made = _defined(file)
+    if callable(made):
+        if not shape.ranks_per_node:
+            raise UsageError(
+                f"{OPTION} {file}: the machine's nodes differ, so that there is no number of GPUs "
+                "to call `schedule` with; let it be a Schedule"
+            )
+        made = _run(file, partial(made, shape.nodes, shape.ranks_per_node))
+    if not isinstance(made, Schedule):
+        raise UsageError(
+            f"{OPTION} {file}: defines no `schedule`; let it be a Schedule, or a function of the "
+            "number of nodes and of GPUs on each that returns one"
+        )
+    try:
+        return lower(made.program(), file.stem)
+    except ProgramError as error:
+        raise UsageError(f"{OPTION} {file}: {error}") from error
+
+
+def _defined(file: Path) -> object:
+    """What a program calls `schedule`."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{OPTION} {file}: cannot be read: {error.strerror}") from error
+    names: dict[str, object] = {"__name__": file.stem, "__file__": str(file)}
+    _run(file, lambda: exec(compile(text, str(file), "exec"), names))  # noqa: S102 - the user's
+    return names.get("schedule")
+
+
+def _run(file: Path, call: Callable[[], object]) -> object:
+    """Run what the user wrote; whatever it raises is told in a line, with the place."""
+    try:
+        return call()
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+        if isinstance(error, SyntaxError):
+            lines, text = [error.lineno], error.msg
+        else:
+            text = str(error)
+        where = f", line {lines[-1]}" if lines else ""
+        kind = "" if isinstance(error, ProgramError) else f"{type(error).__name__}: "
+        raise UsageError(f"{OPTION} {file}{where}: {kind}{' '.join(text.split())}") from error
+
+
+def _named(algorithm: Algorithm, file: Path) -> Algorithm:
+    """With a name that a table can hold: its own, or the file's."""
+    name = algorithm.name if algorithm.name.isprintable() else ""
+    return replace(algorithm, name=name or ascii(file.stem).strip("'\""))
+
+
+def _misfit(own: OwnSchedule, demands: Demands) -> str | None:
+    """Why the run has no use for it."""
+    algorithm = own.algorithm
+    if algorithm.collective is Collective.CUSTOM:
+        return "its operation is custom, so that nothing says what its result should be"
+    if own.operation not in demands.operations:
+        tuned = ", ".join(demands.operations)
+        return f"it is for {own.operation}, this run tunes {tuned}; take it out, or tune that, too"
+    if algorithm.ranks != demands.shape.ranks:
+        name = demands.topology.name
+        return f"it is for {algorithm.ranks} ranks, {name} has {demands.shape.ranks}"
+    return _idle(own, demands)
+
+
+def _idle(own: OwnSchedule, demands: Demands) -> str | None:
+    """Why it does not serve the calls of the run's operations."""
+    algorithm = own.algorithm
+    if algorithm.root:
+        return f"it is for root {algorithm.root}; a table's schedules are for root 0"
+    if not algorithm.out_of_place:
+        return "it runs in place only, and a call may be either"
+    if demands.in_place and not algorithm.in_place:
+        return "it runs out of place only, and --in-place has calls timed in place"
+    if not any(map(own.serves, demands.sizes_bytes)):
+        return "no size of this run is within its sizes and has a byte for each of its chunks"
+    return None
+
+
+def _defect(algorithm: Algorithm) -> str | None:
+    """The first thing that is wrong with it."""
+    verdict = verify(algorithm)
+    return None if verdict.proved else f"it is wrong, {verdict.defects[0].describe()}"
+
+
+def _unusable(own: OwnSchedule, machine: Sketch) -> str | None:
+    """Why the machine cannot run it."""
+    try:
+        compile_schedule(own.algorithm, machine)
+    except SynthesisError as error:
+        return str(error)
+    return None
