@@ -6,7 +6,7 @@ its first second instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -21,7 +21,11 @@ from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.schedules.own_schedules import schedule_files
 
 
-def look_first(options: Mapping[str, JsonValue], record_to: RecordOutput | None = None) -> None:
+def look_first(
+    options: Mapping[str, JsonValue],
+    record_to: RecordOutput | None = None,
+    note: Callable[[Iterable[str]], None] = display.say_notes,
+) -> None:
     """Look whether the run that these options ask for can come to its end.
 
     Nothing is made or written. The workspace is looked at where something is about to be written
@@ -30,6 +34,7 @@ def look_first(options: Mapping[str, JsonValue], record_to: RecordOutput | None 
     Args:
         options: As recorded in run.json.
         record_to: Where the run's record goes, if one is wanted.
+        note: Told what `tuccl ship` will not find.
 
     Raises:
         TucclError: An option, or the file of the record, cannot be meant.
@@ -50,4 +55,4 @@ def look_first(options: Mapping[str, JsonValue], record_to: RecordOutput | None 
     try:
         plugin_path()
     except PluginMissingError as error:
-        display.say_notes([f"`tuccl ship` will not find what it needs: {error}"])
+        note([f"`tuccl ship` will not find what it needs: {error}"])

@@ -7,6 +7,8 @@ changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from probes.cluster.crew import Crew
@@ -15,12 +17,25 @@ from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from probes.topology.validation import validate
 from tuccl.console import display
+from tuccl.console.progress import shown_progress
 from tuccl.hosts.probing import probe_for_init
+from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import cannot_write, require_room, write_atomically
 
 
-def probed_machine(workspace: Path, crew: Crew) -> Topology:
+def probed_machine(
+    workspace: Path,
+    crew: Crew,
+    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
+    tell: Callable[[str], None] = display.say,
+) -> Topology:
     """The machine that was probed for this workspace, now if it was not yet.
+
+    Args:
+        workspace: That keeps it.
+        crew: Probes.
+        shown: Opens what is told how far that is.
+        tell: Told what people want to know, a line each.
 
     Raises:
         ProbeError: what the hosts show cannot be tuned, or the kept file is damaged.
@@ -28,23 +43,28 @@ def probed_machine(workspace: Path, crew: Crew) -> Topology:
     """
     path = _path(workspace)
     if path.is_file():
-        display.say(f"machine: {path}; `tuccl retune` looks whether it changed")
+        tell(f"machine: {path}; `tuccl retune` looks whether it changed")
         kept = read_topology(path)
-        display.say_notes(kept.notes)
+        for note in kept.notes:
+            tell(f"note: {note}")
         return kept
     require_room(path)
-    machine = probe_again(crew)
+    machine = probe_again(crew, shown, tell)
     keep(machine, workspace)
     return machine
 
 
-def probe_again(crew: Crew) -> Topology:
-    """The machine as it is now.
+def probe_again(
+    crew: Crew,
+    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
+    tell: Callable[[str], None] = display.say,
+) -> Topology:
+    """The machine as it is now; arguments as for `probed_machine`.
 
     Raises:
         ProbeError: what the hosts show cannot be tuned.
     """
-    machine = probe_for_init(crew)
+    machine = probe_for_init(crew, shown, tell)
     validate(machine)
     return machine
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from tuccl.hosts.probe_command import ProbeCommand
 from tuccl.inputs.output_file import check_output
 from tuccl.processes.interrupts import exit_code_of_stop
 from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import absolute, require_writable, write_atomically
 
 SCHEMA_VERSION = 1
@@ -47,10 +49,10 @@ SCHEMA_VERSION = 1
 def probe(command: ProbeCommand) -> int:
     """`tuccl probe`; the exit code."""
     tasks = mpi_tasks(os.environ)
-    _check_options(command, tasks)
+    check_options(command, tasks)
     if command.check:
         return _check(command)
-    options = _cluster_options(command)
+    options = cluster_options(command, display.say)
     return with_crew(command, lambda crew: _lead(crew, command, options))
 
 
@@ -77,25 +79,39 @@ def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
         crew.close()
 
 
-def probe_for_init(crew: Crew) -> Topology:
+def probe_for_init(
+    crew: Crew,
+    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
+    tell: Callable[[str], None] = display.say,
+) -> Topology:
     """The machine as `tuccl init` and `tuccl retune` take it: all that `tuccl probe` measures.
 
     Its notes, which name odd hosts too, are said here: they may explain why it cannot be tuned.
+
+    Args:
+        crew: Probes.
+        shown: Opens what is told how far that is.
+        tell: Told what people want to know, a line each.
 
     Raises:
         HostsMissingError: hosts did not answer.
         ProbeError: what the hosts show cannot exist.
     """
-    with shown_progress() as progress:
-        result = probe_cluster(crew, _cluster_options(ProbeCommand()), progress)
-    display.say_notes(result.topology.notes)
+    with shown() as progress:
+        result = probe_cluster(crew, cluster_options(ProbeCommand(), tell), progress)
+    for note in result.topology.notes:
+        tell(f"note: {note}")
     took = sum(result.seconds.values())
-    display.say(f"probed in {took:.1f} s: topology {result.topology.fingerprint()}")
+    tell(f"probed in {took:.1f} s: topology {result.topology.fingerprint()}")
     return result.topology
 
 
-def _check_options(command: ProbeCommand, tasks: int) -> None:
-    """Refuse what contradicts itself before anything is started."""
+def check_options(command: ProbeCommand, tasks: int) -> None:
+    """Refuse what contradicts itself before anything is started.
+
+    Raises:
+        UsageError: It does.
+    """
     if command.hosts and tasks > 1:
         raise UsageError(
             f"--hosts within {tasks} tasks of MPI: start one `tuccl probe`, or no list"
@@ -140,14 +156,24 @@ def _host_options(command: ProbeCommand) -> HostProbeOptions:
     return HostProbeOptions(interfaces=command.interfaces, measure_p2p=command.p2p)
 
 
-def _cluster_options(command: ProbeCommand) -> ClusterOptions:
+def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> ClusterOptions:
+    """What a probe is to do, with the files that the command names.
+
+    Args:
+        command: The options.
+        tell: Told which file of the system is not used, and why.
+
+    Raises:
+        UsageError: A file cannot be read.
+        ProbeError: A file is none of its kind.
+    """
     racks: dict[str, str] = {}
     utilisation = None
     if command.slurm_topology is not None:
         source = command.slurm_topology
         racks.update(parse_slurm_topology(_text(source), str(source)))
     else:
-        racks.update(_slurm_racks(os.environ))
+        racks.update(_slurm_racks(os.environ, tell))
     if command.rack_map is not None:
         racks.update(parse_rack_map(_text(command.rack_map), str(command.rack_map)))
     fabric: tuple[AdapterPort, ...] = ()
@@ -168,7 +194,7 @@ def _cluster_options(command: ProbeCommand) -> ClusterOptions:
     )
 
 
-def _slurm_racks(environment: Mapping[str, str]) -> dict[str, str]:
+def _slurm_racks(environment: Mapping[str, str], tell: Callable[[str], None]) -> dict[str, str]:
     """From the topology file beside Slurm's configuration, if there is one that can be read."""
     folder = Path(environment.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
     file = folder / "topology.conf"
@@ -177,7 +203,7 @@ def _slurm_racks(environment: Mapping[str, str]) -> dict[str, str]:
     except (OSError, UnicodeDecodeError):
         return {}
     except HierarchyFileError as error:
-        display.say(f"note: not used: {error}")
+        tell(f"note: not used: {error}")
         return {}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from socket import gethostname
 from typing import Any
@@ -59,13 +59,19 @@ def nccl_of_host() -> HostNccl:
     return HostNccl(gethostname(), library.version_text, library.note)
 
 
-def tell_nccl(hosts: Sequence[HostNccl], *, required: bool) -> None:
+def tell_nccl(
+    hosts: Sequence[HostNccl],
+    *,
+    required: bool,
+    note: Callable[[Iterable[str]], None] = display.say_notes,
+) -> None:
     """Say which NCCL is used where there was a choice, in a line for hosts that are alike.
 
     Args:
         hosts: What the ranks have, in their order.
         required: Whether every host needs one; otherwise what is missing is left to whoever needs
             it. Several are asked about in any case.
+        note: Told which one it is.
 
     Raises:
         SeveralNcclsError: It is not clear which one a host is to use.
@@ -87,7 +93,7 @@ def tell_nccl(hosts: Sequence[HostNccl], *, required: bool) -> None:
             f"ranks of different NCCLs cannot join: {listed}; install one version on all hosts, or "
             f"name it in {LIBRARY_VARIABLE}"
         )
-    display.say_notes(dict.fromkeys(host.note for host in hosts if host.note))
+    note(dict.fromkeys(host.note for host in hosts if host.note))
 
 
 def look_on_all_ranks(
