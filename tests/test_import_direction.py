@@ -73,6 +73,7 @@ ORDER = [
     "tuccl.console",
     "tuccl.hosts",
     "tuccl.commands",
+    "tuccl.api",
     "tuccl.cli",
     "tuccl.__main__",
 ]

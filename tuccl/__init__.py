@@ -1,3 +1,65 @@
-"""The application: command line, pipeline, search, measurement backends, NCCL runtime."""
+"""TuCCL tunes NCCL's collectives for one machine, offline: what programs and notebooks import.
+
+    import tuccl
+
+    machine = tuccl.read_topology("topo.xml")
+    result = tuccl.tune(machine, operations="all_reduce")
+    print(tuccl.lookup(result.table, "all_reduce", "4M").why)
+
+docs/python.md shows all of it. Names are imported when they are first used, so that `import tuccl`
+takes no time; `tuccl/__init__.pyi` tells type checkers where they come from.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "tuccl.api.errors": ("MachineError", "ScheduleError", "TableError"),
+    "tuccl.api.machines": (
+        "Probe",
+        "compare",
+        "probe",
+        "read_topology",
+        "write_topology",
+    ),
+    "tuccl.api.schedules": (
+        "Simulation",
+        "Synthesis",
+        "expert_schedules",
+        "read_schedule",
+        "simulate",
+        "synthesize",
+        "verify",
+        "write_schedule",
+    ),
+    "tuccl.api.stages": ("Stage",),
+    "tuccl.api.tables": ("Call", "Entry", "Table", "lookup", "read_table"),
+    "tuccl.api.tuning": ("TuningResult", "ship", "tune"),
+    "lookup_tables.table": ("BuiltinConfig", "ScheduleConfig", "Shape"),
+    "probes.topology.graph": ("Topology",),
+    "synthesizer.ir.algorithm": ("Algorithm",),
+    "synthesizer.prove.verifier": ("Verdict",),
+    "tuccl.errors": ("MeasurementError", "TucclError", "UsageError", "WorkspaceError"),
+    "tuccl.shipping.shipment": ("Shipped",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - names of strings above
+
+
+def __getattr__(name: str) -> object:
+    """A name of the interface, imported now (PEP 562)."""
+    if name not in _HOME_OF:
+        msg = f"module 'tuccl' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value: object = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What there is, imported or not."""
+    return sorted({*globals(), *__all__})

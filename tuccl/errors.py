@@ -4,6 +4,7 @@ TucclError
 ├── UsageError        the command line asks for something that does not exist
 ├── WorkspaceError    the workspace cannot be read or written, or its disk is full
 │   └── WorkspaceBusyError  another run holds it
+├── PluginMissingError  this installation has no compiled plugin, or no library; `tuccl.runtime`
 ├── WorkerError       a process that did part of the work was killed
 ├── CompilerMissingError  nothing here compiles the executor: no nvcc, no C++ compiler, or too old
 ├── CompilationError  a compiler failed
@@ -12,7 +13,8 @@ TucclError
     └── ConfigurationFailedError  one configuration cannot run; the search goes on without it
 
 Each package has its own root (`ProbeError`, `SketchError`, `SynthesisError`, `TableError`); the
-command line turns all of them into one line on standard error and the exit code given here.
+command line turns all of them into one line on standard error and the exit code given here, and
+`import tuccl` into errors that are `TucclError`s, too (`tuccl.api.errors`).
 """
 
 from __future__ import annotations

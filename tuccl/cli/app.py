@@ -85,7 +85,6 @@ def _exit_code_of(error: Exception) -> int:
         SimulatorMissingError,
         SynthesisError,
     )
-    from tuccl.runtime import PluginMissingError
 
     if isinstance(error, OSError):
         # Files of the user's are named in their errors: results on their way out are not.
@@ -98,7 +97,7 @@ def _exit_code_of(error: Exception) -> int:
         return error.exit_code
     for kind, code in (
         (HostsMissingError, ExitCode.FINDING),
-        (MpiMissingError | PluginMissingError | TableError, ExitCode.ENVIRONMENT),
+        (MpiMissingError | TableError, ExitCode.ENVIRONMENT),
         (SimulatorMissingError, ExitCode.ENVIRONMENT),
         (ProbeError | SketchError, ExitCode.BAD_INPUT),
         (AlgorithmFileError | ExportError | InfeasibleError, ExitCode.BAD_INPUT),

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from probes.nvidia.gpu_programs import GpuProgram, find_build
+from tuccl.errors import ExitCode, TucclError
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"
@@ -24,8 +25,10 @@ EXECUTOR_MISSING = (
 )
 
 
-class PluginMissingError(Exception):
+class PluginMissingError(TucclError):
     """This installation has no compiled plugin, or no compiled library."""
+
+    exit_code = ExitCode.ENVIRONMENT
 
 
 def plugin_path() -> Path:

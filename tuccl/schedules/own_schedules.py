@@ -103,7 +103,10 @@ def read_own_schedules(directory: Path, demands: Demands) -> tuple[OwnSchedule, 
     machine = whole_machine(demands.topology)
     found: dict[str, OwnSchedule] = {}
     for file in schedule_files(directory):
-        own = OwnSchedule(file, _named(_read(file, demands.shape), file))
+        try:
+            own = OwnSchedule(file, read_schedule(file, demands.shape))
+        except UsageError as error:
+            raise UsageError(f"{OPTION} {error}") from error
         refusal = _misfit(own, demands) or _defect(own.algorithm) or _unusable(own, machine)
         if refusal is None and demands.on_executor:
             refusal = why_not_run(own.algorithm)
@@ -165,29 +168,39 @@ def connecting_sketch(algorithm: Algorithm, sketches: Sequence[Sketch], machine:
     return machine
 
 
-def _read(file: Path, shape: Shape) -> Algorithm:
-    if file.suffix == ".xml":
+def read_schedule(file: Path, shape: Shape | None) -> Algorithm:
+    """The schedule of a file, as it stands there.
+
+    Args:
+        file: MSCCL XML, or a program in the schedule language.
+        shape: What a program's function is called with; None: it must not need that.
+
+    Raises:
+        UsageError: It cannot be read, or is none; the file is named.
+    """
+    if file.suffix != ".py":
         try:
-            return read_schedule_file(file)
+            return _named(read_schedule_file(file), file)
         except SynthesisError as error:
-            raise UsageError(f"{OPTION} {error}") from error
+            raise UsageError(str(error)) from error
     made = _defined(file)
     if callable(made):
-        if not shape.ranks_per_node:
+        if shape is None or not shape.ranks_per_node:
             raise UsageError(
-                f"{OPTION} {file}: the machine's nodes differ, so that there is no number of GPUs "
-                "to call `schedule` with; let it be a Schedule"
+                f"{file}: `schedule` is a function of the number of nodes and of GPUs on each, "
+                "which are not known here; give a machine whose nodes are alike, or let it be a "
+                "Schedule"
             )
         made = _run(file, partial(made, shape.nodes, shape.ranks_per_node))
     if not isinstance(made, Schedule):
         raise UsageError(
-            f"{OPTION} {file}: defines no `schedule`; let it be a Schedule, or a function of the "
-            "number of nodes and of GPUs on each that returns one"
+            f"{file}: defines no `schedule`; let it be a Schedule, or a function of the number of "
+            "nodes and of GPUs on each that returns one"
         )
     try:
         return lower(made.program(), file.stem)
     except ProgramError as error:
-        raise UsageError(f"{OPTION} {file}: {error}") from error
+        raise UsageError(f"{file}: {error}") from error
 
 
 def _defined(file: Path) -> object:
@@ -195,7 +208,7 @@ def _defined(file: Path) -> object:
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise UsageError(f"{OPTION} {file}: cannot be read: {error.strerror}") from error
+        raise UsageError(f"{file}: cannot be read: {error.strerror}") from error
     names: dict[str, object] = {"__name__": file.stem, "__file__": str(file)}
     _run(file, lambda: exec(compile(text, str(file), "exec"), names))  # noqa: S102 - the user's
     return names.get("schedule")
@@ -214,7 +227,7 @@ def _run(file: Path, call: Callable[[], object]) -> object:
             text = str(error)
         where = f", line {lines[-1]}" if lines else ""
         kind = "" if isinstance(error, ProgramError) else f"{type(error).__name__}: "
-        raise UsageError(f"{OPTION} {file}{where}: {kind}{' '.join(text.split())}") from error
+        raise UsageError(f"{file}{where}: {kind}{' '.join(text.split())}") from error
 
 
 def _named(algorithm: Algorithm, file: Path) -> Algorithm:

@@ -1,0 +1,30 @@
+"""Compare two machines, and the tables that are tuned for them.
+
+python examples/compare_machines.py [OLD NEW]
+"""
+
+import sys
+
+import tuccl
+
+
+def main(old: str = "shipped:h200-4gpu", new: str = "shipped:h200-4gpu-measured") -> None:
+    """Tell what changed from one machine to the other, and what that does to the table."""
+    for sentence in tuccl.compare(old, new, figures=True) or ("the machines are alike",):
+        print(sentence)
+    tables = []
+    for machine in (old, new):
+        result = tuccl.tune(
+            machine, operations="all_reduce", min_size="64K", max_size="4M", schedules=False
+        )
+        tables.append(result.table)
+        print(f"{result.table.machine}: {result.table.speedup:.3f}x, run {result.directory.name}")
+    before, now = tables
+    for was, is_now in zip(before.calls, now.calls, strict=True):
+        same = "as before" if was.runs == is_now.runs else f"was {was.runs}"
+        print(f"all_reduce of {is_now.size_bytes} bytes: {is_now.runs} ({same})")
+        print(f"  {was.time_us:.2f} us, now {is_now.time_us:.2f} us")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,41 @@
+"""Tune a machine on the simulated backend and look calls up in the table.
+
+    python examples/tune_and_look_up.py [MACHINE]
+
+On GPUs, `tuccl.tune()` without a machine measures real NCCL on this host.
+"""
+
+import sys
+
+import tuccl
+
+
+def show(stage: tuccl.Stage) -> None:
+    """A line at the end of each stage."""
+    if stage.done == stage.total:
+        print(f"{stage.name}: done")
+
+
+def main(machine: str = "shipped:h200-4gpu") -> None:
+    """Tune all_gather at three sizes; print what a job gets, and why."""
+    topology = tuccl.read_topology(machine)
+    result = tuccl.tune(
+        topology,
+        operations="all_gather",
+        min_size="64K",
+        max_size="4M",
+        step=8,
+        on_stage=show,
+    )
+    table = result.table
+    print(f"{table.machine}: {len(table.entries)} entries, {table.speedup:.3f}x ({table.times})")
+    for call in table.calls:
+        print(f"{call.operation} of {call.size_bytes} bytes: {call.runs}, {call.speedup:.2f}x")
+    asked = tuccl.lookup(table, "all_gather", "3M", ranks=4, nodes=1)
+    print(f"all_gather of 3M, {asked.runner}: {asked.runs}\n  {asked.why}")
+    other = tuccl.lookup(table, "all_gather", "3M", ranks=16, nodes=2)
+    print(f"on 16 ranks, {other.runner}: {other.why}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

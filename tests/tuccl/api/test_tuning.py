@@ -1,0 +1,192 @@
+"""Tuning, tables and shipping from Python, on the simulated backend and a record."""
+
+from pathlib import Path
+
+import pytest
+
+import tuccl
+from lookup_tables.errors import TableFileError
+from tests.tuccl.conftest import TunedWorkspace
+from tests.tuccl.records.tiny_grid import tiny_grid
+from tuccl.records.record_file import write_record
+from tuccl.workspace.runs import Workspace
+
+MACHINE = "shipped:h200-4gpu"
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> tuccl.TuningResult:
+    return tuccl.tune(
+        tuccl.read_topology(MACHINE),
+        workspace=tmp_path_factory.mktemp("api") / "w",
+        operations=["all_gather"],
+        min_size="64K",
+        max_size=4 << 20,
+        step=8,
+    )
+
+
+def test_it_is_the_run_of_the_command(
+    finished_init: TunedWorkspace, tmp_path: Path, h200: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+    stages: list[tuccl.Stage] = []
+    mine = tuccl.tune(
+        h200,
+        workspace=str(tmp_path),
+        operations="all_reduce,all_gather",
+        min_size="64K",
+        max_size="4M",
+        step=8,
+        on_stage=stages.append,
+        tell=told.append,
+    )
+    theirs = Workspace(finished_init.root).current()
+    assert mine.directory.name == theirs.root.name
+    assert (mine.directory / "bundle.tuccl").read_bytes() == theirs.bundle.read_bytes()
+    assert not mine.already_done
+    assert {stage.name for stage in stages} >= {"schedules", "confirmation"}
+    assert told[0].startswith("h200-4gpu: 4 GPUs on 1 node(s)")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_machine_at_hand_is_kept_for_retune_and_tuned_once(result: tuccl.TuningResult) -> None:
+    machine = tuccl.read_topology(MACHINE)
+    again = tuccl.tune(
+        machine, workspace=result.workspace, operations="all_gather", min_size="64K",
+        max_size="4M", step=8,
+    )  # fmt: skip
+    assert again.already_done
+    assert again.table == result.table
+    record = Workspace(result.workspace).current().record()
+    assert record is not None
+    kept = Path(str(record.options["topology"]))
+    assert tuccl.read_topology(kept).fingerprint() == machine.fingerprint()
+
+
+def test_a_table_says_what_wins_and_what_a_job_gets(result: tuccl.TuningResult) -> None:
+    table = result.table
+    assert table.times == "modelled"
+    assert table.caveats[0].startswith("Computed by a model")
+    assert [call.size_bytes for call in table.calls] == [64 << 10, 512 << 10, 4 << 20]
+    speedups = [call.speedup or 0.0 for call in table.calls]
+    product = speedups[0] * speedups[1] * speedups[2]
+    assert table.speedup == pytest.approx(product ** (1 / 3))
+    assert result.measuring_s > 0
+
+
+def test_a_call_is_looked_up_in_every_form_of_a_table(
+    result: tuccl.TuningResult, tmp_path: Path
+) -> None:
+    shipped = tuccl.ship(result, tmp_path / "shipped")
+    assert shipped.files[-1].name == "tuccl.env"
+    forms: list[tuccl.Table | str | Path] = [
+        result.table,
+        result.workspace,
+        str(tmp_path / "shipped"),
+        result.directory / "table.parquet",
+        result.directory / "bundle.tuccl",
+    ]
+    calls = [tuccl.lookup(form, "all_gather", "4M") for form in forms]
+    assert {call.runner for call in calls} == {calls[0].runner}
+    assert {call.runs for call in calls} == {calls[0].runs}
+    assert all(call.apart for call in calls), "the schedule that won is not run here"
+    for call in calls:
+        assert call.entry is not None
+        assert call.entry.min_bytes <= 4 << 20 <= call.entry.max_bytes
+        assert call.time_us == pytest.approx(calls[0].time_us, rel=1e-6)
+        assert call.why
+        assert "schedule:" not in call.why
+    bundle = tuccl.read_table(result.directory / "bundle.tuccl")
+    assert bundle.times == "unknown"
+    assert any(entry.schedule and entry.time_us is None for entry in bundle.entries)
+    assert tuccl.read_table(result.workspace) == result.table
+
+
+def test_calls_that_no_entry_holds_are_nccl_s(result: tuccl.TuningResult) -> None:
+    other = tuccl.lookup(result.table, "all_gather", "4M", ranks=16, nodes=2)
+    assert other.entry is None
+    assert other.speedup is None
+    assert "is for 4 ranks on 1 node, not for 16 ranks on 2 nodes" in other.why
+    untuned = tuccl.lookup(result.table, "broadcast", "4M")
+    assert untuned.runner in {"profile", "nccl"}
+    assert "no entry of the table holds broadcast" in untuned.why
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape", "why"),
+    [
+        (("all_sum", "1M"), {}, "is unknown"),
+        (("all_gather", "1x"), {}, "is not understood"),
+        (("all_gather", "1M"), {"ranks": 2, "nodes": 3}, "2 ranks on 3 nodes"),
+        (("all_gather", "1M"), {"nodes": 2}, "name ranks and nodes"),
+    ],
+)
+def test_calls_that_cannot_be_are_refused(
+    result: tuccl.TuningResult, arguments: tuple[str, str], shape: dict[str, int], why: str
+) -> None:
+    with pytest.raises(tuccl.UsageError, match=why):
+        tuccl.lookup(result.table, arguments[0], arguments[1], **shape)
+
+
+def test_own_schedules_take_part(tmp_path: Path) -> None:
+    machine = tuccl.read_topology(MACHINE)
+    ring = next(s for s in tuccl.expert_schedules(machine, "all_gather") if "ring" in s.name)
+    (tmp_path / "own").mkdir()
+    tuccl.write_schedule(ring, tmp_path / "own" / "ring.xml")
+    told: list[str] = []
+    options = {"workspace": tmp_path / "w", "operations": "all_gather", "tell": told.append}
+    sizes = {"min_size": "64K", "max_size": "64K"}
+    own = tmp_path / "own"
+    result = tuccl.tune(machine, own_schedules=own, **options, **sizes)  # type: ignore[arg-type]
+    run = result.table.run
+    assert run is not None
+    assert [name for name, _ in run.report.own_schedules("all_gather", 64 << 10)] == [ring.name]
+    with pytest.raises(tuccl.UsageError, match="it is for all_gather, this run tunes all_reduce"):
+        tuccl.tune(machine, own_schedules=own, operations="all_reduce", workspace=tmp_path / "v")
+
+
+def test_a_record_is_replayed_and_written(tmp_path: Path) -> None:
+    write_record(tmp_path / "r.parquet", tiny_grid())
+    result = tuccl.tune(
+        records=tmp_path / "r.parquet", workspace=tmp_path / "w", record=tmp_path / "again.parquet"
+    )
+    assert result.table.times == "measured"
+    assert (tmp_path / "again.parquet").is_file()
+
+
+def test_a_backend_that_cannot_be_had_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(tuccl.TucclError) as caught:
+        tuccl.tune(MACHINE, backend="nccl", workspace=tmp_path / "w")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"operations": "all_sum"}, "is unknown"),
+        ({"backend": "guess"}, "backend 'guess' is unknown"),
+        ({"min_size": "4M", "max_size": "1M"}, "lies above"),
+        ({"floor": 2.0}, "--floor"),
+        ({"weights": {"broadcast": 2.0}}, "is not tuned here"),
+        ({"cycles": 0}, "--cycles 0"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(
+    tmp_path: Path, options: dict[str, object], why: str
+) -> None:
+    with pytest.raises(tuccl.UsageError, match=why):
+        tuccl.tune(MACHINE, workspace=tmp_path / "w", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "w" / "runs").exists()
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(tuccl.WorkspaceError, match="no finished run"):
+        tuccl.read_table(tmp_path)
+    with pytest.raises(tuccl.UsageError, match="cannot read"):
+        tuccl.read_table(tmp_path / "none.parquet")
+    for content in (b"", b"TUCCLBDL and no more", b"PAR1"):
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(tuccl.TableError, match="x") as caught:
+            tuccl.read_table(tmp_path / "x")
+        assert isinstance(caught.value.__cause__, TableFileError)

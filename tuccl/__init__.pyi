@@ -1,0 +1,77 @@
+from lookup_tables.table import BuiltinConfig as BuiltinConfig
+from lookup_tables.table import ScheduleConfig as ScheduleConfig
+from lookup_tables.table import Shape as Shape
+from probes.topology.graph import Topology as Topology
+from synthesizer.ir.algorithm import Algorithm as Algorithm
+from synthesizer.prove.verifier import Verdict as Verdict
+from tuccl.api.errors import MachineError as MachineError
+from tuccl.api.errors import ScheduleError as ScheduleError
+from tuccl.api.errors import TableError as TableError
+from tuccl.api.machines import Probe as Probe
+from tuccl.api.machines import compare as compare
+from tuccl.api.machines import probe as probe
+from tuccl.api.machines import read_topology as read_topology
+from tuccl.api.machines import write_topology as write_topology
+from tuccl.api.schedules import Simulation as Simulation
+from tuccl.api.schedules import Synthesis as Synthesis
+from tuccl.api.schedules import expert_schedules as expert_schedules
+from tuccl.api.schedules import read_schedule as read_schedule
+from tuccl.api.schedules import simulate as simulate
+from tuccl.api.schedules import synthesize as synthesize
+from tuccl.api.schedules import verify as verify
+from tuccl.api.schedules import write_schedule as write_schedule
+from tuccl.api.stages import Stage as Stage
+from tuccl.api.tables import Call as Call
+from tuccl.api.tables import Entry as Entry
+from tuccl.api.tables import Table as Table
+from tuccl.api.tables import lookup as lookup
+from tuccl.api.tables import read_table as read_table
+from tuccl.api.tuning import TuningResult as TuningResult
+from tuccl.api.tuning import ship as ship
+from tuccl.api.tuning import tune as tune
+from tuccl.errors import MeasurementError as MeasurementError
+from tuccl.errors import TucclError as TucclError
+from tuccl.errors import UsageError as UsageError
+from tuccl.errors import WorkspaceError as WorkspaceError
+from tuccl.shipping.shipment import Shipped as Shipped
+
+__version__: str
+__all__ = [
+    "Algorithm",
+    "BuiltinConfig",
+    "Call",
+    "Entry",
+    "MachineError",
+    "MeasurementError",
+    "Probe",
+    "ScheduleConfig",
+    "ScheduleError",
+    "Shape",
+    "Shipped",
+    "Simulation",
+    "Stage",
+    "Synthesis",
+    "Table",
+    "TableError",
+    "Topology",
+    "TucclError",
+    "TuningResult",
+    "UsageError",
+    "Verdict",
+    "WorkspaceError",
+    "__version__",
+    "compare",
+    "expert_schedules",
+    "lookup",
+    "probe",
+    "read_schedule",
+    "read_table",
+    "read_topology",
+    "ship",
+    "simulate",
+    "synthesize",
+    "tune",
+    "verify",
+    "write_schedule",
+    "write_topology",
+]

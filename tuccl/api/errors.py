@@ -1,0 +1,55 @@
+"""Errors of the Python interface: one root to catch, three subjects below it.
+
+TucclError
+├── MachineError   a machine or a sketch of it cannot be had: `ProbeError`, `SketchError`
+├── ScheduleError  a schedule cannot be made, read or written: `SynthesisError`
+├── TableError     a table cannot be read or written: `lookup_tables.errors.TableError`
+└── UsageError, WorkspaceError, MeasurementError, ...: see `tuccl.errors`
+
+The packages have roots of their own, because each can be used alone. Here they are raised as one
+of these, which says the same in the same words; the package's own error is its `__cause__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from lookup_tables import errors as tables
+from probes.errors import ProbeError
+from sketches.errors import SketchError
+from synthesizer.errors import SimulatorMissingError, SynthesisError
+from tuccl.errors import TucclError
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class MachineError(TucclError):
+    """A machine cannot be probed, read, written or used: the message says why and what to do."""
+
+
+class ScheduleError(TucclError):
+    """A schedule cannot be made, read, written or simulated."""
+
+
+class TableError(TucclError):
+    """A table or bundle cannot be read or written."""
+
+
+def with_one_root(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """The function, whose errors are all `TucclError`s."""
+
+    @wraps(function)
+    def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except (ProbeError, SketchError) as error:
+            raise MachineError(str(error)) from error
+        except (SynthesisError, SimulatorMissingError) as error:
+            raise ScheduleError(str(error)) from error
+        except tables.TableError as error:
+            raise TableError(str(error)) from error
+
+    return called

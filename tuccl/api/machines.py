@@ -1,0 +1,196 @@
+"""Machines: probed, read from a file of any form, written, compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.cluster.cluster_probe import ClusterProbe, probe_cluster
+from probes.cluster.crew import Crew
+from probes.cluster.mpi import mpi_tasks
+from probes.comparison.changes import describe_changes, describe_figures
+from probes.nccl_xml.export import topology_to_nccl_xml
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from tuccl.api.errors import with_one_root
+from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
+from tuccl.errors import ExitCode, UsageError
+from tuccl.hosts.probe_command import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR, ProbeCommand
+from tuccl.hosts.probing import check_options, cluster_options, is_sound, network_faults, with_crew
+from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine_argument import read_machine_argument
+from tuccl.workspace.atomic_file import write_atomically
+
+Machine = Topology | str | Path
+"""A machine, or where it is read from: a file of any form, `shipped:NAME`, `FILE.json#name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The outcome of a probe."""
+
+    topology: Topology
+    missing: tuple[str, ...]
+    """Hosts that did not answer, each with the reason."""
+    odd_hosts: tuple[str, ...]
+    """Hosts that are not like the others, a sentence each."""
+    faults: Mapping[str, tuple[str, ...]]
+    """Ports, ways and hosts by what is wrong with their network, as `slow_links`."""
+    seconds: Mapping[str, float]
+    """Taken, by stage."""
+    is_sound: bool
+    """Whether nothing was found that somebody should mend."""
+
+
+@with_one_root
+def read_topology(
+    source: str | Path,
+    *,
+    nodes: int = 1,
+    network_gbps: float | None = None,
+    network_latency_us: float = 2.0,
+    network_layout: str = "rails",
+) -> Topology:
+    """Read a machine from a file.
+
+    Args:
+        source: TuCCL's JSON, NCCL's XML (`NCCL_TOPO_DUMP_FILE`), hwloc's XML, a tar of /sys, what
+            lspci or `nvidia-smi topo -m` printed; or `shipped:NAME`, or `FILE.json#name`.
+        nodes: How many machines like it, joined by a network.
+        network_gbps: Gbit/s of every network link; None: the NIC's own.
+        network_latency_us: From NIC to NIC.
+        network_layout: `rails`: NIC i of every node on one switch; `fabric`: all on one.
+
+    Returns:
+        The machine; what the file leaves open is in its `notes`.
+
+    Raises:
+        MachineError: The file cannot be read, or describes no machine that can be.
+        UsageError: No such machine is shipped, or the network cannot be meant.
+    """
+    machine = read_machine_argument(str(source))
+    if nodes == 1 and network_gbps is None:
+        return machine
+    options = MachineOptions(str(source), nodes, network_gbps, network_latency_us, network_layout)
+    return load_machine(options, machine)
+
+
+def machine_of(machine: Machine) -> Topology:
+    """The machine itself, read where it is named."""
+    return machine if isinstance(machine, Topology) else read_topology(machine)
+
+
+@with_one_root
+def write_topology(topology: Topology, path: str | Path) -> Path:
+    """Write a machine: as NCCL's XML where the file's name ends in .xml, else as TuCCL's JSON.
+
+    Raises:
+        MachineError: NCCL's form cannot say what the machine is.
+        WorkspaceError: The file cannot be written.
+    """
+    path = Path(path)
+    to_text = topology_to_nccl_xml if path.suffix.lower() == ".xml" else topology_to_json
+    write_atomically(path, to_text(topology))
+    return path
+
+
+@with_one_root
+def compare(old: Machine, new: Machine, *, figures: bool = False) -> tuple[str, ...]:
+    """Tell what changed from one look at a machine to the next, a sentence each.
+
+    Args:
+        old: The machine before.
+        new: The machine now.
+        figures: Whether figures that differ within their class are told, too.
+
+    Returns:
+        Nothing where both have one fingerprint and no figures are asked for.
+
+    Raises:
+        MachineError: A file cannot be read.
+    """
+    before, now = machine_of(old), machine_of(new)
+    changes = describe_changes(before, now)
+    return (*changes, *describe_figures(before, now)) if figures else changes
+
+
+@with_one_root
+def probe(
+    *,
+    p2p: bool = True,
+    network: bool = True,
+    hosts: str | None = None,
+    launcher: str = "",
+    interfaces: Sequence[str] = (),
+    allow_missing: bool = False,
+    host_timeout_s: float = DEFAULT_HOST_TIMEOUT_S,
+    seconds_per_pair: int = DEFAULT_SECONDS_PER_PAIR,
+    root: str | Path | None = None,
+    on_stage: OnStage = None,
+    tell: Tell = None,
+) -> Probe:
+    """Find out what this host or cluster is, by looking and measuring.
+
+    Args:
+        p2p: Whether to measure between GPUs.
+        network: Whether to measure between hosts.
+        hosts: To start on, as `node[01-16],login`; None: this one.
+        launcher: What starts a command on a host; ssh if empty.
+        interfaces: Patterns of interfaces that count as NICs.
+        allow_missing: Go on without hosts that do not answer.
+        host_timeout_s: How long a host may take to look at itself.
+        seconds_per_pair: How long a bandwidth between hosts is measured.
+        root: Look at the system below this directory, and measure nothing.
+        on_stage: Told how far it is.
+        tell: Told what is to be noted, a line each.
+
+    Raises:
+        MachineError: Hosts did not answer, or what they show cannot be.
+        UsageError: The arguments contradict each other.
+    """
+    refuse_mpi("probe")
+    command = ProbeCommand(
+        hosts=hosts,
+        launcher=launcher,
+        interfaces=tuple(interfaces),
+        p2p=p2p,
+        network=network,
+        allow_missing=allow_missing,
+        host_timeout_s=host_timeout_s,
+        seconds_per_pair=seconds_per_pair,
+        root=None if root is None else Path(root),
+    )
+    check_options(command, 1)
+    options = cluster_options(command, tell or unsaid)
+    found: list[ClusterProbe] = []
+
+    def lead(crew: Crew) -> int:
+        found.append(probe_cluster(crew, options, progress_of(on_stage)))
+        return ExitCode.OK
+
+    with_crew(command, lead)
+    result = found[0]
+    return Probe(
+        topology=result.topology,
+        missing=tuple(f"{absent.name}: {absent.reason}" for absent in result.missing),
+        odd_hosts=tuple(result.odd_ones),
+        faults={name: tuple(named) for name, named in network_faults(result).items()},
+        seconds=dict(result.seconds),
+        is_sound=is_sound(result),
+    )
+
+
+def refuse_mpi(function: str) -> None:
+    """See to it that this is one process.
+
+    Raises:
+        UsageError: MPI started several, which would all do the same.
+    """
+    tasks = mpi_tasks(os.environ)
+    if tasks > 1:
+        raise UsageError(
+            f"tuccl.{function} within {tasks} tasks of MPI: it is for one process; start the "
+            "command `tuccl` with mpirun instead"
+        )

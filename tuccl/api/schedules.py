@@ -1,0 +1,264 @@
+"""Schedules: found for a machine, read, written, proved right, and timed in the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sketches.candidates import sketch_candidates, whole_machine
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.dsl import Schedule
+from synthesizer.experts import expert_algorithms
+from synthesizer.formats.exports import export_files
+from synthesizer.formats.nccl_graph_figures import GraphMachine
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.lower.lowering import lower
+from synthesizer.prove.verifier import Verdict
+from synthesizer.prove.verifier import verify as prove
+from synthesizer.simulate.simulator import simulate_us
+from tuccl.api.errors import with_one_root
+from tuccl.api.machines import Machine, machine_of
+from tuccl.api.stages import OnStage, progress_of
+from tuccl.errors import UsageError
+from tuccl.inputs.sketch_argument import read_sketch_argument, sketch_for
+from tuccl.models.figures import communicator_shape
+from tuccl.schedules.best_schedule import Means, best_schedule
+from tuccl.schedules.own_schedules import connecting_sketch
+from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
+from tuccl.schedules.schedule_files import wanted_format
+from tuccl.schedules.schedule_files import write_schedule as write_texts
+from tuccl.schedules.sketch_attempt import WIRES_ALONE, Request
+from tuccl.words.operation_names import parse_collective
+from tuccl.words.sizes import parse_size
+
+AnySchedule = Algorithm | Schedule | str | Path
+"""A schedule, one in the schedule language, or the file that holds one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """The time of one call, on the wires alone: what protocols and executors add is left out."""
+
+    name: str
+    """Of the schedule."""
+    size_bytes: int
+    time_us: float
+    bound_us: float | None
+    """No schedule on this machine takes less; None: not known for such an operation."""
+
+    @property
+    def gb_per_s(self) -> float:
+        """Bytes of the call over its time: nccl-tests' algorithm bandwidth."""
+        return self.size_bytes * 1e-3 / self.time_us
+
+    @property
+    def share_of_bound(self) -> float | None:
+        """How much of the bound is reached, at most 1."""
+        return None if self.bound_us is None else self.bound_us / self.time_us
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """The fastest schedule that was found, and what it was chosen from."""
+
+    schedule: Algorithm
+    """Proved right."""
+    simulation: Simulation
+    is_expert: bool
+    """Whether it is one of the known algorithms, rather than synthesized."""
+    sketch: str
+    """What of the machine it uses, by name."""
+    why: str
+    """Why there is such a sketch."""
+    tried: tuple[Simulation, ...]
+    """All schedules that were considered, the best first."""
+    notes: tuple[str, ...]
+    """What was not tried, and what a runtime would refuse."""
+
+
+@with_one_root
+def synthesize(
+    machine: Machine,
+    operation: str,
+    size: int | str,
+    *,
+    root: int = 0,
+    sketch: str | Path | None = None,
+    format: str | None = None,  # noqa: A002 - the option's name
+    time_limit_s: float = 30.0,
+    jobs: int = 1,
+    on_stage: OnStage = None,
+) -> Synthesis:
+    """Find the fastest schedule for one operation and size, and prove it right.
+
+    Args:
+        machine: For which.
+        operation: As nccl-tests names it, as `all_reduce`; `AllReduce` is understood, too.
+        size: Bytes, or `64K`, `1M`; as nccl-tests counts them.
+        root: Of broadcast and reduce.
+        sketch: A sketch file, in TuCCL's or TACCL's JSON; None: candidates of its own.
+        format: That it will be written in: only schedules that it can tell are taken.
+        time_limit_s: Of the solver; the best schedule so far counts when it is over.
+        jobs: Processes. With more than one, a script needs `if __name__ == "__main__":`.
+        on_stage: Told how far it is.
+
+    Raises:
+        ScheduleError: There is no schedule, or no solver.
+        MachineError: The machine cannot be read, or has GPUs without a way between them.
+        UsageError: An unknown operation, size or format.
+    """
+    topology = machine_of(machine)
+    request = Request(
+        _collective(operation, root), parse_size(str(size)), root, time_limit_s=time_limit_s
+    )
+    path = None if sketch is None else Path(sketch)
+    given = None if path is None else sketch_for(read_sketch_argument(path), topology, path)
+    means = Means(given, wanted_format(format, None), jobs)
+    outcome = best_schedule(request, topology, means, progress_of(on_stage))
+    bound_us = outcome.bounds.time_us(request.size_bytes)
+    tried = tuple(
+        Simulation(one.algorithm.name, request.size_bytes, one.time_us, bound_us)
+        for one in outcome.choice.tried
+    )
+    best = outcome.choice.best
+    return Synthesis(
+        schedule=best.algorithm,
+        simulation=tried[0],
+        is_expert=best.synthesis is None,
+        sketch=best.sketch.name,
+        why=best.sketch.why,
+        tried=tried,
+        notes=outcome.notes,
+    )
+
+
+@with_one_root
+def expert_schedules(machine: Machine, operation: str, *, root: int = 0) -> tuple[Algorithm, ...]:
+    """The known algorithms that a machine's links allow, as `all_reduce_ring_4x`.
+
+    Args:
+        machine: For which.
+        operation: As nccl-tests names it.
+        root: Of broadcast and reduce.
+
+    Raises:
+        ScheduleError: There is one rank alone, or no such root.
+        MachineError: The machine cannot be read, or has GPUs without a way between them.
+        UsageError: An unknown operation.
+    """
+    collective = _collective(operation, root)
+    found: dict[str, Algorithm] = {}
+    for sketch in sketch_candidates(machine_of(machine)):
+        for algorithm in expert_algorithms(collective, sketch, root):
+            found.setdefault(algorithm.content_hash(), algorithm)
+    return tuple(found.values())
+
+
+@with_one_root
+def read_schedule(path: str | Path, *, machine: Machine | None = None) -> Algorithm:
+    """Read a schedule; it is not proved.
+
+    Args:
+        path: MSCCL XML, or a program in the schedule language (.py), which is run.
+        machine: What a program's function `schedule` is called for; None: it is no function.
+
+    Raises:
+        UsageError: The file cannot be read, or holds no schedule.
+        MachineError: The machine cannot be read.
+    """
+    shape = None if machine is None else communicator_shape(machine_of(machine))
+    return read_any_schedule(Path(path), shape)
+
+
+@with_one_root
+def write_schedule(
+    schedule: AnySchedule,
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the option's name
+    machine: Machine | None = None,
+) -> tuple[Path, ...]:
+    """Write a schedule for a runtime; the paths of what was written.
+
+    Args:
+        schedule: To be written; one in the schedule language gets the file's name.
+        path: Where to; for `nccl-graph` one file a node may be needed, whose names follow from it.
+        format: `msccl`, `msccl-microsoft`, `mscclpp` or `nccl-graph`; None: by the file's ending.
+        machine: It was made for; `nccl-graph` needs it.
+
+    Raises:
+        ScheduleError: The format cannot say what the schedule does, or the file's name tells none.
+        UsageError: There is no such format.
+        WorkspaceError: The file cannot be written.
+    """
+    path = Path(path)
+    name = wanted_format(format, path) or "msccl"
+    algorithm = _algorithm(schedule, machine, path.name.partition(".")[0])
+    made_for = None
+    if machine is not None:
+        topology = machine_of(machine)
+        sketches = sketch_candidates(topology)
+        sketch = connecting_sketch(algorithm, sketches, whole_machine(topology))
+        made_for = GraphMachine(topology, sketch)
+    return write_texts(path, name, export_files(algorithm, name, made_for))
+
+
+@with_one_root
+def verify(schedule: AnySchedule, *, machine: Machine | None = None) -> Verdict:
+    """Prove a schedule right for every interleaving, or name its defects.
+
+    Args:
+        schedule: A schedule, one in the schedule language, or the file of one.
+        machine: As for `read_schedule`.
+
+    Returns:
+        `proved`, and if not `defects`; `describe()` puts them into words.
+
+    Raises:
+        UsageError: The file cannot be read, or holds no schedule.
+        ScheduleError: What was written in the schedule language is empty, or beyond its limits.
+    """
+    return prove(_algorithm(schedule, machine))
+
+
+@with_one_root
+def simulate(schedule: AnySchedule, machine: Machine, size: int | str) -> Simulation:
+    """Time one call of a schedule on a machine, on the wires alone.
+
+    Args:
+        schedule: A schedule, one in the schedule language, or the file of one.
+        machine: That runs it.
+        size: Bytes, or `64K`, `1M`; as nccl-tests counts them.
+
+    Raises:
+        ScheduleError: The schedule is for another number of ranks, uses a connection that the
+            machine lacks, or deadlocks.
+        MachineError: The machine cannot be read.
+        UsageError: The file cannot be read, or an unknown size.
+    """
+    topology = machine_of(machine)
+    algorithm = _algorithm(schedule, topology)
+    size_bytes = parse_size(str(size))
+    whole = whole_machine(topology)
+    sketch = connecting_sketch(algorithm, sketch_candidates(topology), whole)
+    bound_us = None
+    if algorithm.collective is not Collective.CUSTOM:
+        bound_us = time_bound(algorithm.collective, whole, algorithm.root).of_us(size_bytes)
+    time_us = simulate_us(algorithm, sketch, size_bytes, WIRES_ALONE)
+    return Simulation(algorithm.name, size_bytes, time_us, bound_us)
+
+
+def _algorithm(schedule: AnySchedule, machine: Machine | None, name: str = "") -> Algorithm:
+    if isinstance(schedule, Algorithm):
+        return schedule
+    if isinstance(schedule, Schedule):
+        return lower(schedule.program(), name or f"{schedule.collective}_schedule")
+    return read_schedule(schedule, machine=machine)
+
+
+def _collective(operation: str, root: int) -> Collective:
+    collective = parse_collective(operation)
+    if root and not collective.has_root:
+        raise UsageError(f"root {root}: {collective} has no root; leave it out")
+    return collective

@@ -1,0 +1,341 @@
+"""Tables: read from wherever they lie, and asked what a job runs for a call, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isnan, nan
+from pathlib import Path
+
+from lookup_tables import table as core
+from lookup_tables.bundle_layout import MAGIC
+from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.lookup import lookup as core_lookup
+from lookup_tables.store import table_from_parquet_bytes
+from lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
+from probes.inputs.regular_file import read_regular_file
+from tuccl.api.errors import with_one_root
+from tuccl.errors import UsageError
+from tuccl.models.figures import communicator_shape
+from tuccl.reports.choice_text import (
+    OWN_CHOICE,
+    UNDER_PROFILE,
+    describe_builtin,
+    describe_runner,
+    describe_schedule,
+)
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.explanation import reason
+from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
+from tuccl.reports.job_gains import Obstacle, Runner, gains_of, obstacle_to
+from tuccl.runtime import has_executor
+from tuccl.shipping.shipped_directory import TABLE_NAME
+from tuccl.words.operation_names import parse_operation
+from tuccl.words.sizes import parse_size
+
+UNKNOWN = "unknown"
+"""`Table.times` of a bundle, which does not say where its times are from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What wins for calls of one operation, range of sizes and communicator."""
+
+    operation: str
+    min_bytes: int
+    max_bytes: int
+    """Both ends belong to it."""
+    ranks: int
+    nodes: int
+    builtin: BuiltinConfig | None
+    """The best of NCCL's own settings, which the plugin chooses; None: NCCL's own choice."""
+    schedule: ScheduleConfig | None
+    """The schedule that won, if one did."""
+    runs: str
+    """What won, as `ring LL128 ch16`, or the schedule's name with its parameters."""
+    stock_us: float
+    """Stock NCCL's time."""
+    time_us: float | None
+    """The winner's; None: a bundle does not keep that of schedules."""
+    builtin_us: float | None
+    """That of `builtin`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a job on this installation runs for a call, and why."""
+
+    operation: str
+    size_bytes: int
+    ranks: int
+    nodes: int
+    runner: str
+    """Who decides: `executor` by a schedule, `plugin` by a setting of NCCL's, NCCL by itself under
+    the table's process `profile`, or without one (`nccl`)."""
+    runs: str
+    """As `ring LL128 ch16`."""
+    why: str
+    """One sentence."""
+    entry: Entry | None
+    """That holds the call; None: there is none."""
+    stock_us: float | None
+    """Stock NCCL's time at the tuned size; None: not known."""
+    time_us: float | None
+    """The job's."""
+    apart: str = ""
+    """The schedule that won and that no job here runs, with the reason; empty: there is none."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Stock NCCL's time over the job's; None where one of them is not known."""
+        return self.stock_us / self.time_us if self.stock_us and self.time_us else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which configuration wins for which call on one machine."""
+
+    machine: str
+    """Its name."""
+    fingerprint: str
+    """Of the machine's topology."""
+    entries: tuple[Entry, ...]
+    """By communicator, operation and size."""
+    profile: Mapping[str, str]
+    """Variables of the environment that every process of a job needs."""
+    shapes: tuple[Shape, ...]
+    """Communicators that it is for: `ranks`, `nodes`, `ranks_per_node`."""
+    times: str
+    """Where times are from: `measured`, `modelled`, on a `stand-in` for NCCL, or `unknown`."""
+    calls: tuple[Call, ...] = ()
+    """What a job here runs at each tuned size; empty for a table that is not of a workspace."""
+    speedup: float | None = None
+    """Geometric mean over `calls` of what a job gains here; None without them."""
+    caveats: tuple[str, ...] = ()
+    """Reasons not to rely on the table, and why schedules of it do not run here."""
+    contents: core.Table = field(repr=False, compare=False, kw_only=True)
+    """As the plugin and the Parquet record have it."""
+    run: FinishedRun | None = field(default=None, repr=False, compare=False)
+    """That made it; None for a table that is not of a workspace."""
+
+
+@with_one_root
+def read_table(path: str | Path) -> Table:
+    """Read a table.
+
+    Args:
+        path: A workspace, whose current run counts, a directory that was shipped, or a file: a
+            table (Parquet) or a bundle.
+
+    Raises:
+        TableError: The file is damaged, of another version, or no table.
+        WorkspaceError: The workspace has no finished run, or its files are damaged.
+        UsageError: There is nothing of that name, or it cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if not (path / TABLE_NAME).is_file():
+            return table_of_run(current_run(path))
+        path /= TABLE_NAME
+    try:
+        with path.open("rb") as file:
+            is_bundle = path.is_file() and file.read(len(MAGIC)) == MAGIC
+        if is_bundle:
+            return _of_bundle(load_bundle(path))
+        table = table_from_parquet_bytes(read_regular_file(path), str(path))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}; name a workspace, a shipped directory, a table "
+            "or a bundle"
+        ) from error
+    return _table(table, evidence_of(table, "").value)
+
+
+@with_one_root
+def lookup(
+    table: Table | str | Path,
+    operation: str,
+    size: int | str,
+    *,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> Call:
+    """Tell what a job on this installation runs for a call, and why.
+
+    Args:
+        table: A table, or where it is read from.
+        operation: As nccl-tests names it.
+        size: Bytes, or `64K`, `1M`; as nccl-tests counts them.
+        ranks: Of the communicator; None: those that the table is for.
+        nodes: That they are on; None: as many as in the table, or one.
+
+    Raises:
+        UsageError: An unknown operation or size, or a communicator that cannot be.
+        TableError, WorkspaceError: As for `read_table`.
+    """
+    found = table if isinstance(table, Table) else read_table(table)
+    return _call(
+        found, parse_operation(operation), parse_size(str(size)), _shape(found, ranks, nodes)
+    )
+
+
+def table_of_run(run: FinishedRun) -> Table:
+    """The table of a finished run, with what a job here gets from it."""
+    gains = gains_of(run)
+    plain = _table(run.table, gains.evidence.value, run)
+    (shape,) = plain.shapes  # A run is of one communicator.
+    calls = tuple(
+        _call(plain, Operation(gain.key.operation), gain.key.size_bytes, shape)
+        for gain in gains.keys
+    )
+    return replace(plain, calls=calls, speedup=gains.speedup, caveats=gains.caveats)
+
+
+def _table(table: core.Table, times: str, run: FinishedRun | None = None) -> Table:
+    shapes = {entry.key.shape for entry in table.entries}
+    if run is not None:  # It says so even where it has no entry.
+        shapes = {communicator_shape(read_machine(run.run))}
+    return Table(
+        machine=table.topology_name,
+        fingerprint=table.fingerprint,
+        entries=tuple(_entry(entry, table) for entry in table.entries),
+        profile=dict(table.profile),
+        shapes=tuple(sorted(shapes)),
+        times=times,
+        contents=table,
+        run=run,
+    )
+
+
+def _of_bundle(bundle: Bundle) -> Table:
+    """What a bundle does not keep is not a number, and shows as None."""
+    entries = tuple(
+        core.Entry(
+            key=entry.key,
+            tuned_bytes=entry.key.min_bytes,
+            builtin=entry.builtin,
+            schedule=entry.schedule,
+            time_us=nan if entry.schedule else entry.builtin_time_us,
+            builtin_time_us=entry.builtin_time_us if entry.builtin else None,
+            default_time_us=entry.default_time_us,
+            samples=0,
+            spread=0.0,
+            tuned_at="",
+            versions="",
+        )
+        for entry in bundle.entries
+    )
+    table = core.Table(
+        bundle.topology_name,
+        bundle.fingerprint,
+        bundle.gpu_models,
+        entries,
+        bundle.profile,
+        bundle.schedules,
+    )
+    return _table(table, UNKNOWN)
+
+
+def _entry(entry: core.Entry, table: core.Table) -> Entry:
+    key = entry.key
+    runs = describe_schedule(entry, table) if entry.schedule else describe_builtin(entry)
+    return Entry(
+        operation=key.operation.value,
+        min_bytes=key.min_bytes,
+        max_bytes=key.max_bytes,
+        ranks=key.shape.ranks,
+        nodes=key.shape.nodes,
+        builtin=entry.builtin,
+        schedule=entry.schedule,
+        runs=runs,
+        stock_us=entry.default_time_us,
+        time_us=None if isnan(entry.time_us) else entry.time_us,
+        builtin_us=entry.builtin_time_us,
+    )
+
+
+def _shape(table: Table, ranks: int | None, nodes: int | None) -> Shape:
+    """The communicator of a call, as far as it is named."""
+    shapes = table.shapes
+    fitting = [one for one in shapes if ranks in {None, one.ranks} and nodes in {None, one.nodes}]
+    if len(fitting) == 1:
+        return fitting[0]
+    if ranks is None:
+        known = " and ".join(_communicator(shape) for shape in shapes) or "no communicator"
+        raise UsageError(f"the table of {table.machine} is for {known}: name ranks and nodes")
+    nodes = 1 if nodes is None else nodes
+    if not 1 <= nodes <= ranks:
+        raise UsageError(f"{ranks} ranks on {nodes} nodes: give at least one node, and a rank each")
+    return Shape(ranks, nodes, 0 if ranks % nodes else ranks // nodes)
+
+
+def _call(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> Call:
+    entry = core_lookup(table.contents, operation, size_bytes, shape)
+    named = (operation.value, size_bytes, shape.ranks, shape.nodes)
+    shown = None if entry is None else _entry(entry, table.contents)
+    run = table.run
+    if run is not None and shape in table.shapes:
+        gains = gains_of(run)
+        for gain in gains.keys:
+            key = gain.key
+            if key.operation == operation and key.min_bytes <= size_bytes <= key.max_bytes:
+                return Call(
+                    *named,
+                    runner=gain.runner.value,
+                    runs=describe_runner(gain, run.table),
+                    why=run.report.readable(reason(gain, gains.evidence)),
+                    entry=shown,
+                    stock_us=key.stock_us,
+                    time_us=gain.time_us,
+                    apart=_apart(entry, gain.obstacle, run.table),
+                )
+    if entry is None or shown is None:
+        runner, runs = _left_to_nccl(table)
+        why = _why_none(table, operation, size_bytes, shape)
+        return Call(*named, runner.value, runs, why, None, None, None)
+    return _stated(table, entry, shown, named)
+
+
+def _stated(
+    table: Table, entry: core.Entry, shown: Entry, named: tuple[str, int, int, int]
+) -> Call:
+    """What an entry says by itself, where no report of its run is at hand."""
+    times = Evidence.MEASURED if table.times == UNKNOWN else Evidence(table.times)
+    here = has_executor()
+    obstacle = obstacle_to(entry, table.contents, times, has_executor=here)
+    runner, runs = _left_to_nccl(table)
+    time_us: float | None = None
+    if entry.schedule is not None and obstacle is None:
+        runner, runs, time_us = Runner.EXECUTOR, shown.runs, shown.time_us
+    elif entry.builtin is not None:
+        runner, runs, time_us = Runner.PLUGIN, describe_builtin(entry), shown.builtin_us
+    why = f"the entry holds from {shown.min_bytes} to {shown.max_bytes} bytes"
+    if time_us is not None:
+        gain = shown.stock_us / time_us if time_us else 1.0
+        why = (
+            f"{runs} {times.takes} {time_us:.2f} us where stock NCCL {times.takes} "
+            f"{shown.stock_us:.2f} us: {gain:.3f}x"
+        )
+    apart = _apart(entry, obstacle, table.contents)
+    return Call(*named, runner.value, runs, why, shown, shown.stock_us, time_us, apart)
+
+
+def _left_to_nccl(table: Table) -> tuple[Runner, str]:
+    return (Runner.PROFILE, UNDER_PROFILE) if table.profile else (Runner.NCCL, OWN_CHOICE)
+
+
+def _why_none(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> str:
+    if shape not in table.shapes:
+        known = " and ".join(_communicator(one) for one in table.shapes) or "none"
+        return f"no entry: the table is for {known}, not for {_communicator(shape)}"
+    return f"no entry of the table holds {operation} of {size_bytes} bytes"
+
+
+def _apart(entry: core.Entry | None, obstacle: Obstacle | None, table: core.Table) -> str:
+    if entry is None or obstacle is None:
+        return ""
+    return f"{describe_schedule(entry, table)}: {obstacle.sentence}"
+
+
+def _communicator(shape: Shape) -> str:
+    return f"{shape.ranks} ranks on {shape.nodes} node{'s' if shape.nodes > 1 else ''}"

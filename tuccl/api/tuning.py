@@ -1,0 +1,249 @@
+"""Tuning a machine over a backend, and shipping the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from probes.cluster.crew import LocalCrew
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from tuccl.api.errors import with_one_root
+from tuccl.api.machines import Machine, refuse_mpi
+from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
+from tuccl.api.tables import Table, table_of_run
+from tuccl.backends.backend_choice import backend_kind
+from tuccl.commands.default_backend import default_backend
+from tuccl.commands.look_first import look_first
+from tuccl.hosts.probed_machine import probed_machine
+from tuccl.hosts.settled_nccl import nccl_of_host, tell_nccl
+from tuccl.inputs.machine_argument import absolute_machine_argument
+from tuccl.pipeline.preparing import prepare
+from tuccl.pipeline.record_output import RecordOutput
+from tuccl.pipeline.run_options import read_options
+from tuccl.pipeline.tuning_run import run
+from tuccl.shipping import shipment
+from tuccl.shipping.shipment import Shipped
+from tuccl.tuning.settings import DEFAULT_FLOOR
+from tuccl.workspace.atomic_file import absolute, write_atomically
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.workspace.runs import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """A finished run."""
+
+    table: Table
+    workspace: Path
+    directory: Path
+    """Of the run, with `table.parquet`, `bundle.tuccl`, `report.json` and its measurements."""
+    measuring_s: float
+    """Seconds of the machine that measuring took, or would have taken."""
+    already_done: bool
+    """Whether the table was there before."""
+
+
+@with_one_root
+def tune(
+    machine: Machine | None = None,
+    *,
+    workspace: str | Path = DEFAULT_WORKSPACE,
+    operations: str | Sequence[str] | None = None,
+    min_size: int | str | None = None,
+    max_size: int | str | None = None,
+    step: int | None = None,
+    nodes: int = 1,
+    network_gbps: float | None = None,
+    network_latency_us: float = 2.0,
+    network_layout: str = "rails",
+    backend: str | None = None,
+    records: str | Path | None = None,
+    model: str | Path | None = None,
+    schedules: bool = True,
+    own_schedules: str | Path | None = None,
+    strategy: str = "mraco",
+    budget_s: float | None = None,
+    floor: float = DEFAULT_FLOOR,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+    cycles: int = 1,
+    plain: bool = False,
+    in_place: bool = False,
+    record: str | Path | None = None,
+    replace_record: bool = False,
+    on_stage: OnStage = None,
+    tell: Tell = None,
+) -> TuningResult:
+    """Tune a machine, or continue where an earlier run of the same arguments stopped.
+
+    Args:
+        machine: A topology or where it is read from; None: that of the record, or this host.
+        workspace: Directory that holds the runs.
+        operations: As nccl-tests names them; None: all of the record, or all_reduce, all_gather
+            and reduce_scatter.
+        min_size: Smallest size; None: the record's, or 1K.
+        max_size: Largest size; None: the record's, or 1G.
+        step: Factor from one size to the next; None: 4.
+        nodes: How many machines like it, joined by a network.
+        network_gbps: Gbit/s of every network link; None: the NIC's own.
+        network_latency_us: From NIC to NIC.
+        network_layout: `rails` or `fabric`.
+        backend: What measures: `simulated`, `replay`, `nccl`, `executor`, `nccl,executor` or
+            `sockets`; None: `replay` with records, this host's NCCL where no machine is named and
+            it has GPUs, else `simulated`.
+        records: What `replay` replays: Parquet, or a grid as CSV.
+        model: Constants of `simulated`, as `tuccl calibrate` writes them.
+        schedules: Whether schedules are searched beside NCCL's own settings.
+        own_schedules: Directory of schedules of one's own that are searched, too.
+        strategy: How single keys are searched.
+        budget_s: Seconds of the machine that measuring may take; None: as long as it pays.
+        floor: Least share of stock NCCL's speed that a process profile leaves every key; 0: none.
+        weights: How much operations count when the process profile is chosen; 1 where not named.
+        seed: Of search and simulated noise; the same seed gives the same table.
+        cycles: Most passes of a search.
+        plain: Time calls one by one, rather than in CUDA graphs.
+        in_place: Time calls whose send and receive buffer are one.
+        record: File that all that was measured is written to.
+        replace_record: Whether `record` may replace another file.
+        on_stage: Told how far it is.
+        tell: Told what the command would say meanwhile, a line each.
+
+    Raises:
+        UsageError: The arguments cannot be meant.
+        MachineError: The machine cannot be read or tuned.
+        ScheduleError: There is no solver.
+        WorkspaceError: The workspace is busy or cannot be written; what was finished is kept.
+        MeasurementError: The backend cannot go on; what it measured is kept.
+    """
+    refuse_mpi("tune")
+    root, told = Path(workspace), tell or unsaid
+    options: dict[str, JsonValue] = {
+        "topology": None if machine is None else _named(machine, root),
+        "nodes": nodes,
+        "network_gbps": network_gbps,
+        "network_latency_us": network_latency_us,
+        "network_layout": network_layout,
+        "operations": operations if operations is None else _listed(operations),
+        "min_size": _text(min_size),
+        "max_size": _text(max_size),
+        "step": step,
+        "backend": backend,
+        "records": _file(records),
+        "model": _file(model),
+        "schedules": schedules,
+        "own_schedules": _file(own_schedules),
+        "strategy": strategy,
+        "budget": None if budget_s is None else f"{budget_s:f}s",
+        "floor": None if floor == DEFAULT_FLOOR else f"{floor:g}",
+        "weights": None if weights is None else _weights(weights),
+        "seed": seed,
+        "cycles": cycles,
+        "plain": plain,
+        "in_place": in_place,
+    }
+    output = None if record is None else RecordOutput(Path(record), replace_record)
+    return _tuned(_with_backend(options), root, output, on_stage, told)
+
+
+def _tuned(
+    options: dict[str, JsonValue],
+    root: Path,
+    record_to: RecordOutput | None,
+    on_stage: OnStage,
+    tell: Callable[[str], None],
+) -> TuningResult:
+    given = read_options(options)
+    shown = partial(opened_progress, on_stage)
+
+    def note(notes: Iterable[str]) -> None:
+        for one in notes:
+            tell(f"note: {one}")
+
+    def probed() -> Topology:
+        crew = LocalCrew()
+        try:
+            return probed_machine(root, crew, shown, tell)
+        finally:
+            crew.close()
+
+    look_first(options, record_to, note)
+    if backend_kind(given.backend_name).measures_nccl:
+        tell_nccl([nccl_of_host()], required=not given.has_machine, note=note)
+    prepared = prepare(options, probed, note)
+    result = run(prepared, Workspace(root), record_to, None, shown, tell)
+    return TuningResult(
+        table=table_of_run(result),
+        workspace=root,
+        directory=result.run.root,
+        measuring_s=result.report.measuring_s,
+        already_done=result.already_done,
+    )
+
+
+@with_one_root
+def ship(
+    workspace: str | Path | TuningResult, directory: str | Path, *, force: bool = False
+) -> Shipped:
+    """Write bundle, plugin and a `tuccl.env` that a job sources.
+
+    Args:
+        workspace: Whose current run is shipped, or the result of a tuning.
+        directory: Where the job finds it: new, empty, or one that was shipped to before.
+        force: Ship as well beside other files, which stay, or over another machine's table.
+
+    Returns:
+        The `files` that were written, `tuccl.env` last, and `caveats`.
+
+    Raises:
+        UsageError: The directory holds other files, or another machine's table.
+        WorkspaceError: There is no table, or the directory cannot be written.
+        PluginMissingError: This installation has no plugin.
+    """
+    if isinstance(workspace, TuningResult):
+        made = workspace.table.run
+        finished = made.run if made is not None else Workspace(workspace.workspace).current()
+    else:
+        finished = Workspace(Path(workspace)).current()
+    return shipment.ship(finished, Path(directory), force=force)
+
+
+def _with_backend(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """With the backend that `tuccl init` would take, where this host decides."""
+    given = read_options(options)
+    said = given.backend is not None or given.model is not None
+    if said or given.has_machine or given.nodes != 1:
+        return options
+    return {**options, "backend": default_backend(least_gpus=2).name}
+
+
+def _named(machine: Machine, root: Path) -> str:
+    """The name by which a run can read a machine again; one at hand is kept in the workspace."""
+    if not isinstance(machine, Topology):
+        return absolute_machine_argument(str(machine))
+    text = topology_to_json(machine)
+    path = root / "machines" / f"{sha256(text.encode()).hexdigest()[:16]}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
+    return str(absolute(path))
+
+
+def _listed(operations: str | Sequence[str]) -> str:
+    return operations if isinstance(operations, str) else ",".join(operations)
+
+
+def _weights(weights: Mapping[str, float]) -> str:
+    return ",".join(f"{operation}={weight:g}" for operation, weight in weights.items())
+
+
+def _text(size: int | str | None) -> str | None:
+    return None if size is None else str(size)
+
+
+def _file(path: str | Path | None) -> str | None:
+    return None if path is None else str(absolute(Path(path)))
