@@ -1,9 +1,10 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
 // STAND_IN_FAILS=STEP:RANK makes a step (create, connect, exchange, quiesce) fail on a rank, or
-// late (late_exchange).
+// late (late_exchange). With STAND_IN_PROCESSES ranks may be in several processes.
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
+#include "stand_in_shared.h"
 #include "stand_in_streams.h"
 
 #include <atomic>
@@ -12,12 +13,17 @@
 #include <string>
 #include <thread>
 
-using stand_in::Meeting;
 using stand_in::Stream;
 
+#ifdef STAND_IN_PROCESSES
+using MeetingOf = stand_in::SharedMeeting *;
+#else
+using MeetingOf = std::shared_ptr<stand_in::Meeting>;
+#endif
+
 struct tuccl_device_comm {
-    std::shared_ptr<Meeting> meeting;
-    std::shared_ptr<Meeting> *told; // What the handle points to.
+    MeetingOf meeting;
+    MeetingOf *told; // What the handle points to.
     uint32_t rank;
     uint32_t ranks;
     int device;
@@ -40,8 +46,29 @@ bool fails(const char *step, uint32_t rank) {
 }
 
 thread_local int current_device = 0;
+thread_local int launched = 0;
+
+#ifdef STAND_IN_PROCESSES
+MeetingOf *tell_meeting(int ranks) {
+    stand_in::Shared &shared = stand_in::Shared::of_host();
+    return shared.make<MeetingOf>(shared.make<stand_in::SharedMeeting>(ranks));
+}
+void forget_meeting(MeetingOf *) {
+}
+#else
+MeetingOf *tell_meeting(int ranks) {
+    return new MeetingOf(std::make_shared<stand_in::Meeting>(ranks));
+}
+void forget_meeting(MeetingOf *told) {
+    delete told;
+}
+#endif
 
 } // namespace
+
+int stand_in::launched_by_this_thread() {
+    return launched;
+}
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
                                      const struct tuccl_staging *staging,
@@ -51,7 +78,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     if (fails("create", rank))
         return "there is no device memory for its staging area";
     auto *made = new tuccl_device_comm{};
-    made->told = new std::shared_ptr<Meeting>(std::make_shared<Meeting>(static_cast<int>(ranks)));
+    made->told = tell_meeting(static_cast<int>(ranks));
     made->rank = rank;
     made->ranks = ranks;
     made->device = current_device;
@@ -64,7 +91,7 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
                                       const unsigned char (*handles)[TUCCL_HANDLE_BYTES]) {
     if (fails("connect", comm->rank))
         return "memory of another process's device cannot be reached (no P2P, or no IPC)";
-    std::shared_ptr<Meeting> *first;
+    MeetingOf *first;
     std::memcpy(&first, handles[0], sizeof first);
     comm->meeting = *first;
     return nullptr;
@@ -90,7 +117,7 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
         std::fprintf(stderr, "memory is freed that a kernel uses\n");
         std::abort();
     }
-    delete comm->told;
+    forget_meeting(comm->told);
     delete comm;
 }
 
@@ -102,12 +129,13 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
                         void *stream) {
     stand_in::note("executor " + std::to_string(call->operation) + " rank " +
                    std::to_string(comm->rank));
+    launched++;
     const stand_in::Part part = {call->send, call->receive,   call->count, call->operation,
                                  call->type, call->reduction, call->root};
     const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
     comm->running += captured ? 0 : 1;
     stand_in::put_kernel(static_cast<Stream *>(stream), comm->device, [comm, captured, part] {
-        stand_in::run(comm->meeting.get(), static_cast<int>(comm->rank), part);
+        stand_in::run(&*comm->meeting, static_cast<int>(comm->rank), part);
         comm->running -= captured ? 0 : 1;
     });
     return 0;

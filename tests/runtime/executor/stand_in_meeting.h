@@ -55,6 +55,13 @@ class Meeting {
         return aborted_;
     }
 
+    void put(size_t rank, const Part &mine) {
+        parts[rank] = mine;
+    }
+    std::vector<Part> all_parts() const {
+        return parts;
+    }
+
     std::vector<Part> parts; // By rank; written between meetings only.
 
   private:
@@ -107,14 +114,14 @@ inline void reduce(const std::vector<Part> &parts, size_t first, size_t count, v
 }
 
 // Runs one collective; every rank of the meeting calls it with what it was called with.
-inline void run(Meeting *meeting, int rank, const Part &mine) {
+template <typename Met> void run(Met *meeting, int rank, const Part &mine) {
     const auto index = static_cast<size_t>(rank);
     if (meeting->is_aborted())
         return;
-    meeting->parts[index] = mine;
+    meeting->put(index, mine);
     if (!meeting->meet())
         return;
-    const std::vector<Part> parts = meeting->parts;
+    const std::vector<Part> parts = meeting->all_parts();
     for (const Part &part : parts)
         if (part.operation != mine.operation || part.count != mine.count ||
             part.type != mine.type || part.root != mine.root) {

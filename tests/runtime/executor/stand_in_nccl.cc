@@ -1,10 +1,12 @@
 // A libnccl.so.2 whose ranks are threads of one process, with groups, splits, communicators that do
 // not block, and aborts. Every call leaves a note. STAND_IN_OLD_NCCL compiles one without what came
-// after 2.13. STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail,
-// STAND_IN_SPLIT_FAILS its first splits. With STAND_IN_UNHEARD_ABORT a rank's abort does not reach
-// the others, as between GPUs of a host.
+// after 2.13, STAND_IN_PROCESSES one whose ranks may be in several processes (stand_in_shared.h).
+// STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail, STAND_IN_SPLIT_FAILS
+// its first splits. With STAND_IN_UNHEARD_ABORT a rank's abort does not reach the others, as
+// between GPUs of a host.
 #include "nccl_abi.h"
 #include "stand_in_meeting.h"
+#include "stand_in_shared.h"
 #include "stand_in_streams.h"
 
 #include <array>
@@ -12,10 +14,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <sys/random.h>
 #include <tuple>
 #include <unistd.h>
 
-using stand_in::Meeting;
 using stand_in::note;
 using stand_in::Stream;
 
@@ -30,15 +32,23 @@ struct Members {
     std::array<std::atomic<int>, 16> devices = {};
 };
 
+#ifdef STAND_IN_PROCESSES
+using MeetingOf = stand_in::SharedMeeting *;
+using MembersOf = Members *;
+#else
+using MeetingOf = std::shared_ptr<stand_in::Meeting>;
+using MembersOf = std::shared_ptr<Members>;
+#endif
+
 struct ncclComm {
-    std::shared_ptr<Meeting> meeting;
+    MeetingOf meeting;
     int ranks;
     int rank;
     int device;
     int splits;
     bool blocking;
     std::atomic<int> error;
-    std::shared_ptr<Members> members;
+    MembersOf members;
 };
 
 namespace {
@@ -47,7 +57,7 @@ constexpr int kAborted = 8;
 
 struct Meetings {
     std::mutex mutex;
-    std::map<std::string, std::pair<std::shared_ptr<Meeting>, std::shared_ptr<Members>>> by_name;
+    std::map<std::string, std::pair<MeetingOf, MembersOf>> by_name;
     std::vector<std::unique_ptr<ncclComm>> aborted;
 };
 Meetings meetings;
@@ -59,8 +69,13 @@ ncclComm *join(const std::string &name, int ranks, int rank, int device, bool bl
     const std::lock_guard<std::mutex> lock(meetings.mutex);
     auto &[meeting, members] = meetings.by_name[name];
     if (meeting == nullptr) {
-        meeting = std::make_shared<Meeting>(ranks);
+#ifdef STAND_IN_PROCESSES
+        meeting = stand_in::Shared::of_host().named<stand_in::SharedMeeting>(name, ranks);
+        members = stand_in::Shared::of_host().named<Members>(name + " members");
+#else
+        meeting = std::make_shared<stand_in::Meeting>(ranks);
         members = std::make_shared<Members>();
+#endif
     }
     members->devices.at(static_cast<size_t>(rank)) = device;
     members->joined++;
@@ -98,7 +113,7 @@ int call(const char *name, int operation, const void *send, void *receive, size_
         stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
                              [meeting = comm->meeting, rank = comm->rank, part] {
                                  if (part.operation <= 5)
-                                     stand_in::run(meeting.get(), rank, part);
+                                     stand_in::run(&*meeting, rank, part);
                              });
     };
     if (depth > 0)
@@ -115,7 +130,11 @@ extern "C" {
 int ncclGetUniqueId(ncclUniqueId *id) {
     static std::atomic<int> made{0};
     *id = {};
-    std::snprintf(id->internal, sizeof id->internal, "stand-in %d %d", getpid(), made++);
+    uint64_t unknown = 0; // To other users, as in NCCL's.
+    if (getrandom(&unknown, sizeof unknown, 0) != sizeof unknown)
+        return tuccl::kNcclSystemError;
+    std::snprintf(id->internal, sizeof id->internal, "stand-in %d %d %016llx", getpid(), made++,
+                  static_cast<unsigned long long>(unknown));
     return 0;
 }
 
@@ -242,7 +261,7 @@ int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_
     for (int i = 0; i < excluded_count; i++)
         rank -= excluded[i] < comm->rank ? 1 : 0;
     char name[64];
-    std::snprintf(name, sizeof name, "shrink %p", static_cast<const void *>(comm->meeting.get()));
+    std::snprintf(name, sizeof name, "shrink %p", static_cast<const void *>(&*comm->meeting));
     *made = join(name, comm->ranks - excluded_count, rank, comm->device, true);
     (*made)->meeting->meet();
     return 0;
@@ -265,7 +284,7 @@ int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclCon
         rank += together && other < comm->rank ? 1 : 0;
     }
     comm->meeting->meet();
-    const auto *parent = static_cast<const void *>(comm->meeting.get());
+    const auto *parent = static_cast<const void *>(&*comm->meeting);
     char name[64];
     std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
     *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);

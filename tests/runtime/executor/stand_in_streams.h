@@ -92,6 +92,9 @@ uint64_t capture_of(Stream *stream);
 void note(const std::string &line);
 std::vector<std::string> take_notes();
 
+// How many kernels of the executor this thread has launched (stand_in_device.cc).
+int launched_by_this_thread();
+
 } // namespace stand_in
 
 #endif

@@ -1,0 +1,140 @@
+// Collectives among processes that were forked from one: what they share lies at the same address
+// in all of them. Who forks calls Shared::of_host() before.
+#ifndef TUCCL_TEST_STAND_IN_SHARED_H
+#define TUCCL_TEST_STAND_IN_SHARED_H
+
+#include "stand_in_meeting.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <string>
+#include <sys/mman.h>
+#include <thread>
+#include <utility>
+
+namespace stand_in {
+
+inline void doze() {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+// Memory that is never freed.
+class Shared {
+  public:
+    static Shared &of_host() {
+        static Shared *const shared = map();
+        return *shared;
+    }
+
+    template <typename Made, typename... Arguments> Made *make(Arguments &&...arguments) {
+        constexpr size_t kAlignment = 64;
+        const size_t bytes = (sizeof(Made) + kAlignment - 1) / kAlignment * kAlignment;
+        const size_t at = used_.fetch_add(bytes);
+        if (at + bytes > kBytes)
+            stop("the memory that processes share is used up");
+        return new (reinterpret_cast<unsigned char *>(this) + at)
+            Made(std::forward<Arguments>(arguments)...);
+    }
+
+    // The one of this name, made by who asks first.
+    template <typename Made, typename... Arguments>
+    Made *named(const std::string &name, Arguments &&...arguments) {
+        while (locked_.test_and_set())
+            doze();
+        size_t i = 0;
+        while (i < names_count_ && name != names_[i].text)
+            i++;
+        if (i == names_count_) {
+            if (i == names_.size() || name.size() >= sizeof names_[i].text)
+                stop("no place for one more name");
+            name.copy(names_[i].text, name.size());
+            names_[i].made = make<Made>(std::forward<Arguments>(arguments)...);
+            names_count_++;
+        }
+        auto *made = static_cast<Made *>(names_[i].made);
+        locked_.clear();
+        return made;
+    }
+
+  private:
+    static constexpr size_t kBytes = size_t{1} << 28;
+    struct Name {
+        char text[128];
+        void *made;
+    };
+
+    static Shared *map() {
+        void *memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED)
+            stop("there is no memory to share");
+        return new (memory) Shared;
+    }
+    [[noreturn]] static void stop(const char *why) {
+        std::fprintf(stderr, "%s\n", why);
+        std::abort();
+    }
+
+    std::atomic<size_t> used_{(sizeof(Shared) + 4095) / 4096 * 4096};
+    std::atomic_flag locked_ = ATOMIC_FLAG_INIT;
+    size_t names_count_ = 0;
+    std::array<Name, 8192> names_; // Untouched memory is zero, and takes no room.
+};
+
+// A Meeting of up to eight ranks with small buffers.
+class SharedMeeting {
+  public:
+    explicit SharedMeeting(int ranks) : ranks_(static_cast<size_t>(ranks)) {
+    }
+
+    bool meet() {
+        const uint64_t mine = generation_.load();
+        if (aborted_.load())
+            return false;
+        if (arrived_.fetch_add(1) + 1 == ranks_) {
+            arrived_.store(0);
+            generation_.fetch_add(1);
+            return true;
+        }
+        while (generation_.load() == mine && !aborted_.load())
+            doze();
+        return generation_.load() != mine;
+    }
+    void abort() {
+        aborted_.store(true);
+    }
+    bool is_aborted() const {
+        return aborted_.load();
+    }
+
+    // Copies what the rank sends: others cannot read this process's memory.
+    void put(size_t rank, const Part &mine) {
+        const bool for_each = mine.operation == 3 || mine.operation == 5;
+        const size_t bytes = mine.count * bytes_of(mine.type) * (for_each ? ranks_ : 1);
+        if (bytes > sent_[rank].size()) {
+            std::fprintf(stderr, "%zu bytes are too many for the memory of a meeting\n", bytes);
+            std::abort();
+        }
+        std::memcpy(sent_[rank].data(), mine.send, bytes);
+        parts[rank] = mine;
+        parts[rank].send = sent_[rank].data();
+    }
+    std::vector<Part> all_parts() const {
+        return {parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(ranks_)};
+    }
+
+    std::array<Part, 8> parts = {};
+
+  private:
+    const size_t ranks_;
+    std::atomic<size_t> arrived_{0};
+    std::atomic<uint64_t> generation_{0};
+    std::atomic<bool> aborted_{false};
+    alignas(64) std::array<std::array<unsigned char, 2048>, 8> sent_ = {};
+};
+
+} // namespace stand_in
+
+#endif

@@ -1,0 +1,32 @@
+"""Compiles the jobs of processes that the attack on /dev/shm disturbs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.runtime.test_executor import (
+    FOLDER,
+    build_nccl,
+    compile_all,
+    host_sources,
+    libraries,
+    link,
+)
+
+
+def compile_shm_job(folder: Path, flags: Sequence[str] = ()) -> list[str]:
+    """The objects that it is linked of; the stand-in of NCCL, for ranks in several processes.
+
+    Args:
+        folder: Where they go.
+        flags: Of the compiler, as the sanitizers'.
+    """
+    of_processes = [*flags, "-DSTAND_IN_PROCESSES"]
+    build_nccl(folder, *of_processes)
+    names = ("shm_job.cc", "shm_neighbours.cc", "stand_in_device.cc")
+    own = [FOLDER / name for name in names]
+    return compile_all(folder, [*own, *host_sources()], of_processes)
+
+
+def link_shm_job(folder: Path, objects: Sequence[str], flags: Sequence[str] = ()) -> Path:
+    """The program, beside its stand-in of NCCL."""
+    return link(folder / "shm_job", objects, "-rdynamic", *libraries(folder), *flags)
