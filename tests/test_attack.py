@@ -1,5 +1,6 @@
 """The attacks find what is planted, and nothing in a second or two without it."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import attack_bundles
 import attack_children
 import attack_inputs
 import attack_kills
+import attack_shm
 import pytest
 from attack import table
 from attack_findings import Findings
@@ -17,6 +19,8 @@ from attack_mutations import TEXT, Mutation, json_structure
 
 from probes.network.racks.rack_map import parse_rack_map
 from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.shm_job import compile_shm_job, link_shm_job
+from tests.runtime.test_executor import EXECUTOR, compile_all
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime
 from tests.runtime.write_bundles import write_bundles
 from tuccl.hosts import probing
@@ -154,3 +158,66 @@ def test_the_command_runs_the_parts_tells_and_ends_with_a_code(tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[0].split()[:3] == ["part", "attempts", "failures"]
     assert (tmp_path / "counts.json").exists()
+
+
+def test_attempts_on_dev_shm_follow_from_the_seed_and_all_are_told_who_comes() -> None:
+    for kind in attack_shm.KINDS:
+        said = [
+            attack_shm.command_of(Path("/x/shm_job"), kind, random.Random(seed))
+            for seed in (1, 1, 2)
+        ]
+        assert said[0] == said[1] != said[2]
+        assert kind.mount_options in " ".join(said[0])
+        names = {word.split("=")[0] for word in said[0]}
+        assert names & {"strangers", "twins", "fillers", "free_pages", "free_inodes"}
+
+
+def test_without_unshare_the_attack_on_dev_shm_is_skipped_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    counts = attack_shm.attack(1.0, 1, tmp_path / "kept")
+    assert counts == {"attempts": 0, "failures": 0, "skipped": 1}
+    assert "shm is skipped: there is no unshare here" in capsys.readouterr().err
+
+
+FULL = attack_shm.Kind("full", "size=64k,mode=1777", lambda _: {"free_pages": 1, "limit_s": 2})
+MOVED = attack_shm.Kind(
+    "moved",
+    "size=4m,mode=0777",
+    lambda _: {"strangers": 3, "processes": 3, "lives": 4, "rounds": 8, "limit_s": 2},
+    takes_root=True,
+)
+PLANTED = (
+    (FULL, "roll_call.cc", "if (file_)\n        file_->remove_name();", ";", "left in /dev/shm: "),
+    (MOVED, "set_up.cc", "if (roll->present != ranks)", "if (roll->present == 0)", "ranks hang; "),
+)
+"""By what it is found, the executor's file, a check there, what takes its place, what is told."""
+
+
+@pytest.mark.slow
+def test_an_executor_with_a_check_less_is_found(tmp_path: Path) -> None:
+    if attack_shm.obstacle():
+        pytest.skip(attack_shm.obstacle())
+    tmp_path.chmod(0o755)
+    objects = compile_shm_job(tmp_path)
+    sound = link_shm_job(tmp_path, objects)
+    clean = attack_shm.attack_with(sound, attack_shm.KINDS, 5.0, 1, tmp_path / "clean")
+    assert clean["failures"] == 0
+    assert clean["communicators served"] > 0
+    assert clean["left to NCCL"] > 0
+    (tmp_path / "planted").mkdir()
+    for kind, name, there, instead, told in PLANTED:
+        if kind.takes_root and os.geteuid() != 0:
+            continue
+        source = (EXECUTOR / name).read_text()
+        assert source.count(there) == 1
+        changed = tmp_path / name
+        changed.write_text(source.replace(there, instead))
+        others = [one for one in objects if not one.endswith(f"/{name}.o")]
+        assert len(others) == len(objects) - 1
+        job = link_shm_job(tmp_path, [*others, *compile_all(tmp_path / "planted", [changed], [])])
+        folder = tmp_path / f"found-{name}"
+        found = attack_shm.attack_with(job, (kind,), 5.0, 1, folder)
+        assert found["failures"] > 0
+        assert any(told in path.read_text() for path in folder.glob("failure-*/why.txt"))
