@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import os
 import resource
@@ -22,6 +23,8 @@ MOST_MEMORY_BYTES = 1 << 30
 DOCUMENTED = (0, 1, 2, 3)
 """Exit codes of docs/commands.md of a command that nobody stopped."""
 _CRASHED = 70
+_MOST_ERROR_BYTES = 1 << 20
+"""Of a command's standard error; who writes more waits, and is over the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +89,15 @@ def preload(ended: Ended) -> None:
 
 def run_child(work: Callable[[], None], folder: Path) -> Ended:
     """Do something in a forked process, in a folder, within the limits."""
-    said = {2: folder / ".stderr", 1: folder / ".stdout", 0: folder / ".modules"}
+    said = {1: folder / ".stdout", 0: folder / ".modules"}
+    # A pipe, because a limit on the size of files would cut what is said of it.
+    errors, write_errors = os.pipe()
+    fcntl.fcntl(write_errors, fcntl.F_SETPIPE_SZ, _MOST_ERROR_BYTES)
     start = time.monotonic()
     child = os.fork()
     if child == 0:
-        _be_child(work, folder, said)
+        _be_child(work, folder, said, write_errors)
+    os.close(write_errors)
     timed_out = False
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)
@@ -107,26 +114,30 @@ def run_child(work: Callable[[], None], folder: Path) -> Ended:
     for number, path in said.items():
         texts[number] = path.read_text(errors="replace") if path.exists() else ""
         path.unlink(missing_ok=True)
+    with open(errors, encoding="utf-8", errors="replace") as file:
+        stderr = file.read()
     return Ended(
         os.waitstatus_to_exitcode(status),
         timed_out,
         time.monotonic() - start,
         usage.ru_maxrss,
         texts[1],
-        texts[2],
+        stderr,
         tuple(texts[0].split()),
     )
 
 
-def _be_child(work: Callable[[], None], folder: Path, said: dict[int, Path]) -> NoReturn:
+def _be_child(
+    work: Callable[[], None], folder: Path, said: dict[int, Path], errors: int
+) -> NoReturn:
     code = _CRASHED
     before: set[str] = set()
     try:
         os.setpgid(0, 0)
         before = set(sys.modules)
-        for number in (1, 2):
-            path = said[number]
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        os.dup2(os.open(said[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+        os.dup2(errors, 2)
+        os.close(errors)
         os.chdir(folder)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         limit = pages * resource.getpagesize() + MOST_MEMORY_BYTES

@@ -125,23 +125,25 @@ class Strangers:
                 self._rng.choice(self._open).send(b"\0")
 
 
-def attack(seconds: float, seed: int, folder: Path) -> dict[str, int]:
+def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
     """Run after run for so many seconds; counts of runs, measurements, strangers and failures.
 
     Args:
         seconds: The run that is under way then is finished.
         seed: Of configurations and strangers.
         folder: Where the logs of the runs go.
+        first: The run to begin with.
     """
-    rng = random.Random(seed)  # noqa: S311 - faults, no secrets
     counts = {"runs": 0, "measurements": 0, "strangers": 0, "failures": 0}
     deadline = time.monotonic() + seconds
     while counts["runs"] == 0 or time.monotonic() < deadline:
+        number = first + counts["runs"]
         counts["runs"] += 1
-        log = folder / f"strangers-{seed}-{counts['runs']}.jsonl"
+        rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, no secrets
+        log = folder / f"strangers-{seed}-{number}.jsonl"
         for failure in _failures(rng, log, counts):
             counts["failures"] += 1
-            print(f"strangers: run {counts['runs']} of seed {seed}: {failure}", file=sys.stderr)
+            print(f"failure {seed}/strangers/{number}: {failure}", file=sys.stderr)
     return counts
 
 
