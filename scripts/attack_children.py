@@ -114,7 +114,7 @@ def run_child(work: Callable[[], None], folder: Path) -> Ended:
     for number, path in said.items():
         texts[number] = path.read_text(errors="replace") if path.exists() else ""
         path.unlink(missing_ok=True)
-    with open(errors, encoding="utf-8", errors="replace") as file:
+    with os.fdopen(errors, encoding="utf-8", errors="replace") as file:
         stderr = file.read()
     return Ended(
         os.waitstatus_to_exitcode(status),

@@ -135,6 +135,7 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
         first: The run to begin with.
     """
     counts = {"runs": 0, "measurements": 0, "strangers": 0, "failures": 0}
+    folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
     while counts["runs"] == 0 or time.monotonic() < deadline:
         number = first + counts["runs"]
