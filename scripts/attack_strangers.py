@@ -134,12 +134,12 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
         folder: Where the logs of the runs go.
         first: The run to begin with.
     """
-    counts = {"runs": 0, "measurements": 0, "strangers": 0, "failures": 0}
+    counts = {"attempts": 0, "measurements": 0, "strangers": 0, "failures": 0}
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
-    while counts["runs"] == 0 or time.monotonic() < deadline:
-        number = first + counts["runs"]
-        counts["runs"] += 1
+    while counts["attempts"] == 0 or time.monotonic() < deadline:
+        number = first + counts["attempts"]
+        counts["attempts"] += 1
         rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, no secrets
         log = folder / f"strangers-{seed}-{number}.jsonl"
         for failure in _failures(rng, log, counts):

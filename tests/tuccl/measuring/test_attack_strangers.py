@@ -20,8 +20,8 @@ def test_no_run_notices_strangers(tmp_path: Path) -> None:
     counts = attack(5.0, 0, tmp_path)
     assert counts["failures"] == 0
     assert counts["strangers"] > 160
-    assert counts["measurements"] == 3 * counts["runs"]
-    assert len(list(tmp_path.iterdir())) == counts["runs"]
+    assert counts["measurements"] == 3 * counts["attempts"]
+    assert len(list(tmp_path.iterdir())) == counts["attempts"]
 
 
 @pytest.mark.slow
@@ -36,5 +36,5 @@ def test_a_run_that_strangers_keep_from_starting_is_counted_and_told(
 
     with mock.patch.object(attack_strangers, "open_workers_backend", hasty):
         counts = attack(0.0, 0, tmp_path)
-    assert (counts["runs"], counts["failures"], counts["measurements"]) == (1, 1, 0)
-    assert "strangers: run 1 of seed 0: MeasurementError: " in capsys.readouterr().err
+    assert (counts["attempts"], counts["failures"], counts["measurements"]) == (1, 1, 0)
+    assert "failure 0/strangers/0: MeasurementError: " in capsys.readouterr().err
