@@ -41,7 +41,7 @@ class SectionKind(IntEnum):
     PROFILE = 6
     SCHEDULES = 7
     PROGRAMS = 8
-    """Compiled schedules: `lookup_tables.programs.program`."""
+    """Compiled schedules: `lookup_tables.bundles.program_section`."""
 
 
 IDENTITY = struct.Struct("<IIII")

@@ -3,8 +3,7 @@
 TableError
 ├── InvalidTableError   entries contradict each other or lie outside their range
 ├── TableFileError      a table or bundle file is damaged, or of an unknown version
-├── PyarrowError        the installed pyarrow cannot write and read Parquet
-└── ScheduleTextError   a schedule cannot become a program for an executor
+└── PyarrowError        the installed pyarrow cannot write and read Parquet
 """
 
 
@@ -22,7 +21,3 @@ class TableFileError(TableError):
 
 class PyarrowError(TableError):
     """The installed pyarrow cannot be imported, or cannot write and read Parquet."""
-
-
-class ScheduleTextError(TableError):
-    """A schedule's text is none that an executor can run; NCCL serves its calls."""

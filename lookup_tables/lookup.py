@@ -16,7 +16,17 @@ from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 from lookup_tables.errors import InvalidTableError
-from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, Operation, Shape, Table
+from lookup_tables.program_header import check_seal
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    Operation,
+    Shape,
+    StoredSchedule,
+    Table,
+)
 
 MAX_SIZE_BYTES = 2**63 - 1
 """Largest size a range may end at: the upper end of "this size and everything above"."""
@@ -150,6 +160,17 @@ def _check_schedules(table: Table) -> None:
                 "letters and digits"
             )
         _check_printable("schedule name", schedule.name)
+        if schedule.program:
+            _check_program(schedule)
+
+
+def _check_program(schedule: StoredSchedule) -> None:
+    try:
+        check_seal(schedule.program)
+    except ValueError as error:
+        raise InvalidTableError(
+            f"the program of schedule {schedule.content_hash} is damaged: {error}"
+        ) from error
 
 
 def _check_key(key: Key) -> None:

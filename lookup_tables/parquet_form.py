@@ -32,6 +32,7 @@ class ParquetForm:
     version_key: str
     version_called: str
     version: int
+    """What is written."""
     columns: tuple[tuple[str, str, bool], ...]
     """Name, Arrow type (`list` is of float64) and whether it may be null."""
     compression: str
@@ -42,6 +43,8 @@ class ParquetForm:
     error: type[Exception]
     optional_columns: tuple[tuple[str, str, bool], ...] = ()
     """Stand in a file only where a row has a value."""
+    older_versions: tuple[int, ...] = ()
+    """What is read as well, by whoever asks for the metadata's version."""
 
     def invalid(self, source: str, reason: Exception) -> Exception:
         """The error for rows or metadata of which no content can be made."""
@@ -222,9 +225,11 @@ def _read_metadata(form: ParquetForm, raw: Mapping[bytes, bytes], source: str) -
     version = metadata.get(form.version_key)
     if version is None:
         raise form.error(f"{source}: a Parquet file, but {form.missing}")
-    if version != form.version:
+    known = (*form.older_versions, form.version)
+    if version not in known:
         raise form.error(
-            f"{source}: {form.version_called} {version}, this release reads {form.version}; "
+            f"{source}: {form.version_called} {version}, this release reads "
+            f"{' and '.join(map(str, known))}; "
             f"{form.again} or use the release that wrote it"
         )
     return metadata

@@ -3,10 +3,17 @@
 `pandas.read_parquet` shows the entries as they are; what belongs to the whole table (profile,
 schedules, topology, format version) travels in the schema metadata under keys that start with
 `tuccl.`.
+
+A schedule is there twice: as the program that a bundle takes over byte for byte, in base64, and as
+MSCCL XML, which people and other runtimes read. Neither can stand for the other: a schedule for
+more ranks than an executor serves has no program, and a program has lost names and sizes. Tables of
+format 1 had the XML alone.
 """
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from typing import Any
 
 from lookup_tables.errors import InvalidTableError, TableFileError
@@ -25,7 +32,8 @@ from lookup_tables.table import (
     Table,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_PROGRAMS = 1
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -63,6 +71,7 @@ _FORM = ParquetForm(
     missing="no TuCCL table; tune to make one",
     again="tune again",
     error=TableFileError,
+    older_versions=(_WITHOUT_PROGRAMS,),
 )
 
 
@@ -76,12 +85,15 @@ def table_to_parquet_bytes(table: Table) -> bytes:
     return parquet_bytes(_FORM, _metadata(table), [_row(entry) for entry in table.entries])
 
 
-def table_from_parquet_bytes(data: bytes, source: str) -> Table:
+def table_from_parquet_bytes(
+    data: bytes, source: str, program_of_xml: Callable[[str], bytes]
+) -> Table:
     """The table of a Parquet file.
 
     Args:
         data: The whole file.
         source: Its name, for messages.
+        program_of_xml: Compiles a schedule of a table of format 1, which has its XML alone.
 
     Raises:
         TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
@@ -94,7 +106,7 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
             gpu_models=tuple(metadata["gpu_models"]),
             entries=tuple(_entry(row) for row in rows),
             profile=dict(metadata["profile"]),
-            schedules=tuple(StoredSchedule(*fields) for fields in metadata["schedules"]),
+            schedules=_schedules(metadata, program_of_xml),
         )
         check_table(table)
     except (InvalidTableError, KeyError, TypeError, ValueError) as error:
@@ -108,8 +120,25 @@ def _metadata(table: Table) -> dict[str, Any]:
         "fingerprint": table.fingerprint,
         "gpu_models": list(table.gpu_models),
         "profile": dict(table.profile),
-        "schedules": [[s.content_hash, s.name, s.msccl_xml] for s in table.schedules],
+        "schedules": [
+            [s.content_hash, s.name, s.msccl_xml, base64.b64encode(s.program).decode()]
+            for s in table.schedules
+        ],
     }
+
+
+def _schedules(
+    metadata: dict[str, Any], program_of_xml: Callable[[str], bytes]
+) -> tuple[StoredSchedule, ...]:
+    if metadata["format_version"] == _WITHOUT_PROGRAMS:
+        return tuple(
+            StoredSchedule(content_hash, name, xml, program_of_xml(xml))
+            for content_hash, name, xml in metadata["schedules"]
+        )
+    return tuple(
+        StoredSchedule(content_hash, name, xml, base64.b64decode(program, validate=True))
+        for content_hash, name, xml, program in metadata["schedules"]
+    )
 
 
 def _row(entry: Entry) -> dict[str, Any]:

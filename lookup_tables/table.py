@@ -122,11 +122,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
-    """A schedule carried by the bundle."""
+    """A schedule that entries refer to, in one form for each that reads it."""
 
     content_hash: str
     name: str
     msccl_xml: str
+    """For people and other runtimes, whatever the ranks; TuCCL does not read it again."""
+    program: bytes = b""
+    """For the executor; empty where none can run the schedule (for more ranks than it serves)."""
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ import os
 import resource
 import subprocess
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from attack_findings import Findings
 
-from lookup_tables.programs.program import compile_program, programs_section
-from lookup_tables.table import StoredSchedule
-from tests.lookup_tables.schedules import chain, exchange, halves
+from lookup_tables.bundles.program_section import programs_section
+from programs.compiler import compile_program
+from synthesizer.ir.algorithm import Algorithm
+from tests.programs.schedules import chain, exchange, halves
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.test_native import MEMORY, NATIVE
 from tests.runtime.test_program_rules import fuzzer_of
@@ -87,18 +87,14 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
     of_programs = fuzzer_of(folder)
     bundle, _ = write_bundles(folder)
     found = [_fuzzer(f"{kind} bundles", of_bundles, bundle, kind) for kind in ("sealed", "damaged")]
-    texts: tuple[tuple[str, Callable[[], str]], ...] = (
-        ("exchange", exchange),
-        ("halves", halves),
-        ("chain", chain),
-    )
-    for name, text in texts:
+    schedules: tuple[Algorithm, ...] = (exchange(), halves(), chain())
+    programs = [compile_program(schedule) for schedule in schedules]
+    for name, data in zip(("exchange", "halves", "chain"), programs, strict=True):
         program = folder / f"{name}.program"
-        program.write_bytes(compile_program(text()))
+        program.write_bytes(data)
         found.append(_fuzzer(f"programs ({name})", of_programs, program))
     section = folder / "section"
-    stored = [StoredSchedule(name[:2], "s", text()) for name, text in texts]
-    section.write_bytes(programs_section(stored))
+    section.write_bytes(programs_section(programs))
     return [*found, _fuzzer("sections", of_programs, section, "s")]
 
 

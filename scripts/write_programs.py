@@ -16,10 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lookup_tables.programs.program import compile_program  # noqa: E402
+from programs.compiler import compile_program  # noqa: E402
 from sketches.sketch import Edge, EdgeKind, Port, Sketch  # noqa: E402
 from synthesizer.experts import expert_algorithms  # noqa: E402
-from synthesizer.formats.msccl_xml import write_msccl_xml  # noqa: E402
 from synthesizer.ir.algorithm import Algorithm  # noqa: E402
 from synthesizer.ir.collectives import Collective  # noqa: E402
 from tuccl.schedules.executor_schedules import executor_programs  # noqa: E402
@@ -66,7 +65,7 @@ def main(folder: Path, counts: list[int]) -> None:
             if collective is Collective.CUSTOM:
                 continue
             for algorithm in expert_algorithms(collective, switched(ranks)):
-                data = compile_program(write_msccl_xml(algorithm))
+                data = compile_program(algorithm)
                 (target / f"{algorithm.name}.program").write_bytes(data)
                 algorithms.append(algorithm)
     write_bundle(folder, algorithms)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-TOP = "docs|lookup_tables|probes|scripts|sketches|synthesizer|tests|tuccl"
+TOP = "docs|lookup_tables|probes|programs|scripts|sketches|synthesizer|tests|tuccl"
 PATH = re.compile(rf"(?<![\w/.-])((?:{TOP})/[\w./-]*\w)")
 LINK = re.compile(r"\]\(([^)#]+)")
 

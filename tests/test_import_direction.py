@@ -12,7 +12,8 @@ MAY_IMPORT = {
     "sketches": {"probes"},
     "synthesizer": {"probes", "sketches"},
     "lookup_tables": set[str](),
-    "tuccl": {"probes", "sketches", "synthesizer", "lookup_tables"},
+    "programs": {"synthesizer", "lookup_tables"},
+    "tuccl": {"probes", "sketches", "synthesizer", "lookup_tables", "programs"},
 }
 ORDER = [
     "probes",
@@ -47,8 +48,8 @@ ORDER = [
     "synthesizer.plan",
     "synthesizer.formats",
     "lookup_tables",
-    "lookup_tables.programs",
     "lookup_tables.bundles",
+    "programs",
     "tuccl",
     "tuccl.runtime",
     "tuccl.words",

@@ -1,7 +1,8 @@
 """The bundle, one checksummed binary file that the tuner plugin loads, turned back into values.
 
 `read_bundle` refuses whatever the plugin would refuse; `lookup_tables.bundles.bundle_writer` writes
-what it reads. Format: docs/bundle-format.md.
+what it reads. Of programs it looks at the sums alone: `programs.reader` takes them apart. Format:
+docs/bundle-format.md.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from typing import Any
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.bundles.program_section import read_programs_section
 from lookup_tables.errors import TableFileError
 from lookup_tables.lookup import MAX_CHANNELS, TableIndex
-from lookup_tables.programs.program import read_programs_section
-from lookup_tables.programs.program_model import Program
 from lookup_tables.table import (
     BuiltinConfig,
     Key,
@@ -56,8 +56,7 @@ class Bundle:
     entries: tuple[BundleEntry, ...]
     profile: Mapping[str, str]
     schedules: tuple[StoredSchedule, ...]
-    programs: tuple[Program | None, ...]
-    """By schedule; None where no executor can run one, or the bundle is older than programs."""
+    """Without programs where the bundle is older than these."""
 
     @cached_property
     def _index(self) -> TableIndex[BundleEntry]:
@@ -180,15 +179,16 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
 
     (identity,) = records(SectionKind.IDENTITY)
     fingerprint = text(*identity[:2])
-    schedules = tuple(
-        StoredSchedule(text(*record[:2]), text(*record[2:4]), text(*record[4:]))
-        for record in records(SectionKind.SCHEDULES)
-    )
-    programs: tuple[Program | None, ...] = (None,) * len(schedules)
+    schedule_records = records(SectionKind.SCHEDULES)
+    programs = (b"",) * len(schedule_records)
     if SectionKind.PROGRAMS in sections:
         programs = read_programs_section(sections[SectionKind.PROGRAMS], source)
-    if len(programs) != len(schedules):
-        raise ValueError(f"{len(programs)} programs of {len(schedules)} schedules")
+    if len(programs) != len(schedule_records):
+        raise ValueError(f"{len(programs)} programs of {len(schedule_records)} schedules")
+    schedules = tuple(
+        StoredSchedule(text(*record[:2]), text(*record[2:4]), text(*record[4:]), program)
+        for record, program in zip(schedule_records, programs, strict=True)
+    )
     raw_entries = records(SectionKind.ENTRIES)
     keys = _decode_keys(records(SectionKind.SHAPES), raw_entries, fingerprint)
     return Bundle(
@@ -203,7 +203,6 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         ),
         profile={text(*record[:2]): text(*record[2:]) for record in records(SectionKind.PROFILE)},
         schedules=schedules,
-        programs=programs,
     )
 
 

@@ -12,9 +12,9 @@ from itertools import groupby
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.bundles.program_section import programs_section
 from lookup_tables.errors import InvalidTableError
 from lookup_tables.lookup import check_table
-from lookup_tables.programs.program import programs_section
 from lookup_tables.table import Entry, Table
 
 
@@ -44,7 +44,9 @@ def bundle_bytes(table: Table) -> bytes:
         SectionKind.TEXT: text.data(),
     }
     if table.schedules:
-        sections[SectionKind.PROGRAMS] = programs_section(table.schedules)
+        sections[SectionKind.PROGRAMS] = programs_section(
+            [stored.program for stored in table.schedules]
+        )
     return _assemble(sections)
 
 

@@ -1,6 +1,7 @@
 """Tables that the tests of lookup, bundle, store and plugin share."""
 
 import random
+from pathlib import Path
 
 from lookup_tables.lookup import key_order
 from lookup_tables.table import (
@@ -17,7 +18,9 @@ from lookup_tables.table import (
 )
 
 FINGERPRINT = "v1-00ff"
-SCHEDULE = StoredSchedule("5a5a", "ring of 8", "<algo name='ring'/>")
+GOLDEN = Path(__file__).parent / "golden"
+PROGRAM = bytes.fromhex((GOLDEN / "exchange.program.hex").read_text())
+SCHEDULE = StoredSchedule("5a5a", "ring of 8", "<algo name='ring'/>", PROGRAM)
 SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8), Shape(12, 2, 0))
 
 

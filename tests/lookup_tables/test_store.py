@@ -17,6 +17,10 @@ from tests.lookup_tables.tables import make_entry, make_table, random_table
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
 
 
+def no_programs(xml: str) -> bytes:
+    raise AssertionError(f"compiled {xml}, which came with its program")
+
+
 def rewritten(data: bytes, change: object) -> bytes:
     table = pq.read_table(io.BytesIO(data))
     out = io.BytesIO()
@@ -28,13 +32,13 @@ def rewritten(data: bytes, change: object) -> bytes:
 def test_a_table_survives_the_way_through_parquet(seed: int) -> None:
     table = random_table(seed)
     data = table_to_parquet_bytes(table)
-    assert table_from_parquet_bytes(data, "t") == table
+    assert table_from_parquet_bytes(data, "t", no_programs) == table
     assert table_to_parquet_bytes(table) == data
 
 
 def test_an_empty_table_keeps_its_types() -> None:
     table = make_table([])
-    assert table_from_parquet_bytes(table_to_parquet_bytes(table), "t") == table
+    assert table_from_parquet_bytes(table_to_parquet_bytes(table), "t", no_programs) == table
 
 
 def test_pandas_shows_one_readable_row_per_entry() -> None:
@@ -54,7 +58,7 @@ def test_every_truncation_is_one_clear_error() -> None:
     data = table_to_parquet_bytes(random_table(1, 1))
     for size in [0, 1, 4, len(data) // 2, len(data) - 1]:
         with pytest.raises(TableFileError, match="t: not a readable Parquet file") as caught:
-            table_from_parquet_bytes(data[:size], "t")
+            table_from_parquet_bytes(data[:size], "t", no_programs)
         assert "\n" not in str(caught.value)
 
 
@@ -62,7 +66,7 @@ def test_parquet_of_someone_else_is_refused() -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), out)
     with pytest.raises(TableFileError, match="no TuCCL table"):
-        table_from_parquet_bytes(out.getvalue(), "t")
+        table_from_parquet_bytes(out.getvalue(), "t", no_programs)
 
 
 def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
@@ -93,7 +97,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
         return table.set_column(1, "min_bytes", column)
 
     cases = [
-        (newer, "table format 9, this release reads 1"),
+        (newer, "table format 9, this release reads 1 and 2"),
         (damaged_metadata, "metadata is damaged"),
         (deep_metadata, "metadata is damaged"),
         (lambda table: table.drop_columns(["spread"]), "column spread is missing"),
@@ -103,7 +107,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
     ]
     for change, message in cases:
         with pytest.raises(TableFileError, match=message) as caught:
-            table_from_parquet_bytes(rewritten(good, change), "t")
+            table_from_parquet_bytes(rewritten(good, change), "t", no_programs)
         assert "\n" not in str(caught.value)
 
 
@@ -113,7 +117,7 @@ def test_additional_columns_are_ignored() -> None:
         table_to_parquet_bytes(table),
         lambda arrow: arrow.append_column("note", pa.array(["x"] * arrow.num_rows)),
     )
-    assert table_from_parquet_bytes(data, "t") == table
+    assert table_from_parquet_bytes(data, "t", no_programs) == table
 
 
 def test_reading_starts_no_threads_that_could_abort_a_short_command() -> None:
@@ -122,7 +126,7 @@ import os, sys
 import pyarrow.parquet
 from lookup_tables.store import table_from_parquet_bytes
 before = len(os.listdir("/proc/self/task"))
-table_from_parquet_bytes(sys.stdin.buffer.read(), "table")
+table_from_parquet_bytes(sys.stdin.buffer.read(), "table", lambda xml: b"")
 sys.exit(len(os.listdir("/proc/self/task")) - before)
 """
     root = Path(__file__).resolve().parents[2]

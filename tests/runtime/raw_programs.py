@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.programs import program_layout as layout
-from lookup_tables.programs.program_bytes import program_crc
-from lookup_tables.programs.program_layout import BufferCode, StepCode
+from lookup_tables.program_header import HASH_BYTES, HEADER, MAGIC, VERSION, sealed
 from lookup_tables.table import Operation
+from programs import layout
+from synthesizer.ir.algorithm import Buffer, StepType
 
 
 @dataclass(frozen=True)
 class RawStep:
     """A step, on chunks of scratch memory unless it says otherwise."""
 
-    code: StepCode
+    type: StepType
     source: int = 0
     destination: int = 0
     count: int = 1
     awaited: tuple[int, int] | None = None
     """Threadblock of the rank, and its step."""
     is_awaited: bool = False
-    buffers: tuple[BufferCode, BufferCode] = (BufferCode.SCRATCH, BufferCode.SCRATCH)
+    buffers: tuple[Buffer, Buffer] = (Buffer.SCRATCH, Buffer.SCRATCH)
     """The buffers of source and destination."""
 
 
@@ -48,22 +46,16 @@ def raw_program(
     body = b"".join(records)
     most = max(len(rank) for rank in ranks), 0, 0, max(len(block) for block in blocks), scratch, 0
     numbers = OPERATIONS.index(Operation.ALL_REDUCE), 0, 0, 0, len(ranks), chunks
-    head = layout.HEADER.pack(
-        *(layout.MAGIC, layout.VERSION, 0, bytes(layout.HASH_BYTES)),
-        *(layout.HEADER.size + len(body), 0, *numbers, len(blocks), len(steps), *most),
+    head = HEADER.pack(
+        *(MAGIC, VERSION, 0, bytes(HASH_BYTES)),
+        *(HEADER.size + len(body), 0, *numbers, len(blocks), len(steps), *most),
     )
     return sealed(head + body)
-
-
-def sealed(data: bytes) -> bytes:
-    """The same with its sum and address."""
-    address = hashlib.sha256(data[layout.HASHED_FROM :]).digest()[: layout.HASH_BYTES]
-    data = data[:16] + address + data[layout.HASHED_FROM :]
-    return data[:12] + struct.pack("<I", program_crc(data)) + data[16:]
 
 
 def _pack(step: RawStep) -> bytes:
     flags = layout.HAS_DEPENDENT * step.is_awaited
     awaited = step.awaited or (layout.NO_DEPENDENCE, 0)
-    codes = step.code, *step.buffers, flags
+    buffers = [layout.BUFFERS.index(buffer) for buffer in step.buffers]
+    codes = layout.STEP_TYPES.index(step.type), *buffers, flags
     return layout.STEP.pack(*codes, step.source, step.destination, step.count, *awaited)

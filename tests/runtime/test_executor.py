@@ -21,8 +21,9 @@ from lookup_tables.table import (
     Shape,
     StoredSchedule,
 )
-from tests.lookup_tables.schedules import exchange
+from programs.compiler import compile_program
 from tests.lookup_tables.tables import make_entry, make_table
+from tests.programs.schedules import exchange
 from tests.runtime.conftest import CC, FLAGS, RUNTIME
 
 CXX = os.environ.get("CXX", "c++")
@@ -204,9 +205,9 @@ def test_nothing_is_said_where_nothing_is_wanted(session: Path, tmp_path: Path) 
     assert play(session, "collectives", tmp_path, NCCL_DEBUG="VERSION") == "passed\n"
 
 
-def bundle(folder: Path, schedule: str) -> Path:
+def bundle(folder: Path, program: bytes) -> Path:
     shape = Shape(2, 1, 2)
-    stored = StoredSchedule("aa", "by hand", schedule)
+    stored = StoredSchedule("aa", "by hand", "", program)
     small = make_entry(
         Operation.ALL_REDUCE,
         1,
@@ -223,7 +224,7 @@ def bundle(folder: Path, schedule: str) -> Path:
 
 
 def test_the_executor_takes_what_schedules_won(session: Path, tmp_path: Path) -> None:
-    path = bundle(tmp_path, exchange())
+    path = bundle(tmp_path, compile_program(exchange()))
     crc = f"{bundle_crc(path.read_bytes()):08x}"
     named = {"TUCCL_BUNDLE": str(path), "TUCCL_BUNDLE_CRC": crc}
     out = play(session, "from_bundle", tmp_path, SERVED="yes", **named)
@@ -233,13 +234,16 @@ def test_the_executor_takes_what_schedules_won(session: Path, tmp_path: Path) ->
 
 
 def test_another_sum_than_demanded_keeps_it_off(session: Path, tmp_path: Path) -> None:
-    named = {"TUCCL_BUNDLE": str(bundle(tmp_path, exchange())), "TUCCL_BUNDLE_CRC": "00000000"}
+    named = {
+        "TUCCL_BUNDLE": str(bundle(tmp_path, compile_program(exchange()))),
+        "TUCCL_BUNDLE_CRC": "00000000",
+    }
     out = play(session, "from_bundle", tmp_path, SERVED="no", **named)
     assert "has not the CRC that TUCCL_BUNDLE_CRC demands" in out
 
 
 def test_a_schedule_without_a_program_is_left_to_nccl(session: Path, tmp_path: Path) -> None:
-    path = bundle(tmp_path, "<algo/>")
+    path = bundle(tmp_path, b"")
     out = play(session, "from_bundle", tmp_path, SERVED="no", TUCCL_BUNDLE=str(path))
     assert "WARN" not in out
 

@@ -8,21 +8,21 @@ import ctypes
 import random
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lookup_tables.programs.program import compile_program
 from lookup_tables.table import Operation
+from programs.compiler import compile_program
 from synthesizer.experts import expert_algorithms
-from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import synthesize
 from synthesizer.simulate.emulator import run as emulate
-from tests.lookup_tables.schedules import chain, exchange, halves
+from tests.programs.schedules import chain, exchange, halves
 from tests.runtime.host_node import (
     ALIGNED_GUARD,
     BFLOAT16,
@@ -105,7 +105,7 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
     rng = random.Random(name)
     node = make_node(SKETCHES[name].ranks, rng.choice([0, 2**32 - 1000]))
     for seed, algorithm in enumerate(schedules(name)):
-        program = compile_program(write_msccl_xml(algorithm))
+        program = compile_program(algorithm)
         for protocol in (LL, SIMPLE):
             call = Call(
                 operation=Operation(algorithm.collective),
@@ -129,7 +129,7 @@ def test_aligned_calls_of_one_tile(name: str, make_node: MakeNode) -> None:
     rng = random.Random(name)
     node = make_node(SKETCHES[name].ranks)
     for seed, algorithm in enumerate(schedules(name)):
-        program = compile_program(write_msccl_xml(algorithm))
+        program = compile_program(algorithm)
         for protocol in (LL, SIMPLE):
             call = Call(
                 operation=Operation(algorithm.collective),
@@ -172,7 +172,7 @@ def test_it_does_what_the_emulator_does(collective: Collective, make_node: MakeN
         if collective is Collective.BROADCAST:
             given = [inputs[0], *(array[:0] for array in inputs[1:])]
         wanted = emulate(algorithm, given)
-        results = node.run(compile_program(write_msccl_xml(algorithm)), call, inputs)
+        results = node.run(compile_program(algorithm), call, inputs)
         for got, want in zip(results, wanted, strict=True):
             np.testing.assert_array_equal(got, want)
 
@@ -185,7 +185,7 @@ def test_types_and_reductions(kind: int, reduction: int, make_node: MakeNode) ->
     for collective in (Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER):
         for algorithm in expert_algorithms(collective, sketch)[:5]:
             call = Call(Operation(collective), 37, type=kind, reduction=reduction)
-            program = compile_program(write_msccl_xml(algorithm))
+            program = compile_program(algorithm)
             if (TYPES[kind], REDUCTIONS[reduction]) == ("float16", "avg"):
                 assert node.plan(program, call) is None
             else:
@@ -240,11 +240,11 @@ def test_no_elements_are_no_work(make_node: MakeNode) -> None:
 
 
 def test_large_buffers_go_round_their_slots_many_times(make_node: MakeNode) -> None:
-    for text, operation, ranks in (
+    for algorithm, operation, ranks in (
         (exchange(), Operation.ALL_REDUCE, 2),
         (chain(), Operation.BROADCAST, 3),
     ):
-        program, node = compile_program(text), make_node(ranks)
+        program, node = compile_program(algorithm), make_node(ranks)
         for protocol, rearranges in product((LL, SIMPLE), (True, False)):
             node.rearrange(rearranges=rearranges)
             call = Call(operation, 1 << 17, protocol, instances=2, buffer_bytes=1 << 15, times=2)
@@ -308,9 +308,7 @@ def test_calls_that_cannot_run_so(call: Call, make_node: MakeNode) -> None:
 
 
 def test_a_program_that_is_not_for_calls_in_place_is_for_none(make_node: MakeNode) -> None:
-    text = exchange()
-    assert 'inplace="1"' in text
-    program = compile_program(text.replace('inplace="1"', 'inplace="0"'))
+    program = compile_program(replace(exchange(), in_place=False))
     assert make_node(2).plan(program, Call(Operation.ALL_REDUCE, 10)) is None
 
 
@@ -361,5 +359,5 @@ def test_under_sanitizers(flags: tuple[str, ...], tmp_path: Path) -> None:
     for collective in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.BROADCAST):
         algorithm = expert_algorithms(collective, SKETCHES["1x3"], root=0)[-1]
         files.append(tmp_path / f"{algorithm.name}.program")
-        files[-1].write_bytes(compile_program(write_msccl_xml(algorithm)))
+        files[-1].write_bytes(compile_program(algorithm))
     assert run(driver, *files) == f"{8 * len(files)} calls right\n"

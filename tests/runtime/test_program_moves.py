@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.programs import program_layout as layout
-from lookup_tables.programs.program import compile_program
-from lookup_tables.programs.program_layout import BufferCode, StepCode
+from programs import layout
+from programs.compiler import compile_program
 from synthesizer.experts import expert_algorithms
-from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
 from synthesizer.ir.collectives import Collective
-from tests.lookup_tables.schedules import ALONE, msccl_xml
+from tests.programs.schedules import ALONE, by_hand
 from tests.runtime.host_node import NATIVE, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program
 from tests.synthesizer.hand_sketches import switched
 
-Show = Callable[[str], list[str]]
+Show = Callable[[Algorithm], list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +30,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def show(program: Path, tmp_path: Path) -> Show:
     """The lines of show_moves.cc on a schedule; the syntax of its lines stands there."""
 
-    def run(msccl_xml: str) -> list[str]:
+    def run(algorithm: Algorithm) -> list[str]:
         path = tmp_path / "a.program"
-        path.write_bytes(compile_program(msccl_xml))
+        path.write_bytes(compile_program(algorithm))
         done = subprocess.run([program, path], capture_output=True, text=True, check=True)
         return done.stdout.removeprefix(str(path)).splitlines()
 
     return run
 
 
-def expert(collective: Collective, ranks: int, name: str) -> str:
+def expert(collective: Collective, ranks: int, name: str) -> Algorithm:
     algorithms = expert_algorithms(collective, switched(1, ranks))
     (algorithm,) = (one for one in algorithms if one.name == name)
-    return write_msccl_xml(algorithm)
+    return algorithm
 
 
 def of_rank(lines: list[str], rank: int) -> list[str]:
@@ -95,7 +94,7 @@ def test_input_is_read_before_the_output_in_its_place_is_written(show: Show) -> 
         ("s", "s", 0, "o", 0, 1, ALONE),
     ]
     gives = [("s", "i", 0, "o", 0, 1, ALONE), ("rrc", "i", 0, "o", 0, 1, ALONE)]
-    lines = show(msccl_xml("allreduce", 1, [[(1, 1, keeps)], [(0, 0, gives)]], scratch=1))
+    lines = show(by_hand(Collective.ALL_REDUCE, 1, [[(1, 1, keeps)], [(0, 0, gives)]], scratch=1))
     for rank in range(2):
         assert of_rank(lines, rank) == [f" i0 > {1 - rank}:0#1.0!", f" i0 {rank}:0#1.0 +!> o0"]
 
@@ -117,13 +116,13 @@ def test_a_connection_holds_the_messages_of_a_tile(show: Show, chunks: int, move
     copies = [("cpy", "i", 0, "o", 0, chunks, ALONE)]
     takes = [("r", "o", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
     ranks = [[(1, -1, sends), (-1, -1, copies)], [(-1, 0, takes)]]
-    assert f" {moves} moves" in show(msccl_xml("broadcast", chunks, ranks))[0]
+    assert f" {moves} moves" in show(by_hand(Collective.BROADCAST, chunks, ranks))[0]
 
 
 def test_a_program_that_moves_too_much_costs_nothing(program: Path, tmp_path: Path) -> None:
     """96 KB of steps, each of which moves 65,535 chunks: 268 million moves, none of them made."""
     path = tmp_path / "a.program"
-    step = RawStep(StepCode.CPY, count=layout.MOST_STEPS)
+    step = RawStep(StepType.COPY, count=layout.MOST_STEPS)
     path.write_bytes(raw_program([[[step] * 2042]] * 2, scratch=layout.MOST_CHUNKS))
     assert 96_000 < path.stat().st_size < 100_000
 
@@ -140,8 +139,8 @@ def test_a_program_that_moves_too_much_costs_nothing(program: Path, tmp_path: Pa
 
 def test_programs_share_what_may_be_compared(program: Path, tmp_path: Path) -> None:
     """Sums in place, which have to be held against one another; the second finds nothing left."""
-    output = BufferCode.OUTPUT, BufferCode.OUTPUT
-    steps = [RawStep(StepCode.RE, at + 1, at, buffers=output) for at in range(60)]
+    output = Buffer.OUTPUT, Buffer.OUTPUT
+    steps = [RawStep(StepType.REDUCE, at + 1, at, buffers=output) for at in range(60)]
     path = tmp_path / "a.program"
     path.write_bytes(raw_program([[steps], [steps]], scratch=0, chunks=61))
 

@@ -8,21 +8,22 @@ import ctypes
 import random
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
+from lookup_tables import program_header
+from lookup_tables.bundles.program_section import programs_section
 from lookup_tables.errors import TableFileError
-from lookup_tables.programs import program_layout as layout
-from lookup_tables.programs.program import compile_program, programs_section
-from lookup_tables.programs.program_bytes import read_program
-from lookup_tables.programs.program_layout import StepCode
-from lookup_tables.table import StoredSchedule
-from tests.lookup_tables.schedules import chain, exchange, halves
+from lookup_tables.program_header import sealed
+from programs import layout
+from programs.compiler import compile_program
+from programs.reader import read_program
+from synthesizer.ir.algorithm import StepType
+from tests.programs.schedules import chain, exchange, halves
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.host_node import C_SOURCES, compile_host
-from tests.runtime.raw_programs import RawStep, raw_program, sealed
+from tests.runtime.raw_programs import RawStep, raw_program
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 
 SOURCES = [
@@ -117,8 +118,8 @@ DEFECTS: dict[str, tuple[str, Callable[[bytearray], None]]] = {
 
 
 def test_programs_of_the_compiler_are_sound(check: Check) -> None:
-    for text in (exchange(), halves(), chain()):
-        assert check(compile_program(text)) == ""
+    for algorithm in (exchange(), halves(), chain()):
+        assert check(compile_program(algorithm)) == ""
     assert check(bytes.fromhex(GOLDEN.read_text())) == ""
 
 
@@ -143,10 +144,10 @@ def test_each_broken_rule_is_found(defect: str, check: Check) -> None:
 
 def test_the_largest_program(check: Check) -> None:
     def with_steps(number: int) -> bytes:
-        blocks = [[RawStep(StepCode.NOP)] * part for part in (number // 2, number - number // 2)]
+        blocks = [[RawStep(StepType.NOP)] * part for part in (number // 2, number - number // 2)]
         return raw_program([blocks[:1], blocks[1:]], scratch=0)
 
-    steps = (layout.MOST_BYTES - len(with_steps(0))) // layout.STEP.size
+    steps = (program_header.MOST_BYTES - len(with_steps(0))) // layout.STEP.size
     assert check(with_steps(steps)) == ""
     assert check(with_steps(steps + 1)) == "is larger than any program"
     with pytest.raises(TableFileError, match="larger than any program"):
@@ -154,23 +155,20 @@ def test_the_largest_program(check: Check) -> None:
     text = (RUNTIME / "program_layout.h").read_text()
     for limit in ("PROGRAM_MOST_BYTES = 1 << 20", "PROGRAMS_MOST_BYTES = 1 << 24"):
         assert f"TUCCL_{limit}," in text
-    assert (layout.MOST_BYTES, layout.MOST_SECTION_BYTES) == (1 << 20, 1 << 24)
-    assert f"TUCCL_PROGRAMS_MOST = {layout.MOST_PROGRAMS}," in text
+    assert (program_header.MOST_BYTES, program_header.MOST_SECTION_BYTES) == (1 << 20, 1 << 24)
+    assert f"TUCCL_PROGRAMS_MOST = {program_header.MOST_PROGRAMS}," in text
 
 
 def test_the_largest_section(check_section: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    def section(programs: int, others: int = 0) -> bytes:
-        text = exchange()
-        stored = [StoredSchedule("aa", "s", text)] * programs
-        return programs_section([*stored, *[StoredSchedule("bb", "none", "")] * others])
+    program = compile_program(exchange())
 
-    monkeypatch.setattr(
-        "lookup_tables.programs.program.compile_program", lru_cache(compile_program)
-    )
-    assert check_section(section(layout.MOST_PROGRAMS, 3)) == ""
-    monkeypatch.setattr(layout, "MOST_PROGRAMS", layout.MOST_PROGRAMS + 1)
-    assert check_section(section(layout.MOST_PROGRAMS)) == "there are more than 1024"
-    said = check_section(bytes(layout.MOST_SECTION_BYTES + 8))
+    def section(programs: int, others: int = 0) -> bytes:
+        return programs_section([*[program] * programs, *[b""] * others])
+
+    assert check_section(section(program_header.MOST_PROGRAMS, 3)) == ""
+    monkeypatch.setattr(program_header, "MOST_PROGRAMS", program_header.MOST_PROGRAMS + 1)
+    assert check_section(section(program_header.MOST_PROGRAMS)) == "there are more than 1024"
+    said = check_section(bytes(program_header.MOST_SECTION_BYTES + 8))
     assert said == f"they take {2**24 + 8} bytes, {2**24} are the most"
 
 
@@ -183,7 +181,7 @@ def test_a_wrong_sum_is_found(check: Check) -> None:
 
 def test_what_python_reads_the_loader_accepts(check: Check) -> None:
     rng = random.Random(1)
-    good = [compile_program(text) for text in (exchange(), halves(), chain())]
+    good = [compile_program(one) for one in (exchange(), halves(), chain())]
     readable = 0
     for _ in range(3000):
         data = bytearray(rng.choice(good))
@@ -214,17 +212,17 @@ def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:
     folder = tmp_path / "programs"
     folder.mkdir()
     accepted = 0
-    for seed, text in enumerate((exchange(), halves(), chain())):
+    for seed, algorithm in enumerate((exchange(), halves(), chain())):
         file = folder / f"{seed}.program"
-        file.write_bytes(compile_program(text))
+        file.write_bytes(compile_program(algorithm))
         accepted += int(run(fuzzer, file, 20_000, seed).split(", ")[1].split()[0])
     assert 10_000 < accepted < 54_000
     # Steps that move all there is to move: their numbers are mutated, and most are sound.
-    step = RawStep(StepCode.CPY, count=layout.MOST_STEPS)
+    step = RawStep(StepType.COPY, count=layout.MOST_STEPS)
     file = folder / "large.program"
     file.write_bytes(raw_program([[[step] * 500]] * 2, scratch=layout.MOST_CHUNKS))
     assert run(fuzzer, file, 500, 5).startswith("500 mutated")
-    stored = [StoredSchedule(text[:2], "s", text) for text in (exchange(), "none", chain())]
     section = folder / "section"
-    section.write_bytes(programs_section(stored))
+    programs = [compile_program(exchange()), b"", compile_program(chain())]
+    section.write_bytes(programs_section(programs))
     assert run(fuzzer, section, 20_000, 9, "s").startswith("20000 mutated")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.programs.program import compile_program
-from tests.lookup_tables.schedules import exchange
+from programs.compiler import compile_program
+from tests.programs.schedules import exchange
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 

@@ -11,9 +11,7 @@ from lookup_tables import table as core
 from lookup_tables.bundle_layout import MAGIC
 from lookup_tables.bundles.bundle import Bundle, load_bundle
 from lookup_tables.lookup import lookup as core_lookup
-from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
-from probes.inputs.regular_file import read_regular_file
 from tuccl.api.errors import with_one_root
 from tuccl.errors import UsageError
 from tuccl.models.figures import communicator_shape
@@ -26,7 +24,12 @@ from tuccl.reports.choice_text import (
 )
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.explanation import reason
-from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
+from tuccl.reports.finished_run import (
+    FinishedRun,
+    current_run,
+    read_machine,
+    read_table_file,
+)
 from tuccl.reports.job_gains import Obstacle, Runner, gains_of, obstacle_to
 from tuccl.runtime import has_executor
 from tuccl.shipping.shipped_directory import TABLE_NAME
@@ -142,7 +145,7 @@ def read_table(path: str | Path) -> Table:
             is_bundle = path.is_file() and file.read(len(MAGIC)) == MAGIC
         if is_bundle:
             return _of_bundle(load_bundle(path))
-        table = table_from_parquet_bytes(read_regular_file(path), str(path))
+        table = read_table_file(path)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}; name a workspace, a shipped directory, a table "

@@ -17,10 +17,9 @@ from pathlib import Path
 from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.errors import TableError
 from lookup_tables.lookup import lookup
-from lookup_tables.programs.program_layout import executor_serves
-from lookup_tables.store import table_from_parquet_bytes
+from lookup_tables.program_header import executor_serves
 from lookup_tables.table import Table
-from probes.inputs.regular_file import read_regular_file
+from programs.reader import check_programs
 from tuccl.bench.surroundings import (
     BUNDLE_VARIABLE,
     DIRECTORY_VARIABLE,
@@ -30,6 +29,7 @@ from tuccl.bench.surroundings import (
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import UsageError
+from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.trials.config import Task
 
@@ -112,6 +112,7 @@ def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True
     libraries += os.environ.get(PRELOAD_VARIABLE, "").split()
     variables[PRELOAD_VARIABLE] = " ".join(libraries)
     bundle = load_bundle(Path(variables[BUNDLE_VARIABLE]))
+    check_programs(bundle.schedules, variables[BUNDLE_VARIABLE])
     return ShippedTable(name, variables, directory, bundle, _parquet_table(directory))
 
 
@@ -149,6 +150,6 @@ def _sourced(directory: Path) -> dict[str, str]:
 def _parquet_table(directory: Path) -> Table | None:
     path = directory / TABLE_NAME
     try:
-        return table_from_parquet_bytes(read_regular_file(path), str(path))
+        return read_table_file(path)
     except (OSError, TableError):
         return None

@@ -68,6 +68,7 @@ def build_table(
             candidate.content_hash,
             candidate.algorithm.name,
             write_msccl_xml(candidate.algorithm),
+            candidate.program,
         )
         for found in candidates.values()
         for candidate in found

@@ -68,13 +68,30 @@ def read_table(run: Run) -> Table:
         WorkspaceError: when there is none, or it is damaged.
     """
     try:
-        return table_from_parquet_bytes(read_regular_file(run.table), str(run.table))
+        return read_table_file(run.table)
     except OSError as error:
         raise WorkspaceError(
             f"cannot read {run.table} ({error.strerror}); run `tuccl init` again"
         ) from error
     except TableFileError as error:
         raise WorkspaceError(str(error)) from error
+
+
+def read_table_file(path: Path) -> Table:
+    """The table of a Parquet file, of this or an older format.
+
+    Raises:
+        OSError: It cannot be read.
+        TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
+    """
+    return table_from_parquet_bytes(read_regular_file(path), str(path), _program_of_xml)
+
+
+def _program_of_xml(text: str) -> bytes:
+    # Tables of this release need no compiler, and looking at one is to be quick.
+    from programs.older_tables import program_of_xml  # noqa: PLC0415
+
+    return program_of_xml(text)
 
 
 def read_machine(run: Run) -> Topology:

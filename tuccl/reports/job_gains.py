@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 
-from lookup_tables.programs.program_layout import MOST_RANKS, executor_serves
+from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Entry, Table
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import FinishedRun

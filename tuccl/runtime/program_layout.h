@@ -1,6 +1,6 @@
-/* The compiled program's records, byte by byte. lookup_tables/programs/program_layout.py is the same page
- * for Python, docs/bundle-format.md describes the format. All integers are little-endian; kernels
- * read the records where they lie. */
+/* The compiled program's records, byte by byte. lookup_tables/program_header.py and
+ * programs/layout.py are the same page for Python, docs/bundle-format.md describes the format. All
+ * integers are little-endian; kernels read the records where they lie. */
 #ifndef TUCCL_PROGRAM_LAYOUT_H
 #define TUCCL_PROGRAM_LAYOUT_H
 

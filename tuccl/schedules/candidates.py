@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from programs.compiler import program_of
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.errors import DefectError, InfeasibleError
@@ -88,10 +89,15 @@ class Candidate:
     own: bool = False
     """Whether the user wrote it."""
 
-    @property
+    @cached_property
     def content_hash(self) -> str:
         """Names the schedule in configurations and in the table."""
         return self.algorithm.content_hash()
+
+    @cached_property
+    def program(self) -> bytes:
+        """What an executor runs; empty where none can run the schedule."""
+        return program_of(self.algorithm)
 
     def promises_for(self, size_bytes: int) -> bool:
         """Whether it is worth trying for a size."""

@@ -12,12 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.errors import ScheduleTextError
-from lookup_tables.programs.program import compile_program
-from lookup_tables.programs.program_flow import run_program
-from lookup_tables.programs.program_layout import Pattern
-from lookup_tables.programs.program_pattern import pattern_of
-from lookup_tables.programs.program_xml import read_schedule_xml
 from lookup_tables.table import (
     Entry,
     Key,
@@ -28,10 +22,12 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
+from programs.compiler import compile_program, pattern_in, program_of
+from programs.errors import NoProgramError
+from programs.layout import Pattern
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.experts import expert_algorithms
-from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
@@ -41,24 +37,22 @@ from tuccl.trials.space import Space
 
 _NOWHERE = "executor-workers"
 _FILE = "programs.tuccl"
+_NO_XML = ""
+"""Nobody reads the bundle but workers."""
 _UNUSED = ScheduleConfig("", NcclProtocol.LL, 1, 32, 64 << 10)
 """Of the entries that a bundle needs to be looked at: for one byte, which nobody measures."""
 
 
-def pattern_of_schedule(algorithm: Algorithm) -> Pattern | None:
+def pattern_of_candidate(candidate: Candidate) -> Pattern | None:
     """The kernel that runs it, `Pattern.NONE` for the interpreter; None: it cannot be run."""
-    try:
-        program = read_schedule_xml(write_msccl_xml(algorithm))
-        return pattern_of(program, run_program(program))
-    except ScheduleTextError:
-        return None
+    return pattern_in(candidate.program) if candidate.program else None
 
 
 def why_not_run(algorithm: Algorithm) -> str | None:
     """Why the executor cannot run a schedule; None: it can."""
     try:
-        compile_program(write_msccl_xml(algorithm))
-    except ScheduleTextError as error:
+        compile_program(algorithm)
+    except NoProgramError as error:
         return f"TuCCL's executor cannot run it: {error}"
     return None
 
@@ -74,7 +68,7 @@ def with_kernels(
     collective = Collective(operation.value)
     interpreted, by_pattern = [], dict[Pattern, Candidate]()
     for candidate in candidates:
-        pattern = pattern_of_schedule(candidate.algorithm)
+        pattern = pattern_of_candidate(candidate)
         if pattern is Pattern.NONE:
             interpreted.append(candidate)
         elif pattern is not None:
@@ -83,9 +77,9 @@ def with_kernels(
         if beyond_experts(collective, sketch):
             continue
         for algorithm in expert_algorithms(collective, sketch):
-            pattern = pattern_of_schedule(algorithm)
+            made = Candidate(algorithm, sketch, f"expert on {sketch.name}")
+            pattern = pattern_of_candidate(made)
             if pattern:
-                made = Candidate(algorithm, sketch, f"expert on {sketch.name}")
                 by_pattern.setdefault(pattern, made)
     if not by_pattern:
         return tuple(interpreted)
@@ -107,7 +101,7 @@ def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Sp
     kernels: list[str] = []
     interpreted: list[str] = []
     for candidate in candidates:
-        pattern = pattern_of_schedule(candidate.algorithm)
+        pattern = pattern_of_candidate(candidate)
         (kernels if pattern else interpreted).append(candidate.content_hash)
     families = (
         *pattern_families(kernels, ll128=ll128),
@@ -143,13 +137,13 @@ def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
     runners: dict[str, str] = {}
     first: dict[tuple[int, Operation], str] = {}
     for content_hash, algorithm in sorted(schedules.items()):
-        xml = write_msccl_xml(algorithm)
-        pattern = pattern_of_schedule(algorithm)
-        if pattern is None or not compile_program(xml):
+        program = program_of(algorithm)
+        if not program:
             continue
+        pattern = pattern_in(program)
         kernel = f":{pattern.name.lower()}" if pattern else ""
         runners[content_hash] = f"program:{len(stored)}{kernel}"
-        stored.append(StoredSchedule(content_hash, algorithm.name, xml))
+        stored.append(StoredSchedule(content_hash, algorithm.name, _NO_XML, program))
         operation = Operation(algorithm.collective.value)
         first.setdefault((algorithm.ranks, operation), content_hash)
     entries = tuple(

@@ -24,9 +24,10 @@ from pathlib import Path
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
-from tuccl.errors import UsageError
+from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_table
 from tuccl.reports.job_gains import Obstacle, obstacle_to
@@ -90,7 +91,7 @@ def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
     if target.exists() and not target.is_dir():
         raise UsageError(f"{directory} is a file: name a directory to ship to")
     plugin = plugin_path().read_bytes()
-    table = read_table(run)
+    table = _checked_table(run)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
     evidence = evidence_of(table, read_report(run).backend)
@@ -117,6 +118,23 @@ def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
         tuple(target / name for name in (*others, MANIFEST_NAME, last)),
         tuple(filter(None, notes)),
     )
+
+
+def _checked_table(run: Run) -> Table:
+    """The table of a run, each of whose programs computes its operation: jobs will run them.
+
+    Raises:
+        WorkspaceError: There is none, or it is damaged.
+    """
+    # What `tuccl table` imports too needs no compiler there.
+    from programs.reader import check_programs  # noqa: PLC0415
+
+    table = read_table(run)
+    try:
+        check_programs(table.schedules, str(run.table))
+    except TableFileError as error:
+        raise WorkspaceError(str(error)) from error
+    return table
 
 
 def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:

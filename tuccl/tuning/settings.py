@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from lookup_tables.programs.program_layout import MOST_RANKS, executor_serves
+from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
 from tuccl import __version__

@@ -10,10 +10,10 @@ import pytest
 
 import tuccl.runtime
 from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.programs.program_layout import Pattern
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
+from programs.layout import Pattern
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -26,7 +26,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,
     executor_space,
-    pattern_of_schedule,
+    pattern_of_candidate,
     with_kernels,
 )
 from tuccl.trials.backend import Backend
@@ -54,7 +54,7 @@ def candidates(sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
 def test_each_kernel_has_one_schedule_that_is_tried_at_every_size(
     candidates: tuple[Candidate, ...],
 ) -> None:
-    patterns = [pattern_of_schedule(candidate.algorithm) for candidate in candidates]
+    patterns = [pattern_of_candidate(candidate) for candidate in candidates]
     assert patterns == [Pattern.ONE_PHASE, Pattern.TWO_PHASE]
     for candidate in candidates:
         assert [promise.size_bytes for promise in candidate.promises] == list(SIZES)
@@ -71,14 +71,17 @@ def test_schedules_of_no_kernel_stay_for_the_interpreter(
     again = with_kernels(Operation.ALL_REDUCE, candidates, sketches, machine, SIZES)
     assert [each.content_hash for each in again] == [each.content_hash for each in candidates]
     gathers = with_kernels(Operation.ALL_GATHER, (), sketches, machine, SIZES)
-    assert [pattern_of_schedule(each.algorithm) for each in gathers] == [Pattern.DIRECT]
+    assert [pattern_of_candidate(each) for each in gathers] == [Pattern.DIRECT]
 
 
 def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...]) -> None:
-    algorithms = {each.content_hash: each.algorithm for each in candidates}
+    by_hash = {each.content_hash: each for each in candidates}
+    algorithms = {name: each.algorithm for name, each in by_hash.items()}
     programs = executor_programs(algorithms)
     table = read_bundle(programs.bundle, "test")
-    assert all(table.programs)
+    assert [one.program for one in table.schedules] == [
+        by_hash[content_hash].program for content_hash in sorted(by_hash)
+    ]
     order = [stored.content_hash for stored in table.schedules]
     assert order == sorted(algorithms)
     assert {programs.runners[each.content_hash] for each in candidates} == {
@@ -136,7 +139,7 @@ def test_alltoall_which_no_tuner_is_asked_about_is_timed_as_sends_and_as_a_sched
     assert stand_ins.executor.exists()
     task = Task(Operation.ALLTOALL, 4096, SHAPE)
     (kernel,) = with_kernels(Operation.ALLTOALL, (), sketches, whole_machine(TOPOLOGY), SIZES)
-    assert pattern_of_schedule(kernel.algorithm) is Pattern.DIRECT
+    assert pattern_of_candidate(kernel) is Pattern.DIRECT
     schedules = {kernel.content_hash: (kernel.algorithm, kernel.sketch)}
     request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
     assert all(config.is_default for config in builtins_of(request, task))

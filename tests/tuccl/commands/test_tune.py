@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import Operation
 from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -18,6 +17,7 @@ from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import BEST, STOCK_US, tiny_grid
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record, write_record
+from tuccl.reports.finished_run import read_table
 from tuccl.reports.report import read_report
 from tuccl.trials.config import STOCK
 from tuccl.workspace.runs import Workspace
@@ -79,7 +79,7 @@ def test_a_record_is_tuned_to_the_best_that_it_holds(
     assert winners(document) == BEST
     assert all(key["stock_us"] == pytest.approx(STOCK_US, rel=0.02) for key in document["keys"])
     run = Workspace(tmp_path / "tuccl-workspace").current()
-    table = table_from_parquet_bytes(run.table.read_bytes(), "table")
+    table = read_table(run)
     assert table.fingerprint == machine().fingerprint()
     assert {entry.versions for entry in table.entries} == {"replay of nccl: NCCL 2.29.1"}
     made, given = read_record(tmp_path / "again.parquet"), tiny_grid()

@@ -382,7 +382,7 @@ def test_ctrl_c_ends_the_compilers(
 def test_the_whole_executor_is_compiled(tmp_path: Path) -> None:
     """From a package that carries the sources, as the installed one does."""
     root = Path(__file__).resolve().parents[3]
-    for name in ("lookup_tables", "probes", "sketches", "synthesizer", "tuccl"):
+    for name in ("lookup_tables", "probes", "programs", "sketches", "synthesizer", "tuccl"):
         shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("built"))
     command = [sys.executable, "-P", "-m", "tuccl", "build-executor", "--arch", "90", "--json"]
     done = subprocess.run(

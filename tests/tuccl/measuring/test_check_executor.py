@@ -337,5 +337,5 @@ def test_one_bundle_has_the_programs_of_every_number_of_ranks(tmp_path: Path) ->
     named = [
         int(name.split(":")[1]) for of in runners.values() for all_ in of.values() for name in all_
     ]
-    assert sorted(named) == list(range(len(bundle.programs)))
+    assert sorted(named) == list(range(len(bundle.schedules)))
     assert len(list((tmp_path / "3").glob("*.program"))) > len(runners["3"])

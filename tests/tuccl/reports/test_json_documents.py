@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 from write_json_schemas import SCHEMAS, schema_texts
 
-from tests.lookup_tables.schedules import exchange
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from tests.programs.schedules import exchange
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.console.result_output import table_document
@@ -67,7 +68,7 @@ def test_a_measured_table_with_the_executor_is_what_the_schema_says(tmp_path: Pa
 
 def test_verify_prints_what_its_schema_says(run_inside: Run, tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.xml", tmp_path / "wrong.xml"
-    right.write_text(exchange())
-    wrong.write_text(exchange().replace('type="r"', 'type="nop"'))
+    right.write_text(write_msccl_xml(exchange()))
+    wrong.write_text(write_msccl_xml(exchange()).replace('type="r"', 'type="nop"'))
     assert check("verify", run_inside("verify", right, "--json").stdout)["proved"]
     assert check("verify", run_inside("verify", wrong, "--json").stdout)["defects"]

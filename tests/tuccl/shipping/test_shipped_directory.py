@@ -20,11 +20,13 @@ import pytest
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import Bundle, read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.program_header import sealed
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
+from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
-from tuccl.errors import UsageError, WorkspaceBusyError
+from tuccl.errors import UsageError, WorkspaceBusyError, WorkspaceError
 from tuccl.reports.finished_run import read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment, shipped_directory
@@ -128,6 +130,31 @@ def test_the_manifest_lists_what_is_there_and_says_the_same_each_time(
     }
     ship(first, target)
     assert contents(target) == before
+
+
+def test_a_table_from_before_programs_is_shipped_as_it_was(first: Run, tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    older.mkdir()
+    shutil.copy(GOLDEN / "format-1.parquet", older / "table.parquet")
+    shutil.copy(first.report, older / "report.json")
+    ship(Run(older), tmp_path / "shipped")
+    wanted = (GOLDEN / "format-1.tuccl").read_bytes()
+    assert (tmp_path / "shipped" / bundle_name(bundle_crc(wanted))).read_bytes() == wanted
+
+
+def test_a_program_that_does_not_compute_its_operation_is_not_shipped(
+    first: Run, tmp_path: Path
+) -> None:
+    table = read_table(first)
+    sound = next(schedule for schedule in table.schedules if schedule.program)
+    data = bytearray(sound.program)
+    data[-12:-8] = bytes(4)  # The last step moves nothing.
+    wrong = replace(sound, program=sealed(bytes(data)))
+    kept = tuple(wrong if one == sound else one for one in table.schedules)
+    run = run_with(replace(table, schedules=kept), tmp_path / "wrong", first)
+    with pytest.raises(WorkspaceError, match=f"schedule {sound.content_hash}: the program is"):
+        ship(run, tmp_path / "shipped")
+    assert not (tmp_path / "shipped").exists()
 
 
 def test_schedules_of_two_tables_never_mix_and_the_old_bundle_stays(
