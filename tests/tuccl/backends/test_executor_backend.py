@@ -16,6 +16,7 @@ from probes.files.shipped import shipped_machines
 from programs.layout import Pattern
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
+from synthesizer.formats import msccl_xml
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.backends import backend_choice
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
@@ -38,6 +39,18 @@ SHAPE = Shape(4, 1, 4)
 SIZES = (1024, 1 << 20)
 TOPOLOGY = read_topology(shipped_machines()["h200-4gpu"])
 TASK = Task(Operation.ALL_REDUCE, 1024, SHAPE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_schedule_is_read_from_xml() -> Iterator[None]:
+    """From the experts to what workers measure a schedule has no form but its program."""
+
+    def refuse(text: str, source: str) -> None:
+        raise AssertionError(f"{source} was read as XML: {text[:80]}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(msccl_xml, "_parse", refuse)
+        yield
 
 
 @pytest.fixture(scope="module")
