@@ -3,6 +3,9 @@
 `lookup_tables.program_header` has the header, `tuccl/runtime/program_layout.h` is both pages for C,
 and docs/bundle-format.md describes them for people. All integers are little-endian, every record is
 a multiple of 8 bytes.
+
+A program of version 1 is one phase: steps of one communicator on one host. docs/bundle-format.md
+says under "What a later version may add" how one with steps across hosts would follow.
 """
 
 from __future__ import annotations
