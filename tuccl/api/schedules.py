@@ -29,7 +29,7 @@ from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
 from tuccl.schedules.schedule_files import wanted_format
 from tuccl.schedules.schedule_files import write_schedule as write_texts
 from tuccl.schedules.sketch_attempt import WIRES_ALONE, Request
-from tuccl.words.operation_names import parse_collective
+from tuccl.words.collective_names import parse_collective
 from tuccl.words.sizes import parse_size
 
 AnySchedule = Algorithm | Schedule | str | Path

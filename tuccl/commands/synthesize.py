@@ -23,8 +23,8 @@ from tuccl.schedules.best_schedule import Means, best_schedule
 from tuccl.schedules.schedule_files import STDOUT, schedule_texts, wanted_format, write_schedule
 from tuccl.schedules.sketch_attempt import Request, Stopwatch
 from tuccl.schedules.synthesis_report import Outcome, as_dict, as_text
+from tuccl.words.collective_names import parse_collective
 from tuccl.words.durations import parse_seconds
-from tuccl.words.operation_names import parse_collective
 from tuccl.words.progress import Progress
 from tuccl.words.sizes import parse_size
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lookup_tables.table import Operation
-from synthesizer.ir.collectives import Collective
 from tuccl.errors import UsageError
 
 
@@ -31,17 +30,3 @@ def parse_operations(text: str) -> tuple[Operation, ...]:
     if not names:
         raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
     return tuple(sorted({parse_operation(name) for name in names}))
-
-
-def parse_collective(name: str) -> Collective:
-    """A collective by its nccl-tests name; `AllGather` and `all-gather` are understood too.
-
-    Raises:
-        UsageError: for anything else.
-    """
-    wanted = name.lower().replace("_", "").replace("-", "")
-    known = [one for one in Collective if one is not Collective.CUSTOM]
-    for collective in known:
-        if collective.value.replace("_", "") == wanted:
-            return collective
-    raise UsageError(f"operation {name!a:.60} is unknown: use one of {', '.join(known)}")

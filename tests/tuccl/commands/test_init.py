@@ -112,6 +112,11 @@ def table_without_dates(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path / "table.parquet").drop(columns="tuned_at")
 
 
+def wait_until_written(log: Path, size_bytes: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None and (not log.exists() or log.stat().st_size < size_bytes):
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize(
     "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 )
@@ -130,7 +135,8 @@ def test_killed_at_random_moments_it_continues_and_ends_with_the_same_table(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         if kills < 6:
-            time.sleep(rng.uniform(0.1, 0.6) * tuned.seconds)
+            left = whole_run.measurements.stat().st_size - len(finished)
+            wait_until_written(log, len(finished) + int(rng.uniform(0.0, 0.6) * left), process)
             process.kill()
         _, said = process.communicate()
         if process.returncode != -signal.SIGKILL:

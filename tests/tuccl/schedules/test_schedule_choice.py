@@ -20,8 +20,8 @@ from tuccl.errors import UsageError
 from tuccl.schedules import sketch_attempt
 from tuccl.schedules.schedule_choice import choose_schedule
 from tuccl.schedules.sketch_attempt import WIRES_ALONE, Request, Tried
+from tuccl.words.collective_names import parse_collective
 from tuccl.words.durations import parse_seconds
-from tuccl.words.operation_names import parse_collective
 
 
 @pytest.fixture(scope="module")
