@@ -1,0 +1,107 @@
+"""A machine of pure noise, for whoever asks how often a rule is mistaken.
+
+A call's logarithmic time is its true one, plus what a start of the workers does to all calls, plus
+what it does to this one, plus what each sample brings; one sample in fifty is disturbed by up to 10
+%. Where launches alternate, every second one takes twice as long. It answers as a measurement log
+does, so that `Spending` and all that stands on it run as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tuccl.trials.backend import Measured
+from tuccl.trials.config import Config, ProcessProfile, Task
+
+SAMPLE_S = 0.01
+RESTART_S = 1.0
+STOCK_US = 20.0
+_DISTURBED_SHARE = 0.02
+_DISTURBED = 0.1
+_ALTERNATION = 2.0
+_NOISIER = 5.0
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of logarithms."""
+
+    name: str
+    sample: float
+    """From launch to launch."""
+    common: float
+    """From start to start, of all calls alike: it cancels in ratios of one start."""
+    own: float
+    """From start to start, of each call of each key by itself."""
+    alternating: int = 0
+    """Of every so many keys the first has launches that take twice as long in turn; 0: none."""
+    noisier: tuple[int, ...] = ()
+    """Keys, by their places, that starts change five times as much."""
+
+
+NVSWITCH = Noise("NVSwitch", sample=0.002, common=0.002, own=0.003)
+"""Starts differ by some tenths of a per cent."""
+TCP = Noise("TCP", sample=0.10, common=0.08, own=0.05, alternating=3)
+"""Over loopback on four H200 the ratios of one start were 6.6 to 7.4 % off those of others."""
+UNEVEN = Noise("uneven", sample=0.03, common=0.05, own=0.02, noisier=(2, 3))
+"""Two keys differ from start to start by far more than others."""
+
+
+@dataclass
+class NoisyMachine:
+    """Answers for a measurement log."""
+
+    noise: Noise
+    tasks: tuple[Task, ...]
+    speed: Mapping[tuple[Task, Config], float]
+    """Times as fast as stock NCCL's own choice; 1 where nothing is said."""
+    seed: int
+    up: ProcessProfile = field(default_factory=ProcessProfile)
+    launches: int = 0
+    starts: int = 0
+    _samples: dict[tuple[Task, Config], list[float]] = field(default_factory=dict)
+    _seconds: dict[tuple[Task, Config], float] = field(default_factory=dict)
+    _shifts: dict[tuple[Task, Config] | None, float] = field(default_factory=dict)
+    """Of the start that is up; None: of all calls."""
+
+    def __post_init__(self) -> None:
+        """Seeded by the seed alone."""
+        self._random = random.Random(self.seed)  # noqa: S311 - a simulation's
+
+    def measure(self, task: Task, config: Config, repeats: int) -> Measured:
+        """As `MeasurementLog.measure`: the first so many samples."""
+        samples_us = self._samples.setdefault((task, config), [])
+        seconds = self._seconds.setdefault((task, config), 0.0)
+        if len(samples_us) < repeats:
+            if config.profile != self.up:
+                self.up = config.profile
+                self._shifts.clear()
+                self.starts += 1
+                seconds += RESTART_S
+            seconds += SAMPLE_S * (repeats - len(samples_us))
+            while len(samples_us) < repeats:
+                samples_us.append(self._launch_us(task, config))
+            self._seconds[task, config] = seconds
+        return Measured(tuple(samples_us[:repeats]), seconds, RESTART_S)
+
+    def check(self, task: Task, config: Config) -> None:
+        """All data is right."""
+
+    def _launch_us(self, task: Task, config: Config) -> float:
+        self.launches += 1
+        gauss, noise = self._random.gauss, self.noise
+        common = self._shifts.setdefault(None, gauss(0.0, noise.common))
+        if (task, config) not in self._shifts:
+            noisier = self.tasks.index(task) in noise.noisier
+            self._shifts[task, config] = gauss(0.0, noise.own * (_NOISIER if noisier else 1.0))
+        log = common + self._shifts[task, config] + gauss(0.0, noise.sample)
+        factor = math.exp(log) / self.speed.get((task, config), 1.0)
+        if self._random.random() < _DISTURBED_SHARE:
+            factor *= 1.0 + _DISTURBED * self._random.random()
+        every = noise.alternating
+        if every and self.tasks.index(task) % every == 0 and self.launches % 2:
+            factor *= _ALTERNATION
+        return STOCK_US * factor
