@@ -53,6 +53,7 @@ ORDER = [
     "tuccl",
     "tuccl.runtime",
     "tuccl.words",
+    "tuccl.statistics",
     "tuccl.processes",
     "tuccl.trials",
     "tuccl.workspace",

@@ -1,0 +1,1 @@
+"""The judging of noise: estimators, intervals, pooled variances, allowances for several looks."""

@@ -1,0 +1,87 @@
+"""What samples are summarised by, and how far they spread.
+
+Times are positive and their noise multiplies, so means, deviations and differences are those of
+logarithms; a difference of logarithms is a ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from statistics import fmean, median, stdev
+
+MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
+"""Standard error of a median over that of the mean of as many normal values (Kendall and Stuart,
+The Advanced Theory of Statistics 1, 10.10)."""
+_MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
+"""Of a normal distribution, whose mean absolute deviation is sigma times the root of 2 / pi."""
+
+
+class Estimator(StrEnum):
+    """What the figures of a comparison are."""
+
+    MEDIAN_OF_PAIRS = "median of paired ratios"
+    """Times are medians of samples; all are of one start of the workers."""
+    MEAN_OVER_STARTS = "geometric mean over starts"
+    """Times too; each start counts with the interquartile mean of its samples."""
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Mean of the middle half (Tukey's midmean).
+
+    It is deaf to outliers, as the median is, but does not jump between two modes. Of fewer than
+    four values it is the mean.
+    """
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    return fmean(ordered[quarter : len(ordered) - quarter])
+
+
+def geometric_mean(logs: Sequence[float]) -> float:
+    """Of what these are the logarithms of."""
+    return math.exp(fmean(logs))
+
+
+def paired_ratios(times: Sequence[float], references: Sequence[float]) -> list[float]:
+    """The reference's time over the other of the same turn; above 1 is faster."""
+    return [slow / fast for fast, slow in zip(times, references, strict=True)]
+
+
+def log_gains(logs: Sequence[float], references: Sequence[float]) -> list[float]:
+    """The reference's logarithm less the other of the same start; above 0 is faster."""
+    return [slow - fast for fast, slow in zip(logs, references, strict=True)]
+
+
+def log_deviation(values: Sequence[float]) -> float:
+    """Standard deviation of the logarithms; 0 of a single value."""
+    return stdev(map(math.log, values)) if len(values) > 1 else 0.0
+
+
+def quartile_spread(values: Sequence[float]) -> float:
+    """Half the distance between the quartiles, over the median."""
+    ordered = sorted(values)
+    quarter = len(ordered) // 4
+    return (ordered[-1 - quarter] - ordered[quarter]) / (2.0 * median(ordered))
+
+
+def sum_of_deviations(values: Sequence[float]) -> float:
+    """Absolute ones from the median, over it."""
+    middle = median(values)
+    return sum(abs(value / middle - 1.0) for value in values)
+
+
+def sigma_by_mean_deviation(mean_deviation: float) -> float:
+    """Standard deviation of normal values: a few disturbed ones do not move it by much."""
+    return mean_deviation * _MEAN_DEVIATION_TO_SIGMA
+
+
+def error_of_median(sigma: float, count: int) -> float:
+    """Standard error; one or two values have no median but their mean."""
+    return sigma * (MEDIAN_TO_MEAN_ERROR if count > 2 else 1.0) / math.sqrt(count)
+
+
+def error_of_weighted_mean(errors: Sequence[float], weights: Sequence[float]) -> float:
+    """Standard error of a weighted mean of independent figures; 0 of none."""
+    squares = sum((weight * error) ** 2 for error, weight in zip(errors, weights, strict=True))
+    return math.sqrt(squares) / sum(weights) if errors else 0.0
