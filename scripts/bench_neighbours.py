@@ -36,7 +36,7 @@ from measuring_site import Key, Site, add_site_arguments, site_of, step  # noqa:
 
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.congestion import congestion_control  # noqa: E402
-from tuccl.tuning.sample_statistics import interquartile_mean  # noqa: E402
+from tuccl.statistics.estimators import interquartile_mean  # noqa: E402
 from tuccl.words.sizes import format_size, parse_size, size_ladder  # noqa: E402
 
 K, M = 1 << 10, 1 << 20

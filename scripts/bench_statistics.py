@@ -36,7 +36,7 @@ from tuccl.tuning.profile_floor import Finalist, Floor, compare_in_turn  # noqa:
 from tuccl.tuning.profile_verdicts import Verdicts  # noqa: E402
 from tuccl.tuning.profile_visits import Visitor  # noqa: E402
 from tuccl.tuning.spending import Spending  # noqa: E402
-from tuccl.tuning.start_check import confirmed_over_starts  # noqa: E402
+from tuccl.tuning.start_check import held_against_starts  # noqa: E402
 from tuccl.tuning.stock_times import StockTimes  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
@@ -143,12 +143,8 @@ def decided(machine: NoisyMachine) -> dict[Task, Decision]:
     }
     spending.measure(TASKS[0], SPELLED_OUT.default, 2)
     stock.again()
-    if not stock.has_moved():
-        return decisions
     others = [SPELLED_OUT.default]
-    confirmed, _ = confirmed_over_starts(
-        decisions, STOCK, others, spending, stock.sample_s, lambda _: None
-    )
+    confirmed, _ = held_against_starts(decisions, STOCK, others, spending, stock, lambda _: None)
     return confirmed
 
 

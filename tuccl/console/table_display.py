@@ -164,7 +164,7 @@ def starts_lines(starts: int | None) -> list[str]:
     line = "stock NCCL differs from start to start here: "
     if starts:
         return [f"{line}entries outlasted up to {starts} starts"]
-    return [f"{line}no further starts could be had, so some entries may gain nothing in a job"]
+    return [f"{line}no further starts could be had, so only gains beyond that are entries"]
 
 
 def _cost_lines(report: Report) -> list[str]:

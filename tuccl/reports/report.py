@@ -111,7 +111,8 @@ class Report(_Model):
     in_place: bool = False
     """How calls were timed."""
     starts: int | None = None
-    """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
+    """Of the workers, that entries had to outlast where one start does not tell; 0: none could be
+    had; None: one told all."""
     floor: FloorReport | None = None
     """None: there was no floor."""
     weights: dict[str, float] = {}

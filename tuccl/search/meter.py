@@ -14,6 +14,7 @@ from heapq import nsmallest
 from statistics import median
 
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError
+from tuccl.statistics.pooling import PooledDeviation
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile
 
@@ -21,12 +22,6 @@ Measure = Callable[[Config, int], Measured]
 """`measure(config, repeats)`: the first `repeats` samples and what taking those cost, earlier calls
 included; fewer samples when more are not worth their time; raises `ConfigurationFailedError`.
 `MeasurementLog.measure` of one task is one."""
-
-_PRIOR_SPREAD = 0.03
-_PRIOR_WEIGHT = 1.0
-"""Samples that the prior spread counts as, until the machine has shown its own."""
-_MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
-_MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
 
 
 class Meter:
@@ -62,9 +57,7 @@ class Meter:
         self._time_us: dict[Config, float] = {}
         self._seconds: dict[Config, float] = {}
         self._cut_short: set[Config] = set()
-        self._deviation: dict[Config, tuple[float, int]] = {}
-        self._deviations = 0.0
-        self._degrees = 0
+        self._deviation = PooledDeviation()
 
     def reach(self, config: Config, repeats: int) -> float:
         """See to it that a configuration has so many samples.
@@ -137,16 +130,8 @@ class Meter:
         return nsmallest(count, self._time_us, key=lambda config: (self._time_us[config], config))
 
     def error(self, repeats: int) -> float:
-        """Relative standard error of the median of so many samples.
-
-        From the mean absolute deviation of all samples from their configuration's median: a few
-        disturbed launches do not move it.
-        """
-        spread = (self._deviations + _PRIOR_SPREAD * _PRIOR_WEIGHT) / (
-            self._degrees + _PRIOR_WEIGHT
-        )
-        sigma = spread * _MEAN_DEVIATION_TO_SIGMA
-        return sigma * (_MEDIAN_TO_MEAN_ERROR if repeats > 2 else 1.0) / math.sqrt(repeats)
+        """Relative standard error of the median of so many samples."""
+        return self._deviation.error(repeats)
 
     def bound_us(self, config: Config, errors: float) -> float:
         """The time that many standard errors above (or, negative, below) the median."""
@@ -165,21 +150,13 @@ class Meter:
             return
         self.spent_s += measured.seconds - self._seconds.get(config, 0.0)
         self._seconds[config] = measured.seconds
+        self._deviation = self._deviation.replacing(
+            self._samples.get(config, ()), measured.samples_us
+        )
         self._samples[config] = measured.samples_us
         if len(measured.samples_us) < repeats:
             self._cut_short.add(config)
-        self._time_us[config] = middle = median(measured.samples_us)
-        self._count_deviations(config, middle)
+        self._time_us[config] = median(measured.samples_us)
 
     def _restart_for(self, config: Config) -> float:
         return 0.0 if self._profile in {None, config.profile} else self._restart_s
-
-    def _count_deviations(self, config: Config, middle: float) -> None:
-        """Add the samples' deviations to the pool, in place of those of fewer samples."""
-        samples = self._samples[config]
-        if len(samples) > 1:
-            total = sum(abs(sample / middle - 1.0) for sample in samples)
-            earlier, degrees = self._deviation.get(config, (0.0, 0))
-            self._deviation[config] = total, len(samples) - 1
-            self._deviations += total - earlier
-            self._degrees += len(samples) - 1 - degrees

@@ -21,7 +21,7 @@ from tuccl.statistics.estimators import (
     sum_of_deviations,
 )
 
-_MISTAKEN = 0.05
+_MISTAKEN = 0.04
 """How often keys that are as noisy as the others may be taken for noisier: one that wrongly stands
 for itself needs more starts, one that wrongly does not is proved by luck."""
 
@@ -64,8 +64,8 @@ class PooledVariance:
 
         Args:
             values: Two at least.
-            together: So many keys one claim is about, as that none of them is slower: then it has
-                to be as rare that any of them wrongly stands for itself (Bonferroni).
+            together: So many keys, times looks, one claim is about, as that none of them is slower:
+                then it has to be as rare that any of them wrongly stands for itself (Bonferroni).
         """
         degrees = len(values) - 1
         squares = _squares(values)

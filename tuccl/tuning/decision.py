@@ -4,22 +4,26 @@ The finalists of a search are measured again with fresh samples, in turn with NC
 under the table's profile, which is what a job would run without the entry, so that drift hits all
 alike and the luck that made a configuration a finalist does not count. An entry is written only if
 the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
-statistic of the paired ratios.
+statistic of the paired ratios, with an allowance for the number of finalists. It says nothing about
+other starts of the workers (`tuccl.tuning.start_check`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.statistics.estimators import Estimator, paired_ratios, quartile_spread
+from tuccl.statistics.intervals import Interval, median_interval
+from tuccl.statistics.looks import bonferroni
 from tuccl.trials.config import Config
 
 Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""
-CONFIDENCE = 0.99
+ERROR = 0.01
+"""Of a key: how often a finalist that gains nothing may be held to be faster in one start."""
 PAIRS = 15
 _ALONE = 3
 """Samples of NCCL's own choice where nothing is left to hold against it."""
@@ -32,17 +36,27 @@ class Comparison:
     """A configuration against a reference, in samples taken in turn."""
 
     config: Config
+    reference: Config
+    """What it was held against."""
     time_us: float
     reference_us: float
     ratio: float
-    """Median of reference / config over the pairs, or geometric mean over starts of the workers
-    (`tuccl.tuning.start_check`): above 1 is faster."""
-    lower_bound: float
-    """One-sided lower confidence bound of that."""
+    """The reference's time over the configuration's: above 1 is faster."""
+    interval: Interval
+    """One-sided confidence bounds of the ratio."""
     samples: int
     spread: float
     """Half the distance between the quartiles of the config's samples over their median; over
     starts the standard deviation of the logarithms."""
+    estimator: Estimator
+    """Of times and ratio."""
+    starts: int
+    """Of the workers, that the samples are of."""
+
+    @property
+    def lower_bound(self) -> float:
+        """One-sided lower confidence bound of the ratio."""
+        return self.interval.low
 
     @property
     def proved(self) -> bool:
@@ -62,6 +76,12 @@ class Decision:
     """Of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
     """Finalists, and what was tried over starts, that were not proved faster."""
+
+    @property
+    def winner(self) -> Config | None:
+        """What runs where there is an executor; None: NCCL's own choice."""
+        winner = self.schedule or self.builtin
+        return None if winner is None else winner.config
 
     @property
     def has_entry(self) -> bool:
@@ -92,10 +112,11 @@ def decide(
     builtins = [config for config in builtins if config in fresh]
     schedules = [config for config in schedules if config in fresh]
     default = fresh[profile_default]
-    compared = [_compare(config, fresh[config], default) for config in builtins]
+    error = bonferroni(ERROR, max(1, len(builtins) + len(schedules)))
+    compared = [_compare(config, profile_default, fresh, error) for config in builtins]
     builtin = _best(compared)
-    reference = fresh[builtin.config] if builtin else default
-    schedules_compared = [_compare(config, fresh[config], reference) for config in schedules]
+    reference = builtin.config if builtin else profile_default
+    schedules_compared = [_compare(config, reference, fresh, error) for config in schedules]
     schedule = _best(schedules_compared)
     return Decision(
         builtin=builtin,
@@ -103,23 +124,6 @@ def decide(
         profile_default_us=median(default),
         rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
     )
-
-
-def lower_bound_of_median(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
-    """Largest order statistic that lies below the population's median with this confidence.
-
-    The k-th smallest of n values exceeds the median with the probability that fewer than k of n
-    fair coins fall below it. With n too small for the confidence the smallest value is returned.
-    """
-    ordered = sorted(values)
-    below = 0.0
-    rank = 0
-    for k in range(len(ordered)):
-        below += comb(len(ordered), k) / 2 ** len(ordered)
-        if below > 1.0 - confidence:
-            break
-        rank = k
-    return ordered[rank]
 
 
 def in_turn(
@@ -172,19 +176,22 @@ def _fresh(
     return in_turn(list(given), PAIRS if finalists else _ALONE, sample)
 
 
-def _compare(config: Config, samples: Sequence[float], reference: Sequence[float]) -> Comparison:
-    ratios = [slow / fast for fast, slow in zip(samples, reference, strict=True)]
-    ordered = sorted(samples)
-    quarter = len(ordered) // 4
-    middle = median(ordered)
+def _compare(
+    config: Config, reference: Config, fresh: Mapping[Config, Sequence[float]], error: float
+) -> Comparison:
+    samples, others = fresh[config], fresh[reference]
+    ratios = paired_ratios(samples, others)
     return Comparison(
         config=config,
-        time_us=middle,
-        reference_us=median(reference),
+        reference=reference,
+        time_us=median(samples),
+        reference_us=median(others),
         ratio=median(ratios),
-        lower_bound=lower_bound_of_median(ratios),
+        interval=median_interval(ratios, error),
         samples=len(samples),
-        spread=(ordered[-1 - quarter] - ordered[quarter]) / (2.0 * middle),
+        spread=quartile_spread(samples),
+        estimator=Estimator.MEDIAN_OF_PAIRS,
+        starts=1,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether process profiles take too much from some key: stock NCCL and profiles in turn.
+"""The guaranteed minimum of a process profile: stock NCCL and profiles started in turn.
 
 A profile holds for a whole process, so it may cost a small message a tenth of a microsecond that no
 entry of the table gives back. The race looks at a profile in one start of the workers, and from
@@ -11,12 +11,11 @@ and gain nothing elsewhere. (NCCL connects ranks at the first use of an algorith
 under 64 channels small messages take up to 1 % longer once all algorithms and sizes have run.)
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
-logarithm over the rounds. The variance is taken over all suspected keys together, because few
-starts say little about a single one, or the key's own where that is larger; a key that is noisier
-by far than the others stands for itself, with no more than its own starts. Both claims hold with
-the confidence over all looks and profiles together (Bonferroni): that some key is under the floor,
-for which the upper bounds allow for the number of keys, and that none is, for which each key has to
-show it, so that the lower bounds need no such allowance (an intersection-union test).
+logarithm over the rounds, with the variance of all suspected keys (`tuccl.statistics.pooling`).
+Both claims hold with the confidence over all looks and profiles together: that some key is under
+the floor, for which the upper bounds allow for the number of keys (Bonferroni), and that none is,
+for which each key has to show it, so that the lower bounds need no such allowance (an
+intersection-union test: Berger, Technometrics 24, 1982, p. 295).
 
 The order of several rotates from round to round, so that a machine which gets slower all the time
 is not held against the profile that comes last. A single one always follows stock.
@@ -28,18 +27,25 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from statistics import fmean, median, variance
+from statistics import fmean, median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.statistics.estimators import geometric_mean
+from tuccl.statistics.intervals import student_interval
+from tuccl.statistics.looks import Looks, bonferroni
+from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.tuning.sample_statistics import error_of_mean, student_quantile
 from tuccl.tuning.spending import Fresh
 
 Ratios = dict[tuple[Task, Config], list[float]]
 """By key and call the logarithms of stock's time over the call's, one per round of starts."""
-_CONFIDENCE = 0.95
-_LOOKS = (3, 5)
-"""After so many rounds of starts it is asked whether they suffice; after the last they have to."""
+_LOOKS = Looks((3, 5), power=1.0)
+"""After so many rounds of starts it is asked whether they suffice; after the last they have to. The
+first profile that is clear of the floor ends them all."""
+_ERROR = 0.042
+"""Of a claim over all looks, 2.5 % of it at the first: a tolerance that a user sets is no entry of
+a table."""
+_FEWEST_STARTS, _MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _SUSPECTS = 8
 _SAMPLES = 11
 """Of each call in a start."""
@@ -105,7 +111,7 @@ class Finalist:
 
 def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, starts: int) -> Verdict:
     """The verdict on a profile by what its keys show; by what is likely after the last look."""
-    expected = starts >= _LOOKS[-1]
+    expected = starts >= _MOST_STARTS
     under = [key for key in keys if key.is_under(floor, expected=expected)]
     worst = min(under or keys, key=lambda key: (key.ratio, key.task), default=None)
     return Verdict(profile, worst, not under, starts, all(key.low >= floor for key in keys))
@@ -133,11 +139,11 @@ def compare_in_turn(
     ratios: dict[ProcessProfile, Ratios] = {one.profile: {} for one in finalists}
     verdicts: dict[ProcessProfile, Verdict] = {}
     left = list(finalists)
-    while len(left) > 1 and not affords(_LOOKS[0] * (1 + len(left))):
+    while len(left) > 1 and not affords(_FEWEST_STARTS * (1 + len(left))):
         left.pop()
-    for starts in range(1, _LOOKS[-1] + 1):
+    for starts in range(1, _MOST_STARTS + 1):
         left = _one_round(left, starts - 1, ratios, fresh, affords)
-        if starts in _LOOKS:
+        if starts in _LOOKS.planned:
             for one in tuple(left):
                 keys = key_ratios(list(one.calls), ratios[one.profile], starts, len(finalists))
                 verdicts[one.profile] = judged(one.profile, keys, floor, starts)
@@ -168,20 +174,22 @@ def key_ratios(
     for (task, _), logs in ratios.items():
         if len(logs) == starts and (task not in best or fmean(logs) > fmean(best[task])):
             best[task] = logs
-    own = {task: variance(logs) for task, logs in best.items()}
-    error = (1.0 - _CONFIDENCE) / len(_LOOKS)
+    error = _LOOKS.error_at(starts, _ERROR, last=starts == _MOST_STARTS)
+    of_profile = bonferroni(error, profiles)
+    of_key = bonferroni(of_profile, len(tasks))
     found = []
     for task in tasks:
         if task not in best:
             found.append(KeyRatio(task, 0.0, 0.0, 0.0))
             continue
-        noise, degrees = error_of_mean(task, own, starts)
-        alone = student_quantile(1.0 - error, degrees)
-        below = student_quantile(1.0 - error / profiles, degrees)
-        above = student_quantile(1.0 - error / profiles / len(tasks), degrees)
-        ratio = math.exp(fmean(best[task]))
-        low, high = ratio * math.exp(-below * noise), ratio * math.exp(above * noise)
-        found.append(KeyRatio(task, ratio, low, high, ratio - ratio * math.exp(-alone * noise)))
+        logs = best[task]
+        others = PooledVariance.of(own for key, own in best.items() if key != task)
+        mean = others.of_mean(logs, together=len(tasks) * len(_LOOKS.planned))
+        ratio = geometric_mean(logs)
+        low = student_interval(logs, mean, of_profile).low
+        high = student_interval(logs, mean, of_key).high
+        alone = student_interval(logs, mean, error)
+        found.append(KeyRatio(task, ratio, low, high, ratio - alone.low))
     return found
 
 

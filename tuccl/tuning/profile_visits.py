@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from statistics import median, stdev
+from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
+from tuccl.statistics.estimators import error_of_weighted_mean, log_deviation
+from tuccl.statistics.intervals import interval_of_two_starts
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import Space, with_profile
@@ -37,12 +39,6 @@ _MOST_CALLS = 96
 _TOLERATED_LOSS = 0.01
 _LOSS_WEIGHT = 5.0
 """A key's loss against stock beyond the tolerated one counts that many times."""
-_START_ERROR = 0.015
-"""What a ratio may be off by because it is of two starts of the workers: on four H200, twice the
-spread seen from start to start, all small messages together. At least by the spread of the samples,
-which over TCP is as large as what starts differ by."""
-_LOOK_ERRORS = 3.0
-"""Standard errors of a key's ratio that one visit has to be under a floor by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +83,7 @@ class Visitor:
                 samples_us = self._samples_us(task, config)
                 time_us = self.times[task][config] = median(samples_us)
                 best[task] = (config, time_us)
-                spread = stdev(map(math.log, samples_us)) if len(samples_us) > 1 else 0.0
-                errors[task] = spread / math.sqrt(len(samples_us))
+                errors[task] = log_deviation(samples_us) / math.sqrt(len(samples_us))
         speedup = math.exp(self._mean(best, 0.0)) if len(best) == len(self.spaces) else 0.0
         gain = self._mean(best, _LOSS_WEIGHT) if speedup else -math.inf
         keys = self._keys(best, errors)
@@ -159,9 +154,8 @@ class Visitor:
 
     def _error(self, errors: Mapping[Task, float]) -> float:
         """Standard error of the gain."""
-        weights = {task: self.weights.get(task, 1.0) for task in errors}
-        variance = sum((weights[task] * error) ** 2 for task, error in errors.items())
-        return math.sqrt(variance) / sum(weights.values()) if errors else 0.0
+        weights = [self.weights.get(task, 1.0) for task in errors]
+        return error_of_weighted_mean(list(errors.values()), weights)
 
     def _keys(
         self, best: Mapping[Task, tuple[Config, float]], errors: Mapping[Task, float]
@@ -176,8 +170,8 @@ class Visitor:
             # Stock's samples have an error of the same size.
             error = math.sqrt(2.0) * max(errors[task], typical)
             spread = error * math.sqrt(_CLOSE_LOOK / 2.0)
-            within = math.exp(_LOOK_ERRORS * error + max(_START_ERROR, spread))
-            keys.append(KeyRatio(task, ratio, ratio / within, ratio * within))
+            bounds = interval_of_two_starts(ratio, error, spread)
+            keys.append(KeyRatio(task, ratio, bounds.low, bounds.high))
         return tuple(keys)
 
     def _mean(self, best: Mapping[Task, tuple[Config, float]], loss_weight: float) -> float:

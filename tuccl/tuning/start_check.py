@@ -1,15 +1,16 @@
-"""What stays faster when the workers are started anew, where starts differ much.
+"""Confirmation over restarts: what stays faster when the workers are started anew.
 
-A decision is taken within one start of the workers. On NVLink the same call takes the same from
-start to start, within a few tenths of a per cent; over TCP it was seen to differ by 20 %, and a
-call that won in one start may lose in the next. Where stock NCCL shows such differences, the best
-call of each key, whether one start proved its gain or only showed it, and NCCL's own choice under
-the profile are timed in several starts. For a key of which nothing was proved that may instead be
-what was proved for the size above or below, since the start that searched may have been unlucky. A
-start gives one ratio per key, of samples taken in turn, since the machine changes within a tenth of
-a second; a call becomes an entry if the lower bound of the mean logarithm says that it gains. Keys
-that are proved, or that gain nothing on average, are timed no more, so that later starts are for
-the others.
+A decision is taken within one start of the workers, and from start to start the same call differs:
+by some tenths of a per cent on NVLink, by up to 20 % over TCP. Stock NCCL's times of the first
+start and the last say how much that is here. An entry whose lower bound allows for it needs no more
+(`held_against_starts`); others are timed again, together with NCCL's own choice under the profile,
+in several starts. Where the median key differs much, all keys are, whether one start proved a gain
+or only showed it. For a key of which nothing was proved that may instead be what was proved for the
+size above or below, since the start that searched may have been unlucky. A start gives one ratio
+per key, of samples taken in turn, since the machine changes within a tenth of a second; a call
+becomes an entry if the lower bound of the mean logarithm says that it gains, at a false discovery
+rate of 1 % over the keys. Keys that are proved, or that gain nothing on average, are timed no more,
+so that later starts are for the others.
 """
 
 from __future__ import annotations
@@ -17,20 +18,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from statistics import fmean, stdev, variance
+from statistics import stdev
 
 from tuccl.errors import ConfigurationFailedError
+from tuccl.statistics.estimators import (
+    Estimator,
+    geometric_mean,
+    interquartile_mean,
+    log_gains,
+)
+from tuccl.statistics.intervals import UNKNOWN, student_interval, widened
+from tuccl.statistics.looks import Looks, bonferroni, false_discovery_level
+from tuccl.statistics.pooling import MeanError, PooledVariance
 from tuccl.trials.config import Config, Task
-from tuccl.tuning.decision import MIN_GAIN, Comparison, Decision, in_turn
-from tuccl.tuning.sample_statistics import interquartile_mean, student_quantile
+from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision, in_turn
 from tuccl.tuning.spending import Spending
+from tuccl.tuning.stock_times import StockTimes
 
-_CONFIDENCE = 0.95
-_LOOKS = (3, 5, 8, 12)
-"""After so many starts each open key is decided, if they suffice for it."""
-MOST_STARTS = _LOOKS[-1]
+_FINALISTS = 4
+"""Calls of a key at most that one start compared: the best of them had most luck with it."""
+_LOOKS = Looks((3, 5, 8, 12, 16), power=3.0)
+"""After so many starts each open key is decided, if they suffice for it. Some key mostly takes all
+of them, so that little is saved by deciding others early."""
+_FEWEST_STARTS, MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _FEW, _MANY = 6, 24
 """Fewest and most samples of a call in a start. An even number: over TCP on four H200 every second
 launch of small messages took twice as long as the one before."""
@@ -40,8 +52,6 @@ _WARM_UP = 2
 """What a call's first use in a start costs, in samples: connections, a graph, a launch."""
 _TURN_S = 0.0006
 """What a sample costs more than in a row, on H200: the leader asks for each."""
-_UNLIKE = 2.0
-"""From this ratio of its variance to that of all keys together on, a key stands for itself."""
 _LUCK = 0.85
 """What one start showed to be slower than this is slower. Over TCP a start's ratio was off by 8 %
 (the standard deviation), and calls that gain 12 % showed 0.94."""
@@ -56,7 +66,7 @@ def seconds(restart_s: float, sample_s: Mapping[Task, float]) -> float:
         restart_s: For another process profile.
         sample_s: What one sample of each key takes, with two calls each: NCCL's own and another.
     """
-    return _LOOKS[0] * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, 2))
+    return _FEWEST_STARTS * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, 2))
 
 
 def _seconds_of_start(
@@ -73,6 +83,45 @@ def _samples(sample_s: float) -> int:
     if sample_s <= 0.0:
         return _MANY
     return max(_FEW, min(_MANY, int(_CALL_S / sample_s) // 2 * 2))
+
+
+def held_against_starts(
+    decisions: Mapping[Task, Decision],
+    default: Config,
+    others: Sequence[Config],
+    spending: Spending,
+    stock: StockTimes,
+    progress: Callable[[int], None],
+    keep_s: float = 0.0,
+) -> tuple[dict[Task, Decision], int | None]:
+    """The decisions by what outlasts a start, at the price of starts only where one is not enough.
+
+    Args:
+        decisions: By key, each from one start.
+        default: NCCL's own choice under the table's profile.
+        others: See `confirmed_over_starts`.
+        spending: Measures.
+        stock: Stock NCCL's times of two starts: how far apart they are.
+        progress: Told how many starts there were.
+        keep_s: What of the budget is not for this.
+
+    Returns:
+        The decisions, and the starts that made some of them; 0: none could be had, so that only
+        gains beyond what starts differ by are entries; None: none were needed.
+    """
+    allowed = allowing_for_starts(decisions, default, stock.between_starts())
+    if stock.has_moved():
+        doubtful = dict(decisions)
+    else:
+        doubtful = {
+            task: one for task, one in decisions.items() if _entries(one) != _entries(allowed[task])
+        }
+    if not doubtful:
+        return allowed, None
+    confirmed, starts = confirmed_over_starts(
+        doubtful, default, others, spending, stock.sample_s, progress, keep_s
+    )
+    return (allowed | confirmed if starts else allowed), starts
 
 
 def confirmed_over_starts(
@@ -100,14 +149,14 @@ def confirmed_over_starts(
         The decisions, and the starts that made them; 0: they stayed as they were.
     """
     check = _Check(decisions, default, spending, sample_s)
-    if spending.left_s - keep_s < _LOOKS[0] * check.seconds_of_start():
+    if spending.left_s - keep_s < _FEWEST_STARTS * check.seconds_of_start():
         check.forget_suggested()
     between = [other for other in others if other.profile != default.profile]
     starts = 0
     dearer = 1.0  # Than planned, the start before.
     while check.open and starts < MOST_STARTS:
         planned_s = check.seconds_of_start()
-        needed_s = dearer * planned_s * (1 if starts else _LOOKS[0])
+        needed_s = dearer * planned_s * (1 if starts else _FEWEST_STARTS)
         if spending.left_s - keep_s < needed_s:
             break
         progress(starts)
@@ -117,12 +166,30 @@ def confirmed_over_starts(
         starts += 1
         check.time(starts)
         dearer = max(1.0, (spending.spent_s - before_s) / planned_s)
-        if starts in _LOOKS:
-            check.look(starts)
-    if starts < _LOOKS[0]:
+        if starts in _LOOKS.planned:
+            check.look(starts, last=starts == MOST_STARTS)
+    if starts < _FEWEST_STARTS:
         return dict(decisions), 0
-    check.look(starts)
+    check.look(starts, last=True)
     return check.decisions, starts
+
+
+def allowing_for_starts(
+    decisions: Mapping[Task, Decision], default: Config, between: MeanError
+) -> dict[Task, Decision]:
+    """The decisions, each of one start, by bounds that allow for what another start might show.
+
+    Args:
+        decisions: By key.
+        default: NCCL's own choice under the table's profile.
+        between: How far a ratio of one start may be off others.
+    """
+    error = bonferroni(ERROR, _FINALISTS)
+
+    def wider(_config: Config, _reference: Config, before: Comparison) -> Comparison:
+        return replace(before, interval=widened(before.ratio, before.interval, between, error))
+
+    return {task: _again(decision, default, wider) for task, decision in decisions.items()}
 
 
 def _runs_another(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
@@ -163,7 +230,7 @@ class _Check:
 
     def _expect(self, task: Task) -> None:
         """What of a key is to be timed, if anything is."""
-        likely = _with_likely(self.decisions[task], self._suggested.get(task))
+        likely = _with_likely(self.decisions[task], self._suggested.get(task), self._default)
         self._likely[task] = likely
         self._logs.pop(task, None)
         if _entries(likely):
@@ -207,59 +274,65 @@ class _Check:
     def _next_us(self, task: Task, config: Config) -> float:
         return self._spending.fresh(task, config, 1)[0]
 
-    def look(self, starts: int) -> None:
+    def look(self, starts: int, *, last: bool) -> None:
         """Decide the open keys by so many starts, and close those that need no more."""
-        noise = self._noise()
-        still_open = []
-        for task in self.open:
-            likely = self._likely[task]
-            logs = self._logs[task]
-            compare = partial(_compared, logs, starts, _samples(self._sample_s[task]), noise)
-            now = _again(likely, self._default, compare)
-            if logs[self._default]:
-                now = replace(now, profile_default_us=math.exp(fmean(logs[self._default])))
-            self.decisions[task] = now
-            dropped = now.rejected[len(likely.rejected) :]
-            if any(one.lower_bound > 0.0 and one.ratio >= MIN_GAIN for one in dropped):
-                still_open.append(task)
-        self.open = still_open
+        gains = {task: self._counted(task) for task in self._logs}
+        others = {
+            task: PooledVariance.of(
+                one for other, own in gains.items() if other != task for one in own
+            )
+            for task in self.open
+        }
+        closed = sum(
+            len(_entries(self.decisions[task])) for task in self._logs if task not in self.open
+        )
 
-    def _noise(self) -> _Noise:
-        """Of a start's ratios, over all keys together.
+        def decided(error: float) -> dict[Task, Decision]:
+            of_look = _LOOKS.error_at(starts, error, last=last)
+            return {task: self._again(task, starts, others[task], of_look) for task in self.open}
+
+        def proved(error: float) -> int:
+            return closed + sum(len(_entries(one)) for one in decided(error).values())
+
+        compared = sum(len(_entries(self._likely[task])) for task in self._logs)
+        now = decided(false_discovery_level(ERROR, compared, proved)) if self.open else {}
+        self.decisions |= now
+        self.open = [task for task in self.open if self._may_gain(task)]
+
+    def _again(self, task: Task, starts: int, others: PooledVariance, error: float) -> Decision:
+        """A key by so many starts.
+
+        Args:
+            task: The key.
+            starts: That its calls were timed in.
+            others: How far a ratio of one start is off, by other keys.
+            error: Of a lower bound.
+        """
+        logs = self._logs[task]
+        compare = partial(_compared, logs, starts, _samples(self._sample_s[task]), others, error)
+        now = _again(self._likely[task], self._default, compare)
+        if logs[self._default]:
+            now = replace(now, profile_default_us=geometric_mean(logs[self._default]))
+        return now
+
+    def _may_gain(self, task: Task) -> bool:
+        """Whether something that is not proved gains on average."""
+        dropped = self.decisions[task].rejected[len(self._likely[task].rejected) :]
+        return any(one.lower_bound > 0.0 and one.ratio >= MIN_GAIN for one in dropped)
+
+    def _counted(self, task: Task) -> list[list[float]]:
+        """A key's gains by call, which say how far a start's ratios may be off for other keys.
 
         Without what was suggested, so that one odd call does not stand in the way of other keys.
         """
-        squares, freedom = 0.0, 0
-        for task, logs in self._logs.items():
-            reference = logs[self._default]
-            left_out = (self._default, self._suggested.get(task))
-            for config, own in logs.items():
-                if config not in left_out and len(own) == len(reference) > 1:
-                    gains = [b - a for a, b in zip(own, reference, strict=True)]
-                    squares += (len(gains) - 1) * variance(gains)
-                    freedom += len(gains) - 1
-        return _Noise(squares / max(1, freedom), max(1, freedom))
-
-
-@dataclass(frozen=True, slots=True)
-class _Noise:
-    """How far one start's ratio may be off."""
-
-    variance: float
-    """Of a ratio's logarithm."""
-    freedom: int
-
-    def width(self, gains: Sequence[float]) -> float:
-        """From the mean of a key's logarithms to its lower bound, by Student's distribution.
-
-        A few starts say little about one key's variance, so that of all keys counts; the key's own
-        where that is larger, with its own few degrees of freedom where it is larger by far.
-        """
-        own = variance(gains)
-        freedom = len(gains) - 1 if own > _UNLIKE * self.variance else self.freedom
-        error = (1.0 - _CONFIDENCE) / len(_LOOKS)
-        quantile = student_quantile(1.0 - error, freedom)
-        return quantile * math.sqrt(max(own, self.variance) / len(gains))
+        logs = self._logs[task]
+        reference = logs[self._default]
+        left_out = (self._default, self._suggested.get(task))
+        return [
+            log_gains(own, reference)
+            for config, own in logs.items()
+            if config not in left_out and len(own) == len(reference)
+        ]
 
 
 def _beside(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
@@ -288,7 +361,7 @@ def _beside(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
     return best.config if says_more else None
 
 
-def _with_likely(decision: Decision, suggested: Config | None) -> Decision:
+def _with_likely(decision: Decision, suggested: Config | None, default: Config) -> Decision:
     """The decision as if what may be faster, but was not proved, were proved.
 
     Of the built-in calls that is what is suggested, or else what one start showed to be faster.
@@ -299,7 +372,7 @@ def _with_likely(decision: Decision, suggested: Config | None) -> Decision:
     )
     builtins = (
         decision.builtin,
-        None if suggested is None else _known(decision, suggested),
+        None if suggested is None else _known(decision, suggested, default),
         *(one for one in likely if not one.config.is_schedule),
     )
     schedules = (decision.schedule, *(one for one in likely if one.config.is_schedule))
@@ -310,17 +383,20 @@ def _with_likely(decision: Decision, suggested: Config | None) -> Decision:
     return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)
 
 
-def _known(decision: Decision, suggested: Config) -> Comparison:
+def _known(decision: Decision, suggested: Config, default: Config) -> Comparison:
     """What one start showed of it; no samples where that is nothing."""
     default_us = decision.profile_default_us
     nothing = Comparison(
         config=suggested,
+        reference=default,
         time_us=default_us,
         reference_us=default_us,
         ratio=1.0,
-        lower_bound=0.0,
+        interval=UNKNOWN,
         samples=0,
         spread=0.0,
+        estimator=Estimator.MEAN_OVER_STARTS,
+        starts=0,
     )
     return next((one for one in decision.rejected if one.config == suggested), nothing)
 
@@ -334,24 +410,28 @@ def _compared(
     logs: _Logs,
     starts: int,
     samples: int,
-    noise: _Noise,
+    others: PooledVariance,
+    error: float,
     config: Config,
     reference: Config,
     before: Comparison,
 ) -> Comparison:
     """A call against a reference by its starts; never proved where one of the two failed."""
-    times, others = logs[config], logs[reference]
-    if not len(times) == len(others) == starts:
-        return replace(before, lower_bound=0.0)
-    gains = [b - a for a, b in zip(times, others, strict=True)]
+    times, references = logs[config], logs[reference]
+    if not len(times) == len(references) == starts:
+        return replace(before, interval=UNKNOWN)
+    gains = log_gains(times, references)
     return Comparison(
         config=config,
-        time_us=math.exp(fmean(times)),
-        reference_us=math.exp(fmean(others)),
-        ratio=math.exp(fmean(gains)),
-        lower_bound=math.exp(fmean(gains) - noise.width(gains)),
+        reference=reference,
+        time_us=geometric_mean(times),
+        reference_us=geometric_mean(references),
+        ratio=geometric_mean(gains),
+        interval=student_interval(gains, others.of_mean(gains), error),
         samples=starts * samples,
         spread=stdev(times),
+        estimator=Estimator.MEAN_OVER_STARTS,
+        starts=starts,
     )
 
 

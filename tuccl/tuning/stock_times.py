@@ -7,21 +7,20 @@ samples of the first start, entries have to outlast several starts (`tuccl.tunin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from statistics import median, stdev
+from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.statistics import steadiness
+from tuccl.statistics.estimators import interquartile_mean
+from tuccl.statistics.pooling import MeanError
 from tuccl.trials.config import STOCK, Task
-from tuccl.tuning.sample_statistics import interquartile_mean
 from tuccl.tuning.spending import Spending
 from tuccl.words.progress import Progress
 
 REPEATS = 9
 """At the beginning: every profile is held against them."""
 REPEATS_AGAIN = 3
-_MUCH = 0.02
-"""Relative difference of the median key from which on it matters."""
 
 
 class StockTimes:
@@ -69,17 +68,19 @@ class StockTimes:
 
     def is_unsteady(self) -> bool:
         """Whether the samples so far, of one start, differ so much that starts may."""
-        return median(stdev(map(math.log, self._samples_us(task))) for task in self._tasks) >= _MUCH
+        return steadiness.is_unsteady([self._samples_us(task) for task in self._tasks])
 
     def has_moved(self) -> bool:
         """Whether the times of the end differ much from those of the beginning."""
-        return (
-            median(
-                abs(math.log(median(samples_us[-REPEATS_AGAIN:]) / median(samples_us[:REPEATS])))
-                for samples_us in map(self._samples_us, self._tasks)
-            )
-            >= _MUCH
-        )
+        return steadiness.has_moved(*self._first_and_last())
+
+    def between_starts(self) -> MeanError:
+        """How far a ratio of one start may be off others, by the times of beginning and end."""
+        return steadiness.between_starts(*self._first_and_last())
+
+    def _first_and_last(self) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
+        samples_us = [self._samples_us(task) for task in self._tasks]
+        return [one[:REPEATS] for one in samples_us], [one[-REPEATS_AGAIN:] for one in samples_us]
 
     def _samples_us(self, task: Task) -> tuple[float, ...]:
         asked = self._spending.asked(task, STOCK)

@@ -11,10 +11,10 @@
    their data is checked.
 5. Where neighbouring sizes end with different winners the border between them is located.
 6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
-   beginning, and gains over stock NCCL without the profile count from both. Where the two differ
-   much, several starts of the workers decide what becomes an entry, also of what was proved for a
-   size beside it (`tuccl.tuning.start_check`), and borders of what has changed by that are located
-   once more.
+   beginning, and gains over stock NCCL without the profile count from both. An entry that is not
+   clear of the difference has to outlast several starts of the workers. Where the difference is
+   much all entries have to, and a key tries what was proved for a size beside it
+   (`tuccl.tuning.start_check`). Borders of what has changed by that are located once more.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class TuningResult:
     spent_s: float
     """Of the machine's time."""
     starts: int | None
-    """Of the workers, that entries had to outlast; 0: none could be had; None: starts are alike."""
+    """Of the workers, that entries had to outlast where one start does not tell; 0: none could be
+    had; None: one told all."""
 
 
 def tune(
@@ -136,7 +137,7 @@ def tune(
     ranges = run.locate(decisions, profile)
     run.stock.again()
     confirmed, starts = run.confirm_over_starts(decisions, raced)
-    if confirmed != decisions:
+    if any(confirmed[task].winner != decisions[task].winner for task in run.tasks):
         ranges = run.locate(confirmed, profile)
     stock_us = run.stock.means_us()
     if profile == STOCK.profile:
@@ -191,14 +192,12 @@ class _Run:
         self, decisions: Mapping[Task, Decision], raced: RaceResult
     ) -> tuple[dict[Task, Decision], int | None]:
         """The decisions, held against so many further starts where those of stock NCCL differ."""
-        if not self.stock.has_moved():
-            return dict(decisions), None
-        confirmed, starts = start_check.confirmed_over_starts(
+        confirmed, starts = start_check.held_against_starts(
             decisions,
             raced.winner.default,
             [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
             self.spending,
-            self.stock.sample_s,
+            self.stock,
             lambda starts: self._progress("starts", starts, AtMost(start_check.MOST_STARTS)),
             breakpoints.seconds(sum(self.stock.sample_s.values())),
         )
@@ -303,8 +302,7 @@ class _Run:
         self._progress("borders", 0, 1)
         winners = {}
         for task, decision in decisions.items():
-            winner = decision.schedule or decision.builtin
-            winners[task] = profile.default if winner is None else winner.config
+            winners[task] = decision.winner or profile.default
         ranges = self._borders.ranges(winners)
         self._progress("borders", 1, 1)
         return ranges

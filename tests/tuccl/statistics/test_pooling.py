@@ -31,8 +31,9 @@ def test_a_key_like_the_others_is_known_as_well_as_all_of_them() -> None:
 
 def test_a_key_far_noisier_than_the_others_stands_for_itself() -> None:
     others = PooledVariance(squares=40.0, degrees=40)
-    # F of 2 and 40 degrees: 3.23 at 95 %, 6.07 at 99.5 %.
-    assert fisher_quantile(0.95, 2, 40) == pytest.approx(3.23, abs=0.005)
+    # F of 2 and 40 degrees: 20 (0.04^(-1/20) - 1) = 3.49 at 96 %, 6.36 at 99.6 %.
+    assert fisher_quantile(0.96, 2, 40) == pytest.approx(3.49, abs=0.005)
+    assert fisher_quantile(0.996, 2, 40) == pytest.approx(6.36, abs=0.005)
     assert is_about(others.of_mean([-2.0, 0.0, 2.0]), math.sqrt(4.0 / 3.0), 2)
     assert others.of_mean([-2.0, 0.0, 2.0], together=10).degrees == 42
     assert others.of_mean([-3.0, 0.0, 3.0], together=10).degrees == 2

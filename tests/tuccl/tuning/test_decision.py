@@ -1,11 +1,9 @@
-from math import comb
-
 import numpy as np
 import pytest
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.config import DEFAULT_ALGORITHM, STOCK, Config
-from tuccl.tuning.decision import PAIRS, decide, lower_bound_of_median
+from tuccl.tuning.decision import PAIRS, decide
 
 RING = Config("ring", "LL", 4)
 TREE = Config("tree", "LL", 4)
@@ -29,22 +27,6 @@ class Times:
 
 def nothing(_: Config) -> int:
     return 0
-
-
-def test_third_smallest_of_15_bounds_the_median_at_99_per_cent() -> None:
-    # P(at most 2 of 15 fair coins) = 121 / 32768 = 0.4 %, at most 3: 1.8 %.
-    assert sum(comb(15, k) for k in range(3)) == 121
-    assert lower_bound_of_median(range(100, 115)) == 102
-
-
-def test_too_few_values_for_the_confidence_give_the_smallest() -> None:
-    assert lower_bound_of_median([3.0, 1.0, 2.0]) == 1.0
-
-
-def test_the_bound_holds_for_about_99_per_cent_of_samples() -> None:
-    rng = np.random.default_rng(5)
-    above = sum(lower_bound_of_median(list(rng.normal(0.0, 1.0, 15))) > 0.0 for _ in range(4000))
-    assert above <= 0.01 * 4000
 
 
 def test_a_faster_built_in_and_a_faster_schedule_are_both_kept() -> None:
