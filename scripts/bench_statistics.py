@@ -31,12 +31,12 @@ from noisy_machine import NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E4
 from lookup_tables.table import Operation, Shape  # noqa: E402
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
 from tuccl.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
+from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
 from tuccl.tuning.decision import Decision, decide  # noqa: E402
-from tuccl.tuning.profile_floor import Finalist, Floor, compare_in_turn  # noqa: E402
+from tuccl.tuning.guaranteed_minimum import Finalist, Floor, compare_in_turn  # noqa: E402
 from tuccl.tuning.profile_verdicts import Verdicts  # noqa: E402
 from tuccl.tuning.profile_visits import Visitor  # noqa: E402
 from tuccl.tuning.spending import Spending  # noqa: E402
-from tuccl.tuning.start_check import held_against_starts  # noqa: E402
 from tuccl.tuning.stock_times import StockTimes  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 

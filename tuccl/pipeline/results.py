@@ -32,7 +32,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.trials.config import Config
 from tuccl.trials.timing import Timing
 from tuccl.tuning.decision import Comparison
-from tuccl.tuning.profile_floor import Verdict
+from tuccl.tuning.guaranteed_minimum import Verdict
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import KeyResult, TuningResult

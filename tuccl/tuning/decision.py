@@ -5,7 +5,7 @@ under the table's profile, which is what a job would run without the entry, so t
 alike and the luck that made a configuration a finalist does not count. An entry is written only if
 the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
 statistic of the paired ratios, with an allowance for the number of finalists. It says nothing about
-other starts of the workers (`tuccl.tuning.start_check`).
+other starts of the workers (`tuccl.tuning.confirmation`).
 """
 
 from __future__ import annotations

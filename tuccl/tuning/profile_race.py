@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import ProfileAxes, profile_axes
 from tuccl.trials.space import Space
-from tuccl.tuning.profile_floor import Floor, Verdict
+from tuccl.tuning.guaranteed_minimum import Floor, Verdict
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Measure, Visit, Visitor
 

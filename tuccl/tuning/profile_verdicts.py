@@ -2,7 +2,7 @@
 
 One that is clearly under the floor by what its visit showed does not win. The best of the others,
 and the safest of those that gain nearly as much, are finalists: they are started in turn with stock
-NCCL (`tuccl.tuning.profile_floor`). Of those that hold the best one wins that is clear of the
+NCCL (`tuccl.tuning.guaranteed_minimum`). Of those that hold the best one wins that is clear of the
 floor; where none is, the one whose worst key gets most.
 """
 
@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuccl.trials.config import STOCK, ProcessProfile, Task
-from tuccl.tuning.profile_floor import Finalist, Floor, KeyRatio, Verdict, compare_in_turn, suspects
+from tuccl.tuning.guaranteed_minimum import (
+    Finalist,
+    Floor,
+    KeyRatio,
+    Verdict,
+    compare_in_turn,
+    suspects,
+)
 from tuccl.tuning.profile_visits import Visit
 
 FINALISTS = 3

@@ -19,7 +19,7 @@ from tuccl.statistics.intervals import interval_of_two_starts
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import Space, with_profile
-from tuccl.tuning.profile_floor import KeyRatio
+from tuccl.tuning.guaranteed_minimum import KeyRatio
 
 Measure = Callable[[Task, Config, int], Measured]
 """`measure(task, config, repeats)`: the first `repeats` samples, and the seconds of all so far."""

@@ -14,7 +14,7 @@
    beginning, and gains over stock NCCL without the profile count from both. An entry that is not
    clear of the difference has to outlast several starts of the workers. Where the difference is
    much all entries have to, and a key tries what was proved for a size beside it
-   (`tuccl.tuning.start_check`). Borders of what has changed by that are located once more.
+   (`tuccl.tuning.confirmation`). Borders of what has changed by that are located once more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import SPELLED_OUT, Space, with_profile
-from tuccl.tuning import breakpoints, start_check
+from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.decision import PAIRS, Decision, decide
-from tuccl.tuning.profile_floor import Floor
+from tuccl.tuning.guaranteed_minimum import Floor
 from tuccl.tuning.profile_race import RaceResult, race
 from tuccl.tuning.race_progress import RaceProgress
 from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
@@ -185,20 +185,20 @@ class _Run:
         borders_s = breakpoints.seconds(sample_s)
         self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s + borders_s
         if self.stock.is_unsteady():
-            self._kept_s += start_check.seconds(restart_s, self.stock.sample_s) + borders_s
+            self._kept_s += confirmation.seconds(restart_s, self.stock.sample_s) + borders_s
         self._search_s = sample_s * _SEARCH_SAMPLES
 
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult
     ) -> tuple[dict[Task, Decision], int | None]:
         """The decisions, held against so many further starts where those of stock NCCL differ."""
-        confirmed, starts = start_check.held_against_starts(
+        confirmed, starts = confirmation.held_against_starts(
             decisions,
             raced.winner.default,
             [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
             self.spending,
             self.stock,
-            lambda starts: self._progress("starts", starts, AtMost(start_check.MOST_STARTS)),
+            lambda starts: self._progress("starts", starts, AtMost(confirmation.MOST_STARTS)),
             breakpoints.seconds(sum(self.stock.sample_s.values())),
         )
         if starts:

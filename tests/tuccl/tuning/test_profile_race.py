@@ -11,7 +11,7 @@ from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import Family, Knob, Space, space_of
-from tuccl.tuning.profile_floor import Floor
+from tuccl.tuning.guaranteed_minimum import Floor
 from tuccl.tuning.profile_race import race
 
 SHAPE = Shape(4, 1, 4)

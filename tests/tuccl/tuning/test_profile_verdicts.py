@@ -2,7 +2,7 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.tuning.profile_floor import Floor, KeyRatio, Verdict
+from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import Verdicts
 from tuccl.tuning.profile_visits import Visit
 

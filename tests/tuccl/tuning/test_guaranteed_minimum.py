@@ -7,7 +7,7 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.tuning.profile_floor import (
+from tuccl.tuning.guaranteed_minimum import (
     Finalist,
     KeyRatio,
     Verdict,

@@ -16,9 +16,9 @@ from tuccl.statistics.pooling import MeanError
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import SPELLED_OUT
+from tuccl.tuning.confirmation import allowing_for_starts, confirmed_over_starts, seconds
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.spending import Spending
-from tuccl.tuning.start_check import allowing_for_starts, confirmed_over_starts, seconds
 from tuccl.workspace.measurement_log import MeasurementLog
 
 SIZES = tuple(1 << bits for bits in range(10, 22))
