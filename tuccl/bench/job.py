@@ -15,9 +15,9 @@ from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.leader import Leader, Seat
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
+from tuccl.statistics.estimators import interquartile_mean
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing
-from tuccl.tuning.sample_statistics import interquartile_mean
 from tuccl.words.sizes import format_size
 
 _ENGINE = "job"

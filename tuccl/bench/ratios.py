@@ -3,7 +3,7 @@
 A round starts new processes for every contender, so it gives one ratio per key, and what differs
 from start to start is the noise. A key's gain is the geometric mean of its ratios. Its interval is
 Student's on their logarithms, with the variance over all keys where the key's own says too little
-(`tuccl.tuning.sample_statistics.error_of_mean`). The intervals of all keys hold together with the
+(`tuccl.statistics.pooling`). The intervals of all keys hold together with the
 confidence (Bonferroni), so that one of hundreds does not stand out by luck alone.
 
 What a table promises was measured in a start of its own, which is as uncertain as one more round:
@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev, variance
+from statistics import fmean, stdev
 
+from tuccl.statistics.distributions import student_quantile
+from tuccl.statistics.looks import bonferroni
+from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import Task
-from tuccl.tuning.sample_statistics import error_of_mean, student_quantile
 
 CONFIDENCE = 0.95
 LEAST_ROUNDS = 2
@@ -46,15 +48,12 @@ def key_gains(
         own_us: Of the contender that may be faster, in the same rounds.
     """
     logs = _logs(base_us, own_us)
-    variances = {task: variance(own) for task, own in logs.items()}
-    each = 1.0 - (1.0 - CONFIDENCE) / 2.0 / len(logs)
-    quantiles: dict[int, float] = {}
+    error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
     gains = {}
     for task, own in logs.items():
-        error, degrees = error_of_mean(task, variances, len(own))
-        if degrees not in quantiles:
-            quantiles[degrees] = student_quantile(each, degrees)
-        gains[task] = _gain(own, quantiles[degrees] * error)
+        others = PooledVariance.of(values for key, values in logs.items() if key != task)
+        mean = others.of_mean(own, together=len(logs))
+        gains[task] = _gain(own, student_quantile(1.0 - error, mean.degrees) * mean.error)
     return gains
 
 
