@@ -29,7 +29,7 @@ from tuccl.workspace.runs import Workspace
 
 REPOSITORY = Path(__file__).parents[3]
 TWO_NODES = ("init", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "2", "--operations",
-             "all_gather", "--min-size", "64K", "--max-size", "64K")  # fmt: skip
+             "all_reduce", "--min-size", "64K", "--max-size", "64K")  # fmt: skip
 LAST_LINE = "tuccl: terminated; the same command continues where it stopped"
 ENDS_WITHIN_S = 8.0
 
