@@ -32,7 +32,7 @@ class ParquetForm:
     version_key: str
     version_called: str
     version: int
-    """What is written."""
+    """Version that is written."""
     columns: tuple[tuple[str, str, bool], ...]
     """Name, Arrow type (`list` is of float64) and whether it may be null."""
     compression: str
@@ -44,7 +44,7 @@ class ParquetForm:
     optional_columns: tuple[tuple[str, str, bool], ...] = ()
     """Stand in a file only where a row has a value."""
     older_versions: tuple[int, ...] = ()
-    """What is read as well, by whoever asks for the metadata's version."""
+    """Versions that are read as well, by whoever asks for the metadata's version."""
 
     def invalid(self, source: str, reason: Exception) -> Exception:
         """The error for rows or metadata of which no content can be made."""

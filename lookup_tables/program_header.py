@@ -30,7 +30,7 @@ HASHED_FROM = 24
 """The content address covers everything from here on."""
 
 MOST_RANKS = 8
-"""What an executor serves; schedules for more ranks have no program."""
+"""Most ranks that an executor serves; schedules for more ranks have no program."""
 MOST_BYTES = 1 << 20
 """Most bytes of a program: a hundred times what the schedules of eight ranks take. With the two
 below it bounds what a bundle's programs cost when they are loaded."""
@@ -56,7 +56,7 @@ def program_crc(data: bytes) -> int:
 
 
 def content_address(data: bytes) -> bytes:
-    """What a program is known by: equal exactly where what it does is equal."""
+    """Content address of a program: equal exactly where what it does is equal."""
     return hashlib.sha256(data[HASHED_FROM:]).digest()[:HASH_BYTES]
 
 

@@ -1,4 +1,4 @@
-"""What became different between two looks at a machine, in words: `describe_changes`.
+"""Differences between two looks at a machine, in words: `describe_changes`.
 
 Devices are matched first (see `probes.comparison.device_matching`), so that a missing NIC is
 reported as that
