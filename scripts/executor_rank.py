@@ -9,6 +9,7 @@ same communicators and the same data; what both left behind is compared, with th
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -225,7 +226,10 @@ def main() -> int:
         result = {"error": f"{type(error).__name__}: {error}"}
     path = Path(job["folder"]) / f"result{rank}.json"
     path.write_text(json.dumps(result), encoding="utf-8")
-    return 1 if "error" in result or result["failures"] else 0
+    if "error" in result:
+        # Where a rank hangs in a library, the library's handlers at the end would wait for it.
+        os._exit(1)
+    return 1 if result["failures"] else 0
 
 
 if __name__ == "__main__":
