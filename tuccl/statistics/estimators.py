@@ -66,9 +66,13 @@ def quartile_spread(values: Sequence[float]) -> float:
 
 
 def sum_of_deviations(values: Sequence[float]) -> float:
-    """Absolute ones from the median, over it."""
+    """Sum of the absolute deviations from the median, over the median; each counts up to 1.
+
+    A launch that took more than twice as long was disturbed. By how much says nothing of the
+    others (winsorizing; Tukey, The future of data analysis, 1962).
+    """
     middle = median(values)
-    return sum(abs(value / middle - 1.0) for value in values)
+    return sum(min(1.0, abs(value / middle - 1.0)) for value in values)
 
 
 def sigma_by_mean_deviation(mean_deviation: float) -> float:

@@ -89,3 +89,17 @@ def test_nothing_is_chosen_of_nothing() -> None:
     meter = Meter(measure_of({}), 9)
     confirm_rivals(meter)
     assert chosen(meter) is None
+
+
+def test_a_sample_of_minutes_among_microseconds_spoils_no_choice() -> None:
+    slow, fast, disturbed = CONFIGS[:3]
+    samples = {
+        slow: (12.0,) * 5,
+        fast: (10.0,) * 5,
+        disturbed: (11.0, 11.0, 2147483648.0, 11.0, 11.0),
+    }
+    meter = Meter(lambda config, repeats: Measured(samples[config][:repeats], 1e-3), 5)
+    for config in samples:
+        meter.reach(config, 5)
+    confirm_rivals(meter)
+    assert chosen(meter) == fast

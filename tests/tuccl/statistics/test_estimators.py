@@ -34,6 +34,9 @@ def test_spreads_by_hand() -> None:
     # Quarters of 8 are the third value and the sixth.
     assert quartile_spread([1.0, 2.0, 3.0, 4.0, 4.0, 5.0, 6.0, 99.0]) == pytest.approx(0.25)
     assert sum_of_deviations([90.0, 100.0, 130.0]) == pytest.approx(0.4)
+    # A disturbed launch counts as one that took twice as long, however long it took.
+    assert sum_of_deviations([90.0, 100.0, 250.0]) == pytest.approx(1.1)
+    assert sum_of_deviations([10.0, 10.0, 2147483648.0]) == pytest.approx(1.0)
 
 
 def test_errors_by_hand() -> None:
