@@ -25,7 +25,7 @@ def normal_quantile(probability: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's distribution, of a probability of a half or more."""
+    """Quantile of Student's distribution at a probability of a half or more."""
 
     def beyond(distance: float) -> float:
         return incomplete_beta(degrees / (degrees + distance**2), degrees / 2.0, 0.5) / 2.0
@@ -34,18 +34,18 @@ def student_quantile(probability: float, degrees: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def fisher_quantile(probability: float, degrees: int, other_degrees: int) -> float:
-    """Quantile of F: a variance known with `degrees` over an equal one with `other_degrees`."""
+def fisher_quantile(probability: float, degrees: int, below_degrees: int) -> float:
+    """Quantile of the ratio of two estimates of one variance, with these degrees of freedom."""
 
     def beyond(ratio: float) -> float:
-        share = other_degrees / (other_degrees + degrees * ratio)
-        return incomplete_beta(share, other_degrees / 2.0, degrees / 2.0)
+        share = below_degrees / (below_degrees + degrees * ratio)
+        return incomplete_beta(share, below_degrees / 2.0, degrees / 2.0)
 
     return _inverse(beyond, 1.0 - probability)
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised I_x(a, b), of x between 0 and 1."""
+    """Regularised incomplete beta function I_x(a, b) for x between 0 and 1."""
     if x <= 0.0 or x >= 1.0:
         return 0.0 if x <= 0.0 else 1.0
     if x > (a + 1.0) / (a + b + 2.0):  # There the fraction converges faster on the other side.
@@ -56,7 +56,7 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _continued_fraction(x: float, a: float, b: float) -> float:
-    """By Lentz's method (Numerical Recipes, third edition, 5.2 and 6.4)."""
+    """Evaluate the fraction by Lentz's method (Numerical Recipes, third edition, 5.2 and 6.4)."""
     c, d = 1.0, 1.0 / _away_from_0(1.0 - (a + b) * x / (a + 1.0))
     value = d
     for m in range(1, _TERMS):
@@ -78,7 +78,7 @@ def _away_from_0(value: float) -> float:
 
 
 def _inverse(beyond: Callable[[float], float], share: float) -> float:
-    """Where a falling share, 1 at the most, comes down to this one."""
+    """Distance at which `beyond`, which falls from 1 at most, reaches `share`."""
     low, high = 0.0, 1.0
     while beyond(high) > share and high < _FARTHEST:
         low, high = high, 2.0 * high

@@ -1,4 +1,4 @@
-"""What samples are summarised by, and how far they spread.
+"""Estimators of location and of spread.
 
 Times are positive and their noise multiplies, so means, deviations and differences are those of
 logarithms; a difference of logarithms is a ratio.
@@ -15,22 +15,22 @@ MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
 """Standard error of a median over that of the mean of as many normal values (Kendall and Stuart,
 The Advanced Theory of Statistics 1, 10.10)."""
 _MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
-"""Of a normal distribution, whose mean absolute deviation is sigma times the root of 2 / pi."""
+"""Sigma of a normal distribution over its mean absolute deviation."""
 
 
 class Estimator(StrEnum):
-    """What the figures of a comparison are."""
+    """Method by which the figures of a comparison were made."""
 
     MEDIAN_OF_PAIRS = "median of paired ratios"
-    """Times are medians of samples; all are of one start of the workers."""
+    """Times are medians of samples from one start of the workers."""
     MEAN_OVER_STARTS = "geometric mean over starts"
-    """Times too; each start counts with the interquartile mean of its samples."""
+    """Times are geometric means over starts of each start's interquartile mean."""
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
     """Mean of the middle half (Tukey's midmean).
 
-    It is deaf to outliers, as the median is, but does not jump between two modes. Of fewer than
+    It ignores outliers, as the median does, but does not jump between two modes. For fewer than
     four values it is the mean.
     """
     ordered = sorted(values)
@@ -39,22 +39,22 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 
 def geometric_mean(logs: Sequence[float]) -> float:
-    """Of what these are the logarithms of."""
+    """Geometric mean of the values that have these logarithms."""
     return math.exp(fmean(logs))
 
 
 def paired_ratios(times: Sequence[float], references: Sequence[float]) -> list[float]:
-    """The reference's time over the other of the same turn; above 1 is faster."""
+    """Reference time over time, turn by turn; above 1 is faster than the reference."""
     return [slow / fast for fast, slow in zip(times, references, strict=True)]
 
 
 def log_gains(logs: Sequence[float], references: Sequence[float]) -> list[float]:
-    """The reference's logarithm less the other of the same start; above 0 is faster."""
+    """Logarithm of the same ratio, start by start; above 0 is faster than the reference."""
     return [slow - fast for fast, slow in zip(logs, references, strict=True)]
 
 
 def log_deviation(values: Sequence[float]) -> float:
-    """Standard deviation of the logarithms; 0 of a single value."""
+    """Standard deviation of the logarithms; 0 for a single value."""
     return stdev(map(math.log, values)) if len(values) > 1 else 0.0
 
 
@@ -68,24 +68,24 @@ def quartile_spread(values: Sequence[float]) -> float:
 def sum_of_deviations(values: Sequence[float]) -> float:
     """Sum of the absolute deviations from the median, over the median; each counts up to 1.
 
-    A launch that took more than twice as long was disturbed. By how much says nothing of the
-    others (winsorizing; Tukey, The future of data analysis, 1962).
+    A launch that took more than twice the median was disturbed, and by how much says nothing about
+    the undisturbed ones (winsorizing; Tukey, The future of data analysis, 1962).
     """
     middle = median(values)
     return sum(min(1.0, abs(value / middle - 1.0)) for value in values)
 
 
 def sigma_by_mean_deviation(mean_deviation: float) -> float:
-    """Standard deviation of normal values: a few disturbed ones do not move it by much."""
+    """Standard deviation of normal values, estimated from their mean absolute deviation."""
     return mean_deviation * _MEAN_DEVIATION_TO_SIGMA
 
 
 def error_of_median(sigma: float, count: int) -> float:
-    """Standard error; one or two values have no median but their mean."""
+    """Standard error of a median of `count` values; that of one or two values is their mean."""
     return sigma * (MEDIAN_TO_MEAN_ERROR if count > 2 else 1.0) / math.sqrt(count)
 
 
 def error_of_weighted_mean(errors: Sequence[float], weights: Sequence[float]) -> float:
-    """Standard error of a weighted mean of independent figures; 0 of none."""
+    """Standard error of a weighted mean of independent figures; 0 without any."""
     squares = sum((weight * error) ** 2 for error, weight in zip(errors, weights, strict=True))
     return math.sqrt(squares) / sum(weights) if errors else 0.0

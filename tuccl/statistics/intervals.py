@@ -1,4 +1,4 @@
-"""Confidence intervals, all of them one-sided bounds with the same error on each side."""
+"""Confidence intervals: pairs of one-sided bounds with the same error probability."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tuccl.statistics.pooling import MeanError
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A lower bound and an upper one."""
+    """Lower and upper bound of a ratio."""
 
     low: float
     high: float
 
 
 START_ERROR = 0.015
-"""What a ratio of two starts of the workers may be off by where launches are quiet: on four H200
-twice the deviation seen from start to start, all small messages together."""
+"""Error of a ratio of two starts of the workers where launches are quiet: twice the deviation from
+start to start on four H200, over all small messages."""
 _LOOK_ERRORS = 3.0
-"""Standard errors of samples that one start's ratio may be off by: 0.13 % of a normal
-distribution, because a visit looks at dozens of keys."""
+"""Standard errors allowed for one start's ratio: 0.13 % of a normal distribution lies beyond,
+because dozens of keys are compared in one start."""
 UNKNOWN = Interval(0.0, math.inf)
-"""Of a ratio of which nothing is known."""
+"""Interval of a ratio before any sample."""
 
 
 def median_interval(values: Sequence[float], error: float) -> Interval:
@@ -38,8 +38,8 @@ def median_interval(values: Sequence[float], error: float) -> Interval:
     it. With n too small for the error the smallest and the largest value are returned.
 
     Args:
-        values: Independent, one at least.
-        error: Most probability with which each bound may be on the wrong side.
+        values: Independent values, at least one.
+        error: Largest probability that a bound is on the wrong side of the median.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -64,16 +64,16 @@ def student_interval(logs: Sequence[float], mean: MeanError, error: float) -> In
 
 
 def widened(ratio: float, known: Interval, between: MeanError, error: float) -> Interval:
-    """Bounds that also allow for what another start would have shown.
+    """Bounds of one start's ratio, widened by the deviation from start to start.
 
-    The two errors are independent, so that their widths add as squares (JCGM 100:2008, Guide to the
+    The two errors are independent, so their widths add as squares (JCGM 100:2008, Guide to the
     expression of uncertainty in measurement, 5.1.2 and G.4).
 
     Args:
-        ratio: Shown by one start, within `known`, whose bounds have the same error.
-        known: By the samples of that start.
-        between: Of the ratio's logarithm, from start to start.
-        error: Of each bound.
+        ratio: Ratio of one start, within `known`.
+        known: Interval by that start's samples alone, whose bounds have the same error.
+        between: Standard error of the ratio's logarithm from start to start.
+        error: Error probability of each bound.
     """
     if between.error <= 0.0 or known.low <= 0.0:
         return known
@@ -85,14 +85,14 @@ def widened(ratio: float, known: Interval, between: MeanError, error: float) -> 
 
 
 def interval_of_two_starts(ratio: float, error: float, spread: float) -> Interval:
-    """Bounds of a ratio whose two times are of one start each.
+    """Bounds of a ratio of two times that come from different starts.
 
-    How far starts differ is unknown then: by START_ERROR, or by as much as samples do, which over
-    TCP is about the same. A bound that is no standard error adds to the width as it is.
+    How far starts differ is unknown here. START_ERROR is assumed, or the samples' own deviation
+    where that is larger, as over TCP. It is a bound and no standard error, so it adds linearly.
 
     Args:
-        ratio: As it was seen.
-        error: Standard error of its logarithm, by the samples.
+        ratio: Ratio of the two estimates.
+        error: Standard error of its logarithm by the samples.
         spread: Standard deviation of a sample's logarithm.
     """
     within = math.exp(_LOOK_ERRORS * error + max(START_ERROR, spread))

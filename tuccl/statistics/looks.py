@@ -1,4 +1,4 @@
-"""Allowances for several chances to be mistaken: comparisons made together, and repeated looks."""
+"""Error levels for several comparisons at once and for repeated looks at growing data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _REACH = 8.0
 
 
 def bonferroni(error: float, comparisons: int) -> float:
-    """Error of each of so many comparisons that leaves all of them together this one."""
+    """Error level of each comparison that keeps the error of all of them together at `error`."""
     return error / comparisons
 
 
 def false_discovery_level(error: float, comparisons: int, proved: Callable[[float], int]) -> float:
-    """Error of each of so many comparisons that leaves this share of what is proved mistaken.
+    """Error level of each comparison that keeps the share of false discoveries at `error`.
 
     The rule of Benjamini and Hochberg (Journal of the Royal Statistical Society B 57, 1995, p.
     289): of m comparisons r are proved at r / m of the error. Confidence bounds of that error are
@@ -29,9 +29,9 @@ def false_discovery_level(error: float, comparisons: int, proved: Callable[[floa
     Statistical Association 100, 2005, p. 71).
 
     Args:
-        error: Share of what is proved that may be mistaken, on average.
-        comparisons: All that were made, one at least.
-        proved: How many of them are with a certain error each; no more with a smaller one.
+        error: Mean share of discoveries that may be false.
+        comparisons: Number of comparisons, at least 1.
+        proved: Number of comparisons proved at a given level; it falls with the level.
     """
     allowed = comparisons
     while allowed > 1 and (found := proved(error * allowed / comparisons)) < allowed:
@@ -43,31 +43,31 @@ def false_discovery_level(error: float, comparisons: int, proved: Callable[[floa
 class Looks:
     """Repeated one-sided tests of data that grow.
 
-    Looks at data that grow are alike, so that together they may have more error than parts of it
-    would add up to. How much is spent when is the power family of Kim and DeMets (Biometrika 74,
-    1987, p. 149) in the scheme of Lan and DeMets (Biometrika 70, 1983, p. 659). Each level follows
-    from those before by the recursion of Armitage, McPherson and Rowe (Journal of the Royal
-    Statistical Society A 132, 1969, p. 235), for normal values of known variance; as levels they
-    serve Student's distribution too (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8).
-    To stop early because nothing is likely to be found only makes errors rarer.
+    Successive looks are correlated, so their levels may add up to more than the total error. The
+    error spent by each look follows the power family of Kim and DeMets (Biometrika 74, 1987, p.
+    149) in the scheme of Lan and DeMets (Biometrika 70, 1983, p. 659). Each level follows from
+    those before by the recursion of Armitage, McPherson and Rowe (Journal of the Royal Statistical
+    Society A 132, 1969, p. 235) for normal values of known variance; the levels serve Student's
+    distribution too (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8). Stopping early
+    for lack of promise only makes errors rarer.
     """
 
     planned: tuple[int, ...]
-    """How many values there are at each look."""
+    """Number of values at each look."""
     power: float
-    """1 spends the error evenly, which ends most tests early; more than that keeps it for the late
-    looks, which have most data."""
+    """Exponent of the spending function. 1 spends the error evenly, which ends most tests early; a
+    larger one keeps it for the late looks, which have most data."""
 
     def error_at(self, count: int, error: float, *, last: bool) -> float:
-        """Error of the look at so many values.
+        """Error level of the look at `count` values.
 
         Args:
-            count: Of a planned look, or where the data end for reasons of their own, as a budget.
-            error: Of a bound on one side, over all looks.
-            last: Whether no further look follows, so that nothing of the error need be kept.
+            count: Values of a planned look, or where the data end early, as by a budget.
+            error: Error probability of a one-sided bound over all looks.
+            last: Whether no look follows, so that all remaining error may be spent.
         """
-        counts = (*(one for one in self.planned if one < count), count)
-        shares = [min(1.0, (one / self.planned[-1]) ** self.power) for one in counts]
+        counts = (*(look for look in self.planned if look < count), count)
+        shares = [min(1.0, (look / self.planned[-1]) ** self.power) for look in counts]
         if last:
             shares[-1] = 1.0
         return _levels(error, counts, tuple(shares))[-1]
@@ -75,7 +75,7 @@ class Looks:
 
 @lru_cache(maxsize=256)
 def _levels(error: float, counts: tuple[int, ...], shares: tuple[float, ...]) -> tuple[float, ...]:
-    """Error of each look; the shares of it that are spent by then, all looks before included."""
+    """Error level of each look; `shares` is the part of `error` spent up to and with it."""
     sums, mass = np.zeros(1), np.ones(1)
     levels = []
     spent, before = 0.0, 0
@@ -99,13 +99,12 @@ def _levels(error: float, counts: tuple[int, ...], shares: tuple[float, ...]) ->
 
 
 def _share_above(bounds: np.ndarray) -> np.ndarray:
-    """Of the standard normal distribution."""
-    scaled = bounds.ravel() / math.sqrt(2.0)
-    return np.array([math.erfc(one) / 2.0 for one in scaled])
+    """Shares of the standard normal distribution above these bounds."""
+    return np.array([math.erfc(bound / math.sqrt(2.0)) / 2.0 for bound in bounds.ravel()])
 
 
 def _below(bound: float, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of so many values that do not cross, with weights of the trapezoidal rule."""
+    """Grid of the sums of `count` values below the bound, with trapezoidal weights."""
     scale = math.sqrt(count)
     sums = np.linspace(-_REACH * scale, bound * scale, _POINTS)
     weights = np.full(_POINTS, sums[1] - sums[0])

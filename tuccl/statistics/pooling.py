@@ -1,10 +1,10 @@
-"""Variances over keys together, and when a key stands for itself.
+"""Variances pooled over keys, and the test that takes a key out of the pool.
 
-A few starts say little about the variance of one key, so those of all keys are pooled (Snedecor and
-Cochran, Statistical Methods, 8th edition, 12.2), and the key's own counts where it is larger. One
-that is larger than that of the others by more than chance explains is not of the same kind. Such a
-key is judged by its own starts alone, with their few degrees of freedom (a preliminary test:
-Bancroft, Annals of Mathematical Statistics 15, 1944, p. 190).
+A few starts say little about the variance of one key, so the variances of all keys are pooled
+(Snedecor and Cochran, Statistical Methods, 8th edition, 12.2); the key's own counts where it is
+larger. A key whose variance exceeds the pool's by more than chance explains leaves the pool and is
+judged by its own starts, with their few degrees of freedom (a preliminary test: Bancroft, Annals of
+Mathematical Statistics 15, 1944, p. 190).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tuccl.statistics.estimators import (
 )
 
 _MISTAKEN = 0.04
-"""How often keys that are as noisy as the others may be taken for noisier: one that wrongly stands
-for itself needs more starts, one that wrongly does not is proved by luck."""
+"""Probability that a key as noisy as the pool is taken out of it. A key wrongly taken out needs
+more starts; a key wrongly left in is proved by luck."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanError:
-    """Standard error of a mean, with the degrees of freedom that it is known with."""
+    """Standard error of a mean and its degrees of freedom."""
 
     error: float
     degrees: int
@@ -36,15 +36,15 @@ class MeanError:
 
 @dataclass(frozen=True, slots=True)
 class PooledVariance:
-    """The variance of one value, by the values of all keys."""
+    """Variance of one value, estimated from the values of all keys."""
 
     squares: float
-    """Sum of squared deviations, each from its own key's mean."""
+    """Sum of squared deviations from each key's own mean."""
     degrees: int
 
     @classmethod
     def of(cls, groups: Iterable[Sequence[float]]) -> PooledVariance:
-        """By keys with so many values each; one with a single value says nothing."""
+        """Pool the values of each key; a key with a single value adds nothing."""
         squares, degrees = 0.0, 0
         for values in groups:
             if len(values) > 1:
@@ -54,18 +54,16 @@ class PooledVariance:
 
     @property
     def variance(self) -> float:
-        """0 where nothing is known."""
+        """Pooled variance; 0 without degrees of freedom."""
         return self.squares / self.degrees if self.degrees else 0.0
 
     def of_mean(self, values: Sequence[float], together: int = 1) -> MeanError:
-        """Standard error of the mean of a key's values; this pool is that of other keys.
-
-        Where there are no other keys it stands for itself.
+        """Standard error of the mean of a key's values, this pool being that of the other keys.
 
         Args:
-            values: Two at least.
-            together: So many keys, times looks, one claim is about, as that none of them is slower:
-                then it has to be as rare that any of them wrongly stands for itself (Bonferroni).
+            values: The key's values, at least two.
+            together: Keys times looks of one joint claim, such as "none of them is slower": the
+                probability of taking a key out wrongly is divided among them (Bonferroni).
         """
         degrees = len(values) - 1
         squares = _squares(values)
@@ -81,16 +79,15 @@ class PooledVariance:
 class PooledDeviation:
     """Relative deviation of one sample from its call's median, over all calls of a search.
 
-    The mean absolute one, because a few disturbed launches do not move it by much. A machine that
-    has shown nothing yet is taken for one whose launches spread by 3 %, as if one sample had said
-    so: between NVLink's 0.2 % and TCP's 10 %.
+    It is the mean absolute deviation, which a few disturbed launches do not move by much. It starts
+    at 3 %, with the weight of one sample: between NVLink's 0.2 % and TCP's 10 %.
     """
 
     total: float = 0.03
     degrees: int = 1
 
     def replacing(self, before: Sequence[float], after: Sequence[float]) -> PooledDeviation:
-        """With a call's samples in place of those that it had before, if it had any."""
+        """Return the deviation with a call's samples replaced by a longer row of them."""
         total, degrees = self.total, self.degrees
         for sign, samples in ((-1, before), (1, after)):
             if len(samples) > 1:
@@ -99,7 +96,7 @@ class PooledDeviation:
         return PooledDeviation(total, degrees)
 
     def error(self, count: int) -> float:
-        """Relative standard error of the median of so many samples."""
+        """Relative standard error of the median of `count` samples."""
         return error_of_median(sigma_by_mean_deviation(self.total / self.degrees), count)
 
 
