@@ -1,1 +1,1 @@
-"""The search: Hyperband's plan, TPE by ask and tell, MRACO, and strategies to hold it against."""
+"""The search: Hyperband's plan, TPE by ask and tell, MRACO, and baseline strategies."""

@@ -27,7 +27,7 @@ class Grid:
     """Every configuration, in the order of the space."""
 
     repeats: int = 0
-    """Of each configuration; 0: the full budget."""
+    """Repetitions of each configuration; 0: the full budget."""
     name: str = "grid"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
@@ -42,7 +42,7 @@ class Random:
     """Every configuration, in random order."""
 
     repeats: int = 0
-    """Of each configuration; 0: the full budget."""
+    """Repetitions of each configuration; 0: the full budget."""
     name: str = "random"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
@@ -58,7 +58,7 @@ class Tpe:
     """Optuna's TPE as it comes, but for duplicates."""
 
     repeats: int = 0
-    """Of each configuration; 0: the full budget."""
+    """Repetitions of each configuration; 0: the full budget."""
     name: str = "tpe"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:

@@ -25,7 +25,7 @@ class Coordinate:
     """The strategy `coordinate`."""
 
     repeats: int = 0
-    """Of each configuration; 0: the full budget."""
+    """Repetitions of each configuration; 0: the full budget."""
     name: str = "coordinate"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
@@ -35,8 +35,8 @@ class Coordinate:
         for config in (*first, *opening(space), *middles(space)):
             meter.reach(config, repeats)
             family = (config.algorithm, config.protocol)
-            other = starts.setdefault(family, config)
-            if meter.time_us(config) < meter.time_us(other):
+            fastest = starts.setdefault(family, config)
+            if meter.time_us(config) < meter.time_us(fastest):
                 starts[family] = config
         for start in sorted(starts.values(), key=lambda config: (meter.time_us(config), config)):
             _descend(space, meter, start, repeats)

@@ -71,7 +71,7 @@ def _lengthen(meter: Meter, configs: Sequence[Config], repeats: int) -> bool:
 
 
 def _rivals(meter: Meter) -> list[Config]:
-    """What may still be the best and is not well known yet, the least known first."""
+    """Configurations that may still be the best and are not well known, the least known first."""
     ahead = chosen(meter)
     if ahead is None:
         return []

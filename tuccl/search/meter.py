@@ -25,7 +25,7 @@ included; fewer samples when more are not worth their time; raises `Configuratio
 
 
 class Meter:
-    """What one search has measured, at what cost."""
+    """Samples that one search has measured, and their cost."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Meter:
         return self.time_us(config)
 
     def fork(self, limit_s: float) -> Meter:
-        """A meter that has measured the same so far and goes on by itself to another limit."""
-        other = Meter(self._measure, self.max_repeats)
-        for name in vars(other):
+        """A copy with the same samples, which measures on by itself to its own limit."""
+        fork = Meter(self._measure, self.max_repeats)
+        for name in vars(fork):
             value = vars(self)[name]
-            setattr(other, name, copy(value) if isinstance(value, dict | set) else value)
-        other.limit_s = limit_s
-        return other
+            setattr(fork, name, copy(value) if isinstance(value, dict | set) else value)
+        fork.limit_s = limit_s
+        return fork
 
     def affords(self, config: Config, repeats: int) -> bool:
         """Whether the seconds left cover it, as far as known: from earlier samples, restarts."""
@@ -107,7 +107,7 @@ class Meter:
 
     @property
     def configs(self) -> list[Config]:
-        """What has samples, in the order of the first one."""
+        """Configurations with samples, in the order of their first one."""
         return list(self._time_us)
 
     @property
@@ -126,15 +126,15 @@ class Meter:
         return min(self._time_us.values(), default=math.inf)
 
     def best(self, count: int) -> list[Config]:
-        """Fastest first; of equals the one that is smaller as a value."""
+        """The `count` fastest, fastest first; ties go to the smaller value."""
         return nsmallest(count, self._time_us, key=lambda config: (self._time_us[config], config))
 
     def error(self, repeats: int) -> float:
-        """Relative standard error of the median of so many samples."""
+        """Relative standard error of a median of `repeats` samples."""
         return self._deviation.error(repeats)
 
     def bound_us(self, config: Config, errors: float) -> float:
-        """The time that many standard errors above (or, negative, below) the median."""
+        """The median plus `errors` standard errors; negative ones give a lower bound."""
         error = self.error(max(1, self.count(config)))
         return self.time_us(config) * math.exp(errors * error)
 

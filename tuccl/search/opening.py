@@ -34,7 +34,7 @@ def star(space: Space, config: Config) -> list[Config]:
         for axis in range(len(AXES))
         for moved in _moved(positions, axis, len(family.axes[axis]))
     )
-    return [other for other in found if other not in space.absent]
+    return [point for point in found if point not in space.absent]
 
 
 def _moved(positions: tuple[int, ...], axis: int, length: int) -> Iterator[tuple[int, ...]]:

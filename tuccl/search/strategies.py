@@ -38,5 +38,5 @@ def make_strategy(name: str) -> Strategy:
         return _OWN_REPEATS[name]()
     if plain in _PLAIN and (not at or re.fullmatch(r"[1-9][0-9]{0,2}", repeats)):
         return _PLAIN[plain](int(repeats or 0))
-    known = ", ".join(_OWN_REPEATS) + ", " + ", ".join(f"{other}[@N]" for other in _PLAIN)
+    known = ", ".join(_OWN_REPEATS) + ", " + ", ".join(f"{strategy}[@N]" for strategy in _PLAIN)
     raise UsageError(f"strategy {name!a:.60} is unknown: use one of {known}")

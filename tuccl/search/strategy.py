@@ -49,7 +49,7 @@ class Strategy(Protocol):
             meter: Measures; holds everything that was measured.
             first: Configurations to try first, the most promising first: winners of neighbouring
                 sizes, of an old table, of a model's ranking. Those outside the space are ignored.
-            seed: Of everything random.
+            seed: Seed of every random choice.
 
         Raises:
             BudgetSpentError: from the meter, always let through.
@@ -58,7 +58,7 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A configuration with what was measured of it."""
+    """A configuration with its measured time."""
 
     config: Config
     time_us: float
@@ -68,17 +68,17 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found."""
+    """Outcome of a search."""
 
     ranking: tuple[Ranked, ...]
     """The choice first; empty when every configuration failed."""
     configs_tried: int
     repeats_measured: int
     seconds: float
-    """Of the machine's time."""
+    """Machine time."""
     stop: Stop
     failures: tuple[tuple[Config, str], ...] = ()
-    """What could not run, and why."""
+    """Configurations that could not run, and why."""
 
     @property
     def converged(self) -> bool:

@@ -38,7 +38,7 @@ class TpeProposer:
         self._distributions = distributions(space)
         self._open: dict[Config, optuna.Trial] = {}
         self.unseen = Unseen(space, seed)
-        """What was not proposed yet."""
+        """Configurations not proposed yet."""
 
     @property
     def exhausted(self) -> bool:

@@ -42,7 +42,7 @@ class Unseen:
         return True
 
     def near(self, start: Config) -> Config:
-        """What is nearest: steps along the axes, another family counts one.
+        """The nearest configuration left: steps along the axes, another family counts one.
 
         Raises:
             ValueError: when nothing is left.

@@ -1,1 +1,1 @@
-"""Tasks, the configurations to try on them, and the protocol of whoever times one."""
+"""Tasks, the configurations to try on them, and the protocol that times one."""

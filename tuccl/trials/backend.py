@@ -13,18 +13,18 @@ from tuccl.trials.config import Config, Task
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Samples of a configuration, and what taking them cost."""
+    """Samples of a configuration, and the machine's time that they took."""
 
     samples_us: tuple[float, ...]
-    """Each the mean of one launch of back-to-back calls, of the slowest rank."""
+    """Mean time of a call in each launch of back-to-back calls, on the slowest rank."""
     seconds: float
-    """Of the machine's time, a restart of the workers included; modelled where the times are."""
+    """Machine time, restarts of the workers included; modelled where the samples are."""
     restart_s: float = 0.0
-    """What `Backend.restart_s` was after it: added by the measurement log, for whoever plans."""
+    """`Backend.restart_s` afterwards; the measurement log adds it, for planning."""
 
 
 class Backend(Protocol):
-    """Something that can time a configuration on a task."""
+    """Times configurations on tasks."""
 
     @property
     def name(self) -> str:
@@ -32,11 +32,11 @@ class Backend(Protocol):
 
     @property
     def versions(self) -> str:
-        """What produced the figures: the backend, its NCCL, this release."""
+        """Versions behind the figures: the backend, its NCCL, this release."""
 
     @property
     def restart_s(self) -> float:
-        """What measuring under another process profile than the one before costs in addition."""
+        """Seconds that a change of the process profile costs in addition."""
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Samples number `first` to `first + repeats - 1` of a configuration.

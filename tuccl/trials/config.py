@@ -1,4 +1,4 @@
-"""What is searched: `Config` is one point of the space, `Task` what it is tried on.
+"""`Config`, one point of the search space, and `Task`, the call that it is tried on.
 
 `ProcessProfile` is the part of a configuration that NCCL reads once per process.
 """
@@ -43,7 +43,7 @@ class Config:
 
     @property
     def profile(self) -> ProcessProfile:
-        """What a process must have been started with to run it; stock for schedules."""
+        """The process profile that it needs; schedules need none."""
         if self.is_schedule:
             return ProcessProfile()
         return ProcessProfile(self.nthreads, self.buffer_bytes, self.min_nchannels, self.settings)
@@ -83,17 +83,17 @@ class Config:
 
     def describe(self) -> str:
         """For people: `ring LL128 ch16 th256 buf4M`."""
-        parts = [self.algorithm, self.protocol]
+        words = [self.algorithm, self.protocol]
         if self.nchannels:
-            parts.append(f"ch{self.nchannels}")
+            words.append(f"ch{self.nchannels}")
         if self.nthreads:
-            parts.append(f"th{self.nthreads}")
+            words.append(f"th{self.nthreads}")
         if self.buffer_bytes:
-            parts.append(f"buf{format_size(self.buffer_bytes)}")
+            words.append(f"buf{format_size(self.buffer_bytes)}")
         if self.min_nchannels:
-            parts.append(f"min{self.min_nchannels}")
-        parts += [f"{name}={value}" for name, value in self.settings]
-        return " ".join(part for part in parts if part)
+            words.append(f"min{self.min_nchannels}")
+        words += [f"{name}={value}" for name, value in self.settings]
+        return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -134,7 +134,7 @@ class ProcessProfile:
 
 
 STOCK = Config(DEFAULT_ALGORITHM)
-"""NCCL with nothing set: what every speedup is counted against."""
+"""NCCL with nothing set: the reference of every speedup."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

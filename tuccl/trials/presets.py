@@ -44,10 +44,10 @@ _ALGORITHMS = {
     Operation.ALLTOALL: (),
 }
 ASKED_ABOUT = tuple(operation for operation, algorithms in _ALGORITHMS.items() if algorithms)
-"""What NCCL asks a tuner about: not alltoall, which it runs as sends and receives, so that only
-schedules can be chosen for it."""
+"""Operations for which NCCL asks its tuner. It runs alltoall as sends and receives without
+asking, so only schedules can be chosen there."""
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
-"""Of the interpreter, which runs 512 at most (`tuccl/runtime/executor/program_staging.h`)."""
+"""Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
 
 
 def nccl_families(
@@ -61,7 +61,7 @@ def nccl_families(
 
     Args:
         operation: The collective.
-        shape: Of the communicator: decides whether PAT exists; None: it does not.
+        shape: Communicator shape, which decides whether PAT exists; None: it does not.
         ll128: Whether the links keep 128 bytes in order (NVLink does; NCCL's own table tells).
         min_nchannels: Values to try.
     """
@@ -95,10 +95,10 @@ def nccl_space(
 
     Args:
         operation: The collective.
-        shape: Of the communicator.
+        shape: Communicator shape.
         ll128: See `nccl_families`.
         min_nchannels: Values to try.
-        knobs: Those of `KNOBS` that can matter.
+        knobs: The `KNOBS` that can matter.
     """
     families = nccl_families(operation, shape, ll128=ll128, min_nchannels=min_nchannels)
     return Space(
@@ -126,7 +126,7 @@ def executor_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[
 
 
 def pattern_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[Family, ...]:
-    """Schedules, by content hash, that the executor has a kernel of its own for.
+    """Schedules, by content hash, for which the executor has a dedicated kernel.
 
     Channels are thread blocks there, and staging has one size; `ll128` as for `nccl_families`.
     """

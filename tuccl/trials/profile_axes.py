@@ -28,7 +28,7 @@ class ProfileAxes:
 
     @property
     def size(self) -> int:
-        """How many profiles there are, values between apart."""
+        """Number of profiles without values between those of an axis."""
         count = len(self.nthreads) * len(self.buffer_bytes) * len(self.min_nchannels)
         for knob in self.knobs:
             count *= len(knob.values)
@@ -36,12 +36,12 @@ class ProfileAxes:
 
     @property
     def most(self) -> int:
-        """How many profiles there are, those with values between included."""
+        """Number of profiles with values between those of an axis."""
         channels = {*self.min_nchannels, *self.between_min_nchannels}
         return self.size // len(self.min_nchannels) * len(channels)
 
     def directions(self) -> tuple[str | Knob, ...]:
-        """What can be changed by itself."""
+        """Variables and knobs, each of which can be changed alone."""
         return (*_VARIABLES, *self.knobs)
 
     def ways(self, profile: ProcessProfile, direction: str | Knob) -> Iterator[Way]:
@@ -61,11 +61,11 @@ class ProfileAxes:
         above = [value for value in axis if value > here]
         below = [value for value in axis if value < here]
         for low, high in ((here, above[:1]), (here, below[-1:])):
-            for other in high:
+            for end in high:
                 inside = [
                     value
                     for value in self.between_min_nchannels
-                    if min(low, other) < value < max(low, other)
+                    if min(low, end) < value < max(low, end)
                 ]
                 nearest = sorted(inside, key=lambda value: abs(value - here))
                 if nearest:

@@ -25,7 +25,7 @@ AXES = ("nchannels", "nthreads", "buffer_bytes", "min_nchannels")
 
 
 class Scope(StrEnum):
-    """What has to be made anew before another value of a parameter takes effect."""
+    """Lifetime of a parameter's value: it changes per call, communicator or process."""
 
     CALL = "call"
     COMMUNICATOR = "communicator"
@@ -40,11 +40,11 @@ BUILTIN_SCOPES = {
     "buffer_bytes": Scope.PROCESS,
     "min_nchannels": Scope.COMMUNICATOR,
 }
-"""Of NCCL's built-ins: the tuner plugin answers per call, `ncclConfig_t.minCTAs` belongs to a
-communicator (a job that sets nothing gets it from the environment), the rest is read once."""
+"""Scopes of NCCL's built-ins: the tuner plugin answers per call, `ncclConfig_t.minCTAs` belongs to
+a communicator (a job that sets nothing gets it from the environment), the rest is read once."""
 EXECUTOR_SCOPES = dict.fromkeys(BUILTIN_SCOPES, Scope.CALL)
 _OWN_VALUE = {"nchannels": 1 << 20, "nthreads": 512, "buffer_bytes": 4 << 20, "min_nchannels": 0}
-"""What 0, NCCL's own choice, comes to: its place on the axis is beside that value."""
+"""Values that 0, NCCL's own choice, stands for: its place on the axis is beside that value."""
 SPELLED_OUT = ProcessProfile(nthreads=_OWN_VALUE["nthreads"])
 """Nearly what NCCL does by itself, but another profile, for which workers start anew."""
 
@@ -62,13 +62,13 @@ class Knob:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Names of what it sets."""
+        """Names of the variables that it sets."""
         return frozenset(name for settings in self.values for name, _ in settings)
 
     def turned(self, profile: ProcessProfile, value: Settings) -> ProcessProfile:
         """The profile with another value."""
-        others = [pair for pair in profile.settings if pair[0] not in self.variables]
-        return replace(profile, settings=tuple(sorted([*others, *value])))
+        kept = [pair for pair in profile.settings if pair[0] not in self.variables]
+        return replace(profile, settings=tuple(sorted([*kept, *value])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Family:
 
     @property
     def scopes(self) -> dict[str, Scope]:
-        """What each parameter's change costs."""
+        """Scope of each parameter."""
         return EXECUTOR_SCOPES if self.algorithm.startswith(SCHEDULE_PREFIX) else BUILTIN_SCOPES
 
     @property
@@ -160,12 +160,12 @@ class Space:
 
     @cached_property
     def configs(self) -> tuple[Config, ...]:
-        """All of them, in order."""
+        """All configurations, in order."""
         return tuple(self)
 
     @cached_property
     def row_of(self) -> dict[Config, int]:
-        """Place of each in `configs`."""
+        """Index of each configuration in `configs`."""
         return {config: row for row, config in enumerate(self.configs)}
 
     @cached_property
@@ -219,9 +219,9 @@ class Space:
             moved[axis] += step
             if 0 <= moved[axis] < len(family.axes[axis]):
                 yield from self._present(family.at(moved))
-        for other in self.families:
-            if other is not family:
-                yield from self._present(other.at(positions))
+        for neighbour in self.families:
+            if neighbour is not family:
+                yield from self._present(neighbour.at(positions))
 
     def line(self, config: Config, axis: int) -> list[Config]:
         """The configurations that differ from this one on one axis at most, in its order."""
@@ -231,7 +231,7 @@ class Space:
             family.at((*positions[:axis], step, *positions[axis + 1 :]))
             for step in range(len(family.axes[axis]))
         )
-        return [other for other in moved if other not in self.absent]
+        return [point for point in moved if point not in self.absent]
 
     def _present(self, config: Config) -> Iterator[Config]:
         if config not in self.absent:
@@ -280,10 +280,10 @@ def _values(config: Config) -> tuple[int, ...]:
 
 
 def ascending(axis: str, values: Iterable[int]) -> tuple[int, ...]:
-    """By effect: 0 stands beside the value that it comes to."""
+    """Values sorted by effect: 0 stands beside the value that it stands for."""
     return tuple(sorted(set(values), key=lambda value: (value or _OWN_VALUE[axis], value == 0)))
 
 
 def nearest_to_own(axis: str, values: Iterable[int]) -> int:
-    """NCCL's own value where it is among them, else the one that is nearest to what it comes to."""
+    """NCCL's own value where it is among them, else the value nearest to it."""
     return min(values, key=lambda value: (value != 0, abs(value - _OWN_VALUE[axis]), value))
