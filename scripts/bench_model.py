@@ -38,7 +38,7 @@ from tuccl.models.figures import (  # noqa: E402
     machine_figures,
 )
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts  # noqa: E402
-from tuccl.models.nccl_choice import choose  # noqa: E402
+from tuccl.models.nccl_choice import nccl_choice  # noqa: E402
 from tuccl.records.grid_csv import read_grid_csv  # noqa: E402
 from tuccl.records.record import Record  # noqa: E402
 from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
@@ -221,7 +221,7 @@ def _key_figures(
     )
     frame = pd.DataFrame({"config": configs, "modelled": table.predicted_us(constants)})
     frame["measured"] = [_measured_us(record, task, config) for config in configs]
-    launched = [choose(task.operation, task.size_bytes, c, machine) for c in configs]
+    launched = [nccl_choice(task.operation, task.size_bytes, c, machine) for c in configs]
     frame["launch"] = pd.Series(launched, dtype=object)
     frame = frame.sort_values("modelled", kind="stable").reset_index(drop=True)
     timed = frame.dropna()

@@ -21,7 +21,7 @@ from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import choose
+from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.trials.backend import Measured
@@ -107,7 +107,7 @@ class SimulatedBackend:
             raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
         if config.settings:
             raise ConfigurationFailedError(f"the model knows nothing of {config.settings[0][0]}")
-        choice = choose(task.operation, task.size_bytes, config, self._machine)
+        choice = nccl_choice(task.operation, task.size_bytes, config, self._machine)
         return builtin_time_us(
             task.operation, task.size_bytes, choice, self._machine, self._constants
         )

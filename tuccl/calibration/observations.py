@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import ModelConstants
-from tuccl.models.nccl_choice import Choice, choose
+from tuccl.models.nccl_choice import Choice, nccl_choice
 from tuccl.models.nccl_model import Work, work_of, work_time_us
 from tuccl.trials.config import STOCK, Config
 
@@ -76,7 +76,7 @@ def tabulate(observations: Sequence[Observation]) -> ObservationTable:
     groups: dict[tuple[NcclAlgorithm, NcclProtocol], list[tuple[int, Work]]] = {}
     launches: list[int] = []
     for seen in observations:
-        choice = choose(seen.operation, seen.size_bytes, seen.config, seen.machine)
+        choice = nccl_choice(seen.operation, seen.size_bytes, seen.config, seen.machine)
         key = (replace(seen, source="", config=STOCK, time_us=0.0), choice)
         if key not in numbers:
             numbers[key] = len(numbers)

@@ -1,8 +1,8 @@
-"""What the schedule executor costs per launch, step and byte: the constants of its model.
+"""Model of the executor: its cost per launch, step and byte.
 
-They were read off measurements of NCCL's own kernels on four H200 before any executor ran there;
-`tuccl calibrate` leaves them alone. A hop over the network costs what it costs NCCL: the same
-proxies carry it.
+The constants were read off measurements of NCCL's own kernels on four H200 before any executor ran
+there; `tuccl calibrate` leaves them alone. A hop over the network costs what a hop of NCCL's
+costs, whose proxies carry it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import ModelConstants
 
 SLOTS = 8
-"""Slots that a connection's buffer is divided into."""
+"""Slots of a connection's buffer."""
 _LAUNCH_US = 2.5
 _STEP_US = {NcclProtocol.LL: 0.45, NcclProtocol.LL128: 0.60, NcclProtocol.SIMPLE: 1.10}
 _WIRE_EFFICIENCY = {NcclProtocol.LL: 0.40, NcclProtocol.LL128: 0.73, NcclProtocol.SIMPLE: 0.77}
@@ -37,7 +37,7 @@ def execution_model(
 
 
 def with_network_hops(sketch: Sketch, machine: MachineFigures, constants: ModelConstants) -> Sketch:
-    """The sketch with edges over the network as dear as a hop of NCCL's."""
+    """The sketch whose edges over the network have the latency of NCCL's hops."""
     waits = constants.network_latencies - 1.0
     added_us = constants.network_hop_us + waits * machine.network_latency_us
     edges = tuple(
@@ -50,7 +50,7 @@ def with_network_hops(sketch: Sketch, machine: MachineFigures, constants: ModelC
 
 
 def threadblock_gb_per_s(protocol: NcclProtocol, nthreads: int) -> float:
-    """What one thread block moves, payload."""
+    """Payload bandwidth of one thread block."""
     if protocol is NcclProtocol.LL:
         return 0.0185 * nthreads
     if protocol is NcclProtocol.LL128:

@@ -1,4 +1,4 @@
-"""`MachineFigures`: the few figures of a topology that models of NCCL need.
+"""`MachineFigures`: the figures of a topology that a cost model of NCCL needs.
 
 NCCL reduces a machine to a bandwidth inside a node, one between nodes, a link type for each, a GPU
 generation and a channel count (NCCL 2.30, `src/graph/search.cc`); so does this module, from a
@@ -25,12 +25,12 @@ _DOUBLED_GB_PER_S = 25.0
 _NVLINK_SHARE = 0.82
 """NCCL counts 20 to 20.6 GB/s for an NVLink of nominally 25 (NCCL 2.30, src/graph/topo.h)."""
 _MAX_CHANNELS = 16
-"""Of the search, before channels are doubled."""
+"""Most channels of the graph search, before they are doubled."""
 _MOST_CHANNELS = 32
 
 
 class Fabric(StrEnum):
-    """What GPUs of one node reach each other through."""
+    """Kind of link between the GPUs of one node."""
 
     NVLINK = "nvlink"
     PCI = "pci"
@@ -53,15 +53,15 @@ class MachineFigures:
     fabric: Fabric
     generation: Generation
     intra_gb_per_s: float
-    """What one GPU can send inside its node."""
+    """Bandwidth of one GPU to the others of its node."""
     nics_per_node: int
     nic_gb_per_s: float
-    """Of one NIC, the PCIe way to its nearest GPU included; 0 on a single node."""
+    """Bandwidth of one NIC, limited by the PCIe path to its nearest GPU; 0 on a single node."""
     network_latency_us: float
     channels: int
     """Channels that NCCL's communicator opens: twice those that its graph search finds."""
     channel_gb_per_s: float
-    """Speed of each of them."""
+    """Bandwidth of each channel."""
 
     @property
     def graph_channels(self) -> int:
@@ -70,7 +70,7 @@ class MachineFigures:
 
     @property
     def usable_gb_per_s(self) -> float:
-        """What NCCL counts on of `intra_gb_per_s`."""
+        """Share of `intra_gb_per_s` that NCCL plans with."""
         return self.intra_gb_per_s * (_NVLINK_SHARE if self.fabric is Fabric.NVLINK else 1.0)
 
 
@@ -92,7 +92,7 @@ def figures_of(
     nic_gb_per_s: float = 0.0,
     network_latency_us: float = 0.0,
 ) -> MachineFigures:
-    """Figures of a machine that is known by its data sheet; the channels follow from them."""
+    """Figures of a machine described by its data sheet; the channels follow from them."""
     usable = intra_gb_per_s * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
     modern = generation in {Generation.HOPPER, Generation.BLACKWELL}
     if shape.nodes == 1:
@@ -129,7 +129,7 @@ def _generation(gpu: Device) -> Generation:
 
 
 def _intra(topology: Topology) -> tuple[Fabric, float]:
-    """Link type and GB/s that the slowest GPU can send inside its node."""
+    """Link type, and GB/s from the slowest GPU to the others of its node."""
     direct = {LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C}
     fabric_egress = {
         gpu.name: sum(
@@ -176,7 +176,7 @@ def _ring_step_gb_per_s(topology: Topology) -> list[float]:
 
 
 def _network(topology: Topology) -> tuple[int, float, float]:
-    """NICs of the node that has fewest, GB/s of the slowest of them, latency of the network."""
+    """Fewest NICs of a node, GB/s of the slowest NIC, latency of the network in us."""
     nodes = sorted({gpu.node for gpu in topology.gpus})
     network = [link for link in topology.links if link.kind is LinkKind.NETWORK]
     wire = {link.src: link.bandwidth_gb_per_s for link in network}
@@ -186,8 +186,8 @@ def _network(topology: Topology) -> tuple[int, float, float]:
         if nic.name not in wire:
             continue
         gpus = [gpu.name for gpu in topology.gpus if gpu.node == nic.node]
-        ways = [path for gpu in gpus if (path := local_path(topology, gpu, nic.name)) is not None]
-        host = max((path.bandwidth_gb_per_s for path in ways), default=0.0)
+        paths = [path for gpu in gpus if (path := local_path(topology, gpu, nic.name)) is not None]
+        host = max((path.bandwidth_gb_per_s for path in paths), default=0.0)
         usable.append((nic.node, min(wire[nic.name], host)))
     counts = [sum(1 for node, _ in usable if node == wanted) for wanted in nodes]
     return min(counts), min(speed for _, speed in usable), latency_us
@@ -214,7 +214,7 @@ def _graph_channels(limit_gb_per_s: float, speeds: tuple[float, ...]) -> tuple[i
 def _network_channels(
     usable_gb_per_s: float, nics: int, nic_gb_per_s: float, speeds: tuple[float, ...]
 ) -> tuple[int, float]:
-    """The same where every channel enters and leaves the node over one NIC."""
+    """The same between nodes, where every channel enters and leaves a node over one NIC."""
     limit = min(nic_gb_per_s, usable_gb_per_s)
     speed = next((speed for speed in speeds if speed <= limit), limit)
     each = max(1, int(nic_gb_per_s // speed))

@@ -1,7 +1,7 @@
-"""`ModelConstants`: what the model of NCCL's kernels does not know by itself.
+"""`ModelConstants`: the fitted constants of the model of NCCL's kernels.
 
-Few numbers, each with a meaning, fitted by `tuccl calibrate` from measured times. They belong to
-GPUs of Hopper's clock; slower ones scale with it. `SHIPPED` was fitted by this project to
+`tuccl calibrate` fits them to measured times. They hold at Hopper's clock; other GPUs scale with
+theirs. `SHIPPED` was fitted by this project to
 a grid of four H200 and to published runs of nccl-tests (`scripts/bench_model.py` prints it).
 """
 
@@ -14,22 +14,22 @@ from lookup_tables.table import NcclProtocol
 
 @dataclass(frozen=True, slots=True)
 class ProtocolCosts:
-    """What one protocol costs."""
+    """Constants of one protocol."""
 
     base_us: float
     """Kernel launch, argument fetch and the last flag, where calls follow each other in a graph."""
     hop_us: float
-    """From a GPU to its neighbour over NVLink, without the data."""
+    """Latency from a GPU to its neighbour over NVLink, without the data."""
     tree_hop_us: float
     """The same in a tree, where a rank passes on what it has at once."""
     sync_us: float
-    """Handing over a slice of the buffer, where more of them follow each other."""
+    """Synchronisation for each slice of the buffer after the first."""
     ring_gb_per_s: float
-    """What a ring's channel would move with threads without end."""
+    """Bandwidth of a ring's channel in the limit of many threads."""
     half_threads: float
-    """Threads that move half of that; LL128 needs no more than it has."""
+    """Threads that reach half of it; LL128 does not depend on their number."""
     tree_gb_per_s: float
-    """What a tree's channel moves with NCCL's 640 threads, each way."""
+    """Bandwidth of a tree's channel each way, with NCCL's 640 threads."""
     wire_efficiency: float
     """Share of the link's nominal bandwidth that payload reaches."""
 
@@ -42,16 +42,16 @@ class ModelConstants:
     ll128: ProtocolCosts
     simple: ProtocolCosts
     pci_hop_share: float
-    """A hop over PCIe or shared memory as a multiple of one over NVLink."""
+    """Latency of a hop over PCIe or shared memory, as a multiple of one over NVLink."""
     network_hop_us: float
-    """A hop over the network, without the latency of the network itself: proxies and flags."""
+    """Latency that proxies and flags add to a hop over the network."""
     network_latencies: float
-    """How many times a hop over the network waits for the network's latency."""
+    """Number of times that a hop over the network waits for the network's latency."""
     network_efficiency: float
     """Share of a NIC's rate that the payload of Simple reaches; above 1 where NCCL's figure for the
     PCIe way to the NIC is too cautious."""
     launch_us: float
-    """What a host thread takes per GPU and call where no graph launches the kernels."""
+    """Time of a host thread per GPU and call where no graph launches the kernels."""
 
     def of(self, protocol: NcclProtocol) -> ProtocolCosts:
         """Costs of one protocol."""
@@ -61,7 +61,7 @@ class ModelConstants:
 
 
 MOST_CHANNELS = 32
-"""Of what the constants were fitted to; the model says nothing beyond."""
+"""Most channels that the constants were fitted to; the model holds no further."""
 SHIPPED = ModelConstants(
     ll=ProtocolCosts(4.65, 0.409, 0.374, 0.803, 20.8, 807.0, 4.23, 0.436),
     ll128=ProtocolCosts(8.18, 2.13, 0.771, 1.03, 19.1, 1.0, 11.0, 0.803),

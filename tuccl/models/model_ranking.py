@@ -1,6 +1,6 @@
-"""Configurations in the order in which the model of NCCL expects them to be fast.
+"""Configurations ranked by the model of NCCL.
 
-A search that starts from it measures the promising ones first. Pure: no backend, no noise.
+A search that starts from the ranking measures the promising ones first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import Choice, choose
+from tuccl.models.nccl_choice import Choice, nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.trials.config import Config, Task
 
@@ -23,8 +23,8 @@ def modelled_ranking(
 ) -> tuple[Config, ...]:
     """Configurations of NCCL's built-ins, the fastest first.
 
-    What NCCL turns into the same launch is as fast; such configurations follow each other in the
-    order of `Config`. Schedules and algorithms that the model does not know are left out.
+    Configurations that NCCL runs alike take equally long and follow each other in the order of
+    `Config`. Schedules and algorithms that the model does not know are left out.
     """
     return tuple(config for _, config, _ in _timed(machine, task, configs, constants))
 
@@ -36,24 +36,26 @@ def modelled_opening(
     count: int,
     constants: ModelConstants = SHIPPED,
 ) -> tuple[Config, ...]:
-    """The first configurations of the ranking that NCCL turns into different launches.
+    """The first `count` configurations of the ranking that NCCL does not run alike.
 
     On the grid of four H200, with constants fitted to other machines alone, the best of the first
     three is 0.6 % behind the best of the whole grid (median over 27 keys).
     """
-    by_launch: dict[Choice, Config] = {}
-    known = (one for one in configs if max(one.nchannels, one.min_nchannels) <= MOST_CHANNELS)
+    by_choice: dict[Choice, Config] = {}
+    known = (
+        config for config in configs if max(config.nchannels, config.min_nchannels) <= MOST_CHANNELS
+    )
     for _, config, choice in _timed(machine, task, known, constants):
-        if len(by_launch) == count:
+        if len(by_choice) == count:
             break
-        by_launch.setdefault(choice, config)
-    return tuple(by_launch.values())
+        by_choice.setdefault(choice, config)
+    return tuple(by_choice.values())
 
 
 def _timed(
     machine: MachineFigures, task: Task, configs: Iterable[Config], constants: ModelConstants
 ) -> list[tuple[float, Config, Choice]]:
-    """Time, configuration and launch, the fastest first."""
+    """Time, configuration and what NCCL makes of it, the fastest first."""
     times: dict[Choice, float] = {}
     found = []
     for config, choice in _choices(machine, task, configs):
@@ -62,7 +64,7 @@ def _timed(
                 task.operation, task.size_bytes, choice, machine, constants
             )
         found.append((times[choice], config, choice))
-    return sorted(found, key=lambda one: one[:2])
+    return sorted(found, key=lambda row: row[:2])
 
 
 def _choices(
@@ -72,6 +74,6 @@ def _choices(
         if config.is_schedule:
             continue
         try:
-            yield config, choose(task.operation, task.size_bytes, config, machine)
+            yield config, nccl_choice(task.operation, task.size_bytes, config, machine)
         except ConfigurationFailedError:
             continue

@@ -1,10 +1,10 @@
-"""What NCCL chooses and how it sizes it: its own fixed cost model, for ring and tree.
+"""NCCL's own choice and its sizing: the fixed cost model for ring and tree.
 
 Constants and formulas are NCCL 2.30's (`src/graph/tuning.cc`): a latency and a bandwidth per
 algorithm and protocol, a table of corrections for tree; the least `latency + bytes / bandwidth`
 wins. Channels and threads shrink with the message (`src/enqueue.cc`), and messages are dealt to
-channels in cells of at least 16 KiB of traffic. The model says what NCCL would pick, not how long
-it takes: that is `tuccl.models.nccl_model`.
+channels in cells of at least 16 KiB of traffic. This module says what NCCL picks;
+`tuccl.models.nccl_model` says how long it takes.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _MOST_THREADS = 640
 _LEAST_THREADS = 96
 _SYNC_WARP_THREADS = 32
 BYTES_PER_THREAD = {NcclProtocol.LL: 8, NcclProtocol.LL128: 8, NcclProtocol.SIMPLE: 64}
-"""What a thread moves in one pass: below that, fewer channels and threads are used."""
+"""Bytes that a thread moves in one pass; smaller messages use fewer channels and threads."""
 _PAYLOAD_BYTES = {NcclProtocol.LL: 512 << 9, NcclProtocol.LL128: 4_915_200 * 15 // 16}
-"""Of the protocol's own buffer, flags left out; NCCL_BUFFSIZE is for Simple alone."""
+"""Payload of the protocol's own buffer, without flags; NCCL_BUFFSIZE is for Simple alone."""
 _SIMPLE_BUFFER_BYTES = 4 << 20
 _CELL_TRAFFIC_BYTES = 16 << 10
 """Least traffic of a channel; measured so on NCCL 2.28.9."""
@@ -76,21 +76,21 @@ _CELL_GRAIN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A built-in algorithm with everything that NCCL decides about it."""
+    """A built-in algorithm as NCCL runs it."""
 
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
     nchannels: int
     nthreads: int
-    """Of a channel's thread block."""
+    """Threads of a channel's thread block."""
     buffer_bytes: int
-    """Payload that the protocol's buffer holds."""
+    """Payload bytes of the protocol's buffer."""
 
 
-def choose(
+def nccl_choice(
     operation: Operation, size_bytes: int, config: Config, machine: MachineFigures
 ) -> Choice:
-    """What NCCL runs under a configuration of a built-in algorithm.
+    """Return what NCCL runs under a configuration of a built-in algorithm.
 
     A tuner's algorithm that the communicator does not have (PAT where nodes have several ranks) is
     left out by NCCL, which then chooses itself, the tuner's channels kept.
@@ -108,8 +108,8 @@ def choose(
 
 
 def stock_choice(operation: Operation, size_bytes: int, machine: MachineFigures) -> Choice:
-    """What NCCL runs when nothing is set."""
-    return choose(operation, size_bytes, ProcessProfile().default, machine)
+    """Return what NCCL runs when nothing is set."""
+    return nccl_choice(operation, size_bytes, ProcessProfile().default, machine)
 
 
 def _exists(operation: Operation, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
@@ -124,7 +124,7 @@ def _exists(operation: Operation, algorithm: NcclAlgorithm, machine: MachineFigu
 def _cheapest(
     operation: Operation, size_bytes: int, machine: MachineFigures
 ) -> tuple[NcclAlgorithm, NcclProtocol]:
-    """The pair for which NCCL's own cost model expects the least time."""
+    """Algorithm and protocol of the least time by NCCL's own cost model."""
     algorithms = (_TREE, _RING) if operation is Operation.ALL_REDUCE else (_RING,)
     _, algorithm, index = min(
         (_estimate_us(operation, size_bytes, algorithm, index, machine), algorithm, index)
@@ -142,10 +142,10 @@ def _sized(
     profile: ProcessProfile,
     tuner_channels: int,
 ) -> Choice:
-    """Channels and threads that a message of this size gets (`src/enqueue.cc`).
+    """The choice with channels and threads for a message of this size (`src/enqueue.cc`).
 
-    NCCL takes channels away while each would have less than its threads move in one pass, then
-    halves the threads; a tuner's channels replace the former, not the latter.
+    NCCL lowers the channels until each has as much as its threads move in one pass, then halves the
+    threads. A tuner's channel count replaces the former, not the latter.
     """
     algorithm, protocol = pair
     opened = max(machine.channels, profile.min_nchannels, 1)
@@ -177,14 +177,14 @@ def _sized(
 def _dealt_channels(
     operation: Operation, size_bytes: int, protocol: NcclProtocol, ranks: int, channels: int
 ) -> int:
-    """Channels that get a share when whole cells are dealt to at most so many."""
+    """Channels that get data when whole cells are dealt to at most `channels`."""
     halves = {Operation.ALL_GATHER, Operation.REDUCE_SCATTER}
     traffic = ranks if operation in halves else 2 if operation is Operation.ALL_REDUCE else 1
-    part = size_bytes // ranks if operation in halves else size_bytes
+    rank_bytes = size_bytes // ranks if operation in halves else size_bytes
     traffic *= 4 if protocol is NcclProtocol.LL else 1
     grain = _CELL_GRAIN_BYTES
     cell_bytes = math.ceil(math.ceil(_CELL_TRAFFIC_BYTES / traffic) / grain) * grain
-    cells = max(1, math.ceil(part / cell_bytes))
+    cells = max(1, math.ceil(rank_bytes / cell_bytes))
     return math.ceil(cells / math.ceil(cells / channels))
 
 
@@ -254,7 +254,7 @@ def _latency_us(
 def ring_steps(operation: Operation, ranks: int) -> int:
     """Steps of a ring: 2(n - 1) for all_reduce, n - 1 for its halves, n for rooted operations.
 
-    At least one, so that a single rank is a case like others.
+    At least one, so that a single rank needs no case of its own.
     """
     if operation in {Operation.BROADCAST, Operation.REDUCE}:
         return ranks

@@ -1,15 +1,15 @@
-"""How long a built-in algorithm takes: a model of what the kernel does, not of what NCCL expects.
+"""Time of a built-in algorithm: a model of the kernel, not of NCCL's own expectation.
 
-A call is a launch, the hops of the algorithm one after another, and the data. Data moves at what a
-channel's threads copy and at what the wires carry under the protocol, shared by all channels; near
-each other, both are felt. In a ring all ranks send all the time: a rank sends `steps` pieces of
-1/n. In a tree a piece goes up and down rank by rank before the next ones overlap with it, so large
-pieces leave the others waiting; LL hands over lines, not pieces. Every further slice of the
-buffer is a synchronisation. Over the network a channel uses one NIC, so few channels leave NICs
-idle.
+A call is a launch, the hops of the algorithm in sequence, and the data. The data are limited by the
+copy rate of a channel's threads and by the wires under the protocol, which all channels share;
+where both limits are close, the time exceeds either. In a ring all ranks send all the time: a rank
+sends `steps` pieces of 1/n. In a tree a piece goes up and down rank by rank before the next ones
+overlap with it, so large pieces delay the start; LL hands over lines, not pieces. Every slice of
+the buffer after the first costs a synchronisation. Over the network a channel uses one NIC, so few
+channels leave NICs idle.
 
-`Work` says what a call does, `work_time_us` what that costs with given constants; both take arrays
-as well as numbers, so that thousands of measured times can be fitted at once.
+`Work` counts what a call does, `work_time_us` prices it with given constants; both take arrays as
+well as numbers, so that thousands of measured times can be fitted at once.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ _RING_SIMPLE_SLICE_STEPS = 2
 _TREE_LL128_FILL = ((22.4, 128 << 10), (5.6, 32 << 10))
 """Pieces of LL128 are halved while a channel has fewer of them, down to so many bytes."""
 _SHARPNESS = 2.0
-"""Rates near each other add like this norm of their times."""
+"""Order of the norm by which the times of two limits combine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call does, in figures that no constant of the model enters."""
+    """Counts of what a call does; no constant of the model enters them."""
 
     hops: Quantity
-    """One after another, over NVLink; those over PCIe and the network are told apart."""
+    """Hops over NVLink, in sequence."""
     pci_hops: Quantity
     network_hops: Quantity
     network_latency_us: Quantity
-    """Of all hops over the network together."""
+    """Latency of the network in all its hops together."""
     clock: Quantity
-    """Of the SMs, a share of Hopper's."""
+    """SM clock over Hopper's."""
     threads: Quantity
     fill_bytes: Quantity
-    """What a channel moves before its pieces overlap."""
+    """Bytes that a channel moves before its pieces overlap."""
     fill_wire_us: Quantity
-    """The same for all channels at the nominal rate of the wires inside a node."""
+    """Time of these bytes on the wires inside a node, all channels at the nominal rate."""
     bytes: Quantity
-    """What a channel moves after that."""
+    """Bytes that a channel moves after that."""
     wire_us: Quantity
     network_us: Quantity
-    """All channels at the nominal rate of the NICs that they use."""
+    """Time on the NICs that the channels use, at the nominal rate."""
     syncs: Quantity
-    """Slices that follow a slice."""
+    """Slices after the first."""
     launches: Quantity
-    """GPUs that one host thread launches; 0 where a graph does."""
+    """GPUs for which one host thread launches kernels; 0 where a graph does."""
 
 
 def builtin_time_us(
@@ -83,11 +83,11 @@ def builtin_time_us(
 
     Args:
         operation: The collective.
-        size_bytes: As nccl-tests counts it.
-        choice: What runs.
+        size_bytes: Size as nccl-tests counts it.
+        choice: Algorithm, protocol, channels and threads.
         machine: The machine.
-        constants: Of the model.
-        launches: GPUs that one host thread launches, call after call; 0 for CUDA graphs.
+        constants: Constants of the model.
+        launches: GPUs for which one host thread launches kernels; 0 for CUDA graphs.
     """
     work = work_of(operation, size_bytes, choice, machine, launches)
     return float(work_time_us(work, choice.algorithm, choice.protocol, constants))
@@ -100,7 +100,7 @@ def work_of(
     machine: MachineFigures,
     launches: int = 0,
 ) -> Work:
-    """What a call does."""
+    """Count what a call does."""
     if choice.algorithm is NcclAlgorithm.TREE:
         return _tree_work(size_bytes, choice, machine, launches)
     return _ring_work(operation, size_bytes, choice, machine, launches)
@@ -123,20 +123,20 @@ def work_time_us(
         rate = rate * costs.ring_gb_per_s * work.threads / (work.threads + costs.half_threads)
     sync_us = work.syncs * costs.sync_us / work.clock
     payload = constants.network_efficiency * _payload_share(protocol)
-    fill_us = _felt(work.fill_bytes / rate, work.fill_wire_us / costs.wire_efficiency)
+    fill_us = _both_limits_us(work.fill_bytes / rate, work.fill_wire_us / costs.wire_efficiency)
     wire_us = np.maximum(work.wire_us / costs.wire_efficiency, work.network_us / payload)
-    data_us = _felt(work.bytes / rate + sync_us, wire_us)
+    data_us = _both_limits_us(work.bytes / rate + sync_us, wire_us)
     kernel_us = costs.base_us / work.clock + latency_us + fill_us + data_us
-    return _felt(kernel_us, work.launches * constants.launch_us)
+    return _both_limits_us(kernel_us, work.launches * constants.launch_us)
 
 
-def _felt(copy_us: Quantity, wire_us: Quantity) -> Quantity:
-    """Two limits at once: the greater, and more where they are close."""
+def _both_limits_us(copy_us: Quantity, wire_us: Quantity) -> Quantity:
+    """Time under two limits: the longer one, and more where they are close."""
     return (copy_us**_SHARPNESS + wire_us**_SHARPNESS) ** (1.0 / _SHARPNESS)
 
 
 def _payload_share(protocol: NcclProtocol) -> float:
-    """Of what the protocol sends: flags take half of LL and 1/16 of LL128."""
+    """Share of payload in what the protocol sends: flags take half of LL and 1/16 of LL128."""
     if protocol is NcclProtocol.LL:
         return 0.5
     return 0.9375 if protocol is NcclProtocol.LL128 else 1.0
@@ -145,80 +145,84 @@ def _payload_share(protocol: NcclProtocol) -> float:
 def _ring_work(
     operation: Operation, size_bytes: int, choice: Choice, machine: MachineFigures, launches: int
 ) -> Work:
-    """A ring, and what goes over it: PAT and the pairs of alltoall send as much in other ways."""
+    """Work of a ring; PAT and the pairs of alltoall send as much on other paths."""
     shape = machine.shape
     steps = ring_steps(operation, shape.ranks)
     rooted = operation in {Operation.BROADCAST, Operation.REDUCE}
-    parts = 1 if rooted else steps
-    traffic = parts * size_bytes / (1 if rooted else shape.ranks)
+    pieces = 1 if rooted else steps
+    traffic = pieces * size_bytes / (1 if rooted else shape.ranks)
     # Ranks follow each other node by node, so one hop in `ranks_per_node` leaves the node.
     hops, network_hops = float(steps), steps * shape.nodes / shape.ranks if shape.nodes > 1 else 0.0
     if choice.algorithm is NcclAlgorithm.PAT:
         hops = network_hops = float(math.ceil(math.log2(max(2, shape.ranks))))
-    each = traffic / choice.nchannels
-    piece = each / parts
+    channel_bytes = traffic / choice.nchannels
+    piece = channel_bytes / pieces
     if choice.protocol is NcclProtocol.LL:
-        each = parts * _whole_passes(piece, choice)
+        channel_bytes = pieces * _whole_passes(piece, choice)
     slice_steps = _RING_SIMPLE_SLICE_STEPS if choice.protocol is NcclProtocol.SIMPLE else 1
     slices = math.ceil(piece / (choice.buffer_bytes / _STEPS_PER_BUFFER * slice_steps))
     # From a root, a piece travels on only when it is there; else all ranks send all the time.
-    fill = max(0, steps - 2) * min(_handed_on_bytes(each, choice), each) if rooted else 0.0
+    fill = (
+        max(0, steps - 2) * min(_handover_bytes(channel_bytes, choice), channel_bytes)
+        if rooted
+        else 0.0
+    )
     # A ring leaves every node once; alltoall leaves it from every rank.
-    abroad = shape.ranks / shape.nodes if operation is Operation.ALLTOALL else 1.0
+    network_share = shape.ranks / shape.nodes if operation is Operation.ALLTOALL else 1.0
     return Work(
         *_hops(machine, hops - network_hops, network_hops),
         clock=_CLOCK[machine.generation],
         threads=choice.nthreads,
         fill_bytes=fill,
         fill_wire_us=_wire_us(fill * choice.nchannels, machine),
-        bytes=each,
+        bytes=channel_bytes,
         wire_us=_wire_us(traffic, machine),
-        network_us=_network_us(traffic * abroad, choice, machine),
-        syncs=max(0, slices - 1) * parts,
+        network_us=_network_us(traffic * network_share, choice, machine),
+        syncs=max(0, slices - 1) * pieces,
         launches=launches,
     )
 
 
 def _tree_work(size_bytes: int, choice: Choice, machine: MachineFigures, launches: int) -> Work:
-    """A chain inside every node, a double binary tree between them; up, then down."""
+    """Work of a tree: a chain in each node, a double binary tree between nodes, up and down."""
     shape = machine.shape
     per_node = max(1, shape.ranks // shape.nodes)
     levels = math.ceil(math.log2(shape.nodes)) if shape.nodes > 1 else 0
     hops = 2 * (per_node - 1)
-    each = size_bytes / choice.nchannels
-    piece = min(_handed_on_bytes(each, choice), each)
+    channel_bytes = size_bytes / choice.nchannels
+    piece = min(_handover_bytes(channel_bytes, choice), channel_bytes)
     fill = (hops + 2 * levels) * piece
     is_lines = choice.protocol is NcclProtocol.LL
     # Two nodes send half up and half down; in larger trees inner nodes have two children.
-    abroad = 1.0 if shape.nodes == 2 else 2.0
+    network_share = 1.0 if shape.nodes == 2 else 2.0
     return Work(
         *_hops(machine, hops, 2 * levels),
         clock=_CLOCK[machine.generation],
         threads=choice.nthreads,
         fill_bytes=fill,
         fill_wire_us=_wire_us(fill * choice.nchannels, machine),
-        bytes=each - piece,
-        wire_us=_wire_us(2.0 * (each - piece) * choice.nchannels, machine),
-        network_us=_network_us(abroad * size_bytes, choice, machine),
-        syncs=0 if is_lines else math.ceil(each / piece) - 1,
+        bytes=channel_bytes - piece,
+        wire_us=_wire_us(2.0 * (channel_bytes - piece) * choice.nchannels, machine),
+        network_us=_network_us(network_share * size_bytes, choice, machine),
+        syncs=0 if is_lines else math.ceil(channel_bytes / piece) - 1,
         launches=launches,
     )
 
 
 def _whole_passes(piece_bytes: float, choice: Choice) -> float:
-    """Threads move whole passes, so a block larger than the piece is no faster."""
+    """Bytes rounded up to whole passes of the threads."""
     one_pass = choice.nthreads * BYTES_PER_THREAD[choice.protocol]
     return math.ceil(piece_bytes / one_pass) * one_pass
 
 
-def _handed_on_bytes(each: float, choice: Choice) -> float:
-    """What a rank passes on at once: the threads' lines with LL, else a step of the buffer."""
+def _handover_bytes(channel_bytes: float, choice: Choice) -> float:
+    """Bytes that a rank passes on at once: lines of all threads with LL, else a buffer step."""
     if choice.protocol is NcclProtocol.LL:
         return choice.nthreads * BYTES_PER_THREAD[choice.protocol]
     piece = choice.buffer_bytes / _STEPS_PER_BUFFER
     if choice.protocol is NcclProtocol.LL128:
         for pieces, least in _TREE_LL128_FILL:
-            while each // piece < pieces and piece > least:
+            while channel_bytes // piece < pieces and piece > least:
                 piece /= 2
     return piece
 
@@ -226,7 +230,7 @@ def _handed_on_bytes(each: float, choice: Choice) -> float:
 def _hops(
     machine: MachineFigures, inside: float, between: float
 ) -> tuple[float, float, float, float]:
-    """Hops over NVLink, over PCIe, over the network, and the network's latency in all of them."""
+    """Hops over NVLink, PCIe and the network, and the network's latency in all of them."""
     nvlink = machine.fabric is Fabric.NVLINK
     latency_us = between * machine.network_latency_us
     return (inside, 0.0, between, latency_us) if nvlink else (0.0, inside, between, latency_us)
@@ -237,7 +241,7 @@ def _wire_us(traffic_bytes: float, machine: MachineFigures) -> float:
 
 
 def _network_us(node_bytes: float, choice: Choice, machine: MachineFigures) -> float:
-    """What leaves a node over the NICs that the channels use; one channel uses one NIC."""
+    """Time of a node's bytes on the NICs that the channels use; one channel uses one NIC."""
     if machine.shape.nodes == 1:
         return 0.0
     nics = min(choice.nchannels, machine.nics_per_node)

@@ -1,4 +1,4 @@
-"""Measuring noise for simulated times, seeded by what is measured and not by the order.
+"""Measurement noise of simulated times, seeded by what is measured, not by the order.
 
 Multiplicative and skewed: most samples lie within the spread, one in fifty is disturbed. The spread
 of repeated launches on NVLink machines is 0.2 to 0.6 %, over TCP several per cent.
@@ -17,15 +17,15 @@ _DISTURBED_SCALE = 0.10
 def noisy_samples(
     time_us: float, subject: str, seed: int, spread: float, first: int, repeats: int
 ) -> tuple[float, ...]:
-    """Samples `first` to `first + repeats - 1` of something that takes `time_us`.
+    """Samples `first` to `first + repeats - 1` around `time_us`.
 
     Args:
         time_us: The time without noise.
         subject: Names what is measured; equal subjects give equal noise.
-        seed: Of the run.
+        seed: Seed of the run.
         spread: Relative standard deviation of an undisturbed sample; 0 for no noise.
         first: Number of the first sample.
-        repeats: How many.
+        repeats: Number of samples.
     """
     if spread == 0.0:
         return (time_us,) * repeats

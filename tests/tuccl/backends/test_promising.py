@@ -5,7 +5,7 @@ from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, promising_of
 from tuccl.models.figures import machine_figures
-from tuccl.models.nccl_choice import choose
+from tuccl.models.nccl_choice import nccl_choice
 from tuccl.trials.config import Task
 from tuccl.trials.presets import executor_families
 from tuccl.trials.space import Space
@@ -23,7 +23,7 @@ def test_the_model_opens_the_space_of_built_ins_and_says_nothing_of_schedules() 
     assert opening[0].min_nchannels == 32
     machine = machine_figures(request.topology)
     launches = [
-        choose(Operation.ALL_GATHER, 4096, config, machine)
+        nccl_choice(Operation.ALL_GATHER, 4096, config, machine)
         for config in promising_of(request, small, builtins_of(request, small))
     ]
     assert [launch.protocol for launch in launches[:3]] == [NcclProtocol.LL] * 3

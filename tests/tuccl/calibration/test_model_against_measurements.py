@@ -11,7 +11,7 @@ from tuccl.calibration.fit import fit_constants, median_error
 from tuccl.calibration.observations import Observation, tabulate
 from tuccl.calibration.sources import from_record
 from tuccl.models.model_constants import SHIPPED
-from tuccl.models.nccl_choice import choose
+from tuccl.models.nccl_choice import nccl_choice
 from tuccl.records.grid_csv import read_grid_csv
 from tuccl.records.record import Record
 
@@ -61,12 +61,12 @@ def test_the_shipped_constants_are_what_the_measurements_give(
 def test_stock_nccls_choices_on_four_h200_are_met(
     record: Record, grid: tuple[Observation, ...]
 ) -> None:
-    """NCCL's own choice takes as long as what `choose` says it is, where the grid has that too."""
+    """NCCL's own choice takes as long as what `nccl_choice` returns, where the grid has both."""
     found = 0
     by_launch: dict[object, list[float]] = {}
     defaults = []
     for seen in grid:
-        key = (seen.operation, seen.size_bytes, choose(
+        key = (seen.operation, seen.size_bytes, nccl_choice(
             seen.operation, seen.size_bytes, seen.config, seen.machine
         ))  # fmt: skip
         if seen.config.is_default:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from lookup_tables.table import Operation, Shape
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.model_ranking import modelled_opening, modelled_ranking
-from tuccl.models.nccl_choice import choose
+from tuccl.models.nccl_choice import nccl_choice
 from tuccl.trials.config import Config, Task
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
@@ -44,6 +44,6 @@ def test_the_order_does_not_depend_on_how_configurations_came(
 def test_an_opening_has_one_configuration_of_each_launch(count: int, exponent: int) -> None:
     task = Task(Operation.ALL_REDUCE, 1 << exponent, SHAPE)
     opening = modelled_opening(H200_X4, task, CONFIGS, count)
-    launches = [choose(task.operation, task.size_bytes, config, H200_X4) for config in opening]
+    launches = [nccl_choice(task.operation, task.size_bytes, config, H200_X4) for config in opening]
     assert len(set(launches)) == len(opening) <= count
     assert opening[0] == modelled_ranking(H200_X4, task, CONFIGS)[0]

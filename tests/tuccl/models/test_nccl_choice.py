@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, figures_of
-from tuccl.models.nccl_choice import Choice, choose, ring_steps, stock_choice
+from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps, stock_choice
 from tuccl.trials.config import Config, ProcessProfile
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
@@ -22,7 +22,7 @@ def all_reduce(
     profile: ProcessProfile = ProcessProfile(),  # noqa: B008 - frozen
 ) -> Choice:
     config = profile.applied_to(Config("ring", protocol, nchannels))
-    return choose(Operation.ALL_REDUCE, size_bytes, config, H200_X4)
+    return nccl_choice(Operation.ALL_REDUCE, size_bytes, config, H200_X4)
 
 
 def test_small_messages_take_ring_ll_and_large_ones_ring_simple_on_one_node() -> None:
@@ -73,16 +73,16 @@ def test_threads_and_buffer_reach_only_the_protocols_that_nccl_gives_them_to() -
 def test_pat_where_nodes_have_several_ranks_is_nccls_own_choice_on_the_tuners_channels() -> None:
     config = Config("pat", "Simple", 8)
     stock = stock_choice(Operation.ALL_GATHER, 1 << 20, H200_X4)
-    chosen = choose(Operation.ALL_GATHER, 1 << 20, config, H200_X4)
+    chosen = nccl_choice(Operation.ALL_GATHER, 1 << 20, config, H200_X4)
     assert (chosen.algorithm, chosen.protocol, chosen.nchannels) == (RING, stock.protocol, 8)
     single = figures_of(Shape(4, 4, 1), Fabric.NVLINK, Generation.HOPPER, 450.0, 1, 25.0, 2.0)
-    chosen = choose(Operation.ALL_GATHER, 1 << 20, config, single)
+    chosen = nccl_choice(Operation.ALL_GATHER, 1 << 20, config, single)
     assert chosen.algorithm is NcclAlgorithm.PAT
 
 
 def test_algorithms_that_the_model_does_not_know_fail_and_are_not_guessed() -> None:
     with pytest.raises(ConfigurationFailedError, match="nvls is not in the model"):
-        choose(Operation.ALL_REDUCE, 1 << 20, Config("nvls", "Simple", 8), H200_X4)
+        nccl_choice(Operation.ALL_REDUCE, 1 << 20, Config("nvls", "Simple", 8), H200_X4)
 
 
 def test_two_nodes_with_few_nics_take_trees_because_these_halve_the_traffic() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts
-from tuccl.models.nccl_choice import Choice, choose
+from tuccl.models.nccl_choice import Choice, nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.trials.config import Config, ProcessProfile
 
@@ -111,7 +111,7 @@ def test_slower_clocks_make_everything_but_wires_slower() -> None:
 def test_small_buffers_cost_synchronisations_and_few_threads_copying() -> None:
     def of(profile: ProcessProfile) -> float:
         config = profile.applied_to(Config("ring", "Simple", 8))
-        choice = choose(Operation.ALL_REDUCE, 1 << 26, config, NVSWITCH_X4)
+        choice = nccl_choice(Operation.ALL_REDUCE, 1 << 26, config, NVSWITCH_X4)
         return modelled_us(Operation.ALL_REDUCE, 1 << 26, choice, NVSWITCH_X4)
 
     assert of(ProcessProfile(0, 1 << 18)) > 1.2 * of(ProcessProfile())
@@ -122,7 +122,7 @@ def test_small_buffers_cost_synchronisations_and_few_threads_copying() -> None:
 def test_more_channels_than_nccl_opens_help_where_a_channel_is_the_limit() -> None:
     def of(profile: ProcessProfile) -> float:
         config = profile.applied_to(Config("ring", "LL", 32))
-        choice = choose(Operation.ALL_REDUCE, 1 << 20, config, NVSWITCH_X4)
+        choice = nccl_choice(Operation.ALL_REDUCE, 1 << 20, config, NVSWITCH_X4)
         return modelled_us(Operation.ALL_REDUCE, 1 << 20, choice, NVSWITCH_X4)
 
     assert of(ProcessProfile(min_nchannels=32)) < 0.95 * of(ProcessProfile())
@@ -139,7 +139,7 @@ def test_few_channels_leave_nics_idle() -> None:
 
 def test_a_single_gpu_has_nothing_to_send() -> None:
     alone = figures_of(Shape(1, 1, 1), Fabric.NVLINK, Generation.HOPPER, 450.0)
-    choice = choose(Operation.ALL_REDUCE, 1 << 20, ProcessProfile().default, alone)
+    choice = nccl_choice(Operation.ALL_REDUCE, 1 << 20, ProcessProfile().default, alone)
     assert 0 < modelled_us(Operation.ALL_REDUCE, 1 << 20, choice, alone) < 1e6
 
 
@@ -181,5 +181,5 @@ def test_every_configuration_has_a_positive_time(
     protocol: NcclProtocol,
 ) -> None:
     config = Config(algorithm, "" if algorithm == "default" else protocol.value, nchannels)
-    choice = choose(operation, size_bytes, profile.applied_to(config), TWO_NODES)
+    choice = nccl_choice(operation, size_bytes, profile.applied_to(config), TWO_NODES)
     assert 0 < modelled_us(operation, size_bytes, choice, TWO_NODES) < float("inf")
