@@ -23,7 +23,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit code of every command means; documented in docs/commands.md."""
+    """Exit codes of every command, as documented in docs/commands.md."""
 
     OK = 0
     """Done, or nothing to do."""
@@ -74,7 +74,7 @@ class ConfigurationFailedError(MeasurementError):
     def __init__(self, reason: str, *, seconds: float = 0.0) -> None:
         super().__init__(reason)
         self.seconds = seconds
-        """What finding that out cost: a hang its deadline, a crash the restart of the workers."""
+        """Seconds until it was known: a hang costs its deadline, a crash the workers' restart."""
 
 
 class BudgetSpentError(TucclError):

@@ -95,11 +95,11 @@ def _minimum(table: ObservationTable, first: Array) -> Array:
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), gradient)
             tried = point + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
             tried = np.clip(tried, first - _FARTHEST, first + _FARTHEST)
-            there = residuals(tried)
-            cheaper = _cost(there, tried - first, table.weights)
+            residual = residuals(tried)
+            cheaper = _cost(residual, tried - first, table.weights)
             if cheaper < cost:
                 gained = (cost - cheaper) / cost
-                point, seen, cost = tried, there, cheaper
+                point, seen, cost = tried, residual, cheaper
                 damping = max(damping / 4.0, 1e-9)
                 break
             damping *= 4.0

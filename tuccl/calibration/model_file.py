@@ -56,7 +56,7 @@ class ModelFile(_Strict):
     """Name of the file that was measured."""
     observations: Annotated[int, Field(ge=1)]
     median_error: Annotated[float, Field(ge=0.0)]
-    """Of the times that they were fitted to."""
+    """Median relative error on the times that the constants were fitted to."""
     constants: _Constants
 
     @property

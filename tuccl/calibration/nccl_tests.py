@@ -29,7 +29,7 @@ _KEYS = frozenset({"size", "count", "type", "redop", "root"})
 _ROUNDING = 0.02
 _LAST_DIGIT_GB_PER_S = 0.011
 _MOST_DIGITS = 9
-"""Of a rank or a number of GPUs."""
+"""Most digits of a rank or a number of GPUs."""
 _MOST_SIZE_DIGITS = 18
 _BROADEST_BYTES = 1 << 20
 """From there on busbw and algbw have digits enough to tell the number of ranks."""
@@ -37,7 +37,7 @@ _BROADEST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class NcclTestsRun:
-    """What a file of nccl-tests output says."""
+    """Contents of a file of nccl-tests output."""
 
     operation: Operation | None
     """As the output names the program; None: it does not."""

@@ -51,9 +51,9 @@ class ObservationTable:
 
     times_us: Array
     weights: Array
-    """Of each observation; those of a source sum to the root of their number."""
+    """Weight of each observation; those of a source sum to the root of their number."""
     launches: npt.NDArray[np.intp]
-    """Of each observation: which launch NCCL makes of it. Many make the same."""
+    """Index of the launch that NCCL makes of each observation; many share one."""
     batches: tuple[_Batch, ...]
 
     def predicted_us(self, constants: ModelConstants) -> Array:

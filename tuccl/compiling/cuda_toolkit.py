@@ -110,7 +110,7 @@ def read_architectures(text: str) -> tuple[str, ...]:
 
 def in_order(architectures: Iterable[str]) -> tuple[str, ...]:
     """Each once, the oldest GPU first."""
-    return tuple(sorted(set(architectures), key=lambda one: (int(one.rstrip("af")), one)))
+    return tuple(sorted(set(architectures), key=lambda name: (int(name.rstrip("af")), name)))
 
 
 def _nvcc_candidates() -> Iterator[str]:

@@ -87,12 +87,12 @@ def build(
     with ExitStack() as locks:
         for place in sorted(set(places.values())):
             locks.enter_context(_only_one_builds(place, say))
-        # What another process compiled while this one waited is there now.
-        there = [] if force else builds_there(programs, architectures)
-        names = {built.name for built in there}
+        # Another process may have compiled some of them while this one waited.
+        present = [] if force else builds_there(programs, architectures)
+        names = {built.name for built in present}
         missing = [program for program in programs if program.name not in names]
         if not missing:
-            return there
+            return present
         compilers = find_compilers()
         compilers.require(architectures)
         wanted = {program.name: _with_earlier(program, architectures) for program in missing}
@@ -101,7 +101,7 @@ def build(
             compilers.require(wanted[program.name], kept)
         with tempfile.TemporaryDirectory(prefix="tuccl-build-executor-") as scratch:
             files = _compile(missing, wanted, compilers, Path(scratch), say)
-            return there + [
+            return present + [
                 Built(program.name, Build(path, wanted[program.name]), compiled=True)
                 for program, file in zip(missing, files, strict=True)
                 for path in [
@@ -129,7 +129,7 @@ def _compile(
     recipes = [recipe(program, wanted[program.name], compilers, scratch) for program in programs]
     # Kernels take longest, and in the order of their sizes.
     runs = sorted(
-        (run for one in recipes for run in one.compile),
+        (run for built in recipes for run in built.compile),
         key=lambda run: (not run.what.endswith(".cu"), -run.size_bytes),
     )
     cores = len(os.sched_getaffinity(0))
@@ -142,14 +142,14 @@ def _compile(
     )
     started = time.monotonic()
     run_compilers(runs, cores, _teller(len(runs), started, say))
-    run_compilers([one.link for one in recipes], cores, lambda *_: None)
+    run_compilers([built.link for built in recipes], cores, lambda *_: None)
     say(f"compiled in {time.monotonic() - started:.0f} s")
-    return [one.link.output for one in recipes]
+    return [built.link.output for built in recipes]
 
 
 def _spoken(architectures: Sequence[str]) -> str:
     """As NVIDIA's tables have them: `9.0`."""
-    return ", ".join(re.sub(r"(\d)([af]?)$", r".\1\2", one) for one in architectures)
+    return ", ".join(re.sub(r"(\d)([af]?)$", r".\1\2", name) for name in architectures)
 
 
 def _teller(total: int, started: float, say: Say) -> Progress:

@@ -80,7 +80,8 @@ def _code_for(architectures: Sequence[str]) -> list[str]:
     # A kernel takes a minute and more per architecture: they are compiled side by side.
     threads = [f"--threads={len(architectures)}"] if len(architectures) > 1 else []
     return threads + [
-        f"--generate-code=arch=compute_{one},code=[compute_{one},sm_{one}]" for one in architectures
+        f"--generate-code=arch=compute_{name},code=[compute_{name},sm_{name}]"
+        for name in architectures
     ]
 
 

@@ -29,8 +29,8 @@ def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()
         raise UsageError(f"{option} {path} is a directory: name a file in it")
     if path == Path("-"):
         raise UsageError(f"{option} -: this is never written to standard output; name a file")
-    inputs = [_file_of(one) for one in read if one is not None]
-    if any(_holds(partial(one.samefile, path)) for one in inputs):
+    inputs = [_file_of(source) for source in read if source is not None]
+    if any(_holds(partial(file.samefile, path)) for file in inputs):
         raise UsageError(f"{option} {path} is read by this command; name another file to write")
 
 

@@ -40,11 +40,11 @@ class Workers:
         progress: Callable[[int], None] = lambda _: None,
         may_begin: Callable[[int, Sequence[_Result]], bool] = lambda _begun, _done: True,
     ) -> list[_Result]:
-        """What the pieces of work give, in their order.
+        """Run the pieces of work and return their results, in their order.
 
         Args:
             pieces: Begun in this order; they and their results can be pickled.
-            progress: Told how many are done.
+            progress: Called with the number of pieces done.
             may_begin: Asked before each piece with how many are begun, and the results so far;
                 after the first no none is begun, and the results end there.
 

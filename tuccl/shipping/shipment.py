@@ -59,7 +59,7 @@ from tuccl.workspace.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """What `ship` wrote."""
+    """Files that `ship` wrote."""
 
     files: tuple[Path, ...]
     """`tuccl.env` last."""

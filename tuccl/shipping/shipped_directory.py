@@ -102,13 +102,13 @@ def look_at(path: Path) -> ShippedDirectory:
     known = manifest is not None or bool(bundles)
     schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
     listed = {file.path for file in manifest.files} if manifest is not None else set()
-    schedules |= {Path(one).name for one in listed if one.startswith(f"{SCHEDULES_NAME}/")}
+    schedules |= {Path(name).name for name in listed if name.startswith(f"{SCHEDULES_NAME}/")}
     foreign = []
     for name, is_folder in names.items():
         if name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM)):
             continue
         if name == SCHEDULES_NAME and is_folder and known:
-            foreign += [f"{name}/{one}" for one in _strange(path / name, schedules)]
+            foreign += [f"{name}/{file}" for file in _strange(path / name, schedules)]
         elif is_folder or not known or not _is_own_name(name):
             foreign.append(f"{name}/" if is_folder else name)
     machine = _machine(path, manifest, bundles)
@@ -139,17 +139,17 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
         )
     if found.foreign:
         more = len(found.foreign) - _MOST_NAMED
-        named = ", ".join(ascii(one)[1:-1] for one in found.foreign[:_MOST_NAMED])
+        named = ", ".join(ascii(name)[1:-1] for name in found.foreign[:_MOST_NAMED])
         named += f" and {more} more" if more > 0 else ""
         raise UsageError(
             f"{found.path} holds what `tuccl ship` did not write: {named}; name a new or empty "
             "directory or one of an earlier ship, or add --force, which leaves these alone"
         )
-    there = found.machine
-    if there is not None and there.fingerprint != machine.fingerprint:
+    present = found.machine
+    if present is not None and present.fingerprint != machine.fingerprint:
         raise UsageError(
-            f"{found.path} holds the table of {there.topology_name} (topology "
-            f"{there.fingerprint}), this one is of {machine.topology_name} (topology "
+            f"{found.path} holds the table of {present.topology_name} (topology "
+            f"{present.fingerprint}), this one is of {machine.topology_name} (topology "
             f"{machine.fingerprint}); name another directory, or add --force to replace it"
         )
 

@@ -13,7 +13,7 @@ def parse_collective(name: str) -> Collective:
         UsageError: for anything else.
     """
     wanted = name.lower().replace("_", "").replace("-", "")
-    known = [one for one in Collective if one is not Collective.CUSTOM]
+    known = [collective for collective in Collective if collective is not Collective.CUSTOM]
     for collective in known:
         if collective.value.replace("_", "") == wanted:
             return collective

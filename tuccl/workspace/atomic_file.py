@@ -15,7 +15,7 @@ from tuccl.errors import WorkspaceError
 from tuccl.processes.interrupts import interrupts_held
 
 PARTIAL_PREFIX = ".tuccl-partial-"
-"""Of files that are being written; one that is left over belongs to a process that was killed."""
+"""Prefix of files that are being written; one that is left over is of a killed process."""
 
 _ROOM_BYTES = 1 << 20
 """About as much as a run writes: its log, its schedules, its table."""

@@ -86,7 +86,7 @@ class Damage:
     reason: str
 
     def sentence(self, path: Path, outcome: str) -> str:
-        """What is damaged, in half a line; `outcome` is what became of the lines."""
+        """Describe the damage in half a line; `outcome` says what became of the lines."""
         told = f"{path} is damaged in line {self.line} ({self.reason})"
         if not self.lines:
             return f"{told}, which could be restored"
@@ -96,11 +96,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """What of a log is sound."""
+    """The sound part of a log."""
 
     contents: Contents
     whole: bytes
-    """All lines of it."""
+    """All its lines."""
     lines: Sums | Plain
     """Makes the next one."""
     damage: Damage | None
@@ -109,7 +109,7 @@ class Sound:
 
 
 def read_sound(path: Path, identity: str) -> Sound:
-    """What of a log is sound; nothing where there is none.
+    """Read the sound part of a log; empty where there is no log.
 
     Raises:
         WorkspaceError: it cannot be read, is of another version, belongs to something else, or
@@ -176,7 +176,7 @@ def _first_line(identity: str) -> bytes:
 def _opening(
     path: Path, rows: Sequence[bytes], identity: str
 ) -> tuple[Sums | Plain, Damage | None]:
-    """What opens the lines after the first, and what is wrong with that one."""
+    """Return what opens the lines after the first, and the damage of the first line."""
     first = rows[0]
     sums = Sums()
     try:

@@ -33,7 +33,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What took the measurements."""
+    """Backend that took the measurements."""
 
     backend: str
     versions: str
@@ -42,36 +42,36 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request brought a configuration to."""
+    """State of a configuration after a request for samples."""
 
     asked: int
-    """Samples that it was to have in total."""
+    """Samples requested in total."""
     given: int
-    """Samples that it had then: fewer where it is too slow to be worth more."""
+    """Samples it had then: fewer where it was too slow to be worth more."""
     seconds: float
-    """What all measurements up to then cost."""
+    """Seconds of all its measurements up to then."""
     restart_s: float
-    """`Backend.restart_s` as known then."""
+    """`Backend.restart_s` at that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What is known of one configuration on one task."""
+    """Everything recorded of one configuration on one task."""
 
     task: str
     """`Task.name`."""
     config: Config
     samples_us: tuple[float, ...] = ()
     answers: tuple[Answer, ...] = ()
-    """Of its measurements, in their order."""
+    """One for each request, in their order."""
     failed: str = ""
-    """Why no further samples could be taken; empty: they could."""
+    """Reason why no further samples can be taken; empty: they can."""
     failed_s: float = 0.0
-    """What the attempt that failed cost."""
+    """Seconds of the failed attempt."""
 
     @property
     def seconds(self) -> float:
-        """What all of it cost."""
+        """Seconds of all measurements, the failed attempt included."""
         return self._paid_s + self.failed_s
 
     @property
@@ -90,7 +90,7 @@ class Recorded:
         return None
 
     def joined(self, fresh: Measured, asked: int) -> Recorded:
-        """With what a further measurement gave, which was to bring it to `asked` samples.
+        """Append a further measurement, which was to bring it to `asked` samples.
 
         Raises:
             ValueError: the figures cannot be.
@@ -107,23 +107,23 @@ class Recorded:
 
 
 class Contents:
-    """What the lines of a log say, line by line."""
+    """State of a log, built line by line."""
 
     def __init__(self) -> None:
         """An empty log."""
         self.source: Source | None = None
         self.profiles: list[ProcessProfile] = []
-        """Of the measurements in their order, each change once."""
+        """Profiles of the measurements in their order; runs of the same profile count once."""
         self.restart_s = 0.0
-        """As the latest measurement had it."""
+        """Value at the latest measurement."""
         self._known: dict[tuple[str, Config], Recorded] = {}
 
     def known(self, task: str, config: Config) -> Recorded:
-        """What is known so far, which may be nothing."""
+        """Record of a configuration so far; it may be empty."""
         return self._known.get((task, config)) or Recorded(task, config)
 
     def put(self, recorded: Recorded) -> None:
-        """Replace what is known."""
+        """Replace a configuration's record."""
         self._known[recorded.task, recorded.config] = recorded
         if recorded.answers and not recorded.failed:
             self.restart_s = recorded.answers[-1].restart_s
@@ -138,7 +138,7 @@ class Contents:
 
     @property
     def seconds(self) -> float:
-        """What all of it took of the machine's time."""
+        """Machine time of all measurements."""
         return sum(recorded.seconds for recorded in self._known.values())
 
     def take(self, line: bytes) -> None:
@@ -182,19 +182,19 @@ def check_measured(measured: Measured) -> None:
 
 
 def header_line(identity: str) -> bytes:
-    """The first line."""
+    """First line of a log."""
     return _line({"format": FORMAT, "version": VERSION, "identity": identity})
 
 
 def source_line(source: Source) -> bytes:
-    """What takes the measurements from here on."""
+    """Line that names the backend of all later lines."""
     return _line(asdict(source))
 
 
 def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float) -> bytes:
-    """Further samples of a configuration that was to have `asked`.
+    """Line with further samples of a configuration, up to `asked` in total.
 
-    The price of a restart is said where it is no longer `restart_s`.
+    It has the seconds of a restart where they differ from `restart_s`.
     """
     values = {**_subject(known), "samples_us": fresh.samples_us, "seconds": fresh.seconds}
     if fresh.restart_s != restart_s:
@@ -205,7 +205,7 @@ def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float)
 
 
 def failure_line(known: Recorded, reason: str, seconds: float) -> bytes:
-    """A configuration that could not be measured, or no longer."""
+    """Line for a configuration that can no longer be measured."""
     return _line({**_subject(known), "failed": reason, "seconds": seconds})
 
 

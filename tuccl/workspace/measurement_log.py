@@ -52,11 +52,11 @@ class ModelledRestarts(Protocol):
 
 
 def read_log(path: Path, identity: str, tell: Callable[[str], None] = lambda _: None) -> Contents:
-    """What a log holds before its first damaged line; nothing where there is none.
+    """Read a log up to its first damaged line; empty where there is no log.
 
     Args:
         path: The file.
-        identity: What it must belong to.
+        identity: Identity of the run that it must belong to.
         tell: Told what is damaged, in a line.
 
     Raises:

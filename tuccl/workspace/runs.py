@@ -41,10 +41,10 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """run.json: what a run is."""
+    """Contents of run.json."""
 
     identity: str
-    """Of settings and machine."""
+    """Hash of settings and machine."""
     options: dict[str, JsonValue]
     """The command line's options, so that `retune` can repeat them."""
     complete: bool
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """What was decided for every key."""
+        """Decisions for every key."""
         return self.root / "report.json"
 
     @property
