@@ -13,7 +13,7 @@ SynthesisError
 
 
 class SynthesisError(Exception):
-    """Root of the errors that `synthesizer` raises."""
+    """Base class of the errors that `synthesizer` raises."""
 
 
 class AlgorithmFileError(SynthesisError):
@@ -21,11 +21,11 @@ class AlgorithmFileError(SynthesisError):
 
 
 class DefectError(SynthesisError):
-    """A schedule that must be right was proved wrong."""
+    """The verifier found a defect in a schedule that must be right."""
 
 
 class ExportError(SynthesisError):
-    """A schedule has no expression in the format asked for."""
+    """A schedule cannot be expressed in the requested format."""
 
 
 class InfeasibleError(SynthesisError):

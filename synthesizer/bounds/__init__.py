@@ -1,1 +1,1 @@
-"""Lower bounds on time that no schedule undercuts, from flows and cuts of a sketch."""
+"""Lower bounds on the time of any schedule, from flows and cuts of a sketch."""

@@ -1,8 +1,8 @@
-"""Edges, ports and ranks of a sketch that its symmetries make alike.
+"""Orbits of a sketch's edges, ports and ranks under its symmetries.
 
 By convexity an optimal flow may be averaged over the symmetries, so a linear program needs one
-variable per orbit of edges and one row per orbit of ports. Where measured figures inside an orbit
-differ a little, the orbit counts with the largest: bounds stay bounds.
+variable per orbit of edges and one row per orbit of ports. Where measured bandwidths inside an
+orbit differ a little, the orbit takes the largest, so that a bound stays a bound.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from sketches.sketch import Sketch
 
 @dataclass(frozen=True)
 class EdgeOrbits:
-    """A partition of a sketch's edges, with what one member of each part may carry."""
+    """A partition of a sketch's edges into orbits, with the capacity of one edge of each."""
 
     sketch: Sketch
     orbit: tuple[int, ...]
-    """Number of the orbit of every edge, in the order of `Sketch.edges`."""
+    """Orbit number of every edge, in the order of `Sketch.edges`."""
     sizes: tuple[int, ...]
     capacity_gb_per_s: tuple[float, ...]
-    """Of one edge of the orbit."""
+    """Capacity of one edge of each orbit."""
     rank_leaders: tuple[int, ...]
     """The least rank of every orbit of ranks."""
 
     @cached_property
     def port_rows(self) -> tuple[tuple[dict[int, int], float], ...]:
-        """For one port of each kind: how many edges of each orbit pass it, and its bandwidth."""
+        """Edges of each orbit that use a port, and its bandwidth, for one port per orbit."""
         users: dict[str, list[int]] = {port.name: [] for port in self.sketch.ports}
         for number, edge in enumerate(self.sketch.edges):
             for name in edge.ports:
                 users[name].append(number)
-        # Ports on the same edges stand one behind the other: the narrowest counts. Ports on
-        # edges that a symmetry makes alike stand for each other: the widest counts.
+        # Ports used by the same edges are in series: the narrowest counts. Ports of one orbit
+        # share a row: the widest counts.
         narrowest: dict[tuple[int, ...], float] = {}
         for port in self.sketch.ports:
             edges = tuple(users[port.name])
@@ -49,7 +49,7 @@ class EdgeOrbits:
         return tuple((dict(key), bandwidth) for key, bandwidth in widest.items() if key)
 
     def crossing(self, members: frozenset[int]) -> dict[int, int]:
-        """How many edges of each orbit leave a set of ranks."""
+        """Count the edges of each orbit that leave a set of ranks."""
         return dict(
             Counter(
                 orbit
@@ -60,7 +60,7 @@ class EdgeOrbits:
 
 
 def edge_orbits(sketch: Sketch, *, symmetric: bool = True) -> EdgeOrbits:
-    """Orbits under the sketch's symmetries; each edge is its own when `symmetric` is False."""
+    """Return the orbits under the sketch's symmetries; single edges if not `symmetric`."""
     generators = sketch.symmetries if symmetric else ()
     index = {(edge.src, edge.dst): number for number, edge in enumerate(sketch.edges)}
     leader = _leaders(
@@ -90,8 +90,8 @@ def edge_orbits(sketch: Sketch, *, symmetric: bool = True) -> EdgeOrbits:
     )
 
 
-def _leaders(count: int, same: Iterable[tuple[int, int]]) -> list[int]:
-    """Union-find: the least member of every element's part."""
+def _leaders(count: int, equivalent: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the least member of every element's class, by union-find."""
     parent = list(range(count))
 
     def find(element: int) -> int:
@@ -100,7 +100,7 @@ def _leaders(count: int, same: Iterable[tuple[int, int]]) -> list[int]:
             element = parent[element]
         return element
 
-    for one, other in same:
-        a, b = find(one), find(other)
+    for left, right in equivalent:
+        a, b = find(left), find(right)
         parent[max(a, b)] = min(a, b)
     return [find(element) for element in range(count)]

@@ -1,4 +1,4 @@
-"""A linear program over flows on a sketch's edges: the largest rate that rules leave room for."""
+"""A linear program over flows on a sketch's edges that maximises a rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from synthesizer.errors import SolverError
 
 
 class FlowProgram:
-    """Maximises a rate over flows on edge orbits; rows are added as they turn out to matter."""
+    """Maximises a rate over flows on edge orbits; rows can be added between solutions."""
 
     def __init__(self, orbits: EdgeOrbits) -> None:
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -27,12 +27,12 @@ class FlowProgram:
             self._add_row(-highspy.kHighsInf, bandwidth, users)
 
     def require(self, demand: float, carriers: dict[int, int]) -> None:
-        """Flow on `carriers` must be at least `demand` times the rate."""
+        """Require a flow on `carriers` of at least `demand` times the rate."""
         if demand > 0:
             self._add_row(0.0, highspy.kHighsInf, {**carriers, self._rate: -demand})
 
     def solve(self) -> tuple[float, list[float]]:
-        """The largest rate, and the flow of every orbit's edges.
+        """Return the largest rate, and the flow on one edge of every orbit.
 
         Raises:
             SolverError: HiGHS fails on the program.

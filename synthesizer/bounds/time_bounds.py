@@ -1,27 +1,27 @@
 """Lower bounds on the time of a collective over a sketch, whatever the schedule.
 
 Bandwidth: let every edge carry a flow within its own bandwidth and that of its ports. For each set
-S of ranks the flow out of S must carry what the others need from S: |S| chunks for all_gather, one
-per outside rank for reduce_scatter, |S| times as many for alltoall, the whole buffer for
-all_reduce and, with the root on the right side, for broadcast and reduce. On top, a collective
-needs a total of transfers: 2(N-1) buffers for all_reduce (N-1 to collect, N-1 to spread: messages
-of gossiping), N-1 for broadcast and reduce, the hop distances for alltoall. Nodes, each taken as
-one rank, need as much between them: all_reduce 2(nodes-1) buffers over edges that leave a node,
-because the first node to have the whole sum of an element got it by at least nodes-1 messages about
-it, and each other node then still waits for one. The largest rate that a linear program finds under
-these rules bounds the algorithm bandwidth. Sets start with single ranks, nodes and runs of ranks;
-violated ones are then added by minimum cuts until none is left (up to `MOST_SEPARATED_RANKS`),
-which makes all_gather and reduce_scatter exact (Edmonds' theorem on packing arborescences; compare
-ForestColl, section 4).
+S of ranks the flow out of S must carry what the other ranks need from S: |S| chunks for all_gather,
+one per outside rank for reduce_scatter, |S| times as many for alltoall, the whole buffer for
+all_reduce and, with the root on the right side, for broadcast and reduce. In addition a collective
+needs a total number of transfers: 2(N-1) buffers for all_reduce (N-1 to collect and N-1 to spread,
+as in gossiping), N-1 for broadcast and reduce, the sum of hop distances for alltoall. The same
+holds between nodes, each taken as one rank: all_reduce sends 2(nodes-1) buffers over edges that
+leave a node, because the first node with the whole sum of an element received it in at least
+nodes-1 messages, and each of the remaining nodes needs one more. The largest rate that a linear
+program finds under these constraints bounds the algorithm bandwidth. The first constraints are
+those of single ranks, nodes and runs of ranks; minimum cuts then add violated ones until none is
+left (up to `MOST_SEPARATED_RANKS` ranks), which makes the bound exact for all_gather and
+reduce_scatter (Edmonds' theorem on packing arborescences; compare ForestColl, section 4).
 
-Assumed: ranks alone store, copy and reduce. No switch multicasts or reduces (NVLS, SHARP), and a
-NIC makes no copies. Any subset of the rules gives a valid bound, so stopping early is safe.
+Assumed: only ranks store, copy and reduce. No switch multicasts or reduces (NVLS, SHARP), and no
+NIC copies. Any subset of the constraints gives a valid bound, so stopping early is safe.
 
-Latency: the dearest of the cheapest ways between ranks that must talk, by the sum of alphas.
+Latency: the longest of the shortest paths between ranks that exchange data, by the sum of alphas.
 
-Both together: bytes that arrive in time T have left their last port an alpha before, so with the
-least alpha of all edges T >= alpha + size / bandwidth bound. Across single ranks and nodes, hops
-before and after a cut count as well (`synthesizer.bounds.cut_times`).
+Combined: bytes that arrive at time T left their last port an alpha earlier, so with the least alpha
+of all edges T >= alpha + size / bandwidth bound. For single ranks and nodes, the hops before and
+after a cut count as well (`synthesizer.bounds.cut_times`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from synthesizer.bounds.flow_program import FlowProgram
 from synthesizer.ir.collectives import Collective
 
 MOST_SEPARATED_RANKS = 64
-"""Above it only the initial sets of ranks count; the bound stays valid."""
+"""Most ranks for which minimum cuts add constraints; without them the bound is weaker but valid."""
 
 _ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE})
 _MOST_ROUNDS = 40
@@ -49,7 +49,7 @@ _CHUNKED = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collecti
 
 
 def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) -> float:
-    """No schedule on this sketch has a higher algorithm bandwidth (size / time, nccl-tests sizes).
+    """Return an upper bound on the algorithm bandwidth (size / time) of schedules on this sketch.
 
     Infinite for a custom collective, whose needs are unknown.
 
@@ -82,7 +82,7 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
 
 
 def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> float:
-    """Alphas on the cheapest way between the two ranks that have it worst."""
+    """Return the largest sum of alphas on a shortest path between two ranks."""
     if collective is Collective.CUSTOM:
         return 0.0
     graph: nx.DiGraph[int] = nx.DiGraph()
@@ -104,7 +104,7 @@ def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> f
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """What no schedule undercuts, for every size: the largest of some straight lines."""
+    """A lower bound on the time for every size: the maximum of straight lines."""
 
     lines: tuple[CutTime, ...]
 
@@ -114,7 +114,7 @@ class TimeBound:
 
 
 def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBound:
-    """Latency, bandwidth, and both at cuts; ask once for many sizes.
+    """Return the bound from latency, bandwidth, and cuts; one call serves all sizes.
 
     Raises:
         SolverError: HiGHS fails on a linear program.
@@ -134,12 +134,12 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
 
 
 def time_bound_us(collective: Collective, sketch: Sketch, size_bytes: int, root: int = 0) -> float:
-    """`time_bound` for one size."""
+    """Return `time_bound` at one size."""
     return time_bound(collective, sketch, root).of_us(size_bytes)
 
 
 def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:
-    """Rates that must leave a set of ranks: chunks, or whole buffers."""
+    """Return the chunks, or whole buffers, that must leave a set of ranks."""
     inside, outside = len(members), ranks - len(members)
     match collective:
         case Collective.ALL_GATHER:
@@ -157,7 +157,7 @@ def _demand(collective: Collective, members: frozenset[int], ranks: int, root: i
 
 
 def _volume(collective: Collective, sketch: Sketch) -> int:
-    """Transfers over single edges that the collective takes at least, in rates."""
+    """Return the least number of transfers over single edges, in chunks or whole buffers."""
     ranks = sketch.ranks
     match collective:
         case Collective.ALL_REDUCE:
@@ -172,7 +172,7 @@ def _volume(collective: Collective, sketch: Sketch) -> int:
 
 
 def _between_nodes(orbits: EdgeOrbits) -> dict[int, int]:
-    """How many edges of each orbit lead from node to node."""
+    """Count the edges of each orbit that lead from node to node."""
     node = orbits.sketch.node_of_rank
     pairs = zip(orbits.sketch.edges, orbits.orbit, strict=True)
     return dict(Counter(orbit for edge, orbit in pairs if node[edge.src] != node[edge.dst]))
@@ -181,7 +181,7 @@ def _between_nodes(orbits: EdgeOrbits) -> dict[int, int]:
 def _initial_sets(
     collective: Collective, sketch: Sketch, ranks: set[int]
 ) -> Iterator[frozenset[int]]:
-    """The given ranks, their nodes, for alltoall runs of ranks; and the complements of all."""
+    """Yield the given ranks, their nodes, runs of ranks for alltoall, and all complements."""
     yield from _ranks_and_nodes(sketch, ranks)
     if collective is Collective.ALLTOALL and sketch.ranks <= MOST_SEPARATED_RANKS:
         yield from _with_complements(
@@ -205,17 +205,17 @@ def _ranks_and_nodes(sketch: Sketch, ranks: set[int]) -> Iterator[frozenset[int]
 
 
 def _with_complements(sketch: Sketch, sets: Iterable[frozenset[int]]) -> Iterator[frozenset[int]]:
-    everyone = frozenset(range(sketch.ranks))
+    all_ranks = frozenset(range(sketch.ranks))
     for members in sets:
-        if members != everyone:
+        if members != all_ranks:
             yield members
-            yield everyone - members
+            yield all_ranks - members
 
 
 def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> float:
-    """What the root's and one other node can send and take: a program over all edges is too big."""
-    other = next(rank for rank in (sketch.ranks - 1, 0) if rank != root)
-    nodes = {sketch.node_of_rank[root], sketch.node_of_rank[other]}
+    """Return the bound from the edges of two nodes, as a program over all edges is too large."""
+    remote = next(rank for rank in (sketch.ranks - 1, 0) if rank != root)
+    nodes = {sketch.node_of_rank[root], sketch.node_of_rank[remote]}
     near = tuple(
         edge
         for edge in sketch.edges
@@ -223,7 +223,7 @@ def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> 
     )
     orbits = edge_orbits(replace(sketch, edges=near), symmetric=False)
     program = FlowProgram(orbits)
-    for members in _initial_sets(collective, sketch, {root, other}):
+    for members in _initial_sets(collective, sketch, {root, remote}):
         demand = _demand(collective, members, sketch.ranks, root)
         program.require(demand, orbits.crossing(members))
     return program.solve()[0]
@@ -232,24 +232,24 @@ def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> 
 def _violated_sets(
     collective: Collective, orbits: EdgeOrbits, flow: list[float], rate: float, root: int
 ) -> Iterator[frozenset[int]]:
-    """Sets of ranks that the flow does not serve, by minimum cuts."""
+    """Yield sets of ranks whose demand the flow violates, by minimum cuts."""
     sketch = orbits.sketch
     if collective is Collective.ALLTOALL or sketch.ranks > MOST_SEPARATED_RANKS:
         return
     backwards = collective in {Collective.REDUCE_SCATTER, Collective.REDUCE}
     graph = _capacities(orbits, flow, backwards=backwards)
     many = collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
-    everyone = frozenset(range(sketch.ranks))
+    all_ranks = frozenset(range(sketch.ranks))
     needed = rate * (sketch.ranks if many else 1)
     if many:
-        for rank in everyone:
+        for rank in all_ranks:
             graph.add_edge("source", rank, capacity=rate)
-    targets = orbits.rank_leaders if many else sorted(everyone - {root})
+    targets = orbits.rank_leaders if many else sorted(all_ranks - {root})
     for target in targets:
         value, (reached, _) = nx.minimum_cut(graph, "source" if many else root, target)
         if value < needed * (1 - _VIOLATED):
-            members = frozenset(reached) & everyone
-            yield everyone - members if backwards else members
+            members = frozenset(reached) & all_ranks
+            yield all_ranks - members if backwards else members
 
 
 def _capacities(orbits: EdgeOrbits, flow: list[float], *, backwards: bool) -> nx.DiGraph[int | str]:

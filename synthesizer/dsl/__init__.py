@@ -1,8 +1,9 @@
 """A small language for schedules, in MSCCLang's sense (section 3 of its paper).
 
-A schedule is written as what happens to chunks: `Schedule.chunk` names chunks of a rank's buffer,
-`Reference.copy` and `Reference.reduce` move and add them, on a channel; `Schedule.parallelize` runs
-a part in several instances. Out comes a `Program`, which is lowered and verified as any other.
+A schedule is a sequence of statements about chunks: `Schedule.chunk` names chunks of a rank's
+buffer, `Reference.copy` and `Reference.reduce` move and add them on a channel, and
+`Schedule.parallelize` runs statements in several instances. The result is a `Program`, which is
+lowered and verified like any other.
 docs/schedule-dsl.md shows how it is used.
 """
 

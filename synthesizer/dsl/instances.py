@@ -1,9 +1,9 @@
 """Instances: a statement in N instances is N statements, each over 1/N of its data.
 
-The chunks of the whole program are cut finer, by the least common multiple of all instance counts,
-and a statement over c chunks in N instances becomes N statements over c/N of them, in order. Every
-instance has a channel of its own (MSCCLang section 3.2). Statements of the same counts line up
-instance by instance; where counts differ, lowering finds which instance waits for which.
+All chunks of the program are divided by the least common multiple of the instance counts, and a
+statement over c chunks in N instances becomes N statements over c/N of them, in order. Every
+instance has a channel of its own (MSCCLang section 3.2). Statements with equal instance counts
+correspond instance by instance; where counts differ, lowering finds which instance waits for which.
 """
 
 from __future__ import annotations
@@ -16,35 +16,36 @@ from synthesizer.ir.program import Chunk, Program, Statement
 
 
 def in_instances(program: Program, instances: Sequence[int]) -> Program:
-    """The same program with statement i running in `instances[i]` instances.
+    """Return the program with statement i in `instances[i]` instances.
 
-    Channels are numbered anew, without gaps, in the order of (channel, instance).
+    Channels are renumbered without gaps, in the order of (channel, instance).
     """
     finer = lcm(*instances)
     if finer == 1:
-        parts = [(statement, 0) for statement in program.statements]
+        instanced = [(statement, 0) for statement in program.statements]
     else:
-        parts = [
-            (_part(statement, finer, number, count), number)
+        instanced = [
+            (_instance(statement, finer, number, count), number)
             for statement, count in zip(program.statements, instances, strict=True)
             for number in range(count)
         ]
-    used = sorted({(statement.channel, number) for statement, number in parts})
+    used = sorted({(statement.channel, number) for statement, number in instanced})
     channel = {key: i for i, key in enumerate(used)}
     return replace(
         program,
         chunks=program.chunks * finer,
         statements=[
-            _on(statement, channel[statement.channel, number]) for statement, number in parts
+            _on_channel(statement, channel[statement.channel, number])
+            for statement, number in instanced
         ],
     )
 
 
-def _on(statement: Statement, channel: int) -> Statement:
+def _on_channel(statement: Statement, channel: int) -> Statement:
     return statement if statement.channel == channel else replace(statement, channel=channel)
 
 
-def _part(statement: Statement, finer: int, number: int, count: int) -> Statement:
+def _instance(statement: Statement, finer: int, number: int, count: int) -> Statement:
     def cut(chunk: Chunk) -> Chunk:
         size = chunk.count * finer // count
         return replace(chunk, offset=chunk.offset * finer + number * size, count=size)

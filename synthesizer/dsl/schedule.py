@@ -1,7 +1,7 @@
-"""`Schedule` and `Reference`: a schedule as it is being written, and chunks of its buffers.
+"""`Schedule` and `Reference`: a schedule under construction, and chunks of its buffers.
 
-Statements mean what they mean one after another; what may run side by side is found by lowering. So
-a schedule is written with ordinary loops, and its order matters only where data depends on it.
+Statements have sequential semantics; lowering finds what may run in parallel. So a schedule is
+written with ordinary loops, and the order matters only where data depends on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from synthesizer.ir.program import Chunk, Program
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Chunks of one rank's buffer, with the value that they had when the reference was made."""
+    """Chunks of one rank's buffer, with the versions that they had when it was created."""
 
     schedule: Schedule = field(repr=False, compare=False)
     chunk: Chunk
@@ -28,65 +28,65 @@ class Reference:
 
     @property
     def rank(self) -> int:
-        """The rank whose buffer it is."""
+        """The rank that owns the buffer."""
         return self.chunk.rank
 
     @property
     def buffer(self) -> Buffer:
-        """Which of its buffers."""
+        """Input, output or scratch."""
         return self.chunk.buffer
 
     @property
     def index(self) -> int:
-        """The first chunk."""
+        """Offset of the first chunk."""
         return self.chunk.offset
 
     @property
     def count(self) -> int:
-        """How many chunks."""
+        """Number of chunks."""
         return self.chunk.count
 
     def copy(
         self, rank: int, buffer: Buffer, index: int | None = None, channel: int = 0
     ) -> Reference:
-        """Copies the chunks to a place on any rank; gives the copy.
+        """Copy the chunks to a buffer of any rank; return the copy.
 
         Args:
-            rank: Where to.
+            rank: Destination rank.
             buffer: OUTPUT or SCRATCH.
-            index: First chunk there; None for scratch chunks that nothing else uses.
-            channel: Connection to use, where several between the same ranks shall be told apart.
+            index: First chunk at the destination; None for unused scratch chunks.
+            channel: Which of several connections between the same ranks to use.
 
         Raises:
-            ProgramError: What is read was overwritten, the place does not exist or is an input
-                buffer, or somebody else wrote there.
+            ProgramError: The source was overwritten, the destination does not exist or is an
+                input buffer, or an unrelated statement wrote it.
         """
         return self.schedule._copy(self, rank, buffer, index, channel)
 
     def reduce(
         self,
-        other: Reference,
+        addend: Reference,
         buffer: Buffer | None = None,
         index: int | None = None,
         channel: int = 0,
     ) -> Reference:
-        """Adds `other`, which may be on another rank; gives the sum.
+        """Add `addend`, which may be on another rank; return the sum.
 
         Args:
-            other: As many chunks.
-            buffer: Where on this rank the sum goes, instead of onto these chunks. An input buffer
-                is never written, so a sum with input chunks must say it.
-            index: First chunk there; None for scratch chunks that nothing else uses.
+            addend: The same number of chunks.
+            buffer: Destination of the sum on this rank, instead of these chunks. An input buffer
+                is never written, so a sum onto input chunks needs it.
+            index: First chunk at the destination; None for unused scratch chunks.
             channel: As in `copy`.
 
         Raises:
-            ProgramError: As `copy`.
+            ProgramError: As in `copy`.
         """
-        return self.schedule._reduce(self, other, buffer, index, channel)
+        return self.schedule._reduce(self, addend, buffer, index, channel)
 
 
 class Schedule:
-    """A schedule as it is being written."""
+    """A schedule under construction."""
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class Schedule:
         in_place: bool = True,
         out_of_place: bool = True,
     ) -> None:
-        """Starts a schedule without statements.
+        """Start a schedule without statements.
 
         Args:
-            collective: What it computes.
+            collective: The operation.
             ranks: Number of ranks.
-            chunks: Into how many chunks a rank's block (all_gather, reduce_scatter, alltoall) or
-                the whole buffer (others) is cut.
-            root: Of broadcast and reduce.
-            in_place: Whether callers may give one buffer as input and output.
-            out_of_place: Whether they may give two.
+            chunks: Chunks per rank's block (all_gather, reduce_scatter, alltoall) or per buffer
+                (other operations).
+            root: Root of broadcast and reduce.
+            in_place: Whether callers may pass one buffer as input and output.
+            out_of_place: Whether callers may pass two buffers.
 
         Raises:
             ProgramError: No such schedule can exist.
@@ -132,26 +132,26 @@ class Schedule:
 
     @property
     def collective(self) -> Collective:
-        """What it computes."""
+        """The operation."""
         return self._traced.collective
 
     def chunk(self, rank: int, buffer: Buffer, index: int, count: int = 1) -> Reference:
-        """Neighbouring chunks of a rank's buffer, as they are now.
+        """Return a reference to neighbouring chunks of a rank's buffer, in their current version.
 
         Raises:
-            ProgramError: There are no such chunks, or nothing has been written to them.
+            ProgramError: The chunks do not exist, or nothing has been written to them.
         """
         place = self._place(rank, buffer, index, count)
         return Reference(self, place, self._writers.versions(place))
 
     @contextmanager
     def parallelize(self, instances: int) -> Iterator[None]:
-        """Runs what is written inside in so many instances, each over its part of the data.
+        """Run the statements of the block in several instances, each over its share of the data.
 
-        Each instance has channels of its own. One inside another multiplies.
+        Each instance has channels of its own. Nested blocks multiply.
 
         Raises:
-            ProgramError: Less than one instance.
+            ProgramError: `instances` is less than 1.
         """
         if instances < 1:
             raise ProgramError(f"{self.collective}: {instances} instances; give at least one")
@@ -163,10 +163,10 @@ class Schedule:
             self._current_instances = outer
 
     def program(self) -> Program:
-        """What was written so far, for `synthesizer.lower.lowering.lower`.
+        """Return the statements so far as a program for `synthesizer.lower.lowering.lower`.
 
         Raises:
-            ProgramError: Nothing was written.
+            ProgramError: The schedule has no statements.
         """
         if not self._instances:
             raise ProgramError(
@@ -185,52 +185,52 @@ class Schedule:
     def _reduce(
         self,
         own: Reference,
-        other: Reference,
+        addend: Reference,
         buffer: Buffer | None,
         index: int | None,
         channel: int,
     ) -> Reference:
         if buffer is None and index is not None:
             raise ProgramError(
-                f"{self.collective}: index {index} without a buffer; say both, or neither for a sum"
-                f" onto {describe(own.chunk)}"
+                f"{self.collective}: index {index} without a buffer; give both, or neither for a"
+                f" sum onto {describe(own.chunk)}"
             )
         if buffer is None and own.buffer is Buffer.INPUT:
             raise ProgramError(
-                f"{self.collective}: {describe(own.chunk)} is the caller's and stays as it"
-                " is; say where the sum goes, as in reduce(other, OUTPUT, index)"
+                f"{self.collective}: {describe(own.chunk)} is the caller's and is never written;"
+                " say where the sum goes, as in reduce(addend, OUTPUT, index)"
             )
         self._require_readable(own)
-        self._require_readable(other)
-        if own.count != other.count:
+        self._require_readable(addend)
+        if own.count != addend.count:
             raise ProgramError(
-                f"{self.collective}: {describe(own.chunk)} and {describe(other.chunk)}"
-                " differ in length; reduce as many chunks as there are"
+                f"{self.collective}: {describe(own.chunk)} and {describe(addend.chunk)}"
+                " differ in length; reduce equally many chunks"
             )
         target = self._place(own.rank, buffer, index, own.count) if buffer else own.chunk
-        if own.rank == other.rank and target != own.chunk:
-            own, other = self._begun_at(target, own, other, channel)
-        self._traced.reduce(other.chunk, target, own.chunk, self._checked(channel))
-        return self._written(target, other, own)
+        if own.rank == addend.rank and target != own.chunk:
+            own, addend = self._begun_at(target, own, addend, channel)
+        self._traced.reduce(addend.chunk, target, own.chunk, self._checked(channel))
+        return self._written(target, addend, own)
 
     def _begun_at(
-        self, target: Chunk, own: Reference, other: Reference, channel: int
+        self, target: Chunk, own: Reference, addend: Reference, channel: int
     ) -> tuple[Reference, Reference]:
-        """Begins a local sum at its destination: a local instruction adds to what is there.
+        """Copy one summand of a local sum to its destination; return the summands.
 
-        Which of the two summands goes there first matters where the other one already lies there,
-        as the rank's own input does in place.
+        A local reduction adds to its destination. Where one summand already lies at the
+        destination, as the rank's own input does in place, it must be the one to stay.
         """
-        if self._writers.share(other.chunk, target):
-            own, other = other, own
-        if self._writers.share(other.chunk, target):
+        if self._writers.share(addend.chunk, target):
+            own, addend = addend, own
+        if self._writers.share(addend.chunk, target):
             raise ProgramError(
-                f"{self.collective}: {describe(own.chunk)} and {describe(other.chunk)} both overlap"
-                f" {describe(target)}; put the sum elsewhere"
+                f"{self.collective}: {describe(own.chunk)} and {describe(addend.chunk)} both"
+                f" overlap {describe(target)}; put the sum elsewhere"
             )
         if own.chunk != target:
             own = self._copy(own, target.rank, target.buffer, target.offset, channel)
-        return own, other
+        return own, addend
 
     def _written(self, target: Chunk, *read: Reference) -> Reference:
         try:
@@ -255,7 +255,7 @@ class Schedule:
         return channel
 
     def _place(self, rank: int, buffer: Buffer, index: int | None, count: int) -> Chunk:
-        """Chunks that exist; of scratch as many as are asked for."""
+        """Return the chunks after a range check; scratch grows on demand."""
         if not 0 <= rank < self.ranks:
             raise ProgramError(
                 f"{self.collective}: no rank {rank}; ranks are 0 to {self.ranks - 1}"
@@ -264,7 +264,7 @@ class Schedule:
             if buffer is not Buffer.SCRATCH:
                 raise ProgramError(
                     f"{self.collective}: say which chunk of {buffer.name.lower()} of rank"
-                    f" {rank}; only a place in scratch can be left open"
+                    f" {rank}; only scratch chunks need no index"
                 )
             index = self._scratch_used[rank]
         place = Chunk(rank, buffer, index, count)

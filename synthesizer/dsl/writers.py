@@ -1,13 +1,13 @@
-"""Who wrote what: the single-writer rule of the language.
+"""The single-writer rule of the language: which statement wrote each chunk.
 
-Every write gives a place a new version. A reference remembers the versions that it was made with,
-and may be read as long as they stand. A second write to a place must come after the first by way
-of data: what it writes, or adds to, was made from what the first one wrote. Without that nothing
-but the order of the lines says which one wins.
+Every write gives a location a new version. A reference keeps the versions of its creation, and may
+be read while they are current. A second write to a location must depend on the first by data: what
+it writes, or adds to, derives from what the first wrote. Otherwise only the order of the lines
+would say which write comes last.
 
-Both rules hold for every way in which the schedule lets its caller lay out the buffers. In place an
-input chunk and the output chunk that it lies on are one place, so writing the one overwrites the
-other. A copy of a chunk onto itself, which only exists in place, writes nothing there.
+Both rules hold for every buffer layout that the schedule allows: in place, out of place, or both.
+In place an input chunk and the output chunk that it lies on are one location, so writing one
+overwrites the other. A copy of a chunk onto itself, which exists only in place, writes nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program, Statement
 
 Versions = tuple[tuple[int, ...], ...]
-"""Per way of laying out the buffers, per chunk: the statement that wrote it."""
+"""Per buffer layout, per chunk: the statement that wrote it."""
 
 _CALLER = -1
-"""Stands for the caller, who fills the input buffers."""
+"""Version of input chunks, which the caller fills."""
 
 _BUFFER_NAMES = {Buffer.INPUT: "input", Buffer.OUTPUT: "output", Buffer.SCRATCH: "scratch"}
 
 
 def describe(chunk: Chunk) -> str:
-    """A chunk as messages name it."""
+    """Return a chunk's description for messages."""
     last = chunk.offset + chunk.count - 1
     which = f"chunk {chunk.offset}" if chunk.count == 1 else f"chunks {chunk.offset} to {last}"
     return f"{which} of {_BUFFER_NAMES[chunk.buffer]} of rank {chunk.rank}"
@@ -39,13 +39,13 @@ def describe(chunk: Chunk) -> str:
 
 @dataclass
 class _View:
-    """One way of laying out the buffers."""
+    """The writers of all locations under one buffer layout."""
 
     in_place: bool
     writer: dict[Chunk, int] = field(default_factory=dict)
 
     def writer_of(self, program: Program, unit: Chunk) -> int | None:
-        """The statement that wrote a single chunk, None where nobody did."""
+        """Return the statement that wrote a single chunk, or None."""
         place = self.place(program, unit)
         found = self.writer.get(place)
         return _CALLER if found is None and self._is_input(program, place) else found
@@ -55,15 +55,15 @@ class _View:
             self.writer[self.place(program, unit)] = statement
 
     def place(self, program: Program, unit: Chunk) -> Chunk:
-        """Where a single chunk lies."""
+        """Return the location of a single chunk."""
         return program.location(unit) if self.in_place else unit
 
     def places(self, program: Program, chunk: Chunk) -> list[Chunk]:
-        """Where chunks lie."""
+        """Return the locations of chunks."""
         return [self.place(program, unit) for unit in chunk.units()]
 
     def _is_input(self, program: Program, place: Chunk) -> bool:
-        """Whether the caller fills a place."""
+        """Return whether the caller fills a location."""
         if place.buffer is Buffer.INPUT or not self.in_place:
             return place.buffer is Buffer.INPUT
         if program.collective is Collective.ALL_GATHER:
@@ -73,7 +73,7 @@ class _View:
 
 
 class Writers:
-    """The versions of all places while a program is traced."""
+    """The versions of all locations while a program is traced."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -82,10 +82,10 @@ class Writers:
         self._parents: list[frozenset[int]] = []
 
     def versions(self, chunk: Chunk) -> Versions:
-        """Versions of chunks as they stand; an input chunk is always what the caller filled in.
+        """Return the current versions of chunks; input chunks always have the caller's.
 
         Raises:
-            ProgramError: Nothing has been written there, or an input was overwritten in place.
+            ProgramError: A chunk was never written, or an input was overwritten in place.
         """
         if chunk.buffer is Buffer.INPUT:
             callers = ((_CALLER,) * chunk.count,) * len(self._views)
@@ -103,29 +103,29 @@ class Writers:
         return tuple(found)
 
     def require_current(self, chunk: Chunk, versions: Versions) -> None:
-        """Checks that chunks still hold what they held when `versions` was taken.
+        """Check that `versions` are still the chunks' current versions.
 
         Raises:
-            ProgramError: They were overwritten since.
+            ProgramError: A chunk was overwritten since.
         """
         for view, then in zip(self._views, versions, strict=True):
             for unit, version in zip(chunk.units(), then, strict=True):
                 now = view.writer_of(self._program, unit)
                 if now is not None and now != version:
-                    remedy = "read it before, or keep a copy in scratch"
+                    remedy = "read it earlier, or keep a copy in scratch"
                     if view.in_place and self._views[0] is not view:
-                        remedy += "; or say in_place=False: in place both are one buffer"
+                        remedy += "; or pass in_place=False: in place both are one buffer"
                     raise ProgramError(
                         f"{self._program.collective}: {describe(unit)} is read after"
                         f" {self._name(now)} overwrote it; {remedy}"
                     )
 
     def record(self, reads: Iterable[Versions]) -> Versions:
-        """Takes the program's last statement into account; gives the versions it wrote.
+        """Record the program's last statement; return the versions that it wrote.
 
         Raises:
-            ProgramError: It writes where another one wrote that it does not follow from, or chunks
-                are moved onto each other. Nothing has changed then.
+            ProgramError: It overwrites a statement that it does not depend on, or its source and
+                destination overlap. Nothing has changed then.
         """
         index = len(self._parents)
         statement = self._program.statements[index]
@@ -144,10 +144,10 @@ class Writers:
         written = (index,) * statement.dst.count
         return tuple(written if writes else source[i] for i, writes in enumerate(writing))
 
-    def share(self, one: Chunk, other: Chunk) -> bool:
-        """Whether chunks have a place in common, in any way of laying out the buffers."""
+    def share(self, left: Chunk, right: Chunk) -> bool:
+        """Return whether chunks have a location in common under any allowed layout."""
         return any(
-            not set(view.places(self._program, one)).isdisjoint(view.places(self._program, other))
+            not set(view.places(self._program, left)).isdisjoint(view.places(self._program, right))
             for view in self._views
         )
 
@@ -176,7 +176,7 @@ class Writers:
                 )
 
     def _follows(self, parents: set[int], before: int) -> bool:
-        """Whether something made from these statements is made from statement `before`."""
+        """Return whether one of the statements `parents` depends on statement `before`."""
         seen = {parent for parent in parents if parent >= before}
         waiting = sorted(seen)
         while waiting and before not in seen:

@@ -1,7 +1,7 @@
-"""Expert algorithms: known-good schedules, laid over the edges that a sketch allows.
+"""Expert algorithms: known constructions over the edges that a sketch offers.
 
-`expert_algorithms` gives every one that fits a collective and a sketch; the modules beside give
-them one by one, as programs.
+`expert_algorithms` returns every one that fits a collective and a sketch; each module of this
+package builds one family, as programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 
 PIPELINE_CHUNKS = (1, 8)
-"""Chunks in flight of trees and of rooted rings: one for latency, several for bandwidth."""
+"""Chunks of trees and of rooted rings: one for latency, several for bandwidth."""
 
 HIERARCHICAL_CHUNKS = (1, 4)
 """Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
@@ -37,12 +37,10 @@ RAIL_GROUPS = (2, 16)
 """Groups of chunks of broadcast and reduce over rails: few for medium sizes, many for large."""
 
 MOST_RANKS_IN_DETAIL = 64
-"""Larger machines get no algorithms for few steps: their statements, which grow with the square of
-the ranks, are written out rank by rank."""
+"""Most ranks for algorithms with few steps: their statements grow with the square of the ranks."""
 
 MOST_EDGES_OF_ROOTED = 32_000
-"""Sketches with more get no rings and trees of ranks from one source or to one target: these grow
-with the ranks alone, but making them looks at every edge."""
+"""Most edges for rings and trees of broadcast and reduce, whose construction visits every edge."""
 
 _OVER_RAIL_TREES = {
     Collective.BROADCAST: rail_trees.rail_broadcast,
@@ -55,10 +53,10 @@ _Named = tuple[str, Program]
 def expert_algorithms(
     collective: Collective, sketch: Sketch, root: int = 0
 ) -> tuple[Algorithm, ...]:
-    """Expert algorithms that this sketch's edges allow, in a fixed order with fixed names.
+    """Return the expert algorithms that fit this sketch, in a fixed order with fixed names.
 
     Raises:
-        InfeasibleError: `root` is not a rank, or there is only one.
+        InfeasibleError: `root` is not a rank, or the sketch has only one rank.
     """
     if sketch.ranks < 2:
         raise InfeasibleError(f"{collective}: one rank alone has nothing to exchange")
@@ -82,12 +80,12 @@ def expert_algorithms(
 
 
 def takes_rails_alone(collective: Collective, sketch: Sketch) -> bool:
-    """Whether `expert_algorithms` gives those over rails, and those alone."""
+    """Return whether `expert_algorithms` returns nothing but rail algorithms."""
     return _large_grid(collective, sketch) is not None
 
 
 def _large_grid(collective: Collective, sketch: Sketch) -> hierarchical.Grid | None:
-    """Many nodes that look alike; other algorithms grow too fast to stand beside those on rails."""
+    """Return the grid of a machine on which only rail algorithms stay small enough, or None."""
     if collective in rail_exchange.COLLECTIVES:
         many = sketch.ranks > MOST_RANKS_IN_DETAIL
     else:
@@ -176,7 +174,7 @@ def _halving_doubling(collective: Collective, sketch: Sketch) -> Iterator[_Named
 
 
 def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
-    """All-pairs inside nodes and along rails."""
+    """Yield all-pairs algorithms inside nodes and along rails."""
     builders = {
         Collective.ALL_REDUCE: (
             ("two_step", hierarchical_latency.two_step_all_reduce),

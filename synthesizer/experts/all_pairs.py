@@ -1,6 +1,6 @@
-"""All-pairs algorithms: every rank talks to every other at once (MSCCLang section 6).
+"""All-pairs algorithms: every rank exchanges with every other at once (MSCCLang section 6).
 
-Fewest steps, so best for small buffers. They need an edge between every two ranks.
+They have the fewest steps and suit small buffers. They need an edge between every two ranks.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from synthesizer.ir.program import Program
 
 
 def _peers(rank: int, ranks: int) -> list[int]:
-    """Other ranks, nearest above first, so that not everybody starts with the same one."""
+    """Return the other ranks, starting with the next, so that ranks start with different peers."""
     return [(rank + distance) % ranks for distance in range(1, ranks)]
 
 
 def _channel(src: int, dst: int, ranks: int) -> int:
-    """Channel of a connection: one takes as many peers as the runtime allows threadblocks."""
+    """Return the channel of a connection; a channel has at most `MAX_BLOCKS_PER_CHANNEL` peers."""
     return ((dst - src) % ranks - 1) // MAX_BLOCKS_PER_CHANNEL
 
 
@@ -26,13 +26,13 @@ def all_pairs_all_gather(ranks: int) -> Program:
     schedule = Schedule(Collective.ALL_GATHER, ranks)
     for rank in range(ranks):
         own = schedule.chunk(rank, INPUT, 0)
-        _give_to_all(own, rank, ranks)
+        _send_to_all(own, rank, ranks)
         own.copy(rank, OUTPUT, rank)
     return schedule.program()
 
 
 def all_pairs_reduce_scatter(ranks: int) -> Program:
-    """Reduce_scatter in one step: each rank adds up what the others send it."""
+    """Reduce_scatter in one step: each rank adds up what its peers send."""
     schedule = Schedule(Collective.REDUCE_SCATTER, ranks)
     for owner in range(ranks):
         _sum_up(schedule, owner, 0)
@@ -61,7 +61,7 @@ def all_pairs_all_reduce_two_phase(ranks: int) -> Program:
     schedule = Schedule(Collective.ALL_REDUCE, ranks, chunks=ranks)
     sums = [_sum_up(schedule, owner, owner) for owner in range(ranks)]
     for owner, total in enumerate(sums):
-        _give_to_all(total, owner, ranks)
+        _send_to_all(total, owner, ranks)
     return schedule.program()
 
 
@@ -75,13 +75,13 @@ def all_pairs_alltoall(ranks: int) -> Program:
     return schedule.program()
 
 
-def _give_to_all(own: Reference, index: int, ranks: int) -> None:
+def _send_to_all(own: Reference, index: int, ranks: int) -> None:
     for peer in _peers(own.rank, ranks):
         own.copy(peer, OUTPUT, index, _channel(own.rank, peer, ranks))
 
 
 def _sum_up(schedule: Schedule, owner: int, index: int) -> Reference:
-    """Sums the owner's chunk of all ranks at the owner."""
+    """Sum the owner's chunk of all ranks at the owner."""
     total = schedule.chunk(owner, INPUT, owner)
     for peer in _peers(owner, schedule.ranks):
         channel = _channel(peer, owner, schedule.ranks)

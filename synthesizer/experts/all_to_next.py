@@ -1,12 +1,12 @@
-"""All-to-next: every rank sends its buffer to the next one, across nodes through all NICs at once.
+"""All-to-next: every rank sends its buffer to the next, across nodes through all NICs at once.
 
-Inside a node that is one copy. The last rank of a node spreads its buffer over the node, each rank
-sends a part along its rail, and the first rank of the next node collects them (MSCCLang section
-6.5): as many times the bandwidth of one NIC as a node has. Rank 0 receives nothing, the last rank
-sends nothing.
+Inside a node that is one copy. The last rank of a node scatters its buffer over the node, each rank
+sends its share along its rail, and the first rank of the next node gathers them (MSCCLang section
+6.5), with the bandwidth of all NICs of a node. Rank 0 receives nothing, the last rank sends
+nothing.
 
-No standard collective does this, so the operation is `custom`: the verifier proves that it neither
-deadlocks nor races, and says that nobody can tell it the right result.
+No standard collective does this, so the operation is `custom`: the verifier proves freedom from
+deadlock and races, and says that the post-condition is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from synthesizer.ir.program import Program
 
 
 def next_grid(sketch: Sketch) -> Grid | None:
-    """The grid of a sketch with all edges needed and nodes of consecutive ranks, else None."""
+    """Return the grid of a sketch with the needed edges and consecutive ranks per node, or None."""
     grid = rail_grid(sketch)
     if grid is None or [rank for row in grid for rank in row] != list(range(sketch.ranks)):
         return None
@@ -29,17 +29,17 @@ def next_grid(sketch: Sketch) -> Grid | None:
 
 
 def all_to_next(grid: Grid) -> Program:
-    """Output of rank r + 1 becomes the input of rank r; out of place only."""
+    """Copy the input of rank r to the output of rank r + 1; out of place only."""
     size = len(grid[0])
     schedule = Schedule(Collective.CUSTOM, len(grid) * size, chunks=size, in_place=False)
-    for here, there in pairwise(grid):
-        for part, (out, into) in enumerate(zip(here, there, strict=True)):
-            moving = schedule.chunk(here[-1], INPUT, part)
-            if out != here[-1]:
-                moving = moving.copy(out, SCRATCH)
-            if into != there[0]:
-                moving = moving.copy(into, SCRATCH)
-            moving.copy(there[0], OUTPUT, part)
+    for row, next_row in pairwise(grid):
+        for index, (sender, receiver) in enumerate(zip(row, next_row, strict=True)):
+            share = schedule.chunk(row[-1], INPUT, index)
+            if sender != row[-1]:
+                share = share.copy(sender, SCRATCH)
+            if receiver != next_row[0]:
+                share = share.copy(receiver, SCRATCH)
+            share.copy(next_row[0], OUTPUT, index)
     for row in grid:
         for rank, following in pairwise(row):
             schedule.chunk(rank, INPUT, 0, size).copy(following, OUTPUT, 0)

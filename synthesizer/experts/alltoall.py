@@ -1,10 +1,10 @@
-"""Two-step alltoall: what a node sends to a rank elsewhere crosses as one message (MSCCLang 6.4).
+"""Two-step alltoall: a node sends each remote rank one message (MSCCLang section 6.4).
 
-First every rank hands its chunks for rail l to the l-th rank of its own node, then each rank sends
-all that its node has for a rank of its rail in one message. Each NIC carries the same bytes as when
-everybody sends directly, in as many messages as there are other nodes. It applies to equal nodes of
-two or more ranks, each linked all to all, as is each rail: no other edges between nodes are needed.
-Where all ranks are linked, `all_pairs` has the direct form.
+First every rank copies its chunks for rail l to the l-th rank of its own node; then each rank sends
+all chunks of its node for a rank of its rail in one message. Each NIC carries the same bytes as in
+a direct alltoall, in one message per remote node. It applies to equal nodes of two or more ranks
+where each node and each rail is fully connected; no other edges between nodes are needed. Where all
+ranks are connected, `all_pairs` has the direct form.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ def two_step_alltoall(grid: Grid) -> Program:
     for distance in range(1, len(grid)):
         first = (distance - 1) * size
         pairs = [(row, grid[(node + distance) % len(grid)]) for node, row in enumerate(grid)]
-        for here, there in pairs:
-            for local, rank in enumerate(here):
-                for place in _from(local, size):
-                    chunk = schedule.chunk(here[place], INPUT, there[local])
+        for row, remote_row in pairs:
+            for local, rank in enumerate(row):
+                for place in _rotated(local, size):
+                    chunk = schedule.chunk(row[place], INPUT, remote_row[local])
                     chunk.copy(rank, SCRATCH, first + place)
-        for here, there in pairs:
-            for rank, target in zip(here, there, strict=True):
-                _send_on(schedule, rank, first, here, target)
+        for row, remote_row in pairs:
+            for rank, target in zip(row, remote_row, strict=True):
+                _send_on(schedule, rank, first, row, target)
     for row in grid:
         for local, rank in enumerate(row):
-            for peer in (row[place] for place in _from(local, size)):
+            for peer in (row[place] for place in _rotated(local, size)):
                 schedule.chunk(rank, INPUT, peer).copy(peer, OUTPUT, rank)
     return schedule.program()
 
 
 def _send_on(schedule: Schedule, rank: int, first: int, row: tuple[int, ...], target: int) -> None:
-    """Sends a node's chunks that wait at `rank`, as few messages as the output's order allows."""
+    """Send the chunks of a node gathered at `rank`, in one message per run of the output."""
     start = 0
     for end in range(1, len(row) + 1):
         if end == len(row) or row[end] != row[end - 1] + 1:
@@ -47,6 +47,6 @@ def _send_on(schedule: Schedule, rank: int, first: int, row: tuple[int, ...], ta
             start = end
 
 
-def _from(local: int, size: int) -> list[int]:
-    """Places in a node beginning with one, so that not all start with the same."""
+def _rotated(local: int, size: int) -> list[int]:
+    """Return the places of a node in turn from `local`, so that ranks start with different ones."""
     return [(local + distance) % size for distance in range(size)]

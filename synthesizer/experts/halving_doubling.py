@@ -1,14 +1,14 @@
-"""Recursive doubling and halving: partners at distance 1, 2, 4, ... exchange what they have.
+"""Recursive doubling and halving: partners at distance 1, 2, 4, ... exchange their data.
 
 All_gather by doubling and reduce_scatter by halving, its mirror image, take log2(N) steps and move
-no more than rings do; all_reduce is one after the other (Rabenseifner), or, with the whole buffer
-in every step, doubling alone (Thakur et al. 2005). Where N is no power of two, ranks too many are
-folded: they hand what they have to a neighbour first and get the result from it last, which takes
-up to two steps more.
+no more data than rings do; all_reduce is halving followed by doubling (Rabenseifner), or, with the
+whole buffer in every step, doubling alone (Thakur et al. 2005). Where N is no power of two, the
+excess ranks are folded: they send their data to a neighbour first and receive the result from it
+last, which takes up to two steps more.
 
-On several equal nodes the exchange runs along the rails and inside the nodes, so that it crosses
-between nodes where least data travels. It applies where the edges between partners exist: behind
-switches, on hypercubes.
+On several equal nodes the exchange runs along the rails and inside the nodes, in the order that
+sends least data between nodes. It applies where the edges between partners exist: behind switches,
+on hypercubes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from synthesizer.ir.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Transfers of recursive doubling that happen at once."""
+    """Simultaneous transfers of recursive doubling."""
 
     pairs: tuple[tuple[int, int], ...]
     """Sender and receiver."""
     gives_back: bool = False
-    """Whether folded ranks get results, instead of all exchanging what they have."""
+    """Whether folded ranks receive results; otherwise all pairs exchange their data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What one rank hands to another when all_gather doubles; places of the gathered blocks."""
+    """Gathered blocks that one rank sends another in a recursive-doubling all_gather."""
 
     src: int
     dst: int
@@ -44,7 +44,7 @@ class Transfer:
 
 
 def exchange_grid(sketch: Sketch) -> Grid | None:
-    """Ranks by node where nodes are equal, else in one row; None where an edge is missing."""
+    """Return the ranks by node if nodes are equal, else in one row; None if an edge is missing."""
     rows: dict[int, list[int]] = {}
     for rank, node in enumerate(sketch.node_of_rank):
         rows.setdefault(node, []).append(rank)
@@ -56,7 +56,7 @@ def exchange_grid(sketch: Sketch) -> Grid | None:
 
 
 def doubling_all_gather(grid: Grid) -> Program:
-    """All_gather: along the rails first, while every rank has but one block."""
+    """All_gather: along the rails first, while every rank has only one block."""
     schedule = Schedule(Collective.ALL_GATHER, len(grid) * len(grid[0]))
     for rank in range(schedule.ranks):
         schedule.chunk(rank, INPUT, 0).copy(rank, OUTPUT, rank)
@@ -65,7 +65,7 @@ def doubling_all_gather(grid: Grid) -> Program:
 
 
 def halving_reduce_scatter(grid: Grid) -> Program:
-    """Reduce_scatter: the all_gather's transfers backwards, adding up."""
+    """Reduce_scatter: the all_gather's transfers in reverse, with sums."""
     schedule = Schedule(Collective.REDUCE_SCATTER, len(grid) * len(grid[0]))
     own = {rank: rank for row in grid for rank in row}
     _halve(schedule, _transfers(grid, own), own)
@@ -73,9 +73,9 @@ def halving_reduce_scatter(grid: Grid) -> Program:
 
 
 def halving_doubling_all_reduce(grid: Grid) -> Program:
-    """All_reduce: halving, then doubling, over places chosen such that what travels is in a row.
+    """All_reduce: halving, then doubling, over places that make each transfer contiguous.
 
-    Doubling has a channel of its own, so that it does not hold up the halving of later data.
+    Doubling has a channel of its own, so that it does not delay the halving of later data.
     """
     ranks = len(grid) * len(grid[0])
     schedule = Schedule(Collective.ALL_REDUCE, ranks, chunks=ranks)
@@ -108,7 +108,7 @@ def _inside_nodes(grid: Grid) -> tuple[Step, ...]:
 
 
 def _steps(groups: Grid) -> tuple[Step, ...]:
-    """Recursive doubling in equally large groups side by side."""
+    """Return the steps of recursive doubling in groups of equal size, in parallel."""
     size = len(groups[0])
     power = 1 << (size.bit_length() - 1)
     folded = size - power
@@ -124,7 +124,7 @@ def _steps(groups: Grid) -> tuple[Step, ...]:
 
 
 def _transfers(grid: Grid, own: Mapping[int, int]) -> tuple[Transfer, ...]:
-    """Every transfer of an all_gather of blocks whose places are given by rank, in order."""
+    """Return the transfers of an all_gather in order; `own` is the place of each rank's block."""
     held = {rank: {place} for rank, place in own.items()}
     found: list[Transfer] = []
     for step in (*_across_nodes(grid), *_inside_nodes(grid)):
@@ -138,41 +138,41 @@ def _transfers(grid: Grid, own: Mapping[int, int]) -> tuple[Transfer, ...]:
 def _double(schedule: Schedule, transfers: Iterable[Transfer], channel: int = 0) -> None:
     for transfer in transfers:
         for first, count in _runs(transfer.places):
-            part = schedule.chunk(transfer.src, OUTPUT, first, count)
-            part.copy(transfer.dst, OUTPUT, first, channel)
+            blocks = schedule.chunk(transfer.src, OUTPUT, first, count)
+            blocks.copy(transfer.dst, OUTPUT, first, channel)
 
 
 def _halve(schedule: Schedule, transfers: tuple[Transfer, ...], own: Mapping[int, int]) -> None:
-    """Runs the transfers backwards; every rank ends with the sum of its own place.
+    """Run the transfers in reverse; every rank ends with the sum of its own place.
 
-    What a rank gives away first in the all_gather is what it completes last here.
+    The transfer that a rank sends first in the all_gather is the one that it completes last here.
     """
     completing = {transfer.src: transfer for transfer in reversed(transfers)}
     summed: set[tuple[int, int]] = set()
     for transfer in reversed(transfers):
         completes = completing[transfer.src] is transfer
-        _add_parts(schedule, transfer, own[transfer.src] if completes else None, summed)
+        _add_sums(schedule, transfer, own[transfer.src] if completes else None, summed)
         summed.update((transfer.src, place) for place in transfer.places)
 
 
-def _add_parts(
+def _add_sums(
     schedule: Schedule, transfer: Transfer, completed: int | None, summed: set[tuple[int, int]]
 ) -> None:
-    """The receiver of a transfer gives its partial sums to the sender, who adds them.
+    """Add the partial sums of a transfer's receiver to those of its sender.
 
-    Partial sums lie in scratch at their places; those not begun, which `summed` lacks, are inputs.
+    Partial sums lie in scratch at their places; a sum that `summed` lacks is still the input.
     """
-    giver, taker = transfer.dst, transfer.src
+    source, target = transfer.dst, transfer.src
 
-    def lie(place: int) -> tuple[Buffer, Buffer, bool]:
-        theirs = SCRATCH if (giver, place) in summed else INPUT
-        ours = SCRATCH if (taker, place) in summed else INPUT
+    def buffers(place: int) -> tuple[Buffer, Buffer, bool]:
+        theirs = SCRATCH if (source, place) in summed else INPUT
+        ours = SCRATCH if (target, place) in summed else INPUT
         return theirs, ours, place == completed
 
-    for first, count in _runs(transfer.places, lie):
-        theirs, ours, final = lie(first)
-        total = schedule.chunk(taker, ours, first, count)
-        added = schedule.chunk(giver, theirs, first, count)
+    for first, count in _runs(transfer.places, buffers):
+        theirs, ours, final = buffers(first)
+        total = schedule.chunk(target, ours, first, count)
+        added = schedule.chunk(source, theirs, first, count)
         scattered = final and schedule.collective is Collective.REDUCE_SCATTER
         total.reduce(added, OUTPUT if final else SCRATCH, 0 if scattered else first)
 
@@ -180,7 +180,7 @@ def _add_parts(
 def _runs(
     places: Iterable[int], kind: Callable[[int], object] = lambda _: None
 ) -> list[tuple[int, int]]:
-    """Neighbouring places of one kind as (first, count)."""
+    """Return runs of neighbouring places of one kind as (first, count)."""
     runs: list[tuple[int, int]] = []
     for place in places:
         if runs and place == sum(runs[-1]) and kind(place) == kind(runs[-1][0]):
@@ -191,12 +191,12 @@ def _runs(
 
 
 def _add_up(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
-    """Each receiver adds what the sender has; in place, its own input must first be read."""
+    """Add each sender's sum at its receiver; in place, inputs are read before they are written."""
     arriving = {dst: sums[src] for src, dst in step.pairs}
-    written_over = {dst for dst in final if sums[dst].buffer is INPUT}
-    for dst in sorted(written_over):
+    overwritten = {dst for dst in final if sums[dst].buffer is INPUT}
+    for dst in sorted(overwritten):
         arriving[dst] = arriving[dst].copy(dst, SCRATCH)
-    for dst in sorted(arriving, key=lambda rank: rank in written_over):
+    for dst in sorted(arriving, key=lambda rank: rank in overwritten):
         place = (OUTPUT, 0) if dst in final else (SCRATCH, None)
         sums[dst] = sums[dst].reduce(arriving[dst], *place)
 

@@ -1,8 +1,8 @@
 """Two-phase hierarchical algorithms: inside the nodes at full speed, between nodes along rails.
 
-The l-th rank of every node forms rail l. A chunk crosses to another node once, on its owner's rail,
-so every NIC carries an equal part (MSCCLang section 6.3). Nodes must be equally large, the ranks of
-a node linked all to all, and each rail all to all.
+The l-th ranks of all nodes form rail l. A chunk crosses to another node once, on its owner's rail,
+so every NIC carries an equal share (MSCCLang section 6.3). Nodes must be equally large, and each
+node and each rail fully connected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Grid = tuple[tuple[int, ...], ...]
 
 
 def rail_grid(sketch: Sketch) -> Grid | None:
-    """The grid of a sketch whose edges allow these algorithms, else None."""
+    """Return the grid of a sketch whose edges allow these algorithms, or None."""
     nodes = sorted(set(sketch.node_of_rank))
     grid = tuple(
         tuple(rank for rank in range(sketch.ranks) if sketch.node_of_rank[rank] == node)
@@ -32,7 +32,7 @@ def rail_grid(sketch: Sketch) -> Grid | None:
 
 
 def hierarchical_all_gather(grid: Grid, chunks: int) -> Program:
-    """All_gather: along the rails, and inside each node what it has and what arrives."""
+    """All_gather: along the rails, and inside each node both its own and the arriving chunks."""
     program = Program(Collective.ALL_GATHER, len(grid) * len(grid[0]), chunks)
     for chunk in range(chunks):
         places = _places(grid, chunks, chunk)
@@ -56,7 +56,7 @@ def hierarchical_reduce_scatter(grid: Grid, chunks: int) -> Program:
 def hierarchical_all_reduce(grid: Grid, chunks: int) -> Program:
     """All_reduce: hierarchical reduce_scatter, then hierarchical all_gather.
 
-    The second half has a channel of its own, so that it overlaps the first half of later chunks.
+    The all_gather has a channel of its own, so that it overlaps the reduce_scatter of later chunks.
     """
     ranks = len(grid) * len(grid[0])
     program = Program(Collective.ALL_REDUCE, ranks, ranks * chunks)
@@ -69,7 +69,7 @@ def hierarchical_all_reduce(grid: Grid, chunks: int) -> Program:
 
 
 def _places(grid: Grid, chunks: int, chunk: int) -> dict[tuple[int, int], int]:
-    """Offset in the larger buffer of one chunk of every owner, by (node, place in the node)."""
+    """Return the offset of a chunk of every owner in the larger buffer, by (node, place)."""
     return {
         (node, local): rank * chunks + chunk
         for node, row in enumerate(grid)
@@ -78,7 +78,7 @@ def _places(grid: Grid, chunks: int, chunk: int) -> dict[tuple[int, int], int]:
 
 
 def _others(own: int, count: int) -> list[int]:
-    """Indices except `own`, nearest above first, so that not all start with the same one."""
+    """Return the other indices, starting with the next, so that not all start with the same."""
     return [(own + distance) % count for distance in range(1, count)]
 
 
@@ -89,19 +89,19 @@ def _gather(
     places: dict[tuple[int, int], int],
     channel: int,
 ) -> None:
-    """Brings every owner's chunk to every rank: rails first, since they are slowest."""
+    """Copy every owner's chunk to every rank: along the rails first, since they are slowest."""
     held: dict[tuple[int, int, int], Chunk] = {}
     for (node, local), source in sources.items():
         held[node, local, node] = source
-        for other in _others(node, len(grid)):
-            target = program.output(grid[other][local], places[node, local])
-            held[node, local, other] = program.copy(source, target, channel)
+        for remote in _others(node, len(grid)):
+            target = program.output(grid[remote][local], places[node, local])
+            held[node, local, remote] = program.copy(source, target, channel)
     for distance in range(len(grid)):
         for node, local in sources:
-            here = (node + distance) % len(grid)
+            holder = (node + distance) % len(grid)
             for peer in _others(local, len(grid[0])):
-                target = program.output(grid[here][peer], places[node, local])
-                program.copy(held[node, local, here], target, channel)
+                target = program.output(grid[holder][peer], places[node, local])
+                program.copy(held[node, local, holder], target, channel)
 
 
 def _scatter(
@@ -110,18 +110,18 @@ def _scatter(
     places: dict[tuple[int, int], int],
     targets: dict[tuple[int, int], Chunk],
 ) -> None:
-    """Sums every owner's chunk at the owner: remote nodes first, whose sums travel farther."""
+    """Sum every owner's chunk at the owner: remote nodes first, whose sums travel farther."""
     partial: dict[tuple[int, int, int], Chunk] = {}
     for distance in range(len(grid) - 1, -1, -1):
         for (node, local), place in places.items():
-            here = (node + distance) % len(grid)
-            rank = grid[here][local]
+            holder = (node + distance) % len(grid)
+            rank = grid[holder][local]
             target = program.scratch(rank) if distance else targets[node, local]
             total = program.input(rank, place)
             for peer in _others(local, len(grid[0])):
-                total = program.reduce(program.input(grid[here][peer], place), target, total)
-            partial[node, local, here] = total
+                total = program.reduce(program.input(grid[holder][peer], place), target, total)
+            partial[node, local, holder] = total
     for (node, local), target in targets.items():
         total = partial[node, local, node]
-        for other in _others(node, len(grid)):
-            total = program.reduce(partial[node, local, other], target, total)
+        for remote in _others(node, len(grid)):
+            total = program.reduce(partial[node, local, remote], target, total)

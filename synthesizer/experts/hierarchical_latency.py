@@ -1,12 +1,12 @@
 """All_reduce over nodes in two or three steps: all-pairs inside the nodes, all-pairs along rails.
 
 These are for small buffers on several nodes, where the four steps of the bandwidth form
-(`hierarchical`) cost more than the data. In two steps every rank sums up its node's buffers, then
-those sums along its rail: (nodes - 1) buffers go through each NIC. In three steps each rank does so
-for its part of the buffer and hands the result to its node; NICs then carry as many times less as a
-node has ranks, which on two nodes is no more than the bandwidth form needs.
+(`hierarchical`) cost more than the data. In two steps every rank sums its node's buffers, then
+these sums along its rail: each NIC carries (nodes - 1) buffers. In three steps each rank does so
+for its share of the buffer and copies the result to its node; with L ranks per node a NIC carries
+1/L as much, which on two nodes is no more than the bandwidth form needs.
 
-They apply to equal nodes of two or more ranks, each linked all to all, as is each rail.
+They apply to equal nodes of two or more ranks where each node and each rail is fully connected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from synthesizer.ir.program import Program
 
 
 def two_step_all_reduce(grid: Grid) -> Program:
-    """All_reduce: the node's sum everywhere in the node, then the sum of these along each rail."""
+    """All_reduce: every rank sums over its node, then sums these along its rail."""
     schedule = Schedule(Collective.ALL_REDUCE, len(grid) * len(grid[0]))
     buffers = {rank: schedule.chunk(rank, INPUT, 0) for row in grid for rank in row}
     sums = {rank: _sum(buffers, rank, row, SCRATCH, None) for row in grid for rank in row}
@@ -30,25 +30,25 @@ def two_step_all_reduce(grid: Grid) -> Program:
 
 
 def three_step_all_reduce(grid: Grid) -> Program:
-    """All_reduce: each rank sums its part over its node, then over its rail, and gives it away.
+    """All_reduce: each rank sums its share over its node, then its rail, and copies it to its node.
 
-    What is given away has a channel of its own: it does not hold up sums of later data.
+    The final copies have a channel of their own, so that they do not delay sums of later data.
     """
     size = len(grid[0])
     schedule = Schedule(Collective.ALL_REDUCE, len(grid) * size, chunks=size)
-    parts = list(enumerate(zip(*grid, strict=True)))
+    rails = list(enumerate(zip(*grid, strict=True)))
     sums: dict[int, Reference] = {}
-    for part, rail in parts:
-        inputs = {rank: schedule.chunk(rank, INPUT, part) for row in grid for rank in row}
+    for share, rail in rails:
+        inputs = {rank: schedule.chunk(rank, INPUT, share) for row in grid for rank in row}
         for rank, row in zip(rail, grid, strict=True):
             sums[rank] = _sum(inputs, rank, row, SCRATCH, None)
-    for part, rail in parts:
+    for share, rail in rails:
         for rank in rail:
-            _sum(sums, rank, rail, OUTPUT, part)
-    for part, rail in parts:
+            _sum(sums, rank, rail, OUTPUT, share)
+    for share, rail in rails:
         for rank, row in zip(rail, grid, strict=True):
             for peer in _others(rank, row):
-                schedule.chunk(rank, OUTPUT, part).copy(peer, OUTPUT, part, channel=1)
+                schedule.chunk(rank, OUTPUT, share).copy(peer, OUTPUT, share, channel=1)
     return schedule.program()
 
 
@@ -59,7 +59,7 @@ def _sum(
     buffer: Buffer,
     index: int | None,
 ) -> Reference:
-    """What the ranks of a group have, summed up at one of them."""
+    """Sum the values of a group's ranks at one of them."""
     total = values[rank]
     for peer in _others(rank, group):
         begun = total is not values[rank]
@@ -68,6 +68,6 @@ def _sum(
 
 
 def _others(rank: int, group: tuple[int, ...]) -> tuple[int, ...]:
-    """The rest of a group, nearest above first, so that not all start with the same one."""
+    """Return the rest of a group, starting with the next, so that not all start with the same."""
     at = group.index(rank)
     return group[at + 1 :] + group[:at]

@@ -1,8 +1,8 @@
-"""The trees that NCCL makes of a chain of ranks on every node.
+"""The trees that NCCL builds from a chain of ranks on every node.
 
 A graph file gives NCCL one order of GPUs per node and channel. Inside a node the tree is that
-chain. Between nodes NCCL always runs both trees of a double binary tree over the nodes; which rank
-of a node talks to parents and which to children is the pattern's business (NCCL 2.30
+chain. Between nodes NCCL always runs both trees of a double binary tree over the nodes; the pattern
+decides which rank of a node is connected to the parent node and which to the child nodes (NCCL 2.30
 src/graph/connect.cc and src/graph/trees.cc).
 """
 
@@ -17,14 +17,14 @@ Chain = tuple[int, ...]
 
 
 class Pattern(IntEnum):
-    """Patterns of graphs; trees differ in which ranks of a chain have children on other nodes."""
+    """NCCL's graph patterns; those of trees differ in the ranks above the child nodes."""
 
     BALANCED_TREE = 1
-    """The second rank has the first child, the first rank the second."""
+    """The first child node is below the second rank, the second child node below the first."""
     SPLIT_TREE = 2
-    """The second rank has both."""
+    """Both child nodes are below the second rank."""
     TREE = 3
-    """The first rank has both."""
+    """Both child nodes are below the first rank."""
     RING = 4
 
 
@@ -32,7 +32,7 @@ TREE_PATTERNS = (Pattern.BALANCED_TREE, Pattern.SPLIT_TREE, Pattern.TREE)
 
 
 def node_trees(nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Parents of the nodes (-1 of the root) in both trees of the double binary tree."""
+    """Return each node's parent (-1 for the root) in both trees of the double binary tree."""
     first = tuple(_parent(nodes, node) for node in range(nodes))
     if nodes % 2:
         moved = [_parent(nodes, (node - 1) % nodes) for node in range(nodes)]
@@ -44,7 +44,7 @@ def node_trees(nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _parent(nodes: int, node: int) -> int:
-    """Parent in a binary tree whose leaves are the odd nodes."""
+    """Return a node's parent in the binary tree whose leaves are the odd nodes."""
     if node == 0:
         return -1
     bit = node & -node
@@ -53,7 +53,7 @@ def _parent(nodes: int, node: int) -> int:
 
 
 def nccl_tree(chains: Sequence[Chain], pattern: Pattern, *, second: bool) -> tuple[int, ...]:
-    """Parent of each rank (-1 of the root) in one of the two trees that NCCL makes of chains."""
+    """Return each rank's parent (-1 for the root) in one of NCCL's two trees over the chains."""
     ranks = sum(len(chain) for chain in chains)
     parent = [-1] * ranks
     for chain in chains:
@@ -62,10 +62,10 @@ def nccl_tree(chains: Sequence[Chain], pattern: Pattern, *, second: bool) -> tup
     nodes = len(chains)
     for node, above in enumerate(node_trees(nodes)[second]):
         if above >= 0:
-            # Whether a node is a first child is told by its place in the tree it was made from.
+            # A node is a first child if its place in the unshifted tree is below its parent's.
             place, above_place = (_place(nodes, n, second=second) for n in (node, above))
             first_child = place < above_place
-            parent[chains[node][0]] = _talks_to_children(
+            parent[chains[node][0]] = _rank_above_children(
                 chains[above], pattern, first_child=first_child
             )
     return tuple(parent)
@@ -77,6 +77,6 @@ def _place(nodes: int, node: int, *, second: bool) -> int:
     return (node - 1) % nodes if nodes % 2 else nodes - 1 - node
 
 
-def _talks_to_children(chain: Chain, pattern: Pattern, *, first_child: bool) -> int:
+def _rank_above_children(chain: Chain, pattern: Pattern, *, first_child: bool) -> int:
     on_second = pattern is Pattern.SPLIT_TREE or (pattern is Pattern.BALANCED_TREE and first_child)
     return chain[1 if on_second and len(chain) > 1 else 0]

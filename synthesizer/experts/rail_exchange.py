@@ -1,9 +1,9 @@
-"""Rail exchanges: all_gather, reduce_scatter and all_reduce for many nodes that look alike.
+"""Rail exchanges: all_gather, reduce_scatter and all_reduce for many equal nodes.
 
-Every NIC carries each block of its rail once per direction that the bound demands, and the links
-inside the nodes work at the same time as the NICs; `synthesizer.experts.rail_template` has the
-pattern. The steps are found once, relative to a rank, and written down for all ranks, so 1,024
-ranks take seconds. As every schedule, the result is worth nothing before the verifier has seen it.
+Every NIC carries each block of its rail as often as the bound requires and no more, and the links
+inside the nodes are busy at the same time; `synthesizer.experts.rail_template` describes the
+pattern. The steps are computed once, relative to a rank, and instantiated for all ranks, so 1,024
+ranks take seconds. Like every schedule, the result must pass the verifier before use.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""
 
 COLLECTIVES = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE)
-"""What rail exchanges are for."""
+"""Operations for which rail exchanges exist."""
 
 MESSAGES_PER_NIC = 128
-"""Messages of one direction that blocks are cut for: so many that the first and the last one, which
-have the links inside the node to themselves, take about a hundredth of the time."""
+"""Messages per direction into which a NIC's data is cut: the first and the last, which do not
+overlap with the links inside the node, then take about a hundredth of the time."""
 
 
 def rail_exchange(
@@ -47,9 +47,9 @@ def rail_exchange(
     Args:
         collective: One of the three.
         grid: Two or more nodes, equally large.
-        pieces: Of a rank's block; 0: `chosen_pieces`.
-        radices: Of the nodes' numbers, one phase each; None: `chosen_radices`.
-        protocol: Noted in the schedule.
+        pieces: Pieces of a rank's block; 0: `chosen_pieces`.
+        radices: Radices of the node numbers, one phase each; None: `chosen_radices`.
+        protocol: The schedule's protocol.
 
     Raises:
         InfeasibleError: Another collective, or a grid, pieces or radices that don't fit.
@@ -77,7 +77,7 @@ def rail_exchange(
 
 
 def chosen_pieces(nodes: int) -> int:
-    """Pieces of a block with which a NIC sends about `MESSAGES_PER_NIC` messages per direction."""
+    """Return the pieces per block that make a NIC send about `MESSAGES_PER_NIC` messages."""
     return max(1, MESSAGES_PER_NIC // nodes)
 
 
@@ -98,7 +98,7 @@ def _check(collective: Collective, grid: Grid, pieces: int, radices: tuple[int, 
 
 
 def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[GpuProgram, ...]:
-    """The template's steps for every rank."""
+    """Return the template's steps for every rank."""
     moves: dict[Move, int] = {}
     lanes = [
         (lane, tuple(moves.setdefault(move, len(moves)) for move in lane_moves))
@@ -133,7 +133,7 @@ def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[G
 
 
 def _ends(grid: Grid, template: Template, lane: Lane, node: int, local: int) -> tuple[int, int]:
-    """Send peer and receive peer of a rank's threadblock."""
+    """Return send peer and receive peer of a rank's threadblock."""
     if not lane.distance:
         return -1, -1
     away = lane.distance if lane.sends else -lane.distance
@@ -145,7 +145,7 @@ def _ends(grid: Grid, template: Template, lane: Lane, node: int, local: int) -> 
 
 
 class _Places:
-    """Where items lie in the buffers of a rank."""
+    """Locations of the template's items in the buffers of each rank."""
 
     def __init__(self, collective: Collective, grid: Grid, template: Template) -> None:
         self.collective = collective
@@ -156,7 +156,7 @@ class _Places:
         self._refs = {buffer: [ChunkRef(buffer, chunk) for chunk in chunks] for buffer in Buffer}
 
     def steps(self, moves: Sequence[Move], node: int, local: int) -> list[Step]:
-        """The template's steps as the rank at (node, local) runs them."""
+        """Return the template's steps for the rank at (node, local)."""
         where = self._where(node, local)
         return [
             Step(
@@ -170,7 +170,7 @@ class _Places:
         ]
 
     def _where(self, node: int, local: int) -> dict[Buffer, list[list[ChunkRef]]]:
-        """Chunks by buffer, column and block; a column may be counted from the end."""
+        """Return chunks by buffer, column and block; negative columns count from the end."""
         nodes, locals_, pieces = len(self.grid), len(self.grid[0]), self.template.pieces
         owners = [self.grid[(node + ahead) % nodes] for ahead in range(nodes)]
         blocks = [

@@ -1,16 +1,15 @@
-"""What one rank does in a rail exchange, told relative to its place: the same for every rank.
+"""The steps of a rail exchange relative to a rank: one template for every rank.
 
-Nodes that look alike are solved once. All nodes send along the same offsets, round the circle of
-nodes, so a block is named by how far its owner's node is and how far its owner's place in the node
-is, and the steps of all ranks are one template. `synthesizer.experts.rail_exchange` puts in the
-ranks.
+Equal nodes are solved once. All nodes send to the same offsets modulo the number of nodes, so a
+block is named by the distance of its owner's node and of its owner's place in the node, and all
+ranks share one template. `synthesizer.experts.rail_exchange` instantiates it for each rank.
 
-Distances are written with mixed radices, the first digit fastest. In phase j of an all_gather a
-rank sends what it has, its own blocks and those of earlier phases, straight to the ranks of its
-rail that digit j leads to; with radices (16, 8) every NIC has 15 + 7 connections instead of 127 and
-a block needs at most two hops. Meanwhile the ranks of a node pass on what arrives from outside.
-Reduce_scatter is the same backwards: the ranks of a node add up what their rails need, and the
-phases run from the last to the first.
+Distances are mixed-radix numbers, the first digit fastest. In phase j of an all_gather a rank sends
+its own blocks and those of earlier phases directly to the ranks of its rail that differ in digit j;
+with radices (16, 8) every NIC has 15 + 7 connections instead of 127 and a block needs at most two
+hops. Meanwhile the ranks of a node forward to each other what arrives from other nodes.
+Reduce_scatter is the reverse: the ranks of a node sum what their rails need, and the phases run
+from the last to the first.
 
 A rank sends blocks in the order in which they arrive, so that no message waits for a later one.
 """
@@ -28,25 +27,25 @@ class Item:
     """A piece of a block of this rank's rail, on its way from or to its owner."""
 
     distance: int
-    """Nodes between its owner and here."""
+    """Distance of its owner's node, in nodes."""
     piece: int
     phase: int
-    """The phase in which it arrives in an all_gather; -1 for the rank's own."""
+    """Phase of an all_gather in which it arrives; -1 for the rank's own."""
     hop: int
-    """The value of that phase's digit."""
+    """Value of that phase's digit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step."""
+    """One step of the template."""
 
     type: StepType
     src: Buffer
     dst: Buffer
     block: int
-    """What it is about: nodes from here forwards to its owner, times pieces, plus the piece."""
+    """The block: nodes forward to its owner, times pieces, plus the piece."""
     dst_block: int
-    """The same as the one who gets it counts, where that matters (in scratch)."""
+    """The block as the receiver counts it, where the two differ (in scratch)."""
     column: int
     """Place of the block's owner in its node minus this rank's."""
     depends: StepRef | None = None
@@ -54,18 +53,18 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The threadblock of one connection: where its other end is, relative to this rank."""
+    """The threadblock of one connection, named by its peer's place relative to this rank."""
 
     sends: bool
     digit: int
-    """Digit of the distance that it goes along; -1: the other end is in this node."""
+    """Digit of the distance that the connection changes; -1: the peer is in this node."""
     distance: int
-    """In steps of the digit, or places in the node: forwards to a receiver, backwards to a
-    sender."""
+    """Distance in steps of the digit, or in places of the node: forward to a receiver, backward to
+    a sender."""
 
 
 MOST_DIRECT_NODES = 16
-"""So many nodes are still reached in one phase, by at most 15 connections per NIC."""
+"""Most nodes that are reached in one phase, by at most 15 connections per NIC."""
 
 LOCAL = Lane(sends=False, digit=-1, distance=0)
 """The threadblock of steps without a connection."""
@@ -79,12 +78,12 @@ class Template:
     locals_: int
     pieces: int
     accumulator: Buffer = Buffer.OUTPUT
-    """Where sums for other ranks grow."""
+    """Buffer in which sums for other ranks accumulate."""
     items: list[Item] = field(default_factory=list)
-    """In the order in which they arrive in an all_gather."""
+    """Items in the order in which they arrive in an all_gather."""
     moves: dict[Lane, list[Move]] = field(default_factory=dict)
     last_read: dict[tuple[int, int], StepRef] = field(default_factory=dict)
-    """The step that last read the place of a (block, column) for another rank."""
+    """The step that last read the location of a (block, column) for another rank."""
     total: dict[int, StepRef] = field(default_factory=dict)
     """The step after which a block's sum is complete."""
 
@@ -96,10 +95,10 @@ class Template:
                 for item in tuple(self.items)
                 for hop in range(1, radix)
             ]
-        # Numbered in this order: what starts a phase early has a low number.
-        reach = [(j, d) for j, radix in enumerate(self.radices) for d in range(1, radix)]
-        reach += [(-1, d) for d in range(1, self.locals_)]
-        lanes = [Lane(sends, *end) for sends in (True, False) for end in reach]
+        # Threadblocks are numbered in this order: those of early phases have low numbers.
+        peers = [(j, d) for j, radix in enumerate(self.radices) for d in range(1, radix)]
+        peers += [(-1, d) for d in range(1, self.locals_)]
+        lanes = [Lane(sends, *peer) for sends in (True, False) for peer in peers]
         lanes.append(LOCAL)
         self.moves = {lane: [] for lane in lanes}
         self._number = {lane: number for number, lane in enumerate(self.moves)}
@@ -110,7 +109,7 @@ class Template:
         return prod(self.radices)
 
     def weight(self, phase: int) -> int:
-        """Nodes that one step of a digit goes forwards."""
+        """Return the nodes that one step of a digit moves forward."""
         return prod(self.radices[:phase])
 
     def gather(self, own: Buffer) -> None:
@@ -141,8 +140,8 @@ class Template:
             for phase in range(len(self.radices) - 1, item.phase, -1):
                 for hop in range(self.radices[phase] - 1, 0, -1):
                     self._add(Lane(False, phase, hop), block)
-        # The node's own contributions come last: they are sent last, and nothing may wait for them
-        # in a NIC's lane.
+        # The node's own contributions come last, so that no step of a NIC's threadblock waits for
+        # them.
         for distance in range(1, self.locals_):
             out, into = Lane(True, -1, distance), Lane(False, -1, distance)
             for _, block in order:
@@ -162,7 +161,7 @@ class Template:
         self.last_read[block, 0] = self._append(lane, move)
 
     def _add(self, lane: Lane, block: int) -> None:
-        """Receives a contribution to a block's sum, after the contribution before it."""
+        """Append the receipt of a contribution to a block's sum, after the previous one."""
         before = self.total.get(block)
         target = self._sum_buffer(block)
         source = Buffer.INPUT if before is None else target
@@ -174,7 +173,7 @@ class Template:
         return Buffer.OUTPUT if block < self.pieces else self.accumulator
 
     def _receive(self, lane: Lane, block: int, column: int) -> StepRef:
-        """Receives a result where, after a scatter in place, a contribution lies."""
+        """Append the receipt of a result; it may overwrite a contribution that was sent before."""
         before = self.last_read.get((block, column % self.locals_))
         move = Move(StepType.RECV, Buffer.OUTPUT, Buffer.OUTPUT, block, block, column, before)
         return self._append(lane, move)
@@ -185,10 +184,10 @@ class Template:
 
 
 def chosen_radices(nodes: int) -> tuple[int, ...]:
-    """One phase for few nodes; else two with the fewest connections, the larger radix first.
+    """Return one phase for few nodes; else two with the fewest connections, larger radix first.
 
-    Few blocks are spread best straight away: every further phase waits for the one before it. One
-    phase also where the number of nodes is a prime.
+    Few blocks spread fastest in one phase, because each further phase waits for the one before. A
+    prime number of nodes also has one phase.
     """
     smaller = max(d for d in range(1, int(nodes**0.5) + 1) if nodes % d == 0)
     if nodes <= MOST_DIRECT_NODES or smaller == 1:

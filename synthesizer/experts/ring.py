@@ -1,8 +1,7 @@
-"""Ring algorithms over one or more rings, each ring on a channel of its own.
+"""Ring algorithms over one or more rings, each on a channel of its own.
 
-Steps and traffic are the textbook's: all_gather and reduce_scatter take N-1 steps, all_reduce
-2(N-1), and every rank sends (N-1)/N of the buffer per half (Thakur et al. 2005, NCCL's ring).
-Data is cut evenly over the rings.
+All_gather and reduce_scatter take N-1 steps, all_reduce 2(N-1), and every rank sends (N-1)/N of the
+buffer per half (Thakur et al. 2005, NCCL's ring). Data is divided evenly over the rings.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ def ring_all_gather(rings: Sequence[Ring]) -> Program:
         for channel, ring in enumerate(rings):
             for position in range(program.ranks):
                 owner = ring[(position - step) % program.ranks]
-                here, there = ring[position], ring[(position + 1) % program.ranks]
+                sender, receiver = ring[position], ring[(position + 1) % program.ranks]
                 offset = owner * program.chunks + channel
-                own = program.input(here, channel)
-                source = own if here == owner else program.output(here, offset)
-                program.copy(source, program.output(there, offset), channel)
+                own = program.input(sender, channel)
+                source = own if sender == owner else program.output(sender, offset)
+                program.copy(source, program.output(receiver, offset), channel)
     return program
 
 
@@ -44,12 +43,12 @@ def ring_reduce_scatter(rings: Sequence[Ring]) -> Program:
         for channel, ring in enumerate(rings):
             for position in range(program.ranks):
                 owner = ring[(position - step - 1) % program.ranks]
-                here, there = ring[position], ring[(position + 1) % program.ranks]
+                sender, receiver = ring[position], ring[(position + 1) % program.ranks]
                 offset = owner * program.chunks + channel
-                source = partial.get((owner, channel), program.input(here, offset))
-                last = there == owner
-                target = program.output(there, channel) if last else program.scratch(there)
-                operand = program.input(there, offset)
+                source = partial.get((owner, channel), program.input(sender, offset))
+                last = receiver == owner
+                target = program.output(receiver, channel) if last else program.scratch(receiver)
+                operand = program.input(receiver, offset)
                 partial[owner, channel] = program.reduce(source, target, operand, channel)
     return program
 
@@ -63,15 +62,15 @@ def ring_all_reduce(rings: Sequence[Ring]) -> Program:
         for channel, ring in enumerate(rings):
             for position in range(ranks):
                 offset = ((position - step) % ranks) * len(rings) + channel
-                there = ring[(position + 1) % ranks]
+                receiver = ring[(position + 1) % ranks]
                 source = partial.get(offset, program.input(ring[position], offset))
                 if step < ranks - 1:
                     last = step == ranks - 2
-                    target = program.output(there, offset) if last else program.scratch(there)
-                    operand = program.input(there, offset)
+                    target = program.output(receiver, offset) if last else program.scratch(receiver)
+                    operand = program.input(receiver, offset)
                     partial[offset] = program.reduce(source, target, operand, channel)
                 else:
-                    target = program.output(there, offset)
+                    target = program.output(receiver, offset)
                     partial[offset] = program.copy(source, target, channel)
     return program
 
@@ -87,9 +86,9 @@ def ring_broadcast(rings: Sequence[Ring], root: int, pipeline: int) -> Program:
                 if not 0 <= wave - hop < pipeline:
                     continue
                 offset = (wave - hop) * len(rings) + channel
-                here, there = ring[(first + hop) % ranks], ring[(first + hop + 1) % ranks]
-                source = program.output(here, offset) if hop else program.input(here, offset)
-                program.copy(source, program.output(there, offset), channel)
+                sender, receiver = ring[(first + hop) % ranks], ring[(first + hop + 1) % ranks]
+                source = program.output(sender, offset) if hop else program.input(sender, offset)
+                program.copy(source, program.output(receiver, offset), channel)
     program.copy(program.input(root, 0, program.chunks), program.output(root, 0, program.chunks))
     return program
 
@@ -106,9 +105,13 @@ def ring_reduce(rings: Sequence[Ring], root: int, pipeline: int) -> Program:
                 if not 0 <= wave - hop < pipeline:
                     continue
                 offset = (wave - hop) * len(rings) + channel
-                here, there = ring[(first + hop) % ranks], ring[(first + hop + 1) % ranks]
-                source = partial.get(offset, program.input(here, offset))
-                target = program.output(there, offset) if there == root else program.scratch(there)
-                operand = program.input(there, offset)
+                sender, receiver = ring[(first + hop) % ranks], ring[(first + hop + 1) % ranks]
+                source = partial.get(offset, program.input(sender, offset))
+                target = (
+                    program.output(receiver, offset)
+                    if receiver == root
+                    else program.scratch(receiver)
+                )
+                operand = program.input(receiver, offset)
                 partial[offset] = program.reduce(source, target, operand, channel)
     return program

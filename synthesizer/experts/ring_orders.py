@@ -1,9 +1,9 @@
-"""Ring orders of a sketch: rings that together use what the machine offers.
+"""Ring orders of a sketch: rings that together use the machine's bandwidth.
 
-A ring visits the nodes one after another and, inside a node, follows edges. Rings are laid one by
-one over what capacity the earlier ones left on edges and ports, each taking the bandwidth of the
-first ring's narrowest place; so on a machine with one NIC per GPU there is a ring per rail, and on
-a hybrid cube mesh the rings share no link. NCCL's search (src/graph/search.cc) has the same aim.
+A ring visits the nodes one after another and, inside a node, follows edges. Rings are added one by
+one on the capacity that earlier rings left on edges and ports, each with the bandwidth of the first
+ring's bottleneck. So a machine with one NIC per GPU gets a ring per rail, and on a hybrid cube mesh
+the rings share no link. NCCL's search (src/graph/search.cc) has the same aim.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sketches.sketch import Edge, Sketch
 from synthesizer.experts.ring import Ring
 
 _MAX_VISITS = 20_000
-"""Steps of the search for one path through a node before it counts as not there."""
+"""Most steps of the search for a path through a node before it gives up."""
 
 _SLACK = 1e-6
 
 
 def ring_orders(sketch: Sketch, max_rings: int = 16) -> tuple[Ring, ...]:
-    """Rings over all ranks, each with the same bandwidth to itself; empty when there is none.
+    """Return rings over all ranks, each with the same reserved bandwidth; empty if there is none.
 
-    Two widths are tried, that of the widest first ring and that of the narrowest edge; the one that
-    gives more bandwidth in sum is taken.
+    Two bandwidths per ring are tried, that of the widest first ring and that of the narrowest edge;
+    the one with more total bandwidth wins.
     """
     widest = _lay_rings(sketch, max_rings, 0.0)
     if not widest:
@@ -36,14 +36,14 @@ def ring_orders(sketch: Sketch, max_rings: int = 16) -> tuple[Ring, ...]:
 
 
 def _lay_rings(sketch: Sketch, max_rings: int, unit: float) -> tuple[Ring, ...]:
-    """Rings of `unit` GB/s each, laid until no further one fits; 0: the width of the first."""
+    """Add rings of `unit` GB/s until no further one fits; 0: the bandwidth of the first ring."""
     left = {port.name: port.bandwidth_gb_per_s for port in sketch.ports}
     left_on_edge = {key: edge.bandwidth_gb_per_s for key, edge in sketch.edge.items()}
     rings: list[Ring] = []
 
     def free(edge: Edge) -> float:
-        room = min([left_on_edge[edge.src, edge.dst], *(left[port] for port in edge.ports)])
-        return room if room > _SLACK and room >= unit * (1 - _SLACK) else 0.0
+        rate = min([left_on_edge[edge.src, edge.dst], *(left[port] for port in edge.ports)])
+        return rate if rate > _SLACK and rate >= unit * (1 - _SLACK) else 0.0
 
     while len(rings) < max_rings:
         ring = _find_ring(sketch, free)
@@ -64,14 +64,14 @@ def _edges(sketch: Sketch, ring: Ring) -> list[Edge]:
 
 
 def _fair_share(sketch: Sketch, edges: list[Edge]) -> Iterator[float]:
-    """Bandwidth that a ring gets on each edge, and on each port it may use several times."""
+    """Yield a ring's bandwidth on each edge, and per use on each port."""
     uses = [port for edge in edges for port in edge.ports]
     yield from (edge.bandwidth_gb_per_s for edge in edges)
     yield from (sketch.port[port].bandwidth_gb_per_s / uses.count(port) for port in set(uses))
 
 
 def _find_ring(sketch: Sketch, free: Callable[[Edge], float]) -> Ring | None:
-    """One ring over edges with free capacity, or None."""
+    """Return one ring over edges with free capacity, or None."""
     nodes = sorted(set(sketch.node_of_rank))
     members = [
         tuple(r for r in range(sketch.ranks) if sketch.node_of_rank[r] == node) for node in nodes
@@ -98,10 +98,10 @@ def _find_ring(sketch: Sketch, free: Callable[[Edge], float]) -> Ring | None:
 
 
 def _through_nodes(members: list[tuple[int, ...]], neighbours: dict[int, list[int]]) -> Ring | None:
-    """A ring that leaves each node by one crossing to the next one."""
+    """Return a ring that crosses from each node to the next once, or None."""
     crossings = [
-        [(a, b) for a in here for b in neighbours[a] if b in members[(i + 1) % len(members)]]
-        for i, here in enumerate(members)
+        [(a, b) for a in ranks for b in neighbours[a] if b in members[(i + 1) % len(members)]]
+        for i, ranks in enumerate(members)
     ]
 
     def search(chosen: list[tuple[int, int]]) -> list[Ring] | None:
@@ -129,7 +129,7 @@ def _through_nodes(members: list[tuple[int, ...]], neighbours: dict[int, list[in
 def _path(
     neighbours: dict[int, list[int]], members: tuple[int, ...], first: int, last: int
 ) -> Ring | None:
-    """A path from `first` to `last` that visits every member once."""
+    """Return a path from `first` to `last` that visits every member once, or None."""
     if len(members) == 1:
         return members if first == last else None
     if first == last:

@@ -1,7 +1,7 @@
 """Tree algorithms: reduce towards a root, broadcast from it, chunk after chunk.
 
-With a binary tree the depth, and so the latency, grows with the logarithm of the rank count;
-several chunks in flight let large buffers use every level at once.
+With a binary tree the depth, and so the latency, grows with the logarithm of the rank count; with
+several chunks in flight, large buffers use every level at once.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from synthesizer.ir.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A spanning tree: ranks from the root down, and each one's parent (-1 for the root)."""
+    """A spanning tree: ranks from the root down, and each rank's parent (-1 for the root)."""
 
     order: tuple[int, ...]
     parent: tuple[int, ...]
 
     def children(self, rank: int) -> tuple[int, ...]:
-        """Children of a rank in tree order."""
+        """Return the children of a rank in tree order."""
         return tuple(child for child in self.order if self.parent[child] == rank)
 
 
 def binary_tree(sketch: Sketch, root: int, *, backwards: bool = False) -> Tree | None:
-    """A spanning tree over edges that exist in both directions, None when there is none.
+    """Return a spanning tree over edges that exist in both directions, or None.
 
-    Breadth first with at most two children per rank: a rank of a node not reached yet before ranks
-    of the same node, so that a message crosses between nodes early and once per node. Ranks that
-    this can't reach are attached wherever an edge leads, however many children that makes.
-    Children are taken in order of rank, or `backwards` from the last one.
+    The tree grows breadth first with at most two children per rank; ranks of nodes not reached yet
+    precede ranks of the same node, so that messages cross between nodes early and once per node.
+    Ranks not reached this way are attached by any edge, without a limit on children. Children are
+    taken in order of rank, or in reverse order if `backwards`.
     """
     parent = {root: -1}
     order = [root]
@@ -55,7 +55,7 @@ def binary_tree(sketch: Sketch, root: int, *, backwards: bool = False) -> Tree |
 def _attach(
     sketch: Sketch, rank: int, parent: dict[int, int], limit: int, ranks: range
 ) -> list[int]:
-    """Ranks that `rank` takes as children; within a limit of two only where they belong."""
+    """Return the new children of `rank`; with a limit of two, at most one per unreached node."""
     node = sketch.node_of_rank
     reached = {node[member] for member in parent}
     room = limit - sum(above == rank for above in parent.values())
@@ -68,7 +68,7 @@ def _attach(
         return linked[:room]
     inside = [child for child in linked if node[child] == node[rank]]
     outside = [child for child in linked if node[child] not in reached]
-    # One crossing each while there is work inside: the node's other ranks can cross as well.
+    # One crossing per rank while the node has unreached ranks, which can cross as well.
     crossing = outside[: 1 if inside else 2]
     if len({node[child] for child in crossing}) < len(crossing):
         crossing = crossing[:1]
@@ -95,25 +95,25 @@ def tree_broadcast(tree: Tree, chunks: int) -> Program:
 
 
 def tree_all_reduce(trees: Sequence[Tree], chunks: int) -> Program:
-    """All_reduce: up the trees and down again, each with its part of the data on its own channel.
+    """All_reduce: up the trees and down again, each with its share of the data on its own channel.
 
-    In two trees, leaves of the one are inner ranks of the other as far as the edges allow, so that
-    every rank sends and receives the buffer about twice (Sanders et al. 2009, NCCL's tree).
+    With two trees, the leaves of each are inner ranks of the other as far as the edges allow, so
+    that every rank sends and receives the buffer about twice (Sanders et al. 2009, NCCL's tree).
     """
     schedule = Schedule(Collective.ALL_REDUCE, len(trees[0].order), len(trees) * chunks)
-    parts = [
+    chunk_trees = [
         (tree, chunk * len(trees) + channel, channel)
         for chunk in range(chunks)
         for channel, tree in enumerate(trees)
     ]
-    totals = [_reduce_up(schedule, *part) for part in parts]
-    for (tree, _, channel), total in zip(parts, totals, strict=True):
+    totals = [_reduce_up(schedule, *chunk_tree) for chunk_tree in chunk_trees]
+    for (tree, _, channel), total in zip(chunk_trees, totals, strict=True):
         _broadcast_down(tree, total, channel)
     return schedule.program()
 
 
 def _reduce_up(schedule: Schedule, tree: Tree, chunk: int, channel: int = 0) -> Reference:
-    """Sums one chunk at the root."""
+    """Sum one chunk at the root."""
     sums = {rank: schedule.chunk(rank, INPUT, chunk) for rank in tree.order}
     for rank in reversed(tree.order):
         at_root = tree.parent[rank] < 0

@@ -1,4 +1,4 @@
-"""Bounds of cuts: by hand, against every timetable of tiny machines, and against schedules."""
+"""Bounds of cuts, by hand, against all timetables of tiny machines, and against schedules."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def _sketch(edges: list[Edge], nodes: tuple[int, ...], ports: tuple[Port, ...] =
 
 
 def _bridge() -> Sketch:
-    """Two nodes of two GPUs, and one link each way between them: 0 to 2 and 3 to 1."""
+    """Return two nodes of two GPUs with one link each way between them: 0 to 2 and 3 to 1."""
     inside = [Edge(a, b, EdgeKind.NVLINK, 0.5, 50.0) for a, b in ((0, 1), (1, 0), (2, 3), (3, 2))]
     between = [Edge(a, b, EdgeKind.NETWORK, 2.0, 10.0) for a, b in ((0, 2), (3, 1))]
     return _sketch([*inside, *between], (0, 0, 1, 1))
 
 
 def test_hops_before_and_after_a_bridge_count() -> None:
-    # Of a buffer of 4 bytes each rank has one, which is on a link for 0.1 ns.
+    # Each rank has one byte of a buffer of 4, which takes 0.1 ns on a link.
     found = cut_times(Collective.ALL_GATHER, _bridge(), [frozenset({0, 1})])
     expected = [
         (2.0, 2e-4),
         (2.5, 1e-4),
         (2.5, 2e-4),
-        (3.0, 1e-4),  # what rank 1 has, to rank 3
+        (3.0, 1e-4),  # the byte of rank 1, to rank 3
     ]
-    times = sorted((one.alphas_us, one.of_us(4) - one.alphas_us) for one in found)
+    times = sorted((cut.alphas_us, cut.of_us(4) - cut.alphas_us) for cut in found)
     assert [alphas_us for alphas_us, _ in times] == [alphas_us for alphas_us, _ in expected]
     assert [bytes_us for _, bytes_us in times] == pytest.approx(
         [bytes_us for _, bytes_us in expected]
@@ -60,11 +60,11 @@ def test_hops_before_and_after_a_bridge_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("collective", "alphas_us", "parts"),
+    ("collective", "alphas_us", "shares"),
     [
-        # Both parts that cross must reach the rank without a link into the node, too.
+        # Both shares that cross must also reach the rank without a link into the node.
         (Collective.ALL_GATHER, 2.5, 2),
-        # What the rank without a link out of it adds is in both.
+        # Both shares include the contribution of the rank without a link out of the node.
         (Collective.REDUCE_SCATTER, 2.5, 2),
         (Collective.ALLTOALL, 2.0, 4),
         (Collective.ALL_REDUCE, 3.0, 4),
@@ -74,9 +74,9 @@ def test_hops_before_and_after_a_bridge_count() -> None:
     ],
 )
 def test_the_time_of_a_large_size_over_a_bridge(
-    collective: Collective, alphas_us: float, parts: int
+    collective: Collective, alphas_us: float, shares: int
 ) -> None:
-    expected = alphas_us + 10**9 / 4 * parts * 1e-4
+    expected = alphas_us + 10**9 / 4 * shares * 1e-4
     found = max(
         bound.of_us(10**9)
         for bound in cut_times(collective, _bridge(), [frozenset({0, 1}), frozenset({2, 3})])
@@ -95,7 +95,7 @@ def test_where_te_ccl_publishes_alltoall_on_ndv2_the_bound_is_the_network_link()
     sketch = _sketch([*inside, *between], (0,) * 8 + (1,) * 8)
     bound = time_bound(Collective.ALLTOALL, sketch)
     assert bound.of_us(64_000) == pytest.approx(20.48 + 1.3)
-    # For small blocks what comes from the seven others to seven others is later.
+    # For small blocks, those between the seven other GPUs of each node arrive last.
     assert bound.of_us(1_000) == pytest.approx(0.7 + 49 * 62.5e-3 / 12.5 + 1.3 + 0.7)
 
 
@@ -130,12 +130,12 @@ def test_the_bound_is_no_less_than_latency_and_bandwidth_alone(
 
 
 def _least_us(sketch: Sketch, wanted: dict[tuple[int, int], set[int]], chunk_bytes: int) -> float:
-    """The shortest timetable that moves whole chunks, by trying all of them.
+    """Return the shortest timetable that moves whole chunks, by exhaustive search.
 
     Args:
-        sketch: Of very few ranks.
-        wanted: Who wants each chunk, by the rank that has it and a number.
-        chunk_bytes: Of every chunk.
+        sketch: A sketch of very few ranks.
+        wanted: Ranks that need each chunk, by the rank that has it and a number.
+        chunk_bytes: Size of every chunk.
     """
     best_us = math.inf
     queues = [
@@ -151,19 +151,19 @@ def _least_us(sketch: Sketch, wanted: dict[tuple[int, int], set[int]], chunk_byt
         last: tuple[float, int, tuple[int, int]],
         end_us: float,
     ) -> None:
-        """Adds a transfer; they come in order of start, and of number where they start together."""
+        """Add a transfer; transfers are in order of start, then of number."""
         nonlocal best_us
         missing = {c for c, ranks in wanted.items() if any((c, r) not in held_us for r in ranks)}
         if not missing:
             best_us = min(best_us, end_us)
-        ways = []
+        options = []
         for chunk, (number, edge) in product(missing, enumerate(sketch.edges)):
             if (chunk, edge.src) in held_us and (chunk, edge.dst) not in held_us:
                 starts = (free_us.get(queue, 0.0) for queue in queues[number])
                 start_us = max(held_us[chunk, edge.src], *starts)
                 if (start_us, number, chunk) > last:
-                    ways.append((start_us + takes_us[number], start_us, number, chunk))
-        for arrival_us, start_us, number, chunk in sorted(ways):
+                    options.append((start_us + takes_us[number], start_us, number, chunk))
+        for arrival_us, start_us, number, chunk in sorted(options):
             later_us = start_us + (min(takes_us) if len(missing) > 1 else 0.0)
             if max(end_us, arrival_us, later_us) < best_us:
                 go_on(
@@ -178,19 +178,19 @@ def _least_us(sketch: Sketch, wanted: dict[tuple[int, int], set[int]], chunk_byt
 
 
 def _wanted(collective: Collective, ranks: int) -> dict[tuple[int, int], set[int]]:
-    everyone = set(range(ranks))
+    all_ranks = set(range(ranks))
     match collective:
         case Collective.ALL_GATHER:
-            return {(rank, 0): everyone - {rank} for rank in everyone}
+            return {(rank, 0): all_ranks - {rank} for rank in all_ranks}
         case Collective.ALLTOALL:
-            return {pair: {pair[1]} for pair in permutations(everyone, 2)}
+            return {pair: {pair[1]} for pair in permutations(all_ranks, 2)}
         case _:
-            return {(0, 0): everyone - {0}}
+            return {(0, 0): all_ranks - {0}}
 
 
 @st.composite
 def _sketches(draw: st.DrawFn, fewest: int, most: int) -> Sketch:
-    """A ring with chords in one or two nodes; some links share a rank's way out or in, or a NIC."""
+    """Draw a ring with chords in one or two nodes; some links share a port of a rank, or a NIC."""
     ranks = draw(st.integers(fewest, most))
     pairs = st.tuples(st.integers(0, ranks - 1), st.integers(0, ranks - 1))
     ring = {(rank, (rank + 1) % ranks) for rank in range(ranks)}
@@ -260,12 +260,12 @@ def test_no_verified_schedule_beats_the_bound(
 def test_what_is_gathered_one_way_is_reduced_the_other_way(sketch: Sketch, root: int) -> None:
     turned = [replace(edge, src=edge.dst, dst=edge.src) for edge in sketch.edges]
     backwards = replace(_sketch(turned, sketch.node_of_rank), ports=sketch.ports)
-    for one, other in (
+    for gathering, reducing in (
         (Collective.ALL_GATHER, Collective.REDUCE_SCATTER),
         (Collective.BROADCAST, Collective.REDUCE),
         (Collective.ALLTOALL, Collective.ALLTOALL),
     ):
         for size in (1 << 8, 1 << 16, 1 << 28):
-            assert time_bound_us(one, sketch, size, root) == pytest.approx(
-                time_bound_us(other, backwards, size, root)
+            assert time_bound_us(gathering, sketch, size, root) == pytest.approx(
+                time_bound_us(reducing, backwards, size, root)
             )

@@ -29,7 +29,7 @@ KNOWN = [collective for collective in Collective if collective is not Collective
 
 
 def test_nodes_exchange_what_they_would_as_single_ranks() -> None:
-    """NVSwitches are no way round the NICs: 2 * 15 buffers leave 16 nodes of 8 NICs each."""
+    """NVSwitches do not bypass the NICs: 2 * 15 buffers leave 16 nodes of 8 NICs each."""
     sketch = switched(16, 8, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0)
     expected = 16 * 8 * 50.0 / (2 * 15)
     assert algbw_bound_gb_per_s(Collective.ALL_REDUCE, sketch) == pytest.approx(expected)

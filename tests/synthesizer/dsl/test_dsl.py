@@ -1,4 +1,4 @@
-"""The language: what it means, what it refuses, and that what it accepts is right."""
+"""The language: its semantics, its refusals, and the correctness of accepted schedules."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ UNORDERED = {
     ),
     _stale: (
         "all_reduce: chunk 0 of scratch of rank 1 is read after the reduction of chunk 0 of input"
-        " of rank 1 into chunk 0 of scratch of rank 1 overwrote it; read it before, or keep a copy"
+        " of rank 1 into chunk 0 of scratch of rank 1 overwrote it; read it earlier, or keep a copy"
         " in scratch"
     ),
     _stale_in_place: (
         "all_reduce: chunk 0 of input of rank 0 is read after the reduction of chunk 0 of input of"
-        " rank 1 into chunk 0 of output of rank 0 overwrote it; read it before, or keep a copy in"
-        " scratch; or say in_place=False: in place both are one buffer"
+        " rank 1 into chunk 0 of output of rank 0 overwrote it; read it earlier, or keep a copy in"
+        " scratch; or pass in_place=False: in place both are one buffer"
     ),
 }
 
@@ -123,11 +123,11 @@ def test_writers_without_order_and_stale_reads_are_named(write: Callable[[], Non
 
 def test_a_second_write_that_follows_from_the_first_is_ordered() -> None:
     schedule = Schedule(Collective.ALL_REDUCE, 2)
-    there = schedule.chunk(0, INPUT, 0).copy(1, SCRATCH)
-    total = there.reduce(schedule.chunk(1, INPUT, 0))
+    remote = schedule.chunk(0, INPUT, 0).copy(1, SCRATCH)
+    total = remote.reduce(schedule.chunk(1, INPUT, 0))
     back = total.copy(0, SCRATCH)
-    back.copy(1, SCRATCH, there.index).copy(0, OUTPUT, 0)
-    total = schedule.chunk(1, SCRATCH, there.index)
+    back.copy(1, SCRATCH, remote.index).copy(0, OUTPUT, 0)
+    total = schedule.chunk(1, SCRATCH, remote.index)
     total.copy(1, OUTPUT, 0)
     assert verify(lower(schedule.program(), "to and fro"), slots=1).proved
 
@@ -135,8 +135,8 @@ def test_a_second_write_that_follows_from_the_first_is_ordered() -> None:
 def test_out_of_place_alone_input_outlives_the_output() -> None:
     schedule = Schedule(Collective.ALL_REDUCE, 2, in_place=False)
     for rank in range(2):
-        own, other = (schedule.chunk(r, INPUT, 0) for r in (rank, 1 - rank))
-        own.reduce(other, OUTPUT, 0)
+        own, peer = (schedule.chunk(r, INPUT, 0) for r in (rank, 1 - rank))
+        own.reduce(peer, OUTPUT, 0)
     assert verify(lower(schedule.program(), "exchange"), slots=1).proved
 
 
@@ -159,7 +159,7 @@ REFUSED: dict[str, Callable[[Schedule], object]] = {
     "chunk 0 of scratch of rank 1 holds nothing yet": lambda s: s.chunk(1, SCRATCH, 0),
     "rank 0 would overwrite its input": lambda s: s.chunk(0, INPUT, 0).copy(0, INPUT, 1),
     "say which chunk of output of rank 1": lambda s: s.chunk(0, INPUT, 0).copy(1, OUTPUT),
-    "is the caller's and stays as it is": lambda s: s.chunk(0, INPUT, 0).reduce(
+    "is the caller's and is never written": lambda s: s.chunk(0, INPUT, 0).reduce(
         s.chunk(0, INPUT, 1)
     ),
     "index 1 without a buffer": lambda s: s.chunk(0, INPUT, 0).reduce(
@@ -193,7 +193,7 @@ def test_a_schedule_must_have_a_way_to_be_called() -> None:
 
 @st.composite
 def _random_writing(draw: st.DrawFn) -> Schedule:
-    """Anything anybody may write: what the language refuses is left out, the rest stays."""
+    """Draw random statements; those that the language refuses are left out."""
     ranks = draw(st.integers(2, 4))
     collective = draw(st.sampled_from([Collective.CUSTOM, Collective.ALL_REDUCE]))
     in_place = collective is Collective.ALL_REDUCE
@@ -201,14 +201,14 @@ def _random_writing(draw: st.DrawFn) -> Schedule:
     held = [schedule.chunk(rank, INPUT, chunk) for rank in range(ranks) for chunk in range(2)]
     held.append(schedule.chunk(0, INPUT, 0, 2))
     for _ in range(draw(st.integers(1, 14))):
-        source, other = draw(st.sampled_from(held)), draw(st.sampled_from(held))
+        source, addend = draw(st.sampled_from(held)), draw(st.sampled_from(held))
         place = draw(st.sampled_from([(SCRATCH, None), (SCRATCH, 0), (OUTPUT, 0), (OUTPUT, 1)]))
         channel = draw(st.integers(0, 1))
         with schedule.parallelize(draw(st.sampled_from([1, 1, 2, 3]))):
             target = draw(st.one_of(st.none(), st.integers(0, ranks - 1)))
             with suppress(ProgramError):
                 held.append(
-                    source.reduce(other, *place, channel)
+                    source.reduce(addend, *place, channel)
                     if target is None
                     else source.copy(target, *place, channel)
                 )
@@ -216,7 +216,7 @@ def _random_writing(draw: st.DrawFn) -> Schedule:
 
 
 def _in_turn(schedule: Schedule, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """Output of every rank when the statements run one after another."""
+    """Return the output of every rank when the statements run in sequence."""
     program = schedule.program()
     width = inputs[0].size // program.chunks
     memory = {
@@ -307,9 +307,9 @@ def test_a_ring_in_any_instances_sums_exactly(
         total = schedule.chunk(owner, INPUT, owner * chunks, chunks)
         with schedule.parallelize(instances[0]):
             for hop in range(1, ranks):
-                here = (owner + hop) % ranks
+                rank = (owner + hop) % ranks
                 place = (SCRATCH, None) if hop < ranks - 1 else (OUTPUT, owner * chunks)
-                own = schedule.chunk(here, INPUT, owner * chunks, chunks)
+                own = schedule.chunk(rank, INPUT, owner * chunks, chunks)
                 total = own.reduce(total, *place)
         with schedule.parallelize(instances[1]):
             for hop in range(ranks - 1):

@@ -1,4 +1,4 @@
-"""docs/schedule-dsl.md: its code runs, and gives what the page says."""
+"""docs/schedule-dsl.md: its code runs, with the results that the page states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = (ROOT / "docs" / "schedule-dsl.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the page's code leaves behind, run in an empty folder."""
+    """Return the names that the page's code defines, after a run in an empty folder."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))

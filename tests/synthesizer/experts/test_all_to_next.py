@@ -1,4 +1,4 @@
-"""All-to-next: who gets what, and that every NIC of a node takes part."""
+"""All-to-next: results, and the use of every NIC of a node."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_gigabyte_crosses_through_all_nics_of_the_node() -> None:
     assert grid is not None
     compiled = compile_schedule(lower(all_to_next(grid), "all_to_next"), sketch)
     model = ExecutionModel(slot_bytes=512 << 10)
-    # Rank 6 sends rank 7 its whole buffer, which then spreads its own: 1/8 per NIC takes 5,000 us,
-    # which NVLink, at 3,333 us for a buffer, does in less.
+    # Rank 6 sends rank 7 its whole buffer, and rank 7 scatters its own: 1/8 per NIC takes 5,000 us,
+    # more than NVLink's 3,333 us per buffer.
     assert compiled.time_us(10**9, model) == pytest.approx(10**9 * 1e-3 / 8 / 25, rel=0.02)
 
 

@@ -1,4 +1,4 @@
-"""Expert algorithms: which fit a sketch, their shape, and the proof of each."""
+"""Expert algorithms: selection for a sketch, shape, and proof."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKETCHES = {
 
 
 def _sent(algorithm: Algorithm) -> int:
-    """Chunks that cross between ranks."""
+    """Return the number of chunks sent between ranks."""
     return sum(
         step.count
         for gpu in algorithm.programs

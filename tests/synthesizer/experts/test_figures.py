@@ -1,7 +1,7 @@
-"""Latency and bus bandwidth of the expert algorithms on the shipped machines, worked out by hand.
+"""Latency and bus bandwidth of the expert algorithms on the shipped machines, computed by hand.
 
-B is what a GPU sends and receives through NVLink (A100 300 GB/s, H200 450), b = 24 what it does
-through its NIC (PCIe gives less than the NIC's 25), N the number of ranks, M the size. The bus
+B is a GPU's bandwidth through NVLink in each direction (A100 300 GB/s, H200 450), b = 24 that
+through its NIC (limited by PCIe, not by the NIC's 25), N the number of ranks, M the size. The bus
 bandwidth is (N-1)/N * M / time, twice that for all_reduce.
 """
 
@@ -23,7 +23,7 @@ from tests.synthesizer.proofs import busbw_gb_per_s, latency_us
 
 NVLINK_US = 0.7
 NETWORK_US = 2.0 + 4 * 0.1
-"""The wire, and PCIe: GPU to switch to NIC at each end."""
+"""Latency of the network, and of PCIe: GPU to switch to NIC at each end."""
 
 
 @cache
@@ -65,13 +65,13 @@ FIGURES = {
     # With four ranks the busiest takes three halves: M * 1.5 / B.
     (H200, "all_reduce_double_tree_8c"): (4 * NVLINK_US, 2 * 3 / 4 * 450 / 1.5),
     (A100, "alltoall_all_pairs"): (NVLINK_US, 300.0),
-    # On two nodes one block of 16 crosses per NIC, inside the node 14 come through NVLink, which
-    # takes longer than the one does through the NIC (14/16 / 300 against 1/16 / 24).
+    # On two nodes one block of 16 crosses per NIC and 14 come through NVLink, which takes longer
+    # (14/16 / 300 against 1/16 / 24).
     (PAIR, "all_gather_recursive_doubling"): (NETWORK_US + 3 * NVLINK_US, 15 / 14 * 300),
     (PAIR, "reduce_scatter_recursive_halving"): (NETWORK_US + 3 * NVLINK_US, 15 / 14 * 300),
     (PAIR, "all_gather_hierarchical_4c"): (NETWORK_US + NVLINK_US, 15 / 14 * 300),
     (PAIR, "all_reduce_hierarchical_4c"): (2 * (NETWORK_US + NVLINK_US), 15 / 14 * 300),
-    # As many bytes through the NICs as the buffer has, 2 * 15/16 of b.
+    # The whole buffer goes through each NIC: 2 * 15/16 of b.
     (PAIR, "all_reduce_recursive_doubling"): (NETWORK_US + 3 * NVLINK_US, 45.0),
     (PAIR, "all_reduce_two_step"): (NETWORK_US + NVLINK_US, 45.0),
     # Each tree crosses once each way, with half the buffer on a NIC of its own.

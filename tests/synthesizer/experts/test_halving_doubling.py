@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: steps, bytes, folding, and where they apply."""
+"""Recursive halving and doubling: steps, bytes, folding and applicability."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _row(ranks: int) -> Grid:
 
 
 def _chunks_through(program: Program, rank: int) -> tuple[int, int]:
-    """Chunks that a rank sends and receives."""
+    """Return the chunks that a rank sends and receives."""
     remote = [statement for statement in program.statements if statement.remote]
     sent = sum(statement.src.count for statement in remote if statement.src.rank == rank)
     return sent, sum(statement.src.count for statement in remote if statement.dst.rank == rank)
 
 
-# log2(N) exchanges. What comes from a folded rank takes a step before, what goes to one a step
-# after; it takes both with as many exchanges as lie between the partners of two folded ranks.
+# log2(N) exchanges. Data from a folded rank takes a step before, data to one a step after; a chunk
+# takes both with as many exchanges as lie between the partners of two folded ranks.
 STEPS = {2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 3, 9: 4, 12: 4, 15: 5, 16: 4}
 
 

@@ -17,8 +17,8 @@ def _grid(nodes: int, locals_: int) -> Grid:
     return tuple(tuple(range(locals_ * n, locals_ * n + locals_)) for n in range(nodes))
 
 
-def _parts_sent_between_nodes(program: Program, locals_: int, rank: int) -> float:
-    """Of the buffer."""
+def _buffers_sent_between_nodes(program: Program, locals_: int, rank: int) -> float:
+    """Return the data that a rank sends to other nodes, in buffers."""
     crossing = [
         statement.src.count
         for statement in program.statements
@@ -39,7 +39,7 @@ def test_two_and_three_steps(nodes: int, locals_: int) -> None:
 def test_bytes_between_nodes(nodes: int, locals_: int) -> None:
     grid = _grid(nodes, locals_)
     for rank in range(nodes * locals_):
-        whole = _parts_sent_between_nodes(two_step_all_reduce(grid), locals_, rank)
+        whole = _buffers_sent_between_nodes(two_step_all_reduce(grid), locals_, rank)
         assert whole == nodes - 1
-        part = _parts_sent_between_nodes(three_step_all_reduce(grid), locals_, rank)
-        assert part == pytest.approx((nodes - 1) / locals_)
+        share = _buffers_sent_between_nodes(three_step_all_reduce(grid), locals_, rank)
+        assert share == pytest.approx((nodes - 1) / locals_)

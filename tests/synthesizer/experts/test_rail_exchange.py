@@ -1,4 +1,4 @@
-"""Rail exchanges: proof, real values, shape, and what folding them for simulation keeps."""
+"""Rail exchanges: proof, real values, shape, and folding for simulation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_any_shape_is_proved_and_gives_the_right_values(
 
 
 def _bytes_sent(a: Algorithm, sketch: Sketch, *, across: bool) -> set[int]:
-    """Chunks that ranks send to other nodes, or within their own."""
+    """Return the numbers of chunks that ranks send to other nodes, or within their own."""
     node = sketch.node_of_rank
     return {
         sum(
@@ -77,7 +77,7 @@ def _bytes_sent(a: Algorithm, sketch: Sketch, *, across: bool) -> set[int]:
 
 
 def test_every_nic_carries_each_block_of_its_rail_once() -> None:
-    """8 nodes, 16 pieces: 7 * 16 to other nodes; inside, 7 peers get what 8 nodes have."""
+    """8 nodes, 16 pieces: 7 * 16 to other nodes; inside, 7 peers get the blocks of 8 nodes."""
     sketch = h100_rails(8)
     gather = rail_exchange(Collective.ALL_GATHER, grid_of(8, 8))
     both = rail_exchange(Collective.ALL_REDUCE, grid_of(8, 8))
@@ -167,18 +167,18 @@ def test_one_rank_in_place_of_all_takes_the_same_time(collective: Collective, no
     assert len(folded.names) * nodes * 4 == len(whole.names)
     for size in (10**6, 10**9):
         for model in (ExecutionModel(), ExecutionModel(0.5, 40.0, slot_bytes=1 << 20)):
-            one, other = (
+            folded_us, whole_us = (
                 CompiledSchedule(graph, a.chunks_per_loop).time_us(size, model)
                 for graph in (folded, whole)
             )
-            assert one == pytest.approx(other, rel=0.02)
+            assert folded_us == pytest.approx(whole_us, rel=0.02)
 
 
 @pytest.mark.parametrize(("nodes", "locals_"), [(2, 2), (2, 4), (4, 2)])
 def test_folded_or_not_as_many_tiles_are_simulated(
     monkeypatch: pytest.MonkeyPatch, nodes: int, locals_: int
 ) -> None:
-    """Long ways and small slots: how far FIFOs fill shows only after a dozen tiles."""
+    """With long latencies and small slots, FIFOs fill only after a dozen tiles."""
     sketch = switched(nodes, locals_, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0, nic_alpha_us=50.0)
     a = rail_exchange(Collective.ALL_GATHER, grid_of(nodes, locals_), 4)
     model = ExecutionModel(0.5, 40.0, slot_bytes=1 << 16)
@@ -203,7 +203,7 @@ def test_ranks_are_folded_only_when_schedule_and_figures_are_alike() -> None:
 
 
 def test_a_port_of_two_ranks_that_are_alike_keeps_both_apart() -> None:
-    """Two GPUs share a NIC: folded onto one, they would have it to themselves."""
+    """Two GPUs share a NIC; folded onto one, each would have it alone."""
     sketch = switched(2, 2)
     owner = {"nic1/out": "nic0/out", "nic1/in": "nic0/in", "nic3/out": "nic2/out"}
     owner["nic3/in"] = "nic2/in"
@@ -239,5 +239,5 @@ def test_numbers_beyond_64_bits_are_not_folded(monkeypatch: pytest.MonkeyPatch) 
     assert folded_graph(changed, sketch) is None
     monkeypatch.setattr(simulator, "_FOLDED_STEPS", 1)
     whole_us = compile_schedule(a, sketch).time_us(10**6, ExecutionModel())
-    # Where a chunk lies does not matter for its time.
+    # A chunk's offset does not affect its time.
     assert compile_schedule(changed, sketch).time_us(10**6, ExecutionModel()) == whole_us

@@ -1,4 +1,4 @@
-"""Broadcast and reduce over rails: proof, real values, what NICs and links carry, and speed."""
+"""Broadcast and reduce over rails: proof, real values, load of NICs and links, and speed."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def test_any_shape_is_proved_and_gives_the_right_values(
 
 
 def _sent(program: Program, node_of: dict[int, int], *, across: bool) -> tuple[int, int]:
-    """The most chunks that a rank sends and receives, to other nodes or within its own."""
-    out: Counter[int] = Counter()
-    into: Counter[int] = Counter()
+    """Return the most chunks that a rank sends and receives, to other nodes or within its own."""
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
     for statement in program.statements:
         src, dst = statement.src.rank, statement.dst.rank
         if src != dst and (node_of[src] != node_of[dst]) is across:
-            out[src] += statement.src.count
-            into[dst] += statement.src.count
-    return max(out.values()), max(into.values())
+            sent[src] += statement.src.count
+            received[dst] += statement.src.count
+    return max(sent.values()), max(received.values())
 
 
 def test_no_nic_and_no_link_carries_more_than_the_data_once() -> None:
-    """9 nodes of 4, 12 groups: a rail has 48 chunks; the root hands out each of all 192 once."""
+    """9 nodes of 4, 12 groups: a rail has 48 chunks; the root sends each of all 192 once."""
     nodes, locals_, groups = 9, 4, 12
     grid = tuple(tuple(range(n * locals_, (n + 1) * locals_)) for n in range(nodes))
     node_of = {rank: n for n, row in enumerate(grid) for rank in row}
@@ -75,7 +75,7 @@ def test_no_nic_and_no_link_carries_more_than_the_data_once() -> None:
 
 @pytest.mark.parametrize("collective", sorted(BUILDERS))
 def test_they_come_near_the_bound_and_before_all_others(collective: Collective) -> None:
-    """64 chunks through a pipeline that two trees over five nodes make about 12 of them deep."""
+    """64 chunks pass a pipeline about 12 chunks deep, of two trees over five nodes."""
     sketch = switched(6, 8, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0)
     found = {
         a.name: 1e6 / compile_schedule(a, sketch).time_us(10**9, ExecutionModel())
