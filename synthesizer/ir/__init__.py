@@ -1,1 +1,1 @@
-"""The forms of a schedule: its collective, program, MSCCL-IR with its limits, graph on a sketch."""
+"""Representations of a schedule: programs, MSCCL-IR and its limits, schedule graphs."""

@@ -1,9 +1,9 @@
-"""`Algorithm`: a schedule in MSCCL-IR, the one form in which schedules leave the synthesizer.
+"""`Algorithm`: a schedule in MSCCL-IR, the synthesizer's output.
 
-Per rank a number of threadblocks, each with at most one send peer, one receive peer and a channel;
-each threadblock runs its steps in order, and a step may wait for a step of another threadblock of
-the same rank. A send on (src, dst, channel) is matched with the receive at the same position of the
-same connection. Semantics follow MSCCLang (sections 4 and 5) and the MSCCL runtime's XML.
+Each rank has threadblocks with at most one send peer, one receive peer and a channel. A threadblock
+runs its steps in order, and a step may wait for a step of another threadblock of the same rank. The
+k-th send on a connection (src, dst, channel) matches its k-th receive. Semantics follow MSCCLang
+(sections 4 and 5) and the MSCCL runtime's XML.
 
 A chunk offset counts chunks of `1 / chunks_per_loop` of the collective's larger buffer.
 """
@@ -18,7 +18,7 @@ from synthesizer.ir.collectives import Collective
 
 
 class Buffer(StrEnum):
-    """Where a chunk lies."""
+    """The buffers of a rank."""
 
     INPUT = "i"
     OUTPUT = "o"
@@ -40,12 +40,12 @@ class StepType(StrEnum):
 
     @property
     def receives(self) -> bool:
-        """Whether it takes a message from the receive peer."""
+        """Whether the step receives a message from the receive peer."""
         return self.value.startswith("r") and self is not StepType.REDUCE
 
     @property
     def sends(self) -> bool:
-        """Whether it gives a message to the send peer."""
+        """Whether the step sends a message to the send peer."""
         return self in {
             StepType.SEND,
             StepType.RECV_COPY_SEND,
@@ -55,7 +55,7 @@ class StepType(StrEnum):
 
 
 class Protocol(StrEnum):
-    """How bytes travel (NCCL's three protocols)."""
+    """NCCL's protocols: how data and flags travel."""
 
     LL = "LL"
     LL128 = "LL128"
@@ -64,7 +64,7 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """The first of `Step.count` neighbouring chunks of a buffer."""
+    """The first of `Step.count` consecutive chunks of a buffer."""
 
     buffer: Buffer
     offset: int
@@ -84,29 +84,29 @@ class Step:
 
     type: StepType
     src: ChunkRef
-    """Local operand: what is sent, copied, or reduced with; for `r` and `rcs` equal to `dst`."""
+    """Local operand: sent, copied, or reduced with the message; `dst` itself for `r` and `rcs`."""
     dst: ChunkRef
-    """Local destination; for `s` the remote destination as the writer saw it (informative)."""
+    """Local destination; for `s` the remote destination (informative)."""
     count: int = 1
     depends: StepRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Threadblock:
-    """Steps that run one after another, with their connections."""
+    """Steps that run in order, and their connections."""
 
     id: int
     send_peer: int
-    """Rank it sends to, -1 for none."""
+    """Rank that it sends to, -1 for none."""
     recv_peer: int
-    """Rank it receives from, -1 for none."""
+    """Rank that it receives from, -1 for none."""
     channel: int
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProgram:
-    """What one rank does."""
+    """The threadblocks and buffer sizes of one rank."""
 
     rank: int
     input_chunks: int
@@ -117,7 +117,7 @@ class GpuProgram:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A complete schedule."""
+    """A schedule for all ranks."""
 
     name: str
     collective: Collective
@@ -129,9 +129,9 @@ class Algorithm:
     programs: tuple[GpuProgram, ...]
     min_bytes: int = 0
     max_bytes: int = 0
-    """0: no upper limit."""
+    """Largest size in bytes; 0: no limit."""
     root: int = 0
-    """Of broadcast and reduce."""
+    """Root of broadcast and reduce."""
 
     @property
     def ranks(self) -> int:
@@ -140,10 +140,10 @@ class Algorithm:
 
     @property
     def step_count(self) -> int:
-        """Instructions over all ranks."""
+        """Number of steps over all ranks."""
         return sum(len(tb.steps) for gpu in self.programs for tb in gpu.threadblocks)
 
     def content_hash(self) -> str:
-        """16 hex digits that name what the schedule does: name, sizes and protocol do not count."""
+        """Return 16 hex digits that identify the programs, whatever name, sizes and protocol."""
         body = repr((self.collective, self.chunks_per_loop, self.root, self.programs))
         return hashlib.sha256(body.encode()).hexdigest()[:16]

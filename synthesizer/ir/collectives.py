@@ -1,16 +1,16 @@
-"""The collectives, their buffers and their exact post-conditions.
+"""The collectives with their buffers and exact post-conditions.
 
-A chunk's content is described symbolically as a multiset of contributions: `(rank, chunk)` says
-"chunk `chunk` of the input buffer of rank `rank`, added once". A schedule is right when every chunk
-of every rank's result holds exactly the contributions that `postcondition` names, each once. Every
-right content adds one and the same chunk index of different ranks, hence the compact form `Sum`.
+A chunk's symbolic content is a multiset of contributions: `(rank, chunk)` stands for chunk `chunk`
+of the input buffer of rank `rank`, added once. A schedule is correct if every chunk of every rank's
+result holds exactly the contributions of `postcondition`, each once. All correct contents add the
+same chunk index of different ranks, hence the compact form `Sum`.
 
 Chunk counts follow MSCCL: `chunks_per_loop` C counts chunks of the larger buffer, with
 `C = ranks * k` for all_gather, reduce_scatter and alltoall, and `C = k` for the others.
 
-In place (as in NCCL): all_reduce, alltoall and the root of broadcast and reduce use one buffer as
-input and output; the input of all_gather is the rank's slice of its output; the output of
-reduce_scatter is the rank's slice of its input.
+In place, as in NCCL, all_reduce, alltoall and the root of broadcast and reduce have one buffer for
+input and output; the input of all_gather is the rank's slice of its output, the output of
+reduce_scatter the rank's slice of its input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Collective(StrEnum):
-    """Operations that a schedule can implement; names as in nccl-tests."""
+    """The operations of schedules, with the names of nccl-tests."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -29,16 +29,16 @@ class Collective(StrEnum):
     REDUCE = "reduce"
     ALLTOALL = "alltoall"
     CUSTOM = "custom"
-    """Read from a file whose operation has no known post-condition."""
+    """An operation without a known post-condition."""
 
     @property
     def divides_by_ranks(self) -> bool:
-        """Whether the larger buffer holds one part per rank, so that `ranks` divides C."""
+        """Whether the larger buffer holds one block per rank, so that `ranks` divides C."""
         return self in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
 
     @property
     def has_root(self) -> bool:
-        """Whether one rank plays a special part."""
+        """Whether the operation has a root rank."""
         return self in {Collective.BROADCAST, Collective.REDUCE}
 
 
@@ -49,7 +49,7 @@ class Sum(NamedTuple):
     ranks: int
 
     def contributions(self) -> tuple[tuple[int, int], ...]:
-        """The same as pairs `(rank, chunk)`, by rank."""
+        """Return the contributions as pairs `(rank, chunk)`, by rank."""
         return tuple(
             (rank, self.chunk) for rank in range(self.ranks.bit_length()) if self.ranks >> rank & 1
         )
@@ -58,9 +58,9 @@ class Sum(NamedTuple):
 def input_chunks(
     collective: Collective, ranks: int, chunks_per_loop: int, rank: int = 0, root: int = 0
 ) -> int:
-    """Chunks of the input buffer that the caller fills on `rank`.
+    """Return the chunks of the input buffer that the caller fills on `rank`.
 
-    Only the root of a broadcast has one: NCCL lets the others pass a null pointer.
+    Only the root of a broadcast has one: NCCL lets other ranks pass a null pointer.
     """
     if collective is Collective.ALL_GATHER:
         return chunks_per_loop // ranks
@@ -72,9 +72,9 @@ def input_chunks(
 def output_chunks(
     collective: Collective, ranks: int, chunks_per_loop: int, rank: int = 0, root: int = 0
 ) -> int:
-    """Chunks of the output buffer of `rank`.
+    """Return the chunks of the output buffer of `rank`.
 
-    Only the root of a reduce has one: NCCL lets the others pass a null pointer.
+    Only the root of a reduce has one: NCCL lets other ranks pass a null pointer.
     """
     if collective is Collective.REDUCE_SCATTER:
         return chunks_per_loop // ranks
@@ -86,7 +86,7 @@ def output_chunks(
 def initial_contents(
     collective: Collective, ranks: int, chunks_per_loop: int, rank: int, root: int = 0
 ) -> tuple[Sum, ...]:
-    """What the input buffer of `rank` holds at the start, chunk by chunk."""
+    """Return the contents of `rank`'s input buffer at the start, chunk by chunk."""
     mine = 1 << rank
     return tuple(
         Sum(chunk, mine)
@@ -97,23 +97,23 @@ def initial_contents(
 def postcondition(
     collective: Collective, ranks: int, chunks_per_loop: int, rank: int, root: int = 0
 ) -> tuple[Sum, ...]:
-    """What the output buffer of `rank` must hold at the end, chunk by chunk.
+    """Return the required contents of `rank`'s output buffer at the end, chunk by chunk.
 
     Raises:
-        ValueError: the operation is `custom`, which has no known post-condition.
+        ValueError: The operation is `custom`, which has no known post-condition.
     """
-    everyone = (1 << ranks) - 1
-    part = chunks_per_loop // ranks
+    all_ranks = (1 << ranks) - 1
+    block = chunks_per_loop // ranks
     chunks = range(output_chunks(collective, ranks, chunks_per_loop, rank, root))
     match collective:
         case Collective.ALL_REDUCE | Collective.REDUCE:
-            return tuple(Sum(chunk, everyone) for chunk in chunks)
+            return tuple(Sum(chunk, all_ranks) for chunk in chunks)
         case Collective.REDUCE_SCATTER:
-            return tuple(Sum(rank * part + chunk, everyone) for chunk in chunks)
+            return tuple(Sum(rank * block + chunk, all_ranks) for chunk in chunks)
         case Collective.ALL_GATHER:
-            return tuple(Sum(chunk % part, 1 << chunk // part) for chunk in chunks)
+            return tuple(Sum(chunk % block, 1 << chunk // block) for chunk in chunks)
         case Collective.ALLTOALL:
-            return tuple(Sum(rank * part + chunk % part, 1 << chunk // part) for chunk in chunks)
+            return tuple(Sum(rank * block + chunk % block, 1 << chunk // block) for chunk in chunks)
         case Collective.BROADCAST:
             return tuple(Sum(chunk, 1 << root) for chunk in chunks)
         case Collective.CUSTOM:

@@ -1,7 +1,7 @@
-"""Where the buffers of a rank lie relative to each other: one address per distinct chunk of memory.
+"""The memory layout of a rank's buffers: one address per distinct chunk of memory.
 
-In place, input and output share memory (see `collectives`); two operands conflict when their
-addresses meet, whatever the names of their buffers.
+In place, input and output share memory (see `collectives`); two operands conflict if their
+addresses overlap, whichever buffers they name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Addresses of one rank's buffers and how many chunks of each a step may touch."""
+    """Addresses of one rank's buffers, and the chunks of each that a step may touch."""
 
     input_base: int
     output_base: int
@@ -24,7 +24,7 @@ class Layout:
     scratch_chunks: int
 
     def address(self, ref: ChunkRef) -> int:
-        """Address of a chunk."""
+        """Return the address of a chunk."""
         if ref.buffer is Buffer.INPUT:
             return self.input_base + ref.offset
         if ref.buffer is Buffer.OUTPUT:
@@ -32,26 +32,26 @@ class Layout:
         return self.scratch_base + ref.offset
 
     def size(self, buffer: Buffer) -> int:
-        """Chunks of `buffer` that a step may touch."""
+        """Return the number of chunks of `buffer` that a step may touch."""
         if buffer is Buffer.INPUT:
             return self.input_chunks
         return self.output_chunks if buffer is Buffer.OUTPUT else self.scratch_chunks
 
 
 def shares_buffers(algorithm: Algorithm, rank: int, *, in_place: bool) -> bool:
-    """Whether input and output of `rank` share memory.
+    """Return whether input and output of `rank` share memory.
 
-    Of an operation with a root only the root has both: the others may pass a null pointer.
+    For an operation with a root only the root has both: other ranks may pass a null pointer.
     """
     return in_place and (not algorithm.collective.has_root or rank == algorithm.root)
 
 
 def layout(algorithm: Algorithm, rank: int, *, in_place: bool) -> Layout:
-    """The layout of `rank` when called in place or out of place.
+    """Return the layout of `rank` in place or out of place.
 
-    A buffer ends where both the operation and the program's own declaration allow: the runtime
-    refuses a step beyond the declared count, and the caller's memory ends at the operation's.
-    Buffers of a custom operation are as declared and share nothing.
+    A buffer has the smaller of the operation's size and the program's declared size: the caller's
+    memory ends at the first, and the runtime refuses steps beyond the second. Buffers of a custom
+    operation have their declared sizes and share nothing.
     """
     program = algorithm.programs[rank]
     declared = (program.input_chunks, program.output_chunks)

@@ -1,8 +1,8 @@
-"""Limits of the MSCCL runtimes: a schedule can be right and still be refused or misread by them.
+"""Limits of the MSCCL runtimes, which may refuse or misread a correct schedule.
 
-Figures and rules from Azure/msccl-executor-nccl src/include/msccl/msccl_struct.h and
-src/misc/msccl/msccl_parser.cc; microsoft/msccl has the same ones. Both ignore a file that
-breaks one of them and fall back to NCCL's own algorithms, often without a word.
+The limits are those of Azure/msccl-executor-nccl (src/include/msccl/msccl_struct.h,
+src/misc/msccl/msccl_parser.cc); microsoft/msccl has the same ones. Both ignore a file that exceeds
+a limit and fall back to NCCL's own algorithms, often without a message.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from synthesizer.ir.algorithm import Algorithm, GpuProgram, Step, StepType, Threadblock
 
 MAX_STEPS = 256
-"""Steps of a threadblock."""
+"""Most steps of a threadblock."""
 MAX_THREADBLOCKS = 216
-"""Threadblocks of a rank."""
+"""Most threadblocks of a rank."""
 MAX_BLOCKS_PER_CHANNEL = 32
-"""Threadblocks of a rank that send, or that receive, on one channel."""
+"""Most threadblocks of a rank that send, or that receive, on one channel."""
 MAX_COUNT = 71
-"""Chunks of a step."""
+"""Most chunks of a step."""
 MAX_CHANNELS = 32
 
 
 def check_limits(algorithm: Algorithm) -> tuple[str, ...]:
-    """What an MSCCL runtime would refuse or misread, one line each; empty when all is well."""
+    """Return a line for each limit that the schedule exceeds."""
     found: list[str] = []
     if algorithm.channels > MAX_CHANNELS:
         found.append(f"{algorithm.channels} channels, at most {MAX_CHANNELS}")
@@ -81,7 +81,7 @@ def _threadblock_limits(block: Threadblock, awaited: set[tuple[int, int]]) -> It
 
 
 def _fused(before: Step, step: Step, before_reports: bool) -> bool:
-    """Whether the runtime makes one instruction of two reductions into the same place."""
+    """Return whether the runtime fuses two reductions into the same destination."""
     return (
         before.type is step.type is StepType.REDUCE
         and before.dst == step.dst

@@ -1,10 +1,10 @@
 """`Program`: a schedule written chunk by chunk, in MSCCLang's sense (section 3).
 
-An algorithm is a sequence of `copy` and `reduce` statements over chunks of the ranks' buffers. The
-sequence has the meaning of running the statements one after another; `synthesizer.lower.lowering`
-finds what may run side by side. A program never writes an input buffer, so one program serves in
-place and out of place unless it says otherwise: in place, an input chunk and the output chunk it
-lies on are one location (`Program.location`), and hazards are found on locations.
+A program is a sequence of `copy` and `reduce` statements over chunks of the ranks' buffers, with
+sequential semantics; `synthesizer.lower.lowering` finds what may run in parallel. A program never
+writes an input buffer, so by default it serves in place and out of place: in place, an input chunk
+and the output chunk that it lies on are one location (`Program.location`), and hazards are found on
+locations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCKED = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOAL
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`count` neighbouring chunks of one rank's buffer."""
+    """`count` consecutive chunks of one rank's buffer."""
 
     rank: int
     buffer: Buffer
@@ -28,7 +28,7 @@ class Chunk:
     count: int = 1
 
     def units(self) -> tuple[Chunk, ...]:
-        """The single chunks it consists of."""
+        """Return its single chunks."""
         if self.count == 1:
             return (self,)
         return tuple(Chunk(self.rank, self.buffer, self.offset + i, 1) for i in range(self.count))
@@ -36,7 +36,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One `copy` (operand is None) or `reduce` (dst becomes operand + src)."""
+    """A `copy` (operand is None) or a `reduce` (dst becomes operand + src)."""
 
     src: Chunk
     dst: Chunk
@@ -53,8 +53,8 @@ class Statement:
 class Program:
     """Statements of one collective over `ranks` ranks, with their buffers.
 
-    `chunks` is the collective's granularity k: all_gather, reduce_scatter and alltoall cut a rank's
-    block into k chunks (k * ranks in the larger buffer), the others cut the buffer into k chunks.
+    `chunks` is the granularity k: all_gather, reduce_scatter and alltoall cut a rank's block into k
+    chunks (k * ranks in the larger buffer), other operations cut the buffer into k chunks.
     """
 
     collective: Collective
@@ -96,31 +96,31 @@ class Program:
         return self.chunks_per_loop
 
     def input(self, rank: int, offset: int, count: int = 1) -> Chunk:
-        """Chunks of the input buffer."""
+        """Return chunks of the input buffer."""
         return self._inside(Chunk(rank, Buffer.INPUT, offset, count), self.input_chunks)
 
     def output(self, rank: int, offset: int, count: int = 1) -> Chunk:
-        """Chunks of the output buffer."""
+        """Return chunks of the output buffer."""
         return self._inside(Chunk(rank, Buffer.OUTPUT, offset, count), self.output_chunks)
 
     def scratch(self, rank: int, count: int = 1) -> Chunk:
-        """New scratch chunks that nothing else uses."""
+        """Return new scratch chunks."""
         offset = self._scratch[rank]
         self._scratch[rank] += count
         return Chunk(rank, Buffer.SCRATCH, offset, count)
 
     def copy(self, src: Chunk, dst: Chunk, channel: int = 0) -> Chunk:
-        """Copies chunks, to another rank or within one; returns `dst` for chaining."""
+        """Copy chunks, to another rank or within one; return `dst`."""
         return self._add(Statement(src, dst, None, channel))
 
     def reduce(
         self, src: Chunk, dst: Chunk, operand: Chunk | None = None, channel: int = 0
     ) -> Chunk:
-        """Makes `dst` the sum of `src` and `operand`, which is `dst` itself unless given."""
+        """Write the sum of `src` and `operand` (default: `dst`) to `dst`; return `dst`."""
         return self._add(Statement(src, dst, operand or dst, channel))
 
     def location(self, chunk: Chunk) -> Chunk:
-        """Where a single chunk lies in place: an input chunk may lie on an output chunk."""
+        """Return the location of a single chunk in place: an input chunk may be an output chunk."""
         if not self.in_place or chunk.buffer is Buffer.SCRATCH:
             return chunk
         block = chunk.rank * self.chunks
@@ -132,7 +132,7 @@ class Program:
         return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset)
 
     def is_self_copy(self, statement: Statement) -> bool:
-        """Whether it copies chunks onto themselves when run in place."""
+        """Return whether a statement copies chunks onto themselves in place."""
         return statement.operand is None and all(
             self.location(a) == self.location(b)
             for a, b in zip(statement.src.units(), statement.dst.units(), strict=True)

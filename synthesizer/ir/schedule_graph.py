@@ -1,8 +1,8 @@
-"""A schedule on a sketch as a flat graph over step numbers: what the simulator walks through.
+"""A schedule on a sketch as a flat graph over step numbers, the simulator's input.
 
 Peers become routes over numbered ports, connections become pairs of send and receive steps, and
-threadblocks become runs of step numbers. Ports that serve exactly the same edges of the schedule
-are one queue, so they become one port with the bandwidth of the slowest.
+threadblocks become ranges of step numbers. Ports that serve the same edges of the schedule are one
+queue, so they become one port with the bandwidth of the slowest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Connection = tuple[int, int, int]
 
 
 class Hop(NamedTuple):
-    """One port on the way of a message."""
+    """One port on the route of a message."""
 
     port: int
     us_per_byte: float
@@ -28,26 +28,26 @@ class Hop(NamedTuple):
 
 @dataclass(slots=True)
 class ScheduleGraph:
-    """Steps numbered over all ranks and threadblocks, in program order."""
+    """Steps with numbers over all ranks and threadblocks, in program order."""
 
     names: list[tuple[int, int, int]] = field(default_factory=list)
     """(rank, threadblock, step) of every step number."""
     chunks: list[int] = field(default_factory=list)
     """Chunks that the step moves; 0 for nop."""
     hops: list[tuple[Hop, ...]] = field(default_factory=list)
-    """Ports that the step's message passes; empty when it sends nothing."""
+    """Ports that the step's message passes; empty if it sends nothing."""
     alpha_us: list[float] = field(default_factory=list)
     blocks: list[range] = field(default_factory=list)
     """Step numbers of every threadblock."""
     depends: list[tuple[int, int]] = field(default_factory=list)
     """(awaited step, waiting step) within a rank."""
     connections: list[tuple[list[int], list[int]]] = field(default_factory=list)
-    """Sends and receives of every connection, position by position."""
+    """Matching sends and receives of every connection."""
     port_count: int = 0
 
 
 def schedule_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph:
-    """Flattens a schedule; raises as `synthesizer.simulate.simulator.compile_schedule` does."""
+    """Flatten a schedule; raises as `synthesizer.simulate.simulator.compile_schedule`."""
     graph = ScheduleGraph()
     first_step: dict[tuple[int, int], int] = {}
     sends: dict[Connection, list[int]] = {}
@@ -97,20 +97,20 @@ def _connections(
     chunks: list[int], sends: dict[Connection, list[int]], receives: dict[Connection, list[int]]
 ) -> Iterator[tuple[list[int], list[int]]]:
     for key in sorted(sends.keys() | receives.keys()):
-        out, into = sends.get(key, []), receives.get(key, [])
-        if [chunks[step] for step in out] != [chunks[step] for step in into]:
+        sent, received = sends.get(key, []), receives.get(key, [])
+        if [chunks[step] for step in sent] != [chunks[step] for step in received]:
             src, dst, channel = key
             raise DefectError(
-                f"connection {src} -> {dst} on channel {channel}: its {len(out)} sends and "
-                f"{len(into)} receives differ in number or in chunk counts"
+                f"connection {src} -> {dst} on channel {channel}: its {len(sent)} sends and "
+                f"{len(received)} receives differ in number or in chunk counts"
             )
-        yield out, into
+        yield sent, received
 
 
 def route_messages(
     graph: ScheduleGraph, sends: dict[Connection, list[int]], sketch: Sketch
 ) -> None:
-    """Fills in ports and alphas of the given sends; raises as `schedule_graph` does."""
+    """Set ports and alphas of the given sends; raises as `schedule_graph`."""
     edges: dict[tuple[int, int], Edge] = {}
     for src, dst, _ in sorted(sends):
         edge = sketch.edge.get((src, dst))
@@ -132,28 +132,28 @@ def route_messages(
 def _queues(
     edges: dict[tuple[int, int], Edge], sketch: Sketch
 ) -> tuple[dict[tuple[int, int], tuple[Hop, ...]], int]:
-    """Ports of every used edge as numbered queues, and how many there are."""
+    """Return the ports of every used edge as numbered queues, and the number of queues."""
     users: dict[str, list[tuple[int, int]]] = {}
     for pair, edge in edges.items():
         for port in edge.ports:
             users.setdefault(port, []).append(pair)
     number: dict[tuple[tuple[int, int], ...], int] = {}
     bandwidth: list[float] = []
-    passes: dict[tuple[int, int], list[int]] = {}
+    queues_of: dict[tuple[int, int], list[int]] = {}
     for pair, edge in edges.items():
-        way = [(tuple(users[port]), sketch.port[port].bandwidth_gb_per_s) for port in edge.ports]
-        if edge.bandwidth_gb_per_s < min((rate for _, rate in way), default=float("inf")):
-            way.insert(0, ((pair,), edge.bandwidth_gb_per_s))
+        route = [(tuple(users[port]), sketch.port[port].bandwidth_gb_per_s) for port in edge.ports]
+        if edge.bandwidth_gb_per_s < min((rate for _, rate in route), default=float("inf")):
+            route.insert(0, ((pair,), edge.bandwidth_gb_per_s))
         queues: list[int] = []
-        for served, rate in way:
+        for served, rate in route:
             queue = number.setdefault(served, len(bandwidth))
             if queue == len(bandwidth):
                 bandwidth.append(rate)
             bandwidth[queue] = min(bandwidth[queue], rate)
             if queue not in queues:
                 queues.append(queue)
-        passes[pair] = queues
+        queues_of[pair] = queues
     return {
         pair: tuple(Hop(queue, 1e-3 / bandwidth[queue]) for queue in queues)
-        for pair, queues in passes.items()
+        for pair, queues in queues_of.items()
     }, len(bandwidth)

@@ -1,8 +1,8 @@
-"""A schedule as one flat list of steps with what each of them waits for.
+"""A schedule as one flat list of steps, with the steps that each waits for.
 
-Step numbers run over all threadblocks of all ranks. The k-th send of a connection
-(src, dst, channel) goes to the k-th receive on its other side: connections are first in, first out.
-Only schedules that passed the structure check can be wired.
+Step numbers run over all threadblocks of all ranks. The k-th send of a connection (src, dst,
+channel) matches its k-th receive: connections are first in, first out. Only schedules that passed
+the structure check can be wired.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ class Wiring:
     block_of: list[int]
     """Threadblock of each step, threadblocks numbered over all ranks."""
     source: list[int]
-    """For a receiving step the step whose message it takes."""
+    """For a receiving step, the step that sends its message."""
     waits_for: list[int]
-    """The step named by the dependence."""
+    """The step that the dependence names."""
     first: list[int]
-    """First step of each threadblock, and the number of steps at the end."""
+    """First step of each threadblock, then the number of steps."""
     blocks: list[tuple[int, Threadblock]]
-    """Rank and threadblock."""
+    """Rank and threadblock of each threadblock number."""
     sender: list[int]
-    """For each threadblock the one that sends to it."""
+    """For each threadblock, the threadblock that sends to it."""
     receiver: list[int]
-    """For each threadblock the one that it sends to."""
+    """For each threadblock, the threadblock that it sends to."""
 
     def place(self, node: int) -> tuple[int, int, int]:
-        """Rank, threadblock and step of a step number."""
+        """Return rank, threadblock and step of a step number."""
         block = self.block_of[node]
         rank, threadblock = self.blocks[block]
         return rank, threadblock.id, node - self.first[block]
 
     def name(self, node: int) -> str:
-        """A step as a message names it."""
+        """Return a step's name for messages."""
         rank, threadblock, step = self.place(node)
         return f"rank {rank} threadblock {threadblock} step {step} ({self.steps[node].type})"
 
@@ -93,10 +93,10 @@ def wire(algorithm: Algorithm) -> Wiring:
     source = [-1] * len(steps)
     sender = [-1] * len(blocks)
     receiver = [-1] * len(blocks)
-    for connection, takers in receives.items():
-        givers = sends[connection]
-        for giver, taker in zip(givers, takers, strict=True):
-            source[taker] = giver
-        sender[block_of[takers[0]]] = block_of[givers[0]]
-        receiver[block_of[givers[0]]] = block_of[takers[0]]
+    for connection, receiving in receives.items():
+        sending = sends[connection]
+        for send, receive in zip(sending, receiving, strict=True):
+            source[receive] = send
+        sender[block_of[receiving[0]]] = block_of[sending[0]]
+        receiver[block_of[sending[0]]] = block_of[receiving[0]]
     return Wiring(steps, block_of, source, waits_for, first, blocks, sender, receiver)

@@ -1,1 +1,1 @@
-"""From a program of copies and reductions to threadblocks of MSCCL-IR steps."""
+"""Lowering: copies and reductions become threadblocks of MSCCL-IR steps."""

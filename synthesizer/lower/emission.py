@@ -25,10 +25,10 @@ from synthesizer.lower.threadblocks import ThreadblockKey
 
 Clock = NDArray[np.int32]
 
-MOST_TRAVELLING = 2048
-"""Threadblocks of all ranks whose order is followed from rank to rank. With more, a clock per step
-that counts them all takes memory with the cube of the ranks: clocks then stay within the rank, and
-waits that a message makes needless are kept."""
+MOST_ACROSS_RANKS = 2048
+"""Most threadblocks of all ranks whose clocks count other ranks' steps. The memory of such clocks
+grows with the cube of the ranks; above this, clocks stay within the rank, and waits that a message
+makes redundant are kept."""
 
 _FUSED = {
     StepType.RECV: StepType.RECV_COPY_SEND,
@@ -38,68 +38,68 @@ _FUSED = {
 
 @dataclass
 class _Emitter:
-    """Steps per threadblock, and where each instruction went.
+    """Steps per threadblock, and the step of each instruction.
 
-    Happens-before is kept as vector clocks: how many steps of each threadblock are over before an
-    instruction begins, and when it is done. Messages stream, so a receive may write as soon as its
-    send has begun, but it is done only after the send is; and a receiving reduction may read its
-    operand before there is a message at all. A fused step may send before it stores, so its message
-    tells of what came before the step, not that its result is there.
+    Happens-before is kept as vector clocks: the steps of each threadblock that precede an
+    instruction's begin, and its end. Messages stream, so a receive may write as soon as its send
+    has begun, but it ends only after the send; and a receiving reduction may read its operand
+    before the message arrives. A fused step may send before it stores, so its message implies the
+    steps before it, not its own result.
     """
 
     number: Mapping[ThreadblockKey, int]
     column: Mapping[ThreadblockKey, int]
     width: Mapping[int, int]
-    """Columns of a rank's clocks."""
-    travelling: bool
-    """Whether clocks count the threadblocks of all ranks and travel with messages."""
+    """Number of columns of a rank's clocks."""
+    across_ranks: bool
+    """Whether clocks count the threadblocks of all ranks and are passed on with messages."""
     steps: dict[ThreadblockKey, list[Step]] = field(default_factory=lambda: defaultdict(list))
     place: dict[int, tuple[ThreadblockKey, int]] = field(default_factory=dict)
     began: dict[int, Clock] = field(default_factory=dict)
     done: dict[int, Clock] = field(default_factory=dict)
-    told: dict[int, Clock] = field(default_factory=dict)
-    """What is known to be over where the message of a send has arrived."""
-    over: dict[ThreadblockKey, Clock] = field(default_factory=dict)
+    implied: dict[int, Clock] = field(default_factory=dict)
+    """Clock that the message of a send implies at its receiver."""
+    latest: dict[ThreadblockKey, Clock] = field(default_factory=dict)
 
     def emit(
         self,
         key: ThreadblockKey,
         step: Step,
         waits: Iterable[int],
-        message: int | None,
+        source_send: int | None,
         instructions: tuple[int, ...],
     ) -> None:
-        """Appends a step, with nops before it where it waits for more than one other."""
-        begin = self.over.get(key)
+        """Append a step, preceded by nops if it waits for several steps."""
+        begin = self.latest.get(key)
         begin = np.zeros(self.width[key.rank], np.int32) if begin is None else begin.copy()
-        message = message if self.travelling else None
+        source_send = source_send if self.across_ranks else None
         copies = step.type in {StepType.RECV, StepType.RECV_COPY_SEND}
-        if message is not None and copies:
-            np.maximum(begin, self.began[message], out=begin)
+        if source_send is not None and copies:
+            np.maximum(begin, self.began[source_send], out=begin)
         needed = self._needed(waits, begin)
-        if message is not None and not copies:
-            np.maximum(begin, self.began[message], out=begin)
+        if source_send is not None and not copies:
+            np.maximum(begin, self.began[source_send], out=begin)
         steps = self.steps[key]
         nowhere = ChunkRef(Buffer.INPUT, 0)
         steps += [Step(StepType.NOP, nowhere, nowhere, 0, wait) for wait in needed[:-1]]
         steps.append(replace(step, depends=needed[-1] if needed else None))
         done = begin.copy()
-        if message is not None:
-            np.maximum(done, self.told[message], out=done)
+        if source_send is not None:
+            np.maximum(done, self.implied[source_send], out=done)
         stores_late = step.type in {StepType.RECV_COPY_SEND, StepType.RECV_REDUCE_COPY_SEND}
-        told = done.copy() if self.travelling and stores_late else done
+        implied = done.copy() if self.across_ranks and stores_late else done
         done[self.column[key]] = len(steps)
-        self.over[key] = done
+        self.latest[key] = done
         for instruction in instructions:
             self.place[instruction] = (key, len(steps) - 1)
             self.began[instruction] = begin
             self.done[instruction] = done
-            self.told[instruction] = told
+            self.implied[instruction] = implied
 
     def _needed(self, waits: Iterable[int], begin: Clock) -> list[StepRef]:
-        """Dependences that nothing else implies; adds what they bring to `begin`."""
+        """Return the dependences that `begin` does not imply, and merge their clocks into it."""
         needed: list[StepRef] = []
-        # Latest first: what a later step waits for needs no wait of its own.
+        # Latest first: a step that a later one waits for needs no wait of its own.
         for wait in sorted(waits, key=lambda wait: (-int(self.done[wait].sum()), wait)):
             key, position = self.place[wait]
             if begin[self.column[key]] <= position:
@@ -114,20 +114,20 @@ def emit_programs(
     order: tuple[Slot, ...],
     keys: Mapping[int, ThreadblockKey],
 ) -> tuple[GpuProgram, ...]:
-    """Programs of all ranks for steps in a given global order and given threadblocks."""
+    """Return the programs of all ranks for steps in a given global order and threadblocks."""
     per_rank, number = _numbered(program.ranks, order, keys)
     scratch = _ScratchMap(program, dag, order)
     emitter = _emitter(per_rank, number)
     for slot in order:
         instruction = dag.instructions[slot.instruction]
-        parts = (slot.instruction,) + (() if slot.fused_send is None else (slot.fused_send,))
+        instructions = (slot.instruction,) + (() if slot.fused_send is None else (slot.fused_send,))
         message = slot.instruction - 1 if instruction.type.receives else None
         emitter.emit(
             keys[slot.instruction],
             _step(dag, slot, scratch),
             instruction.preds,
             message,
-            parts,
+            instructions,
         )
     return tuple(
         GpuProgram(
@@ -153,21 +153,21 @@ def emit_programs(
 def _emitter(
     per_rank: list[list[ThreadblockKey]], number: Mapping[ThreadblockKey, int]
 ) -> _Emitter:
-    if len(number) > MOST_TRAVELLING:
+    if len(number) > MOST_ACROSS_RANKS:
         width = {rank: len(keys) for rank, keys in enumerate(per_rank)}
-        return _Emitter(number, number, width, travelling=False)
+        return _Emitter(number, number, width, across_ranks=False)
     column = {key: i for i, key in enumerate(number)}
     width = dict.fromkeys(range(len(per_rank)), len(number))
-    return _Emitter(number, column, width, travelling=True)
+    return _Emitter(number, column, width, across_ranks=True)
 
 
 def _numbered(
     ranks: int, order: tuple[Slot, ...], keys: Mapping[int, ThreadblockKey]
 ) -> tuple[list[list[ThreadblockKey]], dict[ThreadblockKey, int]]:
-    """Threadblocks of each rank, and their ids.
+    """Return the threadblocks of each rank, and their ids.
 
-    They are numbered by their first step, so that whoever starts threadblocks in the order of their
-    ids follows the schedule's order.
+    Ids follow the first steps, so that a runtime that starts threadblocks by id follows the
+    schedule's order.
     """
     per_rank: list[list[ThreadblockKey]] = [[] for _ in range(ranks)]
     number: dict[ThreadblockKey, int] = {}
@@ -180,7 +180,7 @@ def _numbered(
 
 
 class _ScratchMap:
-    """Scratch chunks that steps really touch, moved together in their order."""
+    """Renumbering of the scratch chunks that steps use, without gaps."""
 
     def __init__(self, program: Program, dag: InstructionDag, order: tuple[Slot, ...]) -> None:
         used: dict[int, set[int]] = {rank: set() for rank in range(program.ranks)}
@@ -203,7 +203,7 @@ class _ScratchMap:
 
 
 def _keeps_no_copy(dag: InstructionDag, slot: Slot) -> bool:
-    """Whether only the fused send ever uses what a receiving reduction wrote."""
+    """Return whether the fused send is the only reader of a receiving reduction's result."""
     return (
         slot.fused_send is not None
         and dag.instructions[slot.instruction].type is StepType.RECV_REDUCE_COPY

@@ -1,8 +1,8 @@
-"""Fusion: which receives and sends become one instruction (MSCCLang section 4.3).
+"""Fusion of receives and sends into one instruction (MSCCLang section 4.3).
 
-A receive and the send that passes the received chunks on fuse to rcs, rrcs or rrs. A fused step
-needs its two connections in one threadblock, and a connection has one threadblock on each side, so
-receiving and sending connections of a rank are paired first, those with most to fuse before others.
+A receive and the send that forwards its chunks fuse to rcs, rrcs or rrs. A fused step needs its two
+connections in one threadblock, and a connection has one threadblock on each side, so receiving and
+sending connections of a rank are paired first, those with the most fusions before others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from synthesizer.lower.instructions import Connection, InstructionDag
 
 
 def fusable(dag: InstructionDag) -> dict[int, int]:
-    """Receive -> the send fused with it.
+    """Return the fused send of each receive.
 
-    The send must read exactly what the receive wrote and wait for nothing else. The send before it
-    on its connection must come before the receive in the program, or lie no deeper in the DAG than
-    the send itself: otherwise the receive would be held up.
+    The send must read exactly what the receive wrote and wait for nothing else. The previous send
+    on its connection must precede the receive in the program, or lie no deeper in the DAG than the
+    send itself: otherwise it would delay the receive.
     """
     candidates = _candidates(dag)
     paired = _pair_connections(dag, candidates)
@@ -37,7 +37,7 @@ def _candidates(dag: InstructionDag) -> dict[int, tuple[int, ...]]:
     for index, instruction in dag.instructions.items():
         if instruction.type is StepType.SEND and instruction.connection:
             sends[instruction.connection].append(index)
-    following = {
+    previous = {
         later: earlier
         for queue in sends.values()
         for earlier, later in zip([-1, *queue], queue, strict=False)
@@ -54,7 +54,7 @@ def _candidates(dag: InstructionDag) -> dict[int, tuple[int, ...]]:
             and dag.instructions[send].src == instruction.dst
             and dag.instructions[send].preds == {index}
             and dag.instructions[send].channel == instruction.channel
-            and (following[send] < index or depth[following[send]] <= depth[send])
+            and (previous[send] < index or depth[previous[send]] <= depth[send])
         )
         if matching:
             found[index] = matching
@@ -62,7 +62,7 @@ def _candidates(dag: InstructionDag) -> dict[int, tuple[int, ...]]:
 
 
 def _depths(dag: InstructionDag) -> dict[int, int]:
-    """Longest way to each instruction over hazards and messages."""
+    """Return the longest path to each instruction over hazards and messages."""
     depth: dict[int, int] = {}
     for index, instruction in dag.instructions.items():
         before = [depth[pred] for pred in instruction.preds]
@@ -75,10 +75,10 @@ def _depths(dag: InstructionDag) -> dict[int, int]:
 def _pair_connections(
     dag: InstructionDag, candidates: dict[int, tuple[int, ...]]
 ) -> dict[Connection, Connection]:
-    """Receiving connection -> sending connection that shares its threadblock.
+    """Return the sending connection that shares each receiving connection's threadblock.
 
-    A pair is worth it when what does not fuse is one message (the first or last of a ring) or a
-    tenth: more would wait behind each other in one threadblock that ran side by side in two.
+    A pair pays if at most one message (the first or last of a ring) or a tenth stays unfused: two
+    threadblocks run unfused messages in parallel, one threadblock runs them in turn.
     """
     weight: Counter[tuple[Connection, Connection]] = Counter()
     length: Counter[Connection] = Counter()
@@ -93,8 +93,8 @@ def _pair_connections(
     taken: set[Connection] = set()
     for (source, onward), count in sorted(weight.items(), key=lambda item: (-item[1], item[0])):
         longer = max(length[source], length[onward])
-        worth_it = longer - count <= max(1, longer // 10)
-        if worth_it and source not in paired and onward not in taken:
+        pays = longer - count <= max(1, longer // 10)
+        if pays and source not in paired and onward not in taken:
             paired[source] = onward
             taken.add(onward)
     return paired

@@ -1,7 +1,7 @@
 """The instruction DAG of a program: sends, receives and local instructions with their hazards.
 
-Statement t of a program becomes instruction 2t (its send, or the local instruction) and, when data
-travels, 2t+1 (its receive). `preds` are the instructions of the same rank that must come first:
+Statement t of a program becomes instruction 2t (its send, or the local instruction) and, between
+ranks, 2t+1 (its receive). `preds` are the instructions of the same rank that must come first:
 read after write, write after read, write after write (MSCCLang section 4.2).
 """
 
@@ -20,7 +20,7 @@ Connection = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One unfused instruction."""
+    """An unfused instruction."""
 
     index: int
     rank: int
@@ -34,18 +34,18 @@ class Instruction:
 
 @dataclass(frozen=True)
 class InstructionDag:
-    """Instructions by index, in program order, and what became of the values they wrote."""
+    """Instructions by index, in program order, and the uses of the values that they write."""
 
     instructions: dict[int, Instruction]
     readers: dict[int, frozenset[int]]
-    """Instructions that read a value, by the instruction that wrote it."""
+    """Readers of a value, by the instruction that wrote it."""
     surviving: frozenset[int]
-    """Instructions that wrote something that is still in an output buffer at the end."""
+    """Instructions with a value that is in an output buffer at the end."""
 
 
 @dataclass
 class _Hazards:
-    """Last writer and readers since, per location."""
+    """Last writer, and readers since, of each location."""
 
     preds: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     readers: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -67,15 +67,14 @@ class _Hazards:
 
 
 def instruction_dag(program: Program) -> InstructionDag:
-    """Instructions of a program with the hazards of every mode it claims.
+    """Return the instructions of a program with the hazards of every buffer layout that it allows.
 
-    A copy of a chunk onto itself (in place only) moves nothing, so it takes no part in the in-place
-    hazards.
+    A copy of a chunk onto itself (in place only) moves nothing and adds no in-place hazard.
     """
-    apart, aliased = _Hazards(), _Hazards()
+    separate, aliased = _Hazards(), _Hazards()
     for t, statement in enumerate(program.statements):
         for index, reads, writes in _accesses(t, statement):
-            apart.access(index, reads, writes)
+            separate.access(index, reads, writes)
             if program.in_place and not program.is_self_copy(statement):
                 aliased.access(
                     index, map(program.location, reads), list(map(program.location, writes))
@@ -83,17 +82,17 @@ def instruction_dag(program: Program) -> InstructionDag:
     instructions = {
         instruction.index: instruction
         for t, statement in enumerate(program.statements)
-        for instruction in _instructions(t, statement, apart.preds, aliased.preds)
+        for instruction in _instructions(t, statement, separate.preds, aliased.preds)
     }
-    surviving = {index for chunk, index in apart.writer.items() if chunk.buffer is Buffer.OUTPUT}
-    readers = {index: frozenset(found) for index, found in apart.readers.items()}
+    surviving = {index for chunk, index in separate.writer.items() if chunk.buffer is Buffer.OUTPUT}
+    readers = {index: frozenset(found) for index, found in separate.readers.items()}
     return InstructionDag(instructions, readers, frozenset(surviving))
 
 
 def _accesses(
     t: int, statement: Statement
 ) -> list[tuple[int, tuple[Chunk, ...], tuple[Chunk, ...]]]:
-    """(instruction, chunks read, chunks written) of a statement."""
+    """Return (instruction, chunks read, chunks written) of each instruction of a statement."""
     src, dst = statement.src.units(), statement.dst.units()
     operand = statement.operand.units() if statement.operand else ()
     if statement.remote:
@@ -104,11 +103,11 @@ def _accesses(
 def _instructions(
     t: int,
     statement: Statement,
-    apart: dict[int, set[int]],
+    separate: dict[int, set[int]],
     aliased: dict[int, set[int]],
 ) -> list[Instruction]:
     def preds(index: int) -> frozenset[int]:
-        return frozenset(apart.get(index, set()) | aliased.get(index, set()))
+        return frozenset(separate.get(index, set()) | aliased.get(index, set()))
 
     src, dst, channel = statement.src, statement.dst, statement.channel
     if not statement.remote:

@@ -1,10 +1,10 @@
-"""Lowering: from a program of copies and reductions to threadblocks of MSCCL-IR steps.
+"""Lowering: a program of copies and reductions becomes threadblocks of MSCCL-IR steps.
 
 The passes follow MSCCLang section 4: instruction DAG, fusion, one global order, threadblocks by
-(send peer, receive peer, channel), and the fewest cross-threadblock dependences that keep every
-hazard ordered: what happens-before already implies (a threadblock's own order, a message, another
-dependence) is left out, and a step that must wait for several others is preceded by nops, since a
-step has room for one dependence.
+(send peer, receive peer, channel), and the fewest dependences between threadblocks that order every
+hazard. Dependences that happens-before already implies (a threadblock's own order, a message,
+another dependence) are left out. A step has at most one dependence, so nops precede a step that
+waits for several steps.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ from synthesizer.lower.threadblocks import threadblocks
 def lower(
     program: Program, name: str, protocol: Protocol = Protocol.SIMPLE, slots: int = 1
 ) -> Algorithm:
-    """Lowers a program to a schedule that runs with `slots` FIFO slots per connection or more.
+    """Lower a program to a schedule that runs with `slots` or more FIFO slots per connection.
 
-    A threadblock that would exceed the runtime's step limit has its connections spread over twice
-    the channels, chunk by chunk, as often as needed; a step of more chunks than the runtime takes
-    becomes several.
+    If a threadblock exceeds the runtime's step limit, the number of channels is doubled until none
+    does, and chunks are spread over them. A step with more chunks than the runtime allows is split.
 
     Raises:
-        ProgramError: The statements can't be ordered, or don't fit the runtime's limits.
+        ProgramError: The statements cannot be ordered, or exceed the runtime's limits.
     """
     program = replace(program, statements=_short_statements(program.statements))
-    parts = 1
+    factor = 1
     base = 1 + max((statement.channel for statement in program.statements), default=0)
-    while base * parts <= MAX_CHANNELS:
-        algorithm = _lower_once(_spread(program, parts), name, protocol, slots)
+    while base * factor <= MAX_CHANNELS:
+        algorithm = _lower_once(_spread(program, factor), name, protocol, slots)
         longest = max(len(tb.steps) for gpu in algorithm.programs for tb in gpu.threadblocks)
         if longest <= MAX_STEPS:
             return algorithm
-        parts *= 2
+        factor *= 2
     raise ProgramError(
         f"{name}: a threadblock needs more than {MAX_STEPS} steps even on {MAX_CHANNELS} channels;"
         " use fewer chunks"
@@ -50,12 +49,12 @@ def lower(
 
 
 def _short_statements(statements: list[Statement]) -> list[Statement]:
-    """The same statements, none over more chunks than a step may have."""
+    """Split statements over more chunks than a step may have."""
     return [
         Statement(
-            _part(statement.src, first),
-            _part(statement.dst, first),
-            _part(statement.operand, first) if statement.operand else None,
+            _slice(statement.src, first),
+            _slice(statement.dst, first),
+            _slice(statement.operand, first) if statement.operand else None,
             statement.channel,
         )
         for statement in statements
@@ -63,7 +62,7 @@ def _short_statements(statements: list[Statement]) -> list[Statement]:
     ]
 
 
-def _part(chunk: Chunk, first: int) -> Chunk:
+def _slice(chunk: Chunk, first: int) -> Chunk:
     count = min(MAX_COUNT, chunk.count - first)
     return replace(chunk, offset=chunk.offset + first, count=count)
 
@@ -85,12 +84,12 @@ def _lower_once(program: Program, name: str, protocol: Protocol, slots: int) -> 
     )
 
 
-def _spread(program: Program, parts: int) -> Program:
-    """The same program with each channel cut into `parts`, a chunk staying on one of them."""
-    if parts == 1:
+def _spread(program: Program, factor: int) -> Program:
+    """Return the program with each channel split into `factor` channels by chunk."""
+    if factor == 1:
         return program
     statements = [
-        replace(statement, channel=statement.channel * parts + statement.dst.offset % parts)
+        replace(statement, channel=statement.channel * factor + statement.dst.offset % factor)
         for statement in program.statements
     ]
     return replace(program, statements=statements)

@@ -1,12 +1,12 @@
-"""Ordering: one global order of steps that every threadblock then follows.
+"""Ordering: one global order of steps that every threadblock follows.
 
-The order is found by running the program on a machine whose connections hold a given number of
-messages, one by default. Messages of a connection go in program order. Because that run ends, the
-order is a witness: every wait of a step, for data, for a free slot or for a dependence, is for
-something earlier in it, so threadblocks that follow it can't deadlock with that many slots or more.
+The order comes from a run of the program on connections that hold a given number of messages, one
+by default. Messages of a connection go in program order. Because the run ends, the order is a
+witness: every wait of a step, for data, for a free slot or for a dependence, is for something
+earlier in it, so threadblocks that follow it cannot deadlock with that many slots or more.
 
-A fused step waits for its data and for its free slot at once. Around a ring where every connection
-is full no fused step can move; the run then splits one of them, which is what makes room.
+A fused step waits for its data and for a free slot at once. Around a ring of full connections no
+fused step can run; the run then splits one of them, which frees a slot.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from synthesizer.lower.instructions import Connection, InstructionDag
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One step to be: an instruction, with the send fused to it if any."""
+    """A future step: an instruction, and the send fused to it if any."""
 
     instruction: int
     fused_send: int | None = None
 
 
 def order_steps(dag: InstructionDag, fused: dict[int, int], slots: int = 1) -> tuple[Slot, ...]:
-    """Order of all steps, with those fusions that a run with `slots` slots allows.
+    """Return the order of all steps, with the fusions that a run with `slots` slots allows.
 
     Raises:
-        ProgramError: The instructions wait for each other in a circle.
+        ProgramError: The instructions wait for each other in a cycle.
     """
     run = _Run(dag, dict(fused), slots)
     while len(run.done) < len(dag.instructions):
@@ -66,7 +66,7 @@ class _Run:
         self.waiting = sorted(self.dag.instructions)
 
     def advance(self) -> bool:
-        """Runs every step that can run, earliest in the program first; False when none could."""
+        """Run every step that can run, earliest in the program first; return whether one ran."""
         moved = False
         while self.waiting:
             index = heapq.heappop(self.waiting)
@@ -82,9 +82,9 @@ class _Run:
         return moved
 
     def split(self) -> None:
-        """Undoes one fusion whose receiving half could run by itself.
+        """Undo one fusion whose receive could run by itself.
 
-        A connection that was split before goes first: one place per ring is enough.
+        A connection that was split before goes first: one split per ring is enough.
         """
         open_fusions = (index for index in self.fused if index not in self.done)
         for index in sorted(open_fusions, key=lambda i: (not self._was_split(i), i)):
@@ -93,7 +93,7 @@ class _Run:
                 del self.absorbed[self.fused.pop(index)]
                 heapq.heappush(self.waiting, index)
                 return
-        raise ProgramError("the program's statements wait for each other in a circle")
+        raise ProgramError("the program's statements wait for each other in a cycle")
 
     def _was_split(self, index: int) -> bool:
         return self.dag.instructions[index].connection in self.split_connections
@@ -128,5 +128,6 @@ class _Run:
             woken += [
                 side[connection][0] for side in (self.sends, self.receives) if side[connection]
             ]
-        for other in woken:
-            heapq.heappush(self.waiting, self.absorbed.get(other, other))
+        for instruction_index in woken:
+            step_index = self.absorbed.get(instruction_index, instruction_index)
+            heapq.heappush(self.waiting, step_index)

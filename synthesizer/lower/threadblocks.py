@@ -1,4 +1,4 @@
-"""Threadblock assignment: which threadblock runs which step (MSCCLang section 4.5)."""
+"""Assignment of steps to threadblocks (MSCCLang section 4.5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from synthesizer.lower.ordering import Slot
 
 @dataclass(frozen=True, slots=True, order=True)
 class ThreadblockKey:
-    """What a threadblock is for: the connections it owns."""
+    """A threadblock's identity: the connections that it owns."""
 
     rank: int
     channel: int
@@ -19,10 +19,10 @@ class ThreadblockKey:
 
 
 def threadblocks(dag: InstructionDag, order: tuple[Slot, ...]) -> dict[int, ThreadblockKey]:
-    """Threadblock of every step, by the step's first instruction.
+    """Return the threadblock of every step, by the step's first instruction.
 
-    Connections that a fused step joins share a threadblock; every other connection has its own, so
-    that sending and receiving go on at once; local copies and reductions have one per channel.
+    The two connections of a fused step share a threadblock; every other connection has its own, so
+    that sends and receives overlap; local copies and reductions have one per channel.
     """
     onward: dict[Connection, Connection] = {}
     for slot in order:

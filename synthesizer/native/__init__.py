@@ -1,4 +1,4 @@
-"""The simulator's loop in C (`simulate.c`), compiled by the package build, and called from here."""
+"""Bindings of the simulator's loop in C (`simulate.c`), which the package build compiles."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Deadlock(NamedTuple):
     """Steps that never start."""
 
     unfinished: int
-    """How many, of all tiles."""
+    """Their number, over all tiles."""
     stuck: int
-    """The first of them: tile * steps + step."""
+    """The first of these steps: tile * steps + step."""
 
 
 class _Schedule(ctypes.Structure):
@@ -88,11 +88,11 @@ class NativeSchedule:
         wire_bytes_per_chunk: float,
         copy_us_per_chunk: float,
     ) -> float | Deadlock:
-        """Time in microseconds when the last step of the last tile is done, or why there is none.
+        """Return the time in microseconds until the last step is done, or the deadlock.
 
         Raises:
-            SimulatorMissingError: The package runs from a source tree that was never built.
-            MemoryError: Some hundred bytes for every step of every tile cannot be had.
+            SimulatorMissingError: The package runs from a source tree without a build.
+            MemoryError: No memory for about a hundred bytes per step of every tile.
         """
         costs = _Costs(handover_us, wire_bytes_per_chunk, copy_us_per_chunk)
         simulated = _Simulated()
@@ -126,7 +126,7 @@ def _arrays(graph: ScheduleGraph) -> dict[str, NDArray[np.float64] | NDArray[np.
         "block_begin": _begins(map(len, graph.blocks)),
         "connection_begin": _begins(len(sends) for sends, _ in graph.connections),
         "sends": _integers(chain.from_iterable(sends for sends, _ in graph.connections)),
-        "receives": _integers(chain.from_iterable(takes for _, takes in graph.connections)),
+        "receives": _integers(chain.from_iterable(receives for _, receives in graph.connections)),
     }
 
 
@@ -135,7 +135,7 @@ def _integers(values: Iterable[int]) -> NDArray[np.int64]:
 
 
 def _begins(lengths: Iterable[int]) -> NDArray[np.int64]:
-    """Where each list begins when they lie one after another, and where the last one ends."""
+    """Return the start of each list in their concatenation, then its end."""
     return np.concatenate(([0], np.cumsum(_integers(lengths)))).astype(np.int64)
 
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message that reaches a port. Steps are numbered over all tiles: tile * steps + step. */
+/* The arrival of a message at a port. Step numbers run over all tiles: tile * steps + step. */
 struct event {
     double time_us;
     int64_t number;
@@ -17,13 +17,13 @@ struct queue {
     int64_t size;
 };
 
-/* A step of one tile. */
+/* State of a step of one tile. */
 struct step_state {
     double ready_us;
     double passed_us; /* when the last byte of its message has passed the ports so far */
-    int64_t taker;    /* the step that takes its message, or -1 */
-    int64_t frees;    /* the send that gets this receive's FIFO slot, or -1 */
-    int64_t waits;    /* for so many others */
+    int64_t receive;  /* the step that receives its message, or -1 */
+    int64_t frees;    /* the send that reuses this receive's FIFO slot, or -1 */
+    int64_t waits;    /* number of events that it still waits for */
 };
 
 struct simulation {
@@ -33,7 +33,7 @@ struct simulation {
     int64_t steps; /* of all tiles */
     struct step_state *states;
     int64_t
-        *next_in_block; /* by step of the schedule: the first step of the block after the last */
+        *next_in_block; /* by step of the schedule; the last step of a block leads to its first */
     int64_t *runnable;  /* a stack */
     int64_t runnable_count;
     double *port_free_us;
@@ -96,20 +96,20 @@ static void link_connection(struct simulation *s, int64_t connection, int64_t fi
     for (int64_t tile = 0; tile < s->tiles; tile++)
         for (int64_t message = 0; message < messages; message++) {
             int64_t send = tile * schedule->steps + sends[message];
-            int64_t taker = tile * schedule->steps + receives[message];
-            s->states[send].taker = taker;
-            s->states[taker].waits++;
+            int64_t receive = tile * schedule->steps + receives[message];
+            s->states[send].receive = receive;
+            s->states[receive].waits++;
             int64_t later = tile * messages + message;
             if (fifo_slots >= s->tiles * messages - later)
                 continue;
             later += fifo_slots;
             int64_t freed = later / messages * schedule->steps + sends[later % messages];
-            s->states[taker].frees = freed;
+            s->states[receive].frees = freed;
             s->states[freed].waits++;
         }
 }
 
-/* What each step waits for, and who waits for it. */
+/* Counts the waits of each step and links it to the steps that wait for it. */
 static void link_steps(struct simulation *s, int64_t fifo_slots) {
     const struct tuccl_schedule *schedule = s->schedule;
     for (int64_t number = 0; number < s->steps; number++)
@@ -128,7 +128,7 @@ static void link_steps(struct simulation *s, int64_t fifo_slots) {
         link_connection(s, connection, fifo_slots);
 }
 
-/* What `number` waited for came at `time_us`, one of the things that it waits for. */
+/* One of the events that step `number` waits for happens at `time_us`. */
 static void release(struct simulation *s, int64_t number, double time_us) {
     struct step_state *state = &s->states[number];
     if (time_us > state->ready_us)
@@ -137,7 +137,7 @@ static void release(struct simulation *s, int64_t number, double time_us) {
         s->runnable[s->runnable_count++] = number;
 }
 
-/* Its threadblock is done with a step. */
+/* Step `number` is done for its threadblock: releases the steps that wait for it. */
 static void finish(struct simulation *s, int64_t number, double done_us) {
     const struct tuccl_schedule *schedule = s->schedule;
     int64_t step = number % schedule->steps, first = number - step;
@@ -152,7 +152,7 @@ static void finish(struct simulation *s, int64_t number, double done_us) {
         release(s, s->states[number].frees, done_us);
 }
 
-/* A message passes a port. True, with the time, when its threadblock is done with it. */
+/* A message passes a port. Returns whether this ends its step, and when. */
 static bool pass_port(struct simulation *s, struct event event, double *done_us) {
     const struct tuccl_schedule *schedule = s->schedule;
     int64_t step = event.number % schedule->steps;
@@ -173,12 +173,12 @@ static bool pass_port(struct simulation *s, struct event event, double *done_us)
     if (hop + 1 < schedule->hop_begin[step + 1])
         push(&s->queue, (struct event){start_us, event.number, event.hop + 1});
     else
-        release(s, state->taker, passed_us + schedule->alpha_us[step]);
+        release(s, state->receive, passed_us + schedule->alpha_us[step]);
     *done_us = passed_us;
     return event.hop == 0;
 }
 
-/* Returns how many steps finished. */
+/* Returns the number of finished steps. */
 static int64_t run(struct simulation *s, double *makespan_us) {
     const struct tuccl_schedule *schedule = s->schedule;
     int64_t finished = 0;

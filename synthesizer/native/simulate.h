@@ -1,5 +1,5 @@
-/* The simulator's loop: one call of a schedule, event by event. The cost model, and what an event
- * is, are described in synthesizer/simulate/simulator.py. */
+/* The simulator's loop: one call of a schedule, event by event. synthesizer/simulate/simulator.py
+ * describes the cost model and its events. */
 #ifndef TUCCL_SIMULATE_H
 #define TUCCL_SIMULATE_H
 
@@ -12,20 +12,20 @@ struct tuccl_schedule {
     int64_t ports;
     int64_t blocks;
     int64_t connections;
-    const double *chunks;     /* that a step moves */
-    const double *alpha_us;   /* of the step's message */
+    const double *chunks;     /* by step: chunks that it moves */
+    const double *alpha_us;   /* by step: alpha of its message */
     const int64_t *hop_begin; /* by step: the ports that its message passes */
     const int64_t *hop_port;
     const double *hop_us_per_byte;
-    const int64_t *waiting_begin; /* by step: the steps of other threadblocks that await it */
+    const int64_t *waiting_begin; /* by step: the steps of other threadblocks that wait for it */
     const int64_t *waiting;
     const int64_t *block_begin; /* by threadblock: its steps are consecutive numbers */
     const int64_t *connection_begin;
-    const int64_t *sends;    /* of a connection, in order */
-    const int64_t *receives; /* of the same messages */
+    const int64_t *sends;    /* by connection: its sends, in order */
+    const int64_t *receives; /* by connection: the receives of the same messages */
 };
 
-/* Microseconds that a tile's steps take. */
+/* Costs of a tile's steps. */
 struct tuccl_costs {
     double handover_us;
     double wire_bytes_per_chunk;
@@ -40,8 +40,8 @@ struct tuccl_simulated {
     int64_t stuck;      /* the first of them: tile * steps + step */
 };
 
-/* Runs `tiles` tiles, one after another in each threadblock, with `fifo_slots` messages on their
- * way on each connection. The schedule must be well formed: schedule_graph() makes no other. */
+/* Runs `tiles` tiles, one after another in each threadblock, with at most `fifo_slots` messages in
+ * flight on each connection. The schedule must be well formed, as schedule_graph() ensures. */
 __attribute__((visibility("default"))) int tuccl_simulate(const struct tuccl_schedule *schedule,
                                                           int64_t tiles, int64_t fifo_slots,
                                                           const struct tuccl_costs *costs,

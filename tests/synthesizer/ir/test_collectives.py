@@ -1,4 +1,4 @@
-"""Post-conditions worked out by hand for three ranks."""
+"""Post-conditions computed by hand for three ranks."""
 
 import pytest
 

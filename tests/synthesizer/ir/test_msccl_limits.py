@@ -1,4 +1,4 @@
-"""Each limit of the runtimes, just kept and just broken."""
+"""Each limit of the runtimes, just met and just exceeded."""
 
 from dataclasses import replace
 

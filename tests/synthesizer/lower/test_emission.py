@@ -1,4 +1,4 @@
-"""Emission of large programs: clocks within the rank in place of clocks of all threadblocks."""
+"""Emission of large programs: clocks within the rank instead of clocks of all threadblocks."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def waits(algorithm: Algorithm) -> int:
 def test_clocks_within_the_rank_keep_every_wait_that_is_needed(
     collective: Collective, sketch: Sketch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    travelling = expert_algorithms(collective, sketch)
-    monkeypatch.setattr(emission, "MOST_TRAVELLING", 0)
+    across_ranks = expert_algorithms(collective, sketch)
+    monkeypatch.setattr(emission, "MOST_ACROSS_RANKS", 0)
     local = expert_algorithms(collective, sketch)
-    assert [a.name for a in local] == [a.name for a in travelling]
-    for one, other in zip(local, travelling, strict=True):
-        assert verify(one, slots=1).describe() == "proved"
-        assert waits(one) >= waits(other)
+    assert [a.name for a in local] == [a.name for a in across_ranks]
+    for within, across in zip(local, across_ranks, strict=True):
+        assert verify(within, slots=1).describe() == "proved"
+        assert waits(within) >= waits(across)
 
 
 def test_messages_spare_waits_of_a_small_program_only(monkeypatch: pytest.MonkeyPatch) -> None:
     sketch = switched(1, 4)
-    travelling = expert_algorithms(Collective.ALL_REDUCE, sketch)
-    monkeypatch.setattr(emission, "MOST_TRAVELLING", 0)
+    across_ranks = expert_algorithms(Collective.ALL_REDUCE, sketch)
+    monkeypatch.setattr(emission, "MOST_ACROSS_RANKS", 0)
     local = expert_algorithms(Collective.ALL_REDUCE, sketch)
-    assert sum(map(waits, local)) > sum(map(waits, travelling))
+    assert sum(map(waits, local)) > sum(map(waits, across_ranks))

@@ -100,7 +100,7 @@ def test_same_program_same_schedule() -> None:
 
 @st.composite
 def _gather_programs(draw: st.DrawFn) -> Program:
-    """All_gather over random trees, statements of different chunks interleaved at random."""
+    """Draw an all_gather over random trees, with statements of different chunks interleaved."""
     ranks = draw(st.integers(2, 5))
     program = Program(Collective.ALL_GATHER, ranks, draw(st.integers(1, 2)))
     pending = []
@@ -142,7 +142,7 @@ def test_any_right_program_lowers_to_a_proved_schedule_with_one_slot(program: Pr
 
 
 def test_a_message_of_a_fused_step_does_not_tell_that_its_result_is_stored() -> None:
-    # Rank 1 passes a chunk on as it comes, and gets what became of it back into the same place.
+    # Rank 1 forwards a chunk as it arrives, and receives the result at the same location.
     program = Program(Collective.CUSTOM, 3, 1, in_place=False)
     place = program.copy(program.input(0, 0), program.scratch(1), channel=1)
     passed_on = program.copy(place, program.scratch(2), channel=1)
