@@ -1,1 +1,1 @@
-"""The files in which a schedule leaves TuCCL, and MSCCL XML, which is also read."""
+"""Export formats of schedules, and the reader of MSCCL XML."""

@@ -1,8 +1,8 @@
-"""The ring or tree that a schedule runs on each of its channels, if it is one.
+"""The ring or tree that a schedule runs on each of its channels.
 
-A ring: every rank sends to one peer and receives from one, all in one cycle; of broadcast and
-reduce the connection that would close it carries nothing. A tree: partial sums go up from child to
-parent, results come down the same ways.
+In a ring every rank sends to one peer and receives from one, all in one cycle; for broadcast and
+reduce the connection that closes the cycle carries nothing. In a tree partial sums go up from child
+to parent, and results come down the same edges.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class RingShape:
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """The parent of each rank; -1 of the root."""
+    """The parent of each rank; -1 for the root."""
 
     parent: tuple[int, ...]
 
 
 Shape = RingShape | TreeShape
 _Carried = dict[tuple[int, int], set[bool]]
-"""By source and destination whether sums, plain data or both arrive."""
+"""By source and destination, whether sums (True), plain data (False) or both arrive."""
 
 
 def channel_shapes(algorithm: Algorithm) -> dict[int, Shape]:
-    """Rings and trees by channel, in the order of channels.
+    """Return rings and trees by channel, in the order of channels.
 
     Raises:
-        ExportError: The operation has neither, or a channel is neither; says which and why.
+        ExportError: The operation has neither, or a channel is neither; the message says why.
     """
     if algorithm.collective not in _RINGS:
         raise ExportError(f"{algorithm.name}: {algorithm.collective} runs on neither ring nor tree")
@@ -58,8 +58,8 @@ def channel_shapes(algorithm: Algorithm) -> dict[int, Shape]:
             for step in block.steps:
                 if step.type.receives:
                     carried = channels.setdefault(block.channel, {})
-                    way = (block.recv_peer, program.rank)
-                    carried.setdefault(way, set()).add(step.type in _SUMS)
+                    edge = (block.recv_peer, program.rank)
+                    carried.setdefault(edge, set()).add(step.type in _SUMS)
     if not channels:
         raise ExportError(f"{algorithm.name}: no channel carries anything")
     return {channel: _shape(algorithm, channel, channels[channel]) for channel in sorted(channels)}
@@ -102,7 +102,7 @@ def _ring(algorithm: Algorithm, where: str, following: Mapping[int, int]) -> tup
 
 
 def _tree(ranks: int, carried: _Carried) -> TreeShape | None:
-    """A tree, None if the channel is none."""
+    """Return the channel's tree, or None if it is no tree."""
     up = [(src, dst) for (src, dst), sums in carried.items() if sums == {True}]
     down = [(dst, src) for (src, dst), sums in carried.items() if sums == {False}]
     parent = dict(up)

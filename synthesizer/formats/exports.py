@@ -1,8 +1,8 @@
-"""Formats in which a schedule leaves TuCCL, by name.
+"""Export formats of schedules, by name.
 
-`export` and `export_files` are what a command needs: a format's name, a schedule, and for formats
-that speak of devices the machine it was made for. Where a format cannot say in one file what all
-nodes do, `export_files` gives one for each node.
+`export` and `export_files` take a format's name, a schedule, and, for formats that name devices,
+the machine that the schedule was made for. Where nodes need different files, `export_files` returns
+one per node.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _Writer = Callable[[Algorithm, GraphMachine | None], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A format."""
+    """An export format."""
 
     name: str
     suffix: str
-    """Of its files, with the dot."""
+    """Suffix of its files, with the dot."""
     reader: str
-    """What reads it."""
+    """The runtime that reads it."""
     needs_machine: bool
     crosses_nodes: bool
-    """Whether it has words for a message from node to node."""
+    """Whether it can express messages between nodes."""
     write: _Writer
-    """Texts of a schedule, one for all nodes or one for each; raises what `export` raises."""
+    """Return the texts of a schedule, one for all nodes or one per node; raises as `export`."""
 
 
 def _msccl(algorithm: Algorithm, _: GraphMachine | None) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def _mscclpp(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str, .
 def _nccl_graph(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str, ...]:
     if machine is None:
         raise ExportError(
-            f"{algorithm.name}: an NCCL graph names devices: give the topology it was made for"
+            f"{algorithm.name}: an NCCL graph names devices; give the schedule's topology"
         )
     return nccl_graph_files(algorithm, machine)
 
@@ -65,7 +65,7 @@ _ALL = (
     Export("nccl-graph", ".graph.xml", "NCCL_GRAPH_FILE of NCCL", True, True, _nccl_graph),
 )
 
-EXPORTS: Mapping[str, Export] = MappingProxyType({one.name: one for one in _ALL})
+EXPORTS: Mapping[str, Export] = MappingProxyType({entry.name: entry for entry in _ALL})
 """Formats by name, the default first."""
 
 
@@ -75,11 +75,11 @@ def export(algorithm: Algorithm, format_name: str, machine: GraphMachine | None 
     Args:
         algorithm: A proved schedule.
         format_name: A key of `EXPORTS`.
-        machine: The machine it was made for; only formats that need it say so when it is missing.
+        machine: The machine that it was made for; some formats need it.
 
     Raises:
         DefectError: The schedule is wrong.
-        ExportError: No such format, or the schedule cannot be expressed in it, or not in one file.
+        ExportError: The format does not exist, or cannot express the schedule in one file.
     """
     texts = export_files(algorithm, format_name, machine)
     if len(texts) > 1:
@@ -92,7 +92,7 @@ def export(algorithm: Algorithm, format_name: str, machine: GraphMachine | None 
 def export_files(
     algorithm: Algorithm, format_name: str, machine: GraphMachine | None = None
 ) -> tuple[str, ...]:
-    """Write a schedule in a format: one text where it serves all nodes, else one for each node.
+    """Write a schedule in a format: one text if it serves all nodes, else one per node.
 
     Arguments and errors are those of `export`.
     """
@@ -102,13 +102,13 @@ def export_files(
 
 
 def format_of_path(path: str) -> str:
-    """The format that a file's name asks for: the first of the longest suffix that fits.
+    """Return the format of a file's name: the first with the longest matching suffix.
 
     Raises:
         ExportError: No format has such a suffix.
     """
-    fitting = [one for one in _ALL if path.endswith(one.suffix)]
+    fitting = [entry for entry in _ALL if path.endswith(entry.suffix)]
     if not fitting:
-        suffixes = ", ".join(sorted({one.suffix for one in _ALL}))
+        suffixes = ", ".join(sorted({entry.suffix for entry in _ALL}))
         raise ExportError(f"{path}: no format for this name; give a format or end it in {suffixes}")
-    return max(fitting, key=lambda one: len(one.suffix)).name
+    return max(fitting, key=lambda entry: len(entry.suffix)).name

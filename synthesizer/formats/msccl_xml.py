@@ -1,11 +1,12 @@
 """MSCCL algorithm XML: reading and writing.
 
-Two runtimes read this format and differ in details: microsoft/msccl (src/graph/topo.cc) spells
-`reduce_scatter` and does not know `outofplace`; Azure/msccl-executor-nccl
-(src/misc/msccl/msccl_parser.cc) spells `reducescatter` and demands minBytes, maxBytes and
-outofplace. To the second a maxBytes of 0 means no limit; the first would never use such a schedule,
-and refuses it when minBytes is more. Both are read; what is written carries all attributes, only
-the spelling, that limit and the number of threads, which only the first reads, differ.
+Two runtimes read this format and differ in details. microsoft/msccl (src/graph/topo.cc) spells
+`reduce_scatter`, ignores `outofplace`, and takes maxBytes=0 literally: it never uses such a
+schedule, and refuses it if minBytes is larger. Azure/msccl-executor-nccl
+(src/misc/msccl/msccl_parser.cc) spells `reducescatter`, requires minBytes, maxBytes and outofplace,
+and takes maxBytes=0 for no limit. The reader accepts both dialects. The writer emits all
+attributes; its dialects differ in the spelling, in maxBytes, and in the number of threads, which
+only microsoft/msccl reads.
 
 `<copy>` elements and `redop`, which TACCL and TE-CCL write, are ignored by the runtimes and here.
 """
@@ -36,7 +37,7 @@ from synthesizer.ir.collectives import Collective
 
 
 class Dialect(StrEnum):
-    """Which runtime a file is written for."""
+    """The runtime that a file is written for."""
 
     AZURE = "azure"
     MICROSOFT = "microsoft"
@@ -60,18 +61,18 @@ _COLLECTIVES = {
     ),
 }
 _READ = frozenset({"gpu", "tb", "step"})
-"""Elements below the root that mean something; others are not even kept."""
+"""Elements below the root that are read; all others are dropped while parsing."""
 MAX_ELEMENTS = 2_000_000
-"""Schedules of MSCCL and its successors have up to 12,000."""
+"""Most elements of a file; schedules of MSCCL and its successors have up to 12,000."""
 _NO_LIMIT = 10**18 - 1
-"""maxBytes of a schedule without an upper limit, for the runtime that takes 0 by its word."""
+"""maxBytes of a schedule without an upper limit, for the runtime that takes 0 literally."""
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _E = TypeVar("_E", bound=StrEnum)
 
 
 @dataclass(slots=True)
 class _Element:
-    """An XML element with the line it starts on and its children."""
+    """An XML element with its first line and its children."""
 
     tag: str
     line: int
@@ -80,24 +81,24 @@ class _Element:
 
 
 class _Reader:
-    """Reads attributes of elements; every complaint names file, line and element."""
+    """Reads attributes of elements; every error names file, line and element."""
 
     def __init__(self, source: str) -> None:
         self.source = source
 
     def error(self, element: _Element, problem: str) -> AlgorithmFileError:
-        """The error for a problem with an element."""
+        """Return the error for a problem with an element."""
         return AlgorithmFileError(f"{self.source}:{element.line}: <{element.tag}> {problem}")
 
     def text(self, element: _Element, name: str) -> str:
-        """A mandatory attribute."""
+        """Return a mandatory attribute."""
         try:
             return element.attributes[name]
         except KeyError:
             raise self.error(element, f"has no attribute {name!r}") from None
 
     def integer(self, element: _Element, name: str, default: int | None = None) -> int:
-        """A whole number; mandatory unless there is a default."""
+        """Return a whole number; mandatory unless there is a default."""
         if default is not None and name not in element.attributes:
             return default
         value = self.text(element, name)
@@ -106,14 +107,14 @@ class _Reader:
         return int(value)
 
     def flag(self, element: _Element, name: str, default: bool | None = None) -> bool:
-        """A 0 or 1."""
+        """Return an attribute that is 0 or 1 as a bool."""
         value = self.integer(element, name, None if default is None else int(default))
         if value not in {0, 1}:
             raise self.error(element, f"has {name}={value}, must be 0 or 1")
         return bool(value)
 
     def member(self, element: _Element, name: str, kind: type[_E]) -> _E:
-        """A member of an enumeration."""
+        """Return a member of an enumeration."""
         value = self.text(element, name)
         try:
             return kind(value)
@@ -124,7 +125,7 @@ class _Reader:
             ) from None
 
     def children(self, element: _Element, tag: str) -> Iterator[_Element]:
-        """Children with a tag; others are left aside as the runtimes do."""
+        """Return the children with a tag; the runtimes ignore others as well."""
         return (child for child in element.children if child.tag == tag)
 
 
@@ -136,8 +137,8 @@ def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
         source: Name of the file, for messages.
 
     Raises:
-        AlgorithmFileError: The text is not such a file. What the file says need not make sense:
-            that is for the verifier.
+        AlgorithmFileError: The text is not such a file. Whether the schedule is correct is for the
+            verifier to say.
     """
     root = _parse(text, source)
     reader = _Reader(source)
@@ -235,7 +236,7 @@ def _gpu(reader: _Reader, element: _Element) -> GpuProgram:
 
 
 def _check_awaited(reader: _Reader, blocks: list[tuple[Threadblock, list[_Element]]]) -> None:
-    """A step without hasdep=1 never tells that it is done: who waits for it waits for ever."""
+    """Refuse awaited steps without hasdep=1: they never signal, and the waiting step hangs."""
     awaited = _awaited([block for block, _ in blocks])
     for block, elements in blocks:
         for number, element in enumerate(elements):
@@ -287,15 +288,15 @@ def write_msccl_xml(
 ) -> str:
     """Write a schedule, with all attributes that either runtime demands.
 
-    `root` is our own attribute of broadcast and reduce; the runtimes pass over it.
+    `root` is TuCCL's own attribute for broadcast and reduce; the runtimes ignore it.
 
     Args:
         algorithm: The schedule.
-        dialect: Which runtime it is for.
-        threads: Threads per threadblock, in whole warps; None to leave them to the runtime.
+        dialect: The runtime that it is for.
+        threads: Threads per threadblock, in whole warps; None for the runtime's default.
 
     Raises:
-        ExportError: The runtime cannot be told that number of threads.
+        ExportError: The runtime does not accept that number of threads.
     """
     if threads is not None and (dialect is not Dialect.MICROSOFT or threads < 32 or threads % 32):
         raise ExportError(

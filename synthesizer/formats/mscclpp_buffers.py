@@ -1,7 +1,7 @@
-"""Where the chunks of a schedule lie in the buffers of an MSCCL++ plan, and who is connected.
+"""Locations of a schedule's chunks in the buffers of an MSCCL++ plan, and the plan's connections.
 
-In place, a plan calls input and output by one name, as MSCCL++'s own plans do: the larger buffer of
-all_gather and reduce_scatter, the input of all_reduce and alltoall. Scratch memory holds the
+In place, a plan has one name for input and output, as MSCCL++'s own plans do: the larger buffer for
+all_gather and reduce_scatter, the input for all_reduce and alltoall. Scratch memory holds the
 schedule's own scratch chunks and the slots of messages.
 """
 
@@ -22,10 +22,10 @@ from synthesizer.prove.execution_order import execution_order
 
 @dataclass(frozen=True, slots=True)
 class _Packets:
-    """How a rank's scratch memory is divided with protocol LL.
+    """The layout of a rank's scratch memory with protocol LL.
 
-    Packets take twice the room of their data, and the executor doubles the index of a packet, not
-    that of plain data. Plain data therefore comes behind all packets, at twice their count.
+    Packets take twice the size of their data, and the executor doubles the index of a packet, not
+    that of plain data. Plain data therefore follows all packets, at twice their count.
     """
 
     slots: int
@@ -33,12 +33,12 @@ class _Packets:
 
     @property
     def chunks(self) -> int:
-        """What to declare."""
+        """Scratch chunks to declare."""
         return 2 * self.slots + self.plain if self.plain else self.slots
 
 
 class PlanBuffers:
-    """What all ranks need to know of each other."""
+    """Placement of messages and connections of all ranks."""
 
     def __init__(self, algorithm: Algorithm, *, in_place: bool) -> None:
         self.algorithm = algorithm
@@ -52,31 +52,33 @@ class PlanBuffers:
         self.placement: Placement = place_messages(
             self.wiring, order, layouts, in_slots=self.packets
         )
-        self.taker = {giver: taker for taker, giver in enumerate(self.wiring.source) if giver >= 0}
+        self.receive_of = {
+            send: receive for receive, send in enumerate(self.wiring.source) if send >= 0
+        }
         self.connections: list[Connection] = sorted(
-            {self._connection(giver) for giver in self.taker}
+            {self._connection(send) for send in self.receive_of}
         )
         self.first_node = {
             (rank, block.id): self.wiring.first[number]
             for number, (rank, block) in enumerate(self.wiring.blocks)
         }
 
-    def _connection(self, giver: int) -> Connection:
-        rank, block = self.wiring.blocks[self.wiring.block_of[giver]]
+    def _connection(self, send: int) -> Connection:
+        rank, block = self.wiring.blocks[self.wiring.block_of[send]]
         return rank, block.send_peer, block.channel
 
     def local(self, rank: int, ref: ChunkRef) -> Place:
-        """Where a chunk lies; in place, input and output go by one name."""
+        """Return the location of a chunk; in place, input and output have one name."""
         buffer, index = ref.buffer, ref.offset
-        part = self.algorithm.chunks_per_loop // self.algorithm.ranks
+        share = self.algorithm.chunks_per_loop // self.algorithm.ranks
         if buffer is Buffer.SCRATCH:
             return Place(buffer, self._plain_base(rank) + index)
         if self.in_place:
             match self.algorithm.collective:
                 case Collective.ALL_GATHER if buffer is Buffer.INPUT:
-                    return Place(Buffer.OUTPUT, rank * part + index)
+                    return Place(Buffer.OUTPUT, rank * share + index)
                 case Collective.REDUCE_SCATTER if buffer is Buffer.OUTPUT:
-                    return Place(Buffer.INPUT, rank * part + index)
+                    return Place(Buffer.INPUT, rank * share + index)
                 case Collective.BROADCAST if buffer is Buffer.INPUT:
                     return Place(Buffer.OUTPUT, index)
                 case Collective.ALL_REDUCE | Collective.ALLTOALL:
@@ -84,7 +86,7 @@ class PlanBuffers:
         return Place(buffer, index)
 
     def landing(self, node: int, *, seen_from: int) -> Place:
-        """Where the message of a receiving step lands, as its own rank or as the sender says it."""
+        """Return where a receiving step's message lands, as its own rank or the sender names it."""
         rank, _ = self.wiring.blocks[self.wiring.block_of[node]]
         peer = -1 if seen_from == rank else rank
         slot = self.placement.slot[node]
@@ -95,13 +97,13 @@ class PlanBuffers:
         return Place(Buffer.SCRATCH, base + slot, peer, self.packets)
 
     def scratch_chunks(self, rank: int, spare: int) -> int:
-        """Scratch chunks of a rank; `spare` for sums that the schedule does not keep."""
+        """Return the scratch chunks of a rank; `spare` is for sums that the schedule drops."""
         own = self.algorithm.programs[rank].scratch_chunks
         slots = self.placement.slot_chunks.get(rank, 0)
         return _Packets(slots, own + spare).chunks if self.packets else own + slots
 
     def spare(self, rank: int, offset: int) -> Place:
-        """A place for a sum that the schedule does not keep."""
+        """Return a location for a sum that the schedule drops."""
         own = self.algorithm.programs[rank].scratch_chunks
         return Place(Buffer.SCRATCH, self._plain_base(rank) + own + offset)
 

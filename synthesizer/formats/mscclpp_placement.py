@@ -1,14 +1,14 @@
-"""Where messages land when a sender writes straight into its peer's memory.
+"""Where messages land when a sender writes directly into its peer's memory.
 
 MSCCL's connections are FIFOs: a receiver takes a message when it is ready for it. MSCCL++ has
-one-sided puts instead, so each message needs a place at the receiver that nobody uses when the put
-happens. That is its final destination where an order of the schedule proves it free; else a scratch
-slot of its own, which nothing else ever touches.
+one-sided puts instead, so each message needs memory at the receiver that no step uses during the
+put. That is its final destination where the schedule's order proves it free; else a scratch slot of
+its own, which nothing else touches.
 
-Free means: every other step of the receiver that touches the destination is over before the sending
-step begins, or begins after the receiving step. Orders are vector clocks over threadblocks, from
-program order, dependences and messages; a message counts from the end of its send, because a signal
-follows a put.
+A destination is free if every other step of the receiver that touches it ends before the sending
+step begins, or begins after the receiving step. The order comes from vector clocks over
+threadblocks, with program order, dependences and messages; a message counts from the end of its
+send, because a signal follows a put.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from synthesizer.ir.wiring import READS_SRC, RECEIVING, WRITES_DST, Wiring
 _COPIES = frozenset({StepType.RECV, StepType.RECV_COPY_SEND})
 
 AT_DESTINATION = -1
-"""Of `Placement.slot`: the message is put where the receiving step wants it."""
+"""Value of `Placement.slot` for a message that is put at the receiving step's destination."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the message of each receiving step lands."""
+    """The landing place of each receiving step's message."""
 
     slot: dict[int, int]
-    """By receiving step: `AT_DESTINATION`, or the first chunk of its slot, counted within the
-    slots of its rank."""
+    """By receiving step: `AT_DESTINATION`, or the slot's first chunk among its rank's slots."""
     slot_chunks: dict[int, int]
     """Chunks of all slots, by rank."""
 
@@ -44,13 +43,13 @@ class Placement:
 def place_messages(
     wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout], *, in_slots: bool
 ) -> Placement:
-    """Find a place for every message.
+    """Find a landing place for every message.
 
     Args:
         wiring: A schedule that the verifier proved.
         order: Its steps in an order that respects every wait.
         layouts: The layout of each rank.
-        in_slots: Put every message into a slot, as packets demand.
+        in_slots: Put every message into a slot, as packets require.
     """
     free = set() if in_slots else _free_destinations(wiring, order, layouts)
     slot: dict[int, int] = {}
@@ -68,17 +67,17 @@ def place_messages(
 
 
 def _free_destinations(wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]) -> set[int]:
-    """Receiving steps whose destination is free when their message is sent."""
+    """Return the receiving steps whose destination is free when their message is sent."""
     users: dict[tuple[int, int], list[int]] = defaultdict(list)
     for node in range(len(wiring.steps)):
         for place in _touched(wiring, node, layouts):
             users[place].append(node)
-    takers: dict[int, list[int]] = defaultdict(list)
+    receives: dict[int, list[int]] = defaultdict(list)
     for node, step in enumerate(wiring.steps):
         if step.type in _COPIES:
-            takers[wiring.blocks[wiring.block_of[node]][0]].append(node)
+            receives[wiring.blocks[wiring.block_of[node]][0]].append(node)
     free: set[int] = set()
-    for rank, nodes in sorted(takers.items()):
+    for rank, nodes in sorted(receives.items()):
         clocks = _Clocks(wiring, order, rank)
         for node in nodes:
             others = {user for place in _written(wiring, node, layouts) for user in users[place]}
@@ -90,9 +89,9 @@ def _free_destinations(wiring: Wiring, order: Sequence[int], layouts: Sequence[L
 
 
 class _Clocks:
-    """For each step, how many steps of each threadblock of one rank are over before it moves data.
+    """Vector clocks: steps of each threadblock of one rank that end before a step moves data.
 
-    What lies on a rank is used by its own steps alone, so the clocks of one rank at a time do.
+    Only a rank's own steps use its memory, so one rank's threadblocks at a time are enough.
     """
 
     def __init__(self, wiring: Wiring, order: Sequence[int], rank: int) -> None:
@@ -108,7 +107,7 @@ class _Clocks:
                     self._follow(node, earlier)
 
     def _follow(self, node: int, earlier: int) -> None:
-        """What was over before an earlier step, and that step, is over before this one."""
+        """Merge the clock of an earlier step, and that step itself, into this one's."""
         begun, block = self._begun[node], self._wiring.block_of[earlier]
         np.maximum(begun, self._begun[earlier], out=begun)
         column = self._column.get(block)
@@ -116,13 +115,13 @@ class _Clocks:
             begun[column] = max(begun[column], earlier - self._wiring.first[block] + 1)
 
     def over(self, node: int, later: int) -> bool:
-        """Whether a step of the rank is over before another step, of any rank, moves data."""
+        """Return whether a step of the rank ends before a step of any rank moves data."""
         block = self._wiring.block_of[node]
         return bool(self._begun[later, self._column[block]] > node - self._wiring.first[block])
 
 
 def _touched(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:
-    """Rank and address of every chunk that a step reads or writes."""
+    """Yield rank and address of every chunk that a step reads or writes."""
     step = wiring.steps[node]
     rank = wiring.blocks[wiring.block_of[node]][0]
     if step.type in READS_SRC:
@@ -132,7 +131,7 @@ def _touched(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[t
 
 
 def _written(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:
-    """Rank and address of every chunk that a step writes."""
+    """Yield rank and address of every chunk that a step writes."""
     step = wiring.steps[node]
     if step.type in WRITES_DST:
         rank = wiring.blocks[wiring.block_of[node]][0]

@@ -1,11 +1,11 @@
 """MSCCL-IR as an MSCCL++ execution plan: one-sided puts with signals, or packets.
 
 With protocol Simple a send puts its data into the peer's memory and signals; the receive waits for
-the signal and copies, reduces or passes on. Before the first put of a connection the sender waits
-for a signal that the peer's call has begun, so no call writes into one before it. With protocol LL
-data travels as packets, each with its flag: no signals, and scratch memory of two calls in turn.
-Dependences between threadblocks become semaphores. Where a message lands: `mscclpp_placement`; how
-a threadblock's threads stay together: `mscclpp_stream`.
+the signal and copies, reduces or forwards. Before the first put of a connection the sender waits
+for a signal that the peer's call has begun, so no call writes into the memory of an earlier one.
+With protocol LL data travels as packets with flags, without signals, in scratch memory that two
+calls use alternately. Dependences between threadblocks become semaphores. `mscclpp_placement` says
+where a message lands, `mscclpp_stream` how a threadblock's threads are synchronised.
 
 Operations, limits and layouts as MSCCL++ 0.9 executes them (src/core/include/execution_kernel.hpp,
 src/core/executor/execution_plan.cc).
@@ -32,10 +32,10 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 
 MAX_THREADBLOCKS = 108
-"""Of a rank: they wait for each other, so all must fit on the GPU at once (an A100 has 108 SMs)."""
+"""Most threadblocks of a rank: they wait for each other, so all must be resident (108 SMs)."""
 
 MAX_OFFSET_BYTES = 2**32 - 1
-"""The executor keeps offsets and sizes in 32 bits and does not notice when they overflow."""
+"""Largest offset: the executor keeps offsets and sizes in 32 bits and does not check overflow."""
 
 _NAMES = {
     Collective.ALL_REDUCE: "allreduce",
@@ -52,7 +52,7 @@ def write_mscclpp_plan(
     in_place: bool | None = None,
     node_of_rank: Sequence[int] | None = None,
 ) -> str:
-    """Write a schedule as a plan; arguments and errors as `mscclpp_plan`."""
+    """Write a schedule as a plan; arguments and errors as for `mscclpp_plan`."""
     return plan_text(mscclpp_plan(algorithm, in_place=in_place, node_of_rank=node_of_rank))
 
 
@@ -62,12 +62,11 @@ def mscclpp_plan(
     in_place: bool | None = None,
     node_of_rank: Sequence[int] | None = None,
 ) -> Plan:
-    """The plan of a schedule.
+    """Return the plan of a schedule.
 
     Args:
-        algorithm: The schedule; it is verified first, because where messages may land rests on it.
-        in_place: Which calls the plan is for; None for what the schedule claims first. A plan
-            serves one kind only.
+        algorithm: The schedule; it is verified first, because message placement relies on it.
+        in_place: Whether the plan is for in-place calls; None: in place if the schedule allows it.
         node_of_rank: NVLink domain of each rank; None if all ranks are in one.
 
     Raises:
@@ -86,7 +85,7 @@ def mscclpp_plan(
         )
     kind = f"{algorithm.protocol}_{'in' if mode else 'out_of'}_place"
     return Plan(
-        # The executor keeps what it set up for a plan by the plan's name: it must be the only one.
+        # The executor caches a plan's setup by the plan's name, which must therefore be unique.
         name=f"{algorithm.name or 'tuccl'}_{algorithm.content_hash()}_{kind}",
         collective=_NAMES[algorithm.collective],
         protocol="LL" if buffers.packets else "Simple",
@@ -99,9 +98,9 @@ def mscclpp_plan(
 
 
 def _largest_message(algorithm: Algorithm, gpus: Sequence[PlanGpu], *, packets: bool) -> int:
-    """The largest message whose buffers the executor's offsets (`uint32_t`) reach.
+    """Return the largest message whose buffers the executor's offsets (`uint32_t`) reach.
 
-    Packets take twice their data, and there are two halves of them.
+    Packets take twice the size of their data, and scratch memory has two halves of them.
     """
     scratch = max(gpu.scratch_chunks for gpu in gpus) * (4 if packets else 1)
     chunks = algorithm.chunks_per_loop
@@ -120,14 +119,14 @@ def _check_expressible(
         raise refuse("MSCCL++ has no protocol LL128; export it with protocol Simple or LL")
     if algorithm.protocol is Protocol.LL and algorithm.collective is Collective.BROADCAST:
         raise refuse(
-            "a broadcast's root waits for nobody, so with protocol LL it could overwrite packets of"
-            " the call before; export it with protocol Simple"
+            "a broadcast's root waits for no peer, so with protocol LL it could overwrite packets"
+            " of the previous call; export it with protocol Simple"
         )
     if not (algorithm.in_place if in_place else algorithm.out_of_place):
         raise refuse(f"the schedule does not work {'in' if in_place else 'out of'} place")
     nodes = node_of_rank or (0,) * algorithm.ranks
     if len(nodes) != algorithm.ranks:
-        raise refuse(f"{algorithm.ranks} ranks, the machine has {len(nodes)}")
+        raise refuse(f"the schedule has {algorithm.ranks} ranks, the machine {len(nodes)}")
     for program in algorithm.programs:
         for peer in (block.send_peer for block in program.threadblocks):
             if peer >= 0 and nodes[peer] != nodes[program.rank]:
@@ -141,26 +140,26 @@ def _check_expressible(
 
 
 def _gpu(algorithm: Algorithm, buffers: PlanBuffers, program: GpuProgram) -> PlanGpu:
-    """What one rank does."""
+    """Return the plan of one rank."""
     writer = RankWriter(buffers, program)
     streams = [writer.stream(block) for block in program.threadblocks]
-    parts = [part for stream in streams for part in stream.parts if part.ops]
-    if len(parts) > MAX_THREADBLOCKS:
+    drafts = [draft for stream in streams for draft in stream.drafts if draft.ops]
+    if len(drafts) > MAX_THREADBLOCKS:
         raise ExportError(
-            f"{algorithm.name}: no MSCCL++ plan: rank {program.rank} needs {len(parts)}"
+            f"{algorithm.name}: no MSCCL++ plan: rank {program.rank} needs {len(drafts)}"
             f" threadblocks, at most {MAX_THREADBLOCKS} run at once; use fewer channels"
         )
-    part = algorithm.chunks_per_loop // algorithm.ranks
+    share = algorithm.chunks_per_loop // algorithm.ranks
     collective = algorithm.collective
     return PlanGpu(
         id=program.rank,
-        # Every rank declares both buffers: the executor divides by their chunks.
-        input_chunks=part if collective is Collective.ALL_GATHER else algorithm.chunks_per_loop,
+        # Every rank declares both buffers: the executor divides by their chunk counts.
+        input_chunks=share if collective is Collective.ALL_GATHER else algorithm.chunks_per_loop,
         output_chunks=(
-            part if collective is Collective.REDUCE_SCATTER else algorithm.chunks_per_loop
+            share if collective is Collective.REDUCE_SCATTER else algorithm.chunks_per_loop
         ),
         scratch_chunks=buffers.scratch_chunks(program.rank, writer.spared),
-        threadblocks=tuple(part.threadblock(number) for number, part in enumerate(parts)),
+        threadblocks=tuple(draft.threadblock(number) for number, draft in enumerate(drafts)),
         channels=(
             (Channels(channel_type=ChannelType.MEMORY, connected_to=writer.peers),)
             if writer.peers

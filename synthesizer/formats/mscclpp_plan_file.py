@@ -1,9 +1,9 @@
-"""MSCCL++ execution plans as values: reading, writing, and whether their references hold.
+"""MSCCL++ execution plans as values: reading, writing, and the check of their references.
 
-A plan is what `mscclpp::Executor` runs: per rank buffers, channels and threadblocks of operations.
-Keys, their order and the operations are those of MSCCL++ 0.9 (src/core/executor/execution_plan.cc
-reads plans, python/mscclpp/language writes them), so a published plan that is read and written
-again is the same text.
+`mscclpp::Executor` runs a plan: per rank buffers, channels and threadblocks of operations. Keys,
+their order and the operations are those of MSCCL++ 0.9 (src/core/executor/execution_plan.cc reads
+plans, python/mscclpp/language writes them), so reading and writing a published plan preserves its
+text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNLIMITED_BYTES = 2**64 - 1
 
 
 class OperationName(StrEnum):
-    """What an operation does (`getOpType` of execution_plan.cc)."""
+    """The operations of a plan (`getOpType` of execution_plan.cc)."""
 
     NOP = "nop"
     BARRIER = "barrier"
@@ -57,7 +57,7 @@ class OperationName(StrEnum):
 
 
 class ChannelType(StrEnum):
-    """How a peer is reached."""
+    """The kind of channel to a peer."""
 
     MEMORY = "memory"
     PORT = "port"
@@ -72,7 +72,7 @@ _Count = Field(ge=0)
 
 
 class BufferRange(_Model):
-    """Neighbouring chunks: of a local buffer, a remote buffer, or behind a switch channel."""
+    """Neighbouring chunks of a local buffer, a remote buffer, or a switch channel."""
 
     type: Buffer | None = None
     buffer_id: int | None = Field(default=None, ge=0)
@@ -82,14 +82,14 @@ class BufferRange(_Model):
 
 
 class ThreadblockShare(_Model):
-    """Which part of an operation a threadblock of a group does."""
+    """The share of an operation that a threadblock of a group does."""
 
     tb_id: int = _Count
     tbg_size: int = Field(ge=1)
 
 
 class IterationContext(_Model):
-    """How a pipeline cuts its chunks."""
+    """The pieces into which a pipeline cuts its chunks."""
 
     unit_size: int = Field(ge=1)
     num_chunks: int = Field(ge=1)
@@ -127,7 +127,7 @@ class RemoteBufferRefs(_Model):
 
 
 class PlanThreadblock(_Model):
-    """Operations that one threadblock runs one after another."""
+    """The operations of one threadblock, in order."""
 
     id: int = _Count
     ops: tuple[Operation, ...]
@@ -143,7 +143,7 @@ class RankGroup(_Model):
 
 
 class Channels(_Model):
-    """Channels of one type: the k-th one to a peer meets the peer's k-th one back."""
+    """Channels of one type: the k-th to a peer is connected with the peer's k-th back."""
 
     channel_type: ChannelType
     connected_to: tuple[int, ...] | None = None
@@ -166,7 +166,7 @@ class Semaphore(_Model):
 
 
 class PlanGpu(_Model):
-    """What one rank does."""
+    """The plan of one rank."""
 
     id: int = _Count
     input_chunks: int = _Count
@@ -178,7 +178,7 @@ class PlanGpu(_Model):
     semaphores: tuple[Semaphore, ...] = ()
 
     def peers(self, kind: ChannelType) -> tuple[int, ...]:
-        """Peers of the channels of a type, by channel id."""
+        """Return the peers of the channels of a type, by channel id."""
         return tuple(
             peer
             for channels in self.channels
@@ -204,7 +204,7 @@ class Plan(_Model):
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as MSCCL++ writes it: JSON, two spaces of indent, a newline at the end."""
+    """Return the plan as MSCCL++ writes it: JSON, two spaces of indent, a newline at the end."""
     return plan.model_dump_json(indent=2, exclude_none=True) + "\n"
 
 
@@ -216,8 +216,7 @@ def read_mscclpp_plan(text: str, source: str = "plan") -> Plan:
         source: Name of the file, for messages.
 
     Raises:
-        AlgorithmFileError: The text is no such plan, or something in it refers to what is not
-            there.
+        AlgorithmFileError: The text is no such plan, or refers to an object that it lacks.
     """
     try:
         plan = Plan.model_validate_json(text)
@@ -232,7 +231,7 @@ def read_mscclpp_plan(text: str, source: str = "plan") -> Plan:
 
 
 def _broken_references(plan: Plan) -> Iterator[str]:
-    """References of a plan to what it does not define, one line each."""
+    """Yield a line for each reference to an object that the plan does not define."""
     ranks = len(plan.gpus)
     for rank, gpu in enumerate(plan.gpus):
         if gpu.id != rank:
@@ -298,7 +297,7 @@ def _beyond(ids: tuple[int, ...], known: int, what: str, owner: str = "") -> Ite
 
 
 def buffer_chunks(gpu: PlanGpu, buffer: Buffer) -> int:
-    """Chunks of a buffer of a rank."""
+    """Return the number of chunks of a rank's buffer."""
     if buffer is Buffer.INPUT:
         return gpu.input_chunks
     return gpu.output_chunks if buffer is Buffer.OUTPUT else gpu.scratch_chunks

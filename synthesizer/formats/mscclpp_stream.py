@@ -1,10 +1,10 @@
-"""The operations of one threadblock of an MSCCL++ plan, with what keeps its threads together.
+"""The operations of one threadblock of an MSCCL++ plan, with the barriers between them.
 
-The executor's threads run through the operations on their own: between two operations nothing waits
-unless a `nop` (`__syncthreads`) stands there, and one thread does the waiting and signalling for
-all. So a nop goes before data is touched that a wait or an earlier operation concerns, and before
-anybody is told that something is done. A plan holds 64 operations per threadblock; what is longer
-goes on in another threadblock, which a semaphore starts.
+The executor's threads run through the operations independently: only a `nop` (`__syncthreads`)
+synchronises them between two operations, and one thread waits and signals for all. So a nop goes
+before an operation on data that a wait or an earlier operation concerns, and before every signal
+and release. A threadblock holds 64 operations; a longer sequence continues in another threadblock,
+which a semaphore starts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from synthesizer.formats.mscclpp_plan_file import (
 from synthesizer.ir.algorithm import Buffer
 
 MAX_OPERATIONS = 64
-"""Of a threadblock (`MAX_OPERATION` of execution_common.hpp)."""
+"""Most operations of a threadblock (`MAX_OPERATION` of execution_common.hpp)."""
 MAX_SEMAPHORES = 16
-"""Of one operation (`MAX_DEVICE_SEMAPHORES`)."""
+"""Most semaphores of one operation (`MAX_DEVICE_SEMAPHORES`)."""
 _MOST_OPERATIONS_PER_STEP = 16
-"""Two acquires, ready and wait, two moves, signal, two releases, nops between, the hand-over."""
+"""Two acquires, ready and wait, two moves, signal, two releases, the nops, the continuation."""
 
 _MEMORY = ChannelType.MEMORY
 _REDUCING = frozenset(
@@ -44,19 +44,19 @@ _NOP = Operation(name=OperationName.NOP)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The first of some neighbouring chunks in the plan's numbering."""
+    """The first of several neighbouring chunks in the plan's numbering."""
 
     buffer: Buffer
     index: int
     peer: int = -1
-    """The rank it is on; -1 for the rank itself."""
+    """The rank that holds them; -1 for the rank itself."""
     packets: bool = False
     """Whether the chunks are packets: then each carries its own flag and needs no nop."""
 
 
 @dataclass
-class _Part:
-    """What becomes one threadblock of the plan."""
+class _Draft:
+    """A threadblock of the plan under construction."""
 
     ops: list[Operation] = field(default_factory=list)
     channels: list[int] = field(default_factory=list)
@@ -81,11 +81,11 @@ class _Part:
 
 
 _Range = tuple[Buffer, int, int]
-"""Buffer, first chunk, and the chunk after the last one."""
+"""Buffer, first chunk, and the chunk after the last."""
 
 
 class Stream:
-    """Appends operations and puts nops between them."""
+    """Appends operations with the nops between them."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Stream:
         *,
         nop_per_step: bool,
     ) -> None:
-        self.parts = [_Part()]
+        self.drafts = [_Draft()]
         self._remote_buffer = remote_buffer
         self._new_semaphore = new_semaphore
         self._nop_per_step = nop_per_step
@@ -104,16 +104,16 @@ class Stream:
         self._written: list[_Range] = []
 
     @property
-    def _part(self) -> _Part:
-        return self.parts[-1]
+    def _draft(self) -> _Draft:
+        return self.drafts[-1]
 
     def begin_step(self) -> None:
-        """Make room for a step, in a new threadblock if this one is nearly full."""
-        if len(self._part.ops) + _MOST_OPERATIONS_PER_STEP > MAX_OPERATIONS:
-            handed_over = self._new_semaphore()
-            self.release([handed_over])
-            self.parts.append(_Part())
-            self.acquire([handed_over])
+        """Prepare for a step: start a new threadblock if this one is nearly full."""
+        if len(self._draft.ops) + _MOST_OPERATIONS_PER_STEP > MAX_OPERATIONS:
+            continuation = self._new_semaphore()
+            self.release([continuation])
+            self.drafts.append(_Draft())
+            self.acquire([continuation])
         if self._nop_per_step and self._moved:
             self._nop()
 
@@ -123,7 +123,7 @@ class Stream:
         self._waited = self._waited or bool(semaphores)
 
     def release(self, semaphores: Sequence[int]) -> None:
-        """Tell through semaphores that everything so far is done."""
+        """Release semaphores when all operations so far are done."""
         if semaphores:
             self._settle()
         self._on_semaphores(OperationName.SEM_RELEASE, semaphores)
@@ -135,7 +135,7 @@ class Stream:
         self._waited = True
 
     def signal(self, channel: int, *, relaxed: bool = False) -> None:
-        """Signal the peer that everything so far is done."""
+        """Signal the peer when all operations so far are done."""
         self._settle()
         name = OperationName.RELAXED_SIGNAL if relaxed else OperationName.SIGNAL
         self._on_channel(name, channel)
@@ -148,15 +148,15 @@ class Stream:
         count: int,
         channel: int | None = None,
     ) -> None:
-        """Copy or reduce chunks; `channel` is the way to the peer of a remote target."""
+        """Copy or reduce chunks; `channel` leads to the peer of a remote target."""
         reads = list(_ranges(sources, count))
         writes = list(_ranges(targets, count))
-        conflict = _meet(writes, [*self._read, *self._written]) or _meet(reads, self._written)
+        conflict = _overlap(writes, [*self._read, *self._written]) or _overlap(reads, self._written)
         if self._waited or conflict:
             self._nop()
         if channel is not None:
-            self._part.local_id(self._part.channels, channel)
-        self._part.ops.append(
+            self._draft.local_id(self._draft.channels, channel)
+        self._draft.ops.append(
             Operation(
                 name=name,
                 src_buff=tuple(self._buffer(place, count) for place in sources),
@@ -173,31 +173,31 @@ class Stream:
         if place.peer < 0:
             return BufferRange(type=place.buffer, index=place.index, size=count)
         remote = self._remote_buffer(place.peer, place.buffer)
-        number = self._part.local_id(self._part.buffers, remote)
+        number = self._draft.local_id(self._draft.buffers, remote)
         return BufferRange(buffer_id=number, index=place.index, size=count)
 
     def _on_channel(self, name: OperationName, channel: int) -> None:
-        number = self._part.local_id(self._part.channels, channel)
-        self._part.ops.append(Operation(name=name, channel_ids=(number,), channel_type=_MEMORY))
+        number = self._draft.local_id(self._draft.channels, channel)
+        self._draft.ops.append(Operation(name=name, channel_ids=(number,), channel_type=_MEMORY))
 
     def _on_semaphores(self, name: OperationName, semaphores: Sequence[int]) -> None:
         for first in range(0, len(semaphores), MAX_SEMAPHORES):
             ids = tuple(semaphores[first : first + MAX_SEMAPHORES])
-            self._part.ops.append(Operation(name=name, semaphore_ids=ids))
+            self._draft.ops.append(Operation(name=name, semaphore_ids=ids))
 
     def _settle(self) -> None:
-        """A nop if any thread may be behind what has been waited for or moved."""
+        """Append a nop if a thread may still lag behind a wait or a move."""
         if self._waited or self._moved:
             self._nop()
 
     def _nop(self) -> None:
-        self._part.ops.append(_NOP)
+        self._draft.ops.append(_NOP)
         self._waited = self._moved = False
         self._read, self._written = [], []
 
 
 def _ranges(places: Sequence[Place], count: int) -> Iterator[_Range]:
-    """The plain local chunks among some places."""
+    """Yield the ranges of local chunks that are not packets."""
     return (
         (place.buffer, place.index, place.index + count)
         for place in places
@@ -205,5 +205,5 @@ def _ranges(places: Sequence[Place], count: int) -> Iterator[_Range]:
     )
 
 
-def _meet(some: Sequence[_Range], others: Sequence[_Range]) -> bool:
-    return any(a[0] is b[0] and a[1] < b[2] and b[1] < a[2] for a in some for b in others)
+def _overlap(left: Sequence[_Range], right: Sequence[_Range]) -> bool:
+    return any(a[0] is b[0] and a[1] < b[2] and b[1] < a[2] for a in left for b in right)

@@ -25,7 +25,7 @@ from synthesizer.ir.wiring import RECEIVING, SENDING
 
 @dataclass(frozen=True, slots=True)
 class _OperationNames:
-    """Operations of a protocol."""
+    """The operations of a protocol."""
 
     put: OperationName
     pass_on: OperationName
@@ -51,7 +51,7 @@ _PACKET_NAMES = _OperationNames(
 
 
 def _dependences(program: GpuProgram) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """By threadblock and step, the steps to wait for, without what an earlier wait brought."""
+    """Return the awaited steps by (threadblock, step), without those that earlier waits imply."""
     kept: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for block in program.threadblocks:
         reached: dict[int, int] = {}
@@ -94,18 +94,18 @@ class RankWriter:
                 self.releases[awaited].append(pairs[pair])
 
     def new_semaphore(self) -> int:
-        """The number of another semaphore."""
+        """Return the number of a new semaphore."""
         self.semaphores += 1
         return self.semaphores - 1
 
     def remote_buffer(self, peer: int, buffer: Buffer) -> int:
-        """The number of a remote buffer."""
+        """Return the number of a remote buffer."""
         if (peer, buffer) not in self.remote:
             self.remote.append((peer, buffer))
         return self.remote.index((peer, buffer))
 
     def stream(self, block: Threadblock) -> Stream:
-        """The operations of a threadblock."""
+        """Return the operations of a threadblock."""
         stream = Stream(
             self.remote_buffer,
             self.new_semaphore,
@@ -134,7 +134,7 @@ class RankWriter:
         return stream
 
     def _move(self, stream: Stream, step: Step, node: int, channel: int) -> None:
-        """What a step does with data."""
+        """Append the data movement of a step."""
         names = _PACKET_NAMES if self.plan.packets else _PUT_NAMES
         count, kind = step.count, step.type
         src = self.plan.local(self.rank, step.src)
@@ -143,7 +143,7 @@ class RankWriter:
         if kind in RECEIVING:
             message = self.plan.landing(node, seen_from=self.rank)
         if kind in SENDING:
-            target = self.plan.landing(self.plan.taker[node], seen_from=self.rank)
+            target = self.plan.landing(self.plan.receive_of[node], seen_from=self.rank)
         match kind:
             case StepType.SEND:
                 stream.move(names.put, [src], [target], count, channel)
@@ -154,8 +154,8 @@ class RankWriter:
             case StepType.RECV_REDUCE_COPY_SEND:
                 stream.move(names.reduce_send, [src, message], [dst, target], count, channel)
             case StepType.RECV_REDUCE_SEND:
-                keep = self._unkept_sum(message, count)
-                stream.move(names.reduce_send, [src, message], [keep, target], count, channel)
+                spare = self._spare(message, count)
+                stream.move(names.reduce_send, [src, message], [spare, target], count, channel)
             case StepType.REDUCE:
                 stream.move(OperationName.REDUCE, [dst, src], [dst], count)
             case StepType.COPY if src != dst:
@@ -163,8 +163,8 @@ class RankWriter:
         if kind in {StepType.RECV, StepType.RECV_COPY_SEND} and message != dst:
             stream.move(names.take, [message], [dst], count)
 
-    def _unkept_sum(self, message: Place, count: int) -> Place:
-        """Where a sum that only travels on is put, as the executor writes every sum somewhere."""
+    def _spare(self, message: Place, count: int) -> Place:
+        """Return a location for a sum that is only sent, as the executor stores every sum."""
         if not self.plan.packets:
             return message
         self.spared += count

@@ -1,7 +1,7 @@
-"""The channels of an NCCL graph that run what the rings or trees of a schedule run.
+"""The channels of an NCCL graph that run a schedule's rings or trees.
 
-NCCL joins the parts of a ring in the order of nodes, and makes trees of chains by its own rules, so
-not every ring or tree is one of NCCL's: what is not is refused with the reason.
+NCCL joins the chains of a ring in the order of nodes, and builds trees from chains by its own
+rules, so NCCL cannot express every ring or tree: others are refused with the reason.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from synthesizer.ir.algorithm import Algorithm
 
 @dataclass(frozen=True, slots=True)
 class GraphChannel:
-    """One channel: the order of ranks on every node, and the connections it uses."""
+    """One channel: the order of ranks on every node, and the connections that it uses."""
 
     chains: tuple[Chain, ...]
     hops: tuple[tuple[int, int], ...]
-    """Between ranks, each once per use; a tree's two versions carry half the data each."""
+    """Connections between ranks, once per use; each of NCCL's two trees carries half the data."""
 
 
 def nccl_channels(
     algorithm: Algorithm, node_of_rank: Sequence[int]
 ) -> tuple[Pattern, tuple[GraphChannel, ...]]:
-    """The channels of NCCL's graph that run what the schedule runs.
+    """Return the channels of the NCCL graph that runs the schedule's rings or trees.
 
     Raises:
-        ExportError: There are none.
+        ExportError: NCCL cannot run them.
     """
     if algorithm.ranks != len(node_of_rank):
         raise ExportError(
-            f"{algorithm.name}: {algorithm.ranks} ranks, the machine has {len(node_of_rank)}"
+            f"{algorithm.name} has {algorithm.ranks} ranks, the machine {len(node_of_rank)}"
         )
     shapes = channel_shapes(algorithm)
     rings = {n: shape for n, shape in shapes.items() if isinstance(shape, RingShape)}
@@ -57,15 +57,15 @@ def nccl_channels(
 
 
 def _ring_channel(where: str, order: Sequence[int], node_of_rank: Sequence[int]) -> GraphChannel:
-    """The part of each node, if the ring goes from node to node as NCCL joins them."""
+    """Return the chain of each node, if the ring visits the nodes in NCCL's order."""
     nodes = len(set(node_of_rank))
     start = order.index(0)
     if nodes > 1:
-        # Begin where the ring comes to node 0.
+        # Begin where the ring enters node 0.
         while node_of_rank[order[start - 1]] == node_of_rank[0]:
             start = (start - 1) % len(order)
     turned = [*order[start:], *order[:start]]
-    chains = tuple(tuple(part) for _, part in groupby(turned, key=lambda r: node_of_rank[r]))
+    chains = tuple(tuple(chain) for _, chain in groupby(turned, key=lambda r: node_of_rank[r]))
     visited = [node_of_rank[chain[0]] for chain in chains]
     if visited != list(range(nodes)):
         raise ExportError(
@@ -80,7 +80,7 @@ def _ring_channel(where: str, order: Sequence[int], node_of_rank: Sequence[int])
 def _tree_channels(
     name: str, trees: Mapping[int, TreeShape], node_of_rank: Sequence[int]
 ) -> tuple[Pattern, tuple[GraphChannel, ...]]:
-    """Chains such that NCCL's trees over them are the schedule's."""
+    """Return the chains over which NCCL's trees are the schedule's trees."""
     found: dict[tuple[Chain, ...], list[TreeShape]] = {}
     for number, tree in trees.items():
         chains = _chains(f"{name}, channel {number}", tree, node_of_rank)
@@ -100,14 +100,14 @@ def _tree_channels(
 
 
 def _copies(chains: Sequence[Chain], trees: Sequence[Shape]) -> float:
-    """Graph channels that so many trees make: on several nodes each channel is a pair of them."""
+    """Return the graph channels of the trees: on several nodes each channel is a pair of trees."""
     return len(trees) / (2 if len(chains) > 1 else 1)
 
 
 def _paired(
     chains: tuple[Chain, ...], trees: Sequence[tuple[int, ...]], pattern: Pattern
 ) -> Iterator[GraphChannel]:
-    """As many channels as the trees have both of NCCL's trees over these chains."""
+    """Yield a channel for each occurrence of NCCL's trees over these chains."""
     wanted = [nccl_tree(chains, pattern, second=second) for second in (False, True)]
     if len(chains) == 1:
         count, used = trees.count(wanted[0]), wanted[:1]
@@ -124,7 +124,7 @@ def _paired(
 
 
 def _chains(where: str, tree: TreeShape, node_of_rank: Sequence[int]) -> tuple[Chain, ...]:
-    """The chain of each node, if the tree is one inside every node."""
+    """Return the chain of each node, if the tree is a chain inside every node."""
     chains: list[Chain] = []
     for node in range(len(set(node_of_rank))):
         members = [rank for rank, home in enumerate(node_of_rank) if home == node]

@@ -1,7 +1,7 @@
 """Bandwidths, path types and device numbers of an NCCL graph, from the topology and the sketch.
 
-NCCL's cost model multiplies a graph's bandwidth by its channels, so what is stated is what every
-channel gets when all of them run: the narrowest edge or port on the way, divided by its uses.
+NCCL's cost model multiplies a graph's bandwidth by its channels, so the stated bandwidth is that of
+one channel when all of them run: the narrowest edge or port of its path, divided by its uses.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Hop = tuple[int, int]
 
 
 class PathType(StrEnum):
-    """NCCL's names of how near two devices are, nearest first (those a topology can tell)."""
+    """NCCL's path types that a topology can distinguish, nearest first."""
 
     LOC = "LOC"
     NVL = "NVL"
     PIX = "PIX"
     """Through one PCIe switch."""
     PXB = "PXB"
-    """Through several."""
+    """Through several PCIe switches."""
     PHB = "PHB"
     """Through a CPU."""
     SYS = "SYS"
-    """Across sockets, or by a way that nobody knows."""
+    """Across sockets, or by an unknown path."""
 
 
 _NEARNESS = tuple(PathType)
@@ -42,7 +42,7 @@ _NEARNESS = tuple(PathType)
 
 @dataclass(frozen=True, slots=True)
 class GraphFigures:
-    """Of all channels of a graph; GB/s per channel."""
+    """Bandwidths and path types of a graph's channels; GB/s per channel."""
 
     speed_intra_gb_per_s: float
     speed_inter_gb_per_s: float
@@ -52,7 +52,7 @@ class GraphFigures:
 
 @dataclass(frozen=True)
 class GraphMachine:
-    """A machine and the sketch of it that a schedule was made for."""
+    """The machine, and its sketch, that a schedule was made for."""
 
     topology: Topology
     sketch: Sketch
@@ -68,18 +68,18 @@ class GraphMachine:
         return tuple(gpu.index for gpu in self.topology.gpus)
 
     def nic(self, rank: int) -> int:
-        """Index on its node of the NIC that a rank uses.
+        """Return the index on its node of the NIC that a rank uses.
 
         Raises:
-            ExportError: It has none.
+            ExportError: The rank has no NIC.
         """
         return self.topology.device[self.nic_name(rank)].index
 
     def nic_name(self, rank: int) -> str:
-        """The NIC through which the sketch's edges enter and leave a rank, its own among several.
+        """Return the NIC of a rank's edges in the sketch; of several, the one bound to the rank.
 
         Raises:
-            ExportError: It has none.
+            ExportError: The rank has no NIC.
         """
         used = {
             port.partition(":")[2]
@@ -99,7 +99,7 @@ class GraphMachine:
 
 
 def graph_figures(machine: GraphMachine, hops: Sequence[Hop], weight: float = 1.0) -> GraphFigures:
-    """The figures of a graph whose channels make these hops, each hop with `weight` of the data.
+    """Return the figures of a graph whose channels use these hops, each with `weight` of the data.
 
     Raises:
         ExportError: A hop is not in the sketch, or a rank has no NIC.
@@ -113,10 +113,11 @@ def graph_figures(machine: GraphMachine, hops: Sequence[Hop], weight: float = 1.
     inside = sorted({hop for hop in hops if node[hop[0]] == node[hop[1]]})
     across = sorted({hop for hop in hops if node[hop[0]] != node[hop[1]]})
     speeds = [
-        min((_speed(machine, hop, load) for hop in some), default=0.0) for some in (inside, across)
+        min((_speed(machine, hop, load) for hop in group), default=0.0)
+        for group in (inside, across)
     ]
     type_intra = _worst(_gpu_type(machine, hop) for hop in inside)
-    # As NCCL's own dumps say it where there is no network.
+    # NCCL's own dumps say PIX where there is no network.
     type_inter = PathType.PIX
     if across:
         type_inter = _worst(

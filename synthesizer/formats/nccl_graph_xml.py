@@ -1,8 +1,8 @@
-"""NCCL graph files (`NCCL_GRAPH_FILE`): the rings and trees of a schedule for a stock NCCL.
+"""NCCL graph files (`NCCL_GRAPH_FILE`): a schedule's rings or trees for stock NCCL.
 
-Elements and attributes as NCCL 2.30 reads and writes them (src/graph/search.cc, src/graph/xml.cc).
-GPUs and NICs go by `dev`, in hexadecimal, which NCCL looks up on its own host; `rank`, which would
-bind the file to one node, is left out, so a file serves every node whose order it says.
+Elements and attributes are those of NCCL 2.30 (src/graph/search.cc, src/graph/xml.cc). GPUs and
+NICs are named by `dev`, in hexadecimal, which NCCL looks up on its own host; `rank`, which would
+bind the file to one node, is left out, so a file serves every node with the same order.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from synthesizer.formats.nccl_graph_figures import GraphFigures, GraphMachine, g
 from synthesizer.ir.algorithm import Algorithm
 
 MAX_CHANNELS = 32
-"""Channels of a graph: half of NCCL's MAXCHANNELS, because NCCL doubles them."""
+"""Most channels of a graph: half of NCCL's MAXCHANNELS, because NCCL doubles them."""
 
 _CHANNEL_GB_PER_S = 25.0
-"""From here on NCCL 2.30's own search doubles the channels (ncclTopoDupChannels)."""
+"""Bandwidth from which NCCL 2.30's own search doubles the channels (ncclTopoDupChannels)."""
 _RING_ID, _TREE_ID = 0, 1
 
 
@@ -32,14 +32,14 @@ def write_nccl_graph_xml(
 
     Args:
         algorithm: A schedule of rings, or one of trees.
-        machine: The machine it was made for.
-        node: The node that the file is for; None for one file that serves all.
-        copies: How often each channel is listed. A channel is one threadblock, which moves a few
-            tens of GB/s; NCCL's own graphs have as many channels as the links need.
+        machine: The machine that it was made for.
+        node: The node that the file is for; None for one file that serves all nodes.
+        copies: Copies of each channel. A channel is one threadblock, which moves a few tens of
+            GB/s; NCCL's own graphs have as many channels as the links need.
 
     Raises:
-        ExportError: The schedule runs on something that NCCL cannot: says which channel and why.
-            Or nodes need different files, and one was asked for.
+        ExportError: NCCL cannot run a channel of the schedule, or nodes need different files and
+            `node` is None.
     """
     graph = _graph(algorithm, machine, copies)
     nodes = len(graph.local)
@@ -49,18 +49,18 @@ def write_nccl_graph_xml(
         return _text(graph, node, cross_nic=0)
     cross_nic = _cross_nic(graph)
     if cross_nic is None:
-        other = next(n for n, channels in enumerate(graph.local) if channels != graph.local[0])
+        unlike = next(n for n, channels in enumerate(graph.local) if channels != graph.local[0])
         raise ExportError(
-            f"{algorithm.name}: nodes 0 and {other} order their GPUs differently, and NCCL reads"
-            " one graph file per node; write one for each"
+            f"{algorithm.name}: nodes 0 and {unlike} order their GPUs differently, and NCCL reads"
+            " one graph file per node; write one file per node"
         )
     return _text(graph, 0, cross_nic)
 
 
 def nccl_graph_files(algorithm: Algorithm, machine: GraphMachine) -> tuple[str, ...]:
-    """The graph files of a schedule, with as many copies of its channels as the links need.
+    """Return the graph files of a schedule, with as many copies of its channels as the links need.
 
-    One file where it serves all nodes, else one for each node. Raises as `write_nccl_graph_xml`.
+    One file if it serves all nodes, else one per node. Raises as `write_nccl_graph_xml`.
     """
     graph = _graph(algorithm, machine, None)
     cross_nic = _cross_nic(graph)
@@ -71,7 +71,7 @@ def nccl_graph_files(algorithm: Algorithm, machine: GraphMachine) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _LocalChannel:
-    """A channel as one node sees it: indices of GPUs, and of the NICs at both ends."""
+    """A channel on one node: indices of its GPUs, and of the NICs at both ends."""
 
     gpus: tuple[int, ...]
     nics: tuple[int, int] | None
@@ -79,7 +79,7 @@ class _LocalChannel:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """What the files of all nodes say."""
+    """The contents of the files of all nodes."""
 
     pattern: Pattern
     local: tuple[tuple[_LocalChannel, ...], ...]
@@ -88,33 +88,33 @@ class _Graph:
 
 
 def _graph(algorithm: Algorithm, machine: GraphMachine, copies: int | None) -> _Graph:
-    """The graph with so many copies of each channel; None: as many as the links need."""
-    pattern, once = nccl_channels(algorithm, machine.node_of_rank)
-    nodes = len(once[0].chains)
-    hops = [hop for channel in once for hop in channel.hops]
+    """Return the graph with `copies` of each channel; None: as many as the links need."""
+    pattern, distinct = nccl_channels(algorithm, machine.node_of_rank)
+    nodes = len(distinct[0].chains)
+    hops = [hop for channel in distinct for hop in channel.hops]
     weight = 0.5 if pattern is not Pattern.RING and nodes > 1 else 1.0
     if copies is None:
-        copies = _needed_copies(graph_figures(machine, hops, weight), len(once))
-    if not 1 <= len(once) * copies <= MAX_CHANNELS:
+        copies = _needed_copies(graph_figures(machine, hops, weight), len(distinct))
+    if not 1 <= len(distinct) * copies <= MAX_CHANNELS:
         raise ExportError(
-            f"{algorithm.name}: {len(once)} channels x {copies} copies; NCCL takes at most"
+            f"{algorithm.name}: {len(distinct)} channels x {copies} copies; NCCL takes at most"
             f" {MAX_CHANNELS} channels"
         )
     local = tuple(
-        tuple(_local_channel(machine, pattern, channel, node) for channel in once) * copies
+        tuple(_local_channel(machine, pattern, channel, node) for channel in distinct) * copies
         for node in range(nodes)
     )
     return _Graph(pattern, local, graph_figures(machine, hops * copies, weight))
 
 
 def _needed_copies(figures: GraphFigures, channels: int) -> int:
-    """Copies at which no channel has to move more than NCCL asks of one, if there is room."""
+    """Return the copies that keep each channel below the rate at which NCCL doubles it."""
     rate = min(figures.speed_intra_gb_per_s, figures.speed_inter_gb_per_s)
     return max(1, min(ceil(rate / _CHANNEL_GB_PER_S), MAX_CHANNELS // channels))
 
 
 def _text(graph: _Graph, node: int, cross_nic: int) -> str:
-    """The file of a node."""
+    """Return the file of a node."""
     channels, figures = graph.local[node], graph.figures
     same = len({channel.gpus for channel in channels}) == 1
     head = (
@@ -137,15 +137,16 @@ def _local_channel(
     gpus = tuple(machine.gpu_of_rank[rank] for rank in chain)
     if len(channel.chains) == 1:
         return _LocalChannel(gpus, None)
-    # NCCL takes the first NIC for the chain's first rank, the other for whoever else crosses.
-    other = {Pattern.RING: chain[-1], Pattern.TREE: chain[0]}.get(pattern, chain[:2][-1])
-    return _LocalChannel(gpus, (machine.nic(chain[0]), machine.nic(other)))
+    # NCCL takes the first NIC for the chain's first rank, the second for the other rank that
+    # crosses.
+    second = {Pattern.RING: chain[-1], Pattern.TREE: chain[0]}.get(pattern, chain[:2][-1])
+    return _LocalChannel(gpus, (machine.nic(chain[0]), machine.nic(second)))
 
 
 def _cross_nic(graph: _Graph) -> int | None:
-    """What `crossnic` makes the first node's file right for all nodes; None where nothing does.
+    """Return the `crossnic` with which the first node's file serves all nodes, or None.
 
-    With 2, NCCL exchanges channels 0 and 1, 2 and 3, ... of rings on every second node.
+    With 2, NCCL swaps channels 0 and 1, 2 and 3, ... of rings on every second node.
     """
     first = graph.local[0]
     if all(channels == first for channels in graph.local):
@@ -169,5 +170,5 @@ def _channel_lines(channel: _LocalChannel) -> Iterator[str]:
 
 
 def _hexadecimal(number: int) -> str:
-    """As C's `%#x` writes it."""
+    """Format a number as C's `%#x`."""
     return f"{number:#x}" if number else "0"

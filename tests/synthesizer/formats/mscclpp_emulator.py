@@ -1,11 +1,11 @@
-"""Runs MSCCL++ plans on numpy arrays as hostilely as the executor's rules allow.
+"""Adversarial emulation of MSCCL++ plans on numpy arrays, within the executor's rules.
 
-Every threadblock has several threads that run through its operations each at its own speed; which
-elements a thread handles changes from operation to operation, so that what only a missing `nop`
-would order comes out wrong. Only the first threads wait and signal, as in the executor. Several
-calls run one after another, each rank beginning the next as soon as its own kernel is over. Memory
-nobody has written holds noise. Packets carry the number of the call as their flag and lie in
-scratch memory at twice their index, so that plain data in their place destroys them.
+Every threadblock has several threads that run through its operations at their own speeds; each
+operation assigns other elements to a thread, so that a missing `nop` leads to wrong values. Only
+the first threads wait and signal, as in the executor. Several calls run one after another; each
+rank begins the next as soon as its own kernel ends. Unwritten memory holds noise. Packets carry the
+number of the call as their flag and lie in scratch memory at twice their index, so that plain data
+at the same index destroys them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=Hashable)
 
 THREADS = 3
 ELEMENTS = 4
-"""Of a chunk."""
+"""Elements of a chunk."""
 
 SIGNALS = {OperationName.SIGNAL, OperationName.RELAXED_SIGNAL}
 WAITS = {OperationName.WAIT, OperationName.RELAXED_WAIT}
@@ -43,7 +43,7 @@ _PACKET_SUMS = {OperationName.REDUCE_PACKETS, OperationName.REDUCE_SEND_PACKETS}
 
 
 class StuckError(Exception):
-    """No thread can go on."""
+    """Raised when no thread can advance."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class _Thread:
     number: int
     at: int = 0
     pending: list[int] = field(default_factory=list)
-    """Channels or semaphores still to be waited for by this thread in its operation."""
+    """Channels or semaphores that the thread's operation still waits for."""
     started: bool = False
 
 
@@ -84,7 +84,7 @@ def _noise(rows: int, rng: np.random.Generator) -> np.ndarray:
 
 
 class Emulator:
-    """All ranks of a plan."""
+    """The state of all ranks of a plan."""
 
     def __init__(self, plan: Plan, seed: int) -> None:
         self.plan = plan
@@ -94,7 +94,7 @@ class Emulator:
         self.paired = _pairs(plan)
 
     def run(self, calls: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
-        """Outputs by call and rank; `calls` has the inputs, chunks by elements, by rank."""
+        """Run the calls, given as inputs by rank; return the outputs by call and rank."""
         outputs = [[np.zeros(0)] * len(self.ranks) for _ in calls]
         for rank, state in enumerate(self.ranks):
             self._begin(rank, state, calls[0][rank])
@@ -141,7 +141,7 @@ class Emulator:
         return moved
 
     def _step(self, thread: _Thread) -> bool:
-        """Let a thread do its next operation, or part of it; whether it could."""
+        """Advance a thread by its next operation, or part of it; return whether it finished."""
         if thread.at == len(thread.block.ops):
             return False
         operation = thread.block.ops[thread.at]
@@ -149,7 +149,7 @@ class Emulator:
         if name is OperationName.NOP:
             return self._synchronise(thread)
         if name in SIGNALS | WAITS | {OperationName.SEM_ACQUIRE, OperationName.SEM_RELEASE}:
-            done = self._tell_or_wait(thread, operation)
+            done = self._signal_or_wait(thread, operation)
         else:
             done = self._move(thread, operation)
         if done:
@@ -158,13 +158,13 @@ class Emulator:
 
     def _synchronise(self, thread: _Thread) -> bool:
         state = self.ranks[thread.rank]
-        siblings = [other for other in state.threads if other.block is thread.block]
-        if any(other.at < thread.at for other in siblings):
+        siblings = [sibling for sibling in state.threads if sibling.block is thread.block]
+        if any(sibling.at < thread.at for sibling in siblings):
             return False
         thread.at += 1
         return True
 
-    def _tell_or_wait(self, thread: _Thread, operation: Operation) -> bool:
+    def _signal_or_wait(self, thread: _Thread, operation: Operation) -> bool:
         state = self.ranks[thread.rank]
         if not thread.started:
             ids = operation.semaphore_ids or self._channels(thread, operation)
@@ -194,7 +194,7 @@ class Emulator:
         return [ids[number] for number in operation.channel_ids or ()]
 
     def _mine(self, thread: _Thread, operation: Operation) -> np.ndarray:
-        """Elements that this thread handles: a share that differs from operation to operation."""
+        """Return the elements that this thread handles, which differ between operations."""
         assert operation.src_buff is not None
         size = operation.src_buff[0].size * ELEMENTS
         key = (thread.rank, thread.block.id, thread.at, self.ranks[thread.rank].call)
@@ -230,7 +230,7 @@ class Emulator:
     def _place(
         self, thread: _Thread, place: BufferRange, *, packets: bool
     ) -> tuple[np.ndarray, np.ndarray | None, int]:
-        """Memory, flags of packets, first row."""
+        """Return memory, flags of packets, and first row."""
         rank, buffer = thread.rank, place.type
         if place.buffer_id is not None:
             refs = [
@@ -304,7 +304,7 @@ def _take(counter: Counter[T], key: T) -> bool:
 
 
 def _pairs(plan: Plan) -> dict[tuple[int, int], tuple[int, int]]:
-    """The other end of each memory channel: the k-th to a peer meets the peer's k-th back."""
+    """Return the peer end of each memory channel: the k-th to a peer pairs with the k-th back."""
     ends: dict[tuple[int, int], list[int]] = {}
     for gpu in plan.gpus:
         for number, peer in enumerate(gpu.peers(ChannelType.MEMORY)):

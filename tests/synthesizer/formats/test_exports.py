@@ -35,12 +35,12 @@ def test_each_format_writes_what_its_writer_writes() -> None:
         "nccl-graph": write_nccl_graph_xml(RING, machine, copies=12),
     }
     assert read_msccl_xml(export(RING, "msccl")) == RING
-    assert [one.name for one in EXPORTS.values()] == list(EXPORTS)
+    assert [entry.name for entry in EXPORTS.values()] == list(EXPORTS)
 
 
 def test_nodes_that_one_file_cannot_serve_get_one_each() -> None:
     topology = replicate(_machine().topology, 2, Network(1.7, NetworkLayout.FABRIC))
-    (mesh,) = (one for one in sketch_candidates(topology) if one.name == "full_mesh")
+    (mesh,) = (sketch for sketch in sketch_candidates(topology) if sketch.name == "full_mesh")
     machine = GraphMachine(topology, mesh)
     ring = lower(ring_all_gather([(*range(8), *range(15, 7, -1))]), "ring")
     assert export_files(ring, "nccl-graph", machine) == tuple(
@@ -53,12 +53,12 @@ def test_nodes_that_one_file_cannot_serve_get_one_each() -> None:
 
 
 def test_only_formats_that_speak_of_devices_need_the_machine() -> None:
-    for one in EXPORTS.values():
-        if one.needs_machine:
-            with pytest.raises(ExportError, match=r"ring: .*give the topology"):
-                export(RING, one.name)
+    for entry in EXPORTS.values():
+        if entry.needs_machine:
+            with pytest.raises(ExportError, match=r"ring: .*give the schedule's topology"):
+                export(RING, entry.name)
         else:
-            assert export(RING, one.name)
+            assert export(RING, entry.name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The schedules that others published: each is read, and proved or its defect is named."""
+"""Published schedules: each is read, and proved or its defect is named."""
 
 from pathlib import Path
 

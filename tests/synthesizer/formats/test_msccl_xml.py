@@ -1,4 +1,4 @@
-"""MSCCL XML: what is written is read back, both dialects, and every way to be malformed."""
+"""MSCCL XML: round trips, both dialects, and malformed files."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -57,7 +57,7 @@ def programs(draw: st.DrawFn, rank: int) -> GpuProgram:
 
 @st.composite
 def algorithms(draw: st.DrawFn) -> Algorithm:
-    """Anything that the type can hold, sensible or not."""
+    """Draw any value of the type, valid or not."""
     collective = draw(st.sampled_from(Collective))
     return Algorithm(
         name=draw(names),
@@ -105,7 +105,7 @@ def test_awaited_steps_and_no_others_report_that_they_are_done() -> None:
 
 
 def test_no_upper_limit_is_said_as_each_runtime_understands_it() -> None:
-    """microsoft/msccl takes 0 by its word, and refuses it below minBytes."""
+    """microsoft/msccl takes 0 literally, and refuses it below minBytes."""
     a = replace(all_pairs_all_reduce(2), min_bytes=1024)
     assert 'minBytes="1024" maxBytes="0"' in write_msccl_xml(a, Dialect.AZURE)
     text = write_msccl_xml(a, Dialect.MICROSOFT)
@@ -129,7 +129,7 @@ def test_only_one_runtime_reads_a_number_of_threads() -> None:
 def test_every_attribute_that_either_runtime_demands_is_written(
     a: Algorithm, dialect: Dialect
 ) -> None:
-    """The mandatory ones of both parsers, each collective by the name of that runtime."""
+    """The attributes are those that both parsers require, with the runtime's collective names."""
     head = write_msccl_xml(a, dialect).splitlines()[0]
     for name in (
         *("name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll"),

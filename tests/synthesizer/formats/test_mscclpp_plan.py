@@ -1,4 +1,4 @@
-"""MSCCL++ plans: what they compute, their form, and what they cannot say."""
+"""MSCCL++ plans: results, format, and limits of expression."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LL, SIMPLE = Protocol.LL, Protocol.SIMPLE
 def _computes(
     plan: Plan, collective: Collective, root: int = 0, calls: int = 3, seed: int = 0
 ) -> bool:
-    """Whether all calls of a plan, run one after another, end with the right buffers."""
+    """Return whether all calls of a plan, run in sequence, end with the right buffers."""
     rng = np.random.default_rng(seed)
     inputs = [
         [rng.integers(0, 1000, (gpu.input_chunks, ELEMENTS)) for gpu in plan.gpus]
@@ -139,7 +139,7 @@ def test_a_threadblock_too_long_goes_on_in_another_one() -> None:
 
 
 def _without(plan: Plan, threadblock: int, operation: int) -> Plan:
-    """The plan without one operation of rank 0."""
+    """Return the plan without one operation of rank 0."""
     data = json.loads(plan_text(plan))
     del data["gpus"][0]["threadblocks"][threadblock]["ops"][operation]
     return read_mscclpp_plan(json.dumps(data))
@@ -150,7 +150,7 @@ def _without(plan: Plan, threadblock: int, operation: int) -> Plan:
     "a", [ring_all_gather(3), all_pairs_all_reduce(2)], ids=["ring_gather", "all_pairs"]
 )
 def test_an_operation_left_out_shows(a: Algorithm, protocol: Protocol) -> None:
-    """So the emulator sees what synchronisation is for. A nop or a first wait may be implied."""
+    """The emulator detects missing synchronisation; only a nop or a first wait may be implied."""
     plan = mscclpp_plan(replace(a, protocol=protocol))
     unseen: Counter[OperationName] = Counter()
     seen: Counter[OperationName] = Counter()
@@ -172,7 +172,7 @@ def test_messages_go_straight_to_where_they_are_wanted_when_that_is_free() -> No
 
 
 def test_a_message_whose_destination_may_be_in_use_waits_in_a_slot() -> None:
-    """Scratch chunk 0 takes both messages; the second is sent before the first need be reduced."""
+    """Scratch chunk 0 takes both messages; the second may be sent before the first is reduced."""
     steps = [step("cpy", i(0), o(0), 2)]
     for chunk in range(2):
         steps += [step("s", i(chunk)), step("r", s(0)), step("re", s(0), o(chunk))]
@@ -200,7 +200,7 @@ def test_sizes_go_into_the_plan() -> None:
 
 
 def test_plans_that_differ_have_different_names() -> None:
-    """The executor keeps connections and operations by the plan's name."""
+    """The executor caches connections and operations by the plan's name."""
     a = all_pairs_all_gather(2)
     plans = [
         mscclpp_plan(replace(a, protocol=protocol), in_place=in_place)
@@ -223,7 +223,7 @@ def test_a_plan_is_for_sizes_that_the_executors_offsets_reach() -> None:
 
 
 def _many_threadblocks(copies: int) -> Algorithm:
-    """Two ranks that gather over one connection and copy each own chunk in a threadblock."""
+    """Return two ranks that gather over one connection and copy each chunk in a threadblock."""
     programs = []
     for rank in range(2):
         send, take = step("s", i(0), count=copies), step("r", o((1 - rank) * copies), count=copies)
@@ -243,7 +243,7 @@ class PlanOptions(TypedDict, total=False):
 @pytest.mark.parametrize(
     ("a", "options", "message"),
     [
-        (chain_broadcast(2, 1), {}, "a broadcast's root waits for nobody"),
+        (chain_broadcast(2, 1), {}, "a broadcast's root waits for no peer"),
         (replace(ring_all_reduce(2), protocol=Protocol.LL128), {}, "no protocol LL128"),
         (
             replace(ring_all_reduce(2), collective=Collective.REDUCE),
@@ -260,7 +260,7 @@ class PlanOptions(TypedDict, total=False):
             {"node_of_rank": (0, 0, 1, 1)},
             "rank 1 sends to rank 2 on another node",
         ),
-        (ring_all_reduce(4), {"node_of_rank": (0, 0)}, "4 ranks, the machine has 2"),
+        (ring_all_reduce(4), {"node_of_rank": (0, 0)}, "the schedule has 4 ranks, the machine 2"),
         (
             _many_threadblocks(MAX_THREADBLOCKS),
             {},
@@ -302,7 +302,7 @@ def test_published_plans(name: str, collective: Collective) -> None:
 
 
 def _form(value: object) -> object:
-    """Keys in their order and JSON types; operations and places each by their kind."""
+    """Return the keys in order with JSON types; lists as sets of their elements' forms."""
     if isinstance(value, dict):
         return tuple((key, _form(inner)) for key, inner in value.items())
     if isinstance(value, list):
@@ -372,7 +372,7 @@ FORMS = {
         ("reduce_op", "str"),
     ),
 }
-"""As MSCCL++ 0.9's own writer makes them (python/mscclpp/language/internal/operations.py)."""
+"""Forms of MSCCL++ 0.9's own writer (python/mscclpp/language/internal/operations.py)."""
 
 
 def test_plans_with_signals_have_the_form_that_mscclpp_writes() -> None:

@@ -1,4 +1,4 @@
-"""NCCL graph files: their form, and that NCCL makes of them what the schedule runs."""
+"""NCCL graph files: their format, and the rings and trees that NCCL builds from them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _machine(nodes: int, sketch: str = "", layout: str = NetworkLayout.FABRIC) -
 
 
 def _trees(parents: Sequence[Parents]) -> Algorithm:
-    """All_reduce of one chunk per tree, each tree on a channel of its own."""
+    """Return an all_reduce of one chunk per tree, each tree on a channel of its own."""
     program = Program(Collective.ALL_REDUCE, len(parents[0]), len(parents))
     for channel, parent in enumerate(parents):
         depth = [_depth(parent, rank) for rank in range(program.ranks)]
@@ -79,7 +79,7 @@ def _read(text: str) -> XmlElement:
 
 
 def _orders(graph: XmlElement, node: int) -> list[list[int]]:
-    """Ranks by channel as NCCL finds them on a node of eight GPUs: `dev` is hexadecimal."""
+    """Return the ranks by channel as NCCL reads them on a node of 8 GPUs: `dev` is hexadecimal."""
     assert len(graph.children) == int(graph.attributes["nchannels"])
     return [
         [8 * node + int(gpu.attributes["dev"], 16) for gpu in channel.children_of("gpu")]
@@ -88,7 +88,7 @@ def _orders(graph: XmlElement, node: int) -> list[list[int]]:
 
 
 def _nccl_rings(texts: Sequence[str]) -> list[dict[int, int]]:
-    """Who sends to whom, by channel: NCCL 2.30's ncclTopoPreset, ncclTopoPostset, connectRings."""
+    """Return each rank's next by channel: NCCL 2.30's ncclTopoPreset, Postset and connectRings."""
     orders = []
     for node, text in enumerate(texts):
         graph = _read(text)
@@ -97,14 +97,14 @@ def _nccl_rings(texts: Sequence[str]) -> list[dict[int, int]]:
             order = [order[number ^ 1] for number in range(len(order))]
         orders.append(order)
     rings = []
-    for parts in zip(*orders, strict=True):
-        whole = [rank for part in parts for rank in part]
+    for chains in zip(*orders, strict=True):
+        whole = [rank for chain in chains for rank in chain]
         rings.append(dict(zip(whole, [*whole[1:], whole[0]], strict=True)))
     return rings
 
 
 def _nccl_trees(texts: Sequence[str]) -> list[Parents]:
-    """Parents of both trees of each channel: ncclTopoPreset and connectTrees."""
+    """Return the parents of both trees of each channel: ncclTopoPreset and connectTrees."""
     found = []
     pattern = _read(texts[0]).attributes["pattern"]
     chains_of = [_orders(_read(text), node) for node, text in enumerate(texts)]
@@ -125,7 +125,7 @@ def _nccl_trees(texts: Sequence[str]) -> list[Parents]:
 
 
 def _pictured_tree(nodes: int, *, second: bool) -> list[tuple[int, int]]:
-    """First and second children, top down as src/graph/trees.cc draws them."""
+    """Return first and second children, top down as in the drawing of src/graph/trees.cc."""
     children = [(-1, -1)] * nodes
     step = 1
     while 2 * step < nodes:
@@ -287,20 +287,24 @@ def _two_chains() -> list[tuple[int, ...]]:
 
 @cache
 def _refused() -> list[tuple[Algorithm, GraphMachine, str]]:
-    one, two = _machine(1), _machine(2, "full_mesh")
+    single, pair = _machine(1), _machine(2, "full_mesh")
     first = nccl_tree(_two_chains(), Pattern.TREE, second=False)
     star = (-1, 0, 0, *range(2, 7))
     entered_twice = (-1, 0, 1, 2, 3, 4, 5, 6, 0, 8, 9, 10, 0, 12, 13, 14)
     mixed = (*range(0, 16, 2), *range(1, 16, 2))
     return [
-        (lower(all_pairs_all_gather(8), "a"), one, "a, channel 0: rank 0 sends to ranks 1 and 2"),
-        (lower(all_pairs_alltoall(8), "a"), one, "a: alltoall runs on neither ring nor tree"),
-        (_trees([star]), one, "trees, channel 0: rank 0 has children 1 and 2 on its own node"),
-        (_trees([first]), two, "trees: its trees between nodes are not the two of NCCL's double"),
-        (_trees([entered_twice]), two, "ranks 8 and 12 of node 1 have their parents on other"),
+        (
+            lower(all_pairs_all_gather(8), "a"),
+            single,
+            "a, channel 0: rank 0 sends to ranks 1 and 2",
+        ),
+        (lower(all_pairs_alltoall(8), "a"), single, "a: alltoall runs on neither ring nor tree"),
+        (_trees([star]), single, "trees, channel 0: rank 0 has children 1 and 2 on its own node"),
+        (_trees([first]), pair, "trees: its trees between nodes are not the two of NCCL's double"),
+        (_trees([entered_twice]), pair, "ranks 8 and 12 of node 1 have their parents on other"),
         (lower(ring_all_gather([mixed]), "m"), _machine(2, "full_mesh"), "visits the nodes in"),
-        (lower(ring_all_gather([tuple(range(8))]), "r"), two, "r: 8 ranks, the machine has 16"),
-        (lower(ring_all_gather([(0, 1)]), "r"), one, "r: 2 ranks, the machine has 8"),
+        (lower(ring_all_gather([tuple(range(8))]), "r"), pair, "r has 8 ranks, the machine 16"),
+        (lower(ring_all_gather([(0, 1)]), "r"), single, "r has 2 ranks, the machine 8"),
     ]
 
 
@@ -330,7 +334,7 @@ def test_channels_can_be_listed_several_times() -> None:
 
 @pytest.mark.parametrize("rings", [1, 2, 24])
 def test_channels_are_listed_until_none_carries_more_than_25_gb_per_s(rings: int) -> None:
-    """Ports of 300 GB/s: one ring 12 times, two of 150 six times; 24 are below 25 as they are."""
+    """Ports of 300 GB/s: one ring 12 times, two of 150 six times; 24 rings need no copies."""
     algorithm = lower(ring_all_gather([RING, *[RING[::-1]] * (rings - 1)]), "r")
     (text,) = nccl_graph_files(algorithm, _machine(1))
     assert _read(text).attributes["nchannels"] == str(max(12, rings))
@@ -338,7 +342,7 @@ def test_channels_are_listed_until_none_carries_more_than_25_gb_per_s(rings: int
 
 
 def test_a_slow_network_needs_no_copies() -> None:
-    """Rings over two nodes move what a NIC of 24 GB/s lets pass, whatever NVLink could."""
+    """Rings over two nodes are limited by NICs of 24 GB/s, whatever the speed of NVLink."""
     ring = (*RING, *(8 + rank for rank in range(8)))
     texts = nccl_graph_files(lower(ring_all_reduce([ring]), "r"), _machine(2, "full_mesh"))
     assert [_read(text).attributes["nchannels"] for text in texts] == ["1", "1"]
@@ -356,7 +360,7 @@ def test_more_or_less_channels_than_nccl_takes(copies: int) -> None:
 @requires_shared_data
 @pytest.mark.parametrize("path", sorted((SHARED_DATA / "nccl_topo").glob("*.graph.xml")), ids=str)
 def test_files_have_the_form_of_real_dumps(path: Path) -> None:
-    """Attributes in their order, elements in theirs, path types that NCCL knows."""
+    """Attributes and elements have their order, path types are known to NCCL."""
     real = read_xml(path.read_text(), str(path))
     texts = [
         write_nccl_graph_xml(lower(ring_all_gather([tuple(range(8 * nodes))]), "r"), machine)
