@@ -1,1 +1,1 @@
-"""The proof that a schedule is right for every interleaving, or the defect that it has."""
+"""The verifier: a proof that a schedule is correct for every interleaving, or its defects."""

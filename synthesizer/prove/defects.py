@@ -1,4 +1,4 @@
-"""What can be wrong with a schedule, and how it is told."""
+"""Defects of schedules, and their descriptions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from enum import StrEnum
 
 
 class DefectKind(StrEnum):
-    """The classes of defects, in the order in which the verifier looks for them."""
+    """The kinds of defects, in the order of the verifier's checks."""
 
     STRUCTURE = "structure"
     """Ids, peers, offsets, counts or dependences that cannot be executed."""
     CONNECTION = "connection"
-    """The two sides of a connection do not fit each other."""
+    """The two sides of a connection do not match."""
     INPUT_OVERWRITTEN = "input_overwritten"
-    """A schedule that is used out of place writes to the caller's send buffer."""
+    """An out-of-place schedule writes to the caller's send buffer."""
     DEADLOCK = "deadlock"
     RACE = "race"
     UNINITIALISED = "uninitialised"
-    """A chunk is used that nothing has been written to."""
+    """A step reads a chunk that no step has written."""
     WRONG_RESULT = "wrong_result"
     NO_POSTCONDITION = "no_postcondition"
-    """The operation is custom: nothing says what its result should be."""
+    """The operation is custom and has no known post-condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Defect:
     message: str
 
     def describe(self) -> str:
-        """One line: kind, place, what is wrong."""
+        """Return one line: kind, place, message."""
         names = ("rank", "threadblock", "step")
         values = (self.rank, self.threadblock, self.step)
         place = " ".join(

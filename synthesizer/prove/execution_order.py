@@ -1,13 +1,13 @@
-"""An order in which all steps can finish, or the cycle of steps that wait for each other.
+"""An order in which all steps finish, or the cycle of steps that wait for each other.
 
-A threadblock runs its steps in order. A step starts when the one before it and its dependence have
-finished. It then moves its message piece by piece: it takes a piece when the connection holds one
-and gives a piece when the connection has a free slot. Every threadblock waits for one thing at a
-time and never gives up a place, so which steps can be finished does not depend on who runs when
-(the argument for Kahn process networks with bounded buffers): one run decides for all of them.
+A threadblock runs its steps in order. A step starts when the previous step and its dependence have
+finished. It then moves its message piece by piece: it receives a piece when the connection holds
+one and sends a piece when the connection has a free slot. Every threadblock waits for one event at
+a time and never undoes progress, so the steps that can finish do not depend on the interleaving (as
+in Kahn process networks with bounded buffers): one run decides for all.
 
-A schedule that finishes with some number of slots finishes with more, and one that finishes with
-one chunk per slot finishes with more chunks per slot.
+A schedule that finishes with some number of slots also finishes with more, and one that finishes
+with one chunk per slot also finishes with more chunks per slot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMED_STEPS = 8
 
 
 class _Run:
-    """State of one run: how far each threadblock is and how full each connection."""
+    """State of a run: the progress of each threadblock and the fill of each connection."""
 
     def __init__(self, wiring: Wiring, slots: int, chunks_per_slot: int | None) -> None:
         self.wiring = wiring
@@ -31,8 +31,8 @@ class _Run:
         blocks = len(wiring.blocks)
         self.at = wiring.first[:-1]
         self.moved = [0] * blocks
-        self.given = [0] * blocks
-        self.taken = [0] * blocks
+        self.sent = [0] * blocks
+        self.received = [0] * blocks
         self.finished = [False] * len(wiring.steps)
         self.awaited: dict[int, list[int]] = {}
         self.order: list[int] = []
@@ -40,7 +40,7 @@ class _Run:
         self.queued = [True] * blocks
 
     def run(self) -> None:
-        """Advance threadblocks until none can."""
+        """Advance threadblocks until none can move."""
         while self.ready:
             block = self.ready.popleft()
             self.queued[block] = False
@@ -48,17 +48,17 @@ class _Run:
                 pass
 
     def blocked(self) -> list[int]:
-        """Threadblocks that have not finished."""
+        """Return the threadblocks that have not finished."""
         return [b for b, at in enumerate(self.at) if at < self.wiring.first[b + 1]]
 
     def waits_on(self, block: int) -> int:
-        """The threadblock that must move before `block` can."""
+        """Return the threadblock that must move before `block` can."""
         node = self.at[block]
         awaited = self.wiring.waits_for[node]
         if awaited >= 0 and not self.finished[awaited]:
             return self.wiring.block_of[awaited]
         sender = self.wiring.sender[block]
-        if self.wiring.steps[node].type in RECEIVING and self.given[sender] == self.taken[sender]:
+        if self.wiring.steps[node].type in RECEIVING and self.sent[sender] == self.received[sender]:
             return sender
         return self.wiring.receiver[block]
 
@@ -68,7 +68,7 @@ class _Run:
             self.ready.append(block)
 
     def _step(self, block: int) -> bool:
-        """Move the current step of `block` as far as possible; whether it finished."""
+        """Move the current step of `block` as far as possible; return whether it finished."""
         wiring, node = self.wiring, self.at[block]
         step, awaited = wiring.steps[node], wiring.waits_for[node]
         if awaited >= 0 and not self.finished[awaited]:
@@ -79,15 +79,15 @@ class _Run:
         pieces = 1 if self.chunks_per_slot is None else -(-step.count // self.chunks_per_slot)
         possible = pieces - self.moved[block]
         if receives:
-            possible = min(possible, self.given[sender] - self.taken[sender])
+            possible = min(possible, self.sent[sender] - self.received[sender])
         if sends:
-            possible = min(possible, self.slots - self.given[block] + self.taken[block])
+            possible = min(possible, self.slots - self.sent[block] + self.received[block])
         self.moved[block] += possible
         if receives and possible:
-            self.taken[sender] += possible
+            self.received[sender] += possible
             self._wake(sender)
         if sends and possible:
-            self.given[block] += possible
+            self.sent[block] += possible
             self._wake(receiver)
         if self.moved[block] < pieces and (receives or sends):
             return False
@@ -101,11 +101,11 @@ class _Run:
 
 
 def execution_order(wiring: Wiring, slots: int, chunks_per_slot: int | None) -> list[int] | Defect:
-    """Steps in an order that respects every wait, or the deadlock that every execution runs into.
+    """Return the steps in an order that respects every wait, or the deadlock of every execution.
 
     Args:
         wiring: The schedule.
-        slots: Messages, or pieces of them, that a connection holds before its receiver takes one.
+        slots: Messages, or pieces of them, that a connection holds.
         chunks_per_slot: Chunks that fit in a slot; None when a slot takes a message of any size.
     """
     run = _Run(wiring, slots, chunks_per_slot)
@@ -123,7 +123,7 @@ def _deadlock(run: _Run, start: int) -> Defect:
         seen[block] = len(seen)
         block = run.waits_on(block)
     cycle = [b for b, position in seen.items() if position >= seen[block]]
-    parts = [
+    waits = [
         f"{run.wiring.name(run.at[b])} waits for {_want(run, b)}" for b in cycle[:_NAMED_STEPS]
     ]
     more = f"; and {len(cycle) - _NAMED_STEPS} more" if len(cycle) > _NAMED_STEPS else ""
@@ -133,7 +133,7 @@ def _deadlock(run: _Run, start: int) -> Defect:
         rank,
         threadblock,
         step,
-        f"cycle of {len(cycle)} with {run.slots} FIFO slots: " + "; ".join(parts) + more,
+        f"cycle of {len(cycle)} with {run.slots} FIFO slots: " + "; ".join(waits) + more,
     )
 
 
@@ -145,7 +145,7 @@ def _want(run: _Run, block: int) -> str:
         return f"threadblock {threadblock} step {step}"
     sender = run.wiring.sender[block]
     receiving = run.wiring.steps[node].type in RECEIVING
-    if receiving and run.given[sender] == run.taken[sender]:
+    if receiving and run.sent[sender] == run.received[sender]:
         rank, threadblock, _ = run.wiring.place(run.at[sender])
         return f"a message from rank {rank} threadblock {threadblock}"
     receiver = run.wiring.receiver[block]

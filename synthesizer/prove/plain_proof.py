@@ -1,9 +1,9 @@
-"""A proof on columns of numbers for schedules that are right in a simple way, small or large.
+"""A vectorised proof for schedules that meet simple sufficient conditions.
 
-Yes means proved, by the same argument as in `synthesizer.prove.verifier`; no means only that the
-simple way does not show it. A schedule is plainly right when its structure and connections are in
-order, no message takes more than one slot, its waits have no cycle, threadblocks and dependences
-alone order all conflicting accesses within each rank, and its result is exact.
+Success is a proof, by the same argument as in `synthesizer.prove.verifier`; failure only means that
+the conditions do not hold. They are: structure and connections are sound, no message takes more
+than one slot, waits have no cycle, threadblocks and dependences alone order all conflicting
+accesses within each rank, and the result is exact.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from synthesizer.prove.waves import in_waves
 def is_plainly_right(
     algorithm: Algorithm, modes: Sequence[bool], slots: int, chunks_per_slot: int | None
 ) -> bool:
-    """Whether a schedule is proved right the simple way.
+    """Return whether the simple conditions prove a schedule correct.
 
     Args:
         algorithm: The schedule.
-        modes: Ways to lay out the buffers to prove it for: in place (True), out of place.
-        slots: Of each connection, as in `synthesizer.prove.verifier.verify`.
-        chunks_per_slot: As there.
+        modes: Buffer layouts to prove it for: in place (True), out of place (False).
+        slots: Slots of each connection, as in `synthesizer.prove.verifier.verify`.
+        chunks_per_slot: As in `synthesizer.prove.verifier.verify`.
     """
     try:
         table = step_table(algorithm)

@@ -1,18 +1,18 @@
-"""Data races: two steps of a rank touch one chunk, one of them writes, and nothing orders them.
+"""Data races: two steps of a rank access a chunk, one of them writes, and nothing orders them.
 
-Two steps are ordered when a chain of program order, dependences and messages leads from the end of
-one to the beginning of the other. FIFO slots order nothing here: a runtime may have more of them
-than a proof assumes. Orders are kept as vector clocks, one entry per threadblock, and each chunk
-remembers its last write and the reads since (FastTrack, Flanagan and Freund, PLDI 2009).
+Two steps are ordered if a chain of program order, dependences and messages leads from the end of
+one to the begin of the other. FIFO slots imply no order: a runtime may have more of them than a
+proof assumes. The order is kept as vector clocks with an entry per threadblock, and each chunk has
+its last write and the reads since (FastTrack, Flanagan and Freund, PLDI 2009).
 
-Messages stream: a fused step passes on the first elements before the last have arrived. What comes
-out of a chain of fused steps is therefore only known to follow the *beginning* of the step that put
-the data in, and a source operand may be read before the message is there. A fused step may also
-send before it stores (MSCCL src/collectives/device/prims_ll.h), so its message does not tell that
-its own destination is written. Each step therefore has two ticks, its read and its write.
+Messages stream: a fused step forwards the first elements before the last have arrived. The output
+of a chain of fused steps therefore follows only the *begin* of the step that sent the data, and a
+source operand may be read before the message arrives. A fused step may also send before it stores
+(MSCCL src/collectives/device/prims_ll.h), so its message does not imply that its own destination is
+written. Each step therefore has two ticks, its read and its write.
 
-Nearly all schedules order their steps within the rank. So clocks per rank that ignore messages come
-first; only ranks where they do not suffice get clocks that travel with the messages.
+Nearly all schedules order their steps within the rank. So clocks per rank without messages come
+first; only ranks where they do not suffice get clocks that follow messages.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from synthesizer.prove.defects import Defect, DefectKind
 Clock = NDArray[np.int32]
 
 _COLUMNS = 512
-"""Threadblocks whose order is followed at once: bounds the memory of saved clocks."""
+"""Most threadblocks whose order is followed at once, which bounds the memory of saved clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A use of a chunk: who, when in the threadblock's own time (`_ticks`), which step."""
+    """An access of a chunk: threadblock, tick in the threadblock's own time (`_ticks`), step."""
 
     block: int
     tick: int
@@ -45,27 +45,27 @@ class _Access:
 
 @dataclass(slots=True)
 class _Chunk:
-    """The accesses of a chunk that a later one could race with."""
+    """The accesses of a chunk with which a later one could race."""
 
     write: _Access | None = None
     reads: dict[int, _Access] = field(default_factory=dict)
 
 
 class _History:
-    """Chunks of one rank and the races found on them, one per pair of threadblocks."""
+    """Chunks of one rank and their races, one per pair of threadblocks."""
 
     def __init__(self) -> None:
         self.chunks: dict[int, _Chunk] = {}
         self.races: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def read(self, address: int, access: _Access, clock: Clock, column: Sequence[int]) -> None:
-        """Record a read; `clock` holds what is finished before it."""
+        """Record a read; `clock` counts the steps that finish before it."""
         chunk = self.chunks.setdefault(address, _Chunk())
         self._check(chunk.write, access, address, clock, column)
         chunk.reads[access.block] = access
 
     def write(self, address: int, access: _Access, clock: Clock, column: Sequence[int]) -> None:
-        """Record a write; `clock` holds what is finished before it."""
+        """Record a write; `clock` counts the steps that finish before it."""
         chunk = self.chunks.setdefault(address, _Chunk())
         self._check(chunk.write, access, address, clock, column)
         for earlier in chunk.reads.values():
@@ -89,7 +89,7 @@ class _History:
 
 
 def find_races(wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]) -> list[Defect]:
-    """Pairs of steps that race, at most one per pair of threadblocks.
+    """Return the pairs of steps that race, at most one per pair of threadblocks.
 
     Args:
         wiring: The schedule.
@@ -102,8 +102,8 @@ def find_races(wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]) 
         local.append(width.get(rank, 0))
         width[rank] = local[-1] + 1
     clocks = _Clocks(wiring, local, [width[rank] for rank, _ in wiring.blocks])
-    everyone = frozenset(width)
-    suspects = _scan(wiring, order, layouts, clocks, everyone)
+    all_ranks = frozenset(width)
+    suspects = _scan(wiring, order, layouts, clocks, all_ranks)
     defects: list[Defect] = []
     for ranks in _batches(sorted(suspects), width):
         column, columns = _shared_columns(wiring, ranks)
@@ -134,13 +134,13 @@ def _shared_columns(wiring: Wiring, ranks: frozenset[int]) -> tuple[list[int], i
 
 
 def _ticks(wiring: Wiring, node: int) -> tuple[int, int]:
-    """When, in the time of its threadblock, a step has read its source, and has finished."""
+    """Return the ticks of its threadblock when a step has read its source, and has finished."""
     position = node - wiring.first[wiring.block_of[node]]
     return 2 * position + 1, 2 * position + 2
 
 
 class _Clocks:
-    """What is finished before each step, by program order and dependences within the rank."""
+    """Clocks of the steps that finish before each step, by order and dependences in the rank."""
 
     def __init__(self, wiring: Wiring, column: Sequence[int], width: Sequence[int]) -> None:
         self.wiring = wiring
@@ -153,7 +153,7 @@ class _Clocks:
                 self.waiting[awaited] = self.waiting.get(awaited, 0) + 1
 
     def begin(self, node: int) -> tuple[Clock, Clock]:
-        """What is finished before `node` reads its source, and before it writes."""
+        """Return the clocks before `node` reads its source, and before it writes."""
         clock = self.now[self.wiring.block_of[node]]
         awaited = self.wiring.waits_for[node]
         if awaited >= 0:
@@ -164,7 +164,7 @@ class _Clocks:
         return clock, clock
 
     def finish(self, node: int) -> None:
-        """Note that `node` is done."""
+        """Record that `node` has finished."""
         block = self.wiring.block_of[node]
         clock = self.now[block]
         if self.column[block] >= 0:
@@ -174,14 +174,14 @@ class _Clocks:
 
 
 class _TravellingClocks(_Clocks):
-    """As `_Clocks`, with the order that messages bring from rank to rank."""
+    """`_Clocks` with the order that messages add between ranks."""
 
     def __init__(self, wiring: Wiring, column: Sequence[int], width: Sequence[int]) -> None:
         super().__init__(wiring, column, width)
         self.message: dict[int, tuple[Clock, Clock]] = {}
 
     def begin(self, node: int) -> tuple[Clock, Clock]:
-        """As in `_Clocks`; writes also follow what was finished when the message began."""
+        """Return the clocks as `_Clocks` does; a write also follows the begin of the message."""
         clock, after_message = super().begin(node)
         source = self.wiring.source[node]
         if source >= 0:
@@ -191,7 +191,7 @@ class _TravellingClocks(_Clocks):
         return clock, after_message
 
     def finish(self, node: int) -> None:
-        """Take over the order that came with the message, and hand on one's own."""
+        """Merge the clock of the received message, and store the clock of the sent message."""
         source = self.wiring.source[node]
         if source >= 0:
             clock = self.now[self.wiring.block_of[node]]
@@ -212,7 +212,7 @@ def _scan(
     clocks: _Clocks,
     ranks: frozenset[int],
 ) -> dict[int, list[tuple[int, int, int]]]:
-    """Races on `ranks` under `clocks`: earlier step, later step, address."""
+    """Return the races on `ranks` under `clocks`: earlier step, later step, address."""
     histories = {rank: _History() for rank in sorted(ranks)}
     for node in order:
         before_read, before_write = clocks.begin(node)
@@ -224,7 +224,7 @@ def _scan(
             reading, writing = _Access(block, read_tick, node), _Access(block, write_tick, node)
             history, column = histories[rank], clocks.column
             source, target = lay.address(step.src), lay.address(step.dst)
-            # A copy onto itself, the in-place form of a copy, changes nothing for those who read.
+            # A copy onto itself, the in-place form of a copy, changes nothing for its readers.
             onto_itself = step.type is StepType.COPY and source == target
             if step.type in READS_SRC:
                 for address in range(source, source + step.count):

@@ -1,7 +1,7 @@
-"""A schedule as columns of numbers, one row per step: what proofs of large schedules work on.
+"""A schedule as columns of numbers with one row per step, for vectorised proofs.
 
 Rows run over all threadblocks of all ranks, in the order of the programs. The k-th send of a
-connection (src, dst, channel) goes to the k-th receive on its other side.
+connection (src, dst, channel) matches its k-th receive.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ BUFFERS = {buffer: number for number, buffer in enumerate(Buffer)}
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """Columns over steps, and over threadblocks where they say so; -1 stands for none."""
+    """Columns over steps, or over threadblocks where stated; -1 stands for none."""
 
     rank: Ints
     block: Ints
-    """Threadblock, numbered over all ranks."""
+    """Threadblock number over all ranks."""
     position: Ints
-    """In the threadblock."""
+    """Position in the threadblock."""
     kind: Ints
     src_buffer: Ints
     src_offset: Ints
@@ -40,18 +40,18 @@ class StepTable:
     count: Ints
     depends: Flags
     awaited_block: Ints
-    """Id of the threadblock of the dependence."""
+    """Threadblock id of the dependence."""
     awaited_step: Ints
     block_rank: Ints
-    """Of each threadblock, as are the columns below."""
+    """Rank of each threadblock; the columns below are over threadblocks as well."""
     block_id: Ints
     send_peer: Ints
     recv_peer: Ints
     channel: Ints
     first: Ints
-    """First step of each threadblock, and the number of steps at the end."""
+    """First step of each threadblock, then the number of steps."""
     first_block: Ints
-    """First threadblock of each rank, and the number of threadblocks at the end."""
+    """First threadblock of each rank, then the number of threadblocks."""
 
     @property
     def steps(self) -> int:
@@ -59,19 +59,19 @@ class StepTable:
         return len(self.rank)
 
     def is_one_of(self, kinds: frozenset[StepType]) -> Flags:
-        """Which steps are of one of these types."""
+        """Return a flag per step: whether its type is one of `kinds`."""
         wanted = np.zeros(len(_KINDS), dtype=bool)
         wanted[[_KINDS[kind] for kind in kinds]] = True
         return np.asarray(wanted[self.kind])
 
     @property
     def receives(self) -> Flags:
-        """Steps that take a message."""
+        """Steps that receive a message."""
         return self.is_one_of(RECEIVING)
 
     @property
     def sends(self) -> Flags:
-        """Steps that give a message."""
+        """Steps that send a message."""
         return self.is_one_of(SENDING)
 
     @property
@@ -86,10 +86,10 @@ class StepTable:
 
 
 def step_table(algorithm: Algorithm) -> StepTable:
-    """Flattens a schedule.
+    """Flatten a schedule.
 
     Raises:
-        OverflowError: A number that needs more than 64 bits.
+        OverflowError: A number needs more than 64 bits.
     """
     blocks = [block for gpu in algorithm.programs for block in gpu.threadblocks]
     lengths = _ints(len(block.steps) for block in blocks)
@@ -126,7 +126,7 @@ def step_table(algorithm: Algorithm) -> StepTable:
 
 
 def starts(lengths: Ints) -> Ints:
-    """Where each of several parts that follow one another starts, and where the last one ends."""
+    """Return the start of each of several consecutive ranges, then the end of the last."""
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
 
 
@@ -135,7 +135,7 @@ def _ints(values: Iterable[int]) -> Ints:
 
 
 def _distinct(steps: list[Step]) -> tuple[list[Step], Ints]:
-    """Step objects that differ, and for every step which of them it is."""
+    """Return the distinct step objects, and for every step the index of its object."""
     identities = _ints(map(id, steps))
     _, index, row = np.unique(identities, return_index=True, return_inverse=True)
     return [steps[i] for i in index.tolist()], row

@@ -1,4 +1,4 @@
-"""Checks that need no execution: ids, peers, connections, offsets, counts, dependences."""
+"""Static checks of ids, peers, connections, offsets, counts and dependences."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Con
 from synthesizer.prove.defects import Defect, DefectKind
 
 MAX_CHUNKS = 1 << 20
-"""Chunks of a buffer: far beyond every runtime, small enough for the verifier's memory."""
+"""Most chunks of a buffer: far beyond every runtime, small enough for the verifier's memory."""
 MAX_CONTENTS = 1 << 22
-"""Chunks of all ranks together: what each holds is followed by itself."""
+"""Most chunks of all ranks together, as the verifier tracks the contents of each."""
 MAX_MOVES = 1 << 23
-"""Chunks moved by all steps together: keeps absurd counts from taking the verifier's time."""
+"""Most chunks moved by all steps together, which bounds the verifier's time."""
 
 
 def algorithm_defects(algorithm: Algorithm) -> list[Defect]:
-    """Defects of the header, of ranks, threadblocks and dependences."""
+    """Return the defects of the header, of ranks, threadblocks and dependences."""
     return [*header_defects(algorithm), *_program_defects(algorithm)]
 
 
 def header_defects(algorithm: Algorithm) -> Iterator[Defect]:
-    """Defects of what is said about the whole schedule."""
+    """Yield the defects of the attributes of the whole schedule."""
     chunks, ranks = algorithm.chunks_per_loop, algorithm.ranks
     if not ranks:
         yield _structure("the schedule has no ranks")
@@ -65,7 +65,7 @@ def header_defects(algorithm: Algorithm) -> Iterator[Defect]:
 
 
 def _contents(algorithm: Algorithm) -> int:
-    """Chunks that all ranks hold, input and output counted as one buffer."""
+    """Return the chunks of all ranks, with input and output counted as one buffer."""
     return sum(
         max(algorithm.chunks_per_loop, gpu.input_chunks, gpu.output_chunks)
         + max(0, gpu.scratch_chunks)
@@ -124,22 +124,23 @@ def _threadblock_defects(
         if step.count < (0 if step.type is StepType.NOP else 1):
             yield _structure(f"count {step.count} must be at least 1", *place)
         if step.depends is not None:
-            other, awaited = step.depends.threadblock, step.depends.step
-            known = 0 <= other < len(gpu.threadblocks)
-            if not known or not 0 <= awaited < len(gpu.threadblocks[other].steps):
+            threadblock, awaited = step.depends.threadblock, step.depends.step
+            known = 0 <= threadblock < len(gpu.threadblocks)
+            if not known or not 0 <= awaited < len(gpu.threadblocks[threadblock].steps):
                 yield _structure(
-                    f"waits for threadblock {other} step {awaited}, which does not exist", *place
+                    f"waits for threadblock {threadblock} step {awaited}, which does not exist",
+                    *place,
                 )
-            elif gpu.threadblocks[other].steps[awaited].type is StepType.NOP:
+            elif gpu.threadblocks[threadblock].steps[awaited].type is StepType.NOP:
                 yield _structure(
-                    f"waits for threadblock {other} step {awaited}, a nop, which never reports "
-                    "that it is done",
+                    f"waits for threadblock {threadblock} step {awaited}, a nop, which never "
+                    "reports that it is done",
                     *place,
                 )
 
 
 def connection_defects(algorithm: Algorithm) -> list[Defect]:
-    """Connections used by two threadblocks, messages without a partner or of another count."""
+    """Return shared connections, and sends and receives that differ in number or chunk count."""
     found: list[Defect] = []
     sends: dict[Connection, tuple[Threadblock, list[tuple[int, Step]]]] = {}
     receives: dict[Connection, tuple[Threadblock, list[tuple[int, Step]]]] = {}
@@ -164,14 +165,14 @@ def connection_defects(algorithm: Algorithm) -> list[Defect]:
 
 
 def _shared_connection(
-    rank: int, block: Threadblock, other: Threadblock, key: Connection
+    rank: int, block: Threadblock, owner: Threadblock, key: Connection
 ) -> Defect:
     return Defect(
         DefectKind.CONNECTION,
         rank,
         block.id,
         None,
-        f"shares connection {_connection(key)} with threadblock {other.id}; "
+        f"shares connection {_connection(key)} with threadblock {owner.id}; "
         "each direction belongs to one threadblock",
     )
 
@@ -181,20 +182,22 @@ def _message_defects(
     sending: tuple[Threadblock, list[tuple[int, Step]]] | None,
     receiving: tuple[Threadblock, list[tuple[int, Step]]] | None,
 ) -> Iterator[Defect]:
-    given = sending[1] if sending else []
-    taken = receiving[1] if receiving else []
-    if len(given) != len(taken):
-        rank, side = (key[0], sending) if len(given) > len(taken) else (key[1], receiving)
-        number = (given if len(given) > len(taken) else taken)[min(len(given), len(taken))][0]
+    sends = sending[1] if sending else []
+    receives = receiving[1] if receiving else []
+    if len(sends) != len(receives):
+        rank, side = (key[0], sending) if len(sends) > len(receives) else (key[1], receiving)
+        number = (sends if len(sends) > len(receives) else receives)[
+            min(len(sends), len(receives))
+        ][0]
         yield Defect(
             DefectKind.CONNECTION,
             rank,
             side[0].id if side else None,
             number,
-            f"connection {_connection(key)} has {len(given)} sends and {len(taken)} receives",
+            f"connection {_connection(key)} has {len(sends)} sends and {len(receives)} receives",
         )
         return
-    for (send_step, send), (recv_step, recv) in zip(given, taken, strict=True):
+    for (send_step, send), (recv_step, recv) in zip(sends, receives, strict=True):
         if send.count != recv.count and sending and receiving:
             yield Defect(
                 DefectKind.CONNECTION,
@@ -207,7 +210,7 @@ def _message_defects(
 
 
 def access_defects(algorithm: Algorithm, *, in_place: bool) -> list[Defect]:
-    """Operands outside their buffers, writes to a send buffer, operands that half overlap."""
+    """Return operands outside buffers, writes to a send buffer, operands that overlap in part."""
     found: list[Defect] = []
     for gpu in algorithm.programs:
         lay = layout(algorithm, gpu.rank, in_place=in_place)

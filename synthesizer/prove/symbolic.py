@@ -1,7 +1,7 @@
-"""Symbolic execution: what every chunk holds at the end, exactly.
+"""Symbolic execution: the exact contents of every chunk at the end.
 
-Runs the steps once in an order that respects every wait. A schedule without races gives the same
-contents in every other such order, so one run speaks for all.
+The steps run once in an order that respects every wait. A schedule without races has the same
+contents after every such order, so one run is enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Wir
 from synthesizer.prove.defects import Defect, DefectKind
 
 Content = Sum | str | None
-"""What a chunk holds: a sum that can still become right, the reason why it cannot, or nothing."""
+"""Contents of a chunk: a sum that may become correct, the reason why it cannot, or None."""
 
 _UNDEFINED = "data that nothing has written"
 
@@ -23,7 +23,7 @@ _UNDEFINED = "data that nothing has written"
 def execute(
     algorithm: Algorithm, wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]
 ) -> tuple[list[dict[int, Content]], list[Defect]]:
-    """Contents per rank and address after all steps, and the reads of chunks that hold nothing."""
+    """Return the contents per rank and address after all steps, and reads of unwritten chunks."""
     memory = [_initial_memory(algorithm, rank, layouts[rank]) for rank in range(algorithm.ranks)]
     messages: dict[int, list[Content]] = {}
     defects: list[Defect] = []
@@ -60,7 +60,7 @@ def execute(
 def result_defects(
     algorithm: Algorithm, memory: Sequence[dict[int, Content]], layouts: Sequence[Layout]
 ) -> Iterator[Defect]:
-    """Result chunks that do not hold exactly what the post-condition demands."""
+    """Yield the result chunks whose contents differ from the post-condition."""
     if algorithm.collective is Collective.CUSTOM:
         yield Defect(
             DefectKind.NO_POSTCONDITION,
@@ -102,7 +102,7 @@ def _read(cells: dict[int, Content], lay: Layout, ref: ChunkRef, count: int) -> 
 
 
 def _add(left: Content, right: Content) -> Content:
-    """The sum of two contents; once wrong, a sum stays wrong, since nothing is ever subtracted."""
+    """Return the sum of two contents; a wrong sum stays wrong, since nothing is subtracted."""
     if isinstance(left, str) or left is None:
         return left or _UNDEFINED
     if isinstance(right, str) or right is None:
@@ -139,8 +139,8 @@ def _tell(content: Content) -> str:
 
 
 def _ranks(mask: int) -> str:
-    """Ranks of a bit set with runs shortened: 0-3,7."""
-    parts: list[str] = []
+    """Return the ranks of a bit set with runs shortened: 0-3,7."""
+    runs: list[str] = []
     rank = 0
     while mask >> rank:
         if not mask >> rank & 1:
@@ -149,5 +149,5 @@ def _ranks(mask: int) -> str:
         start = rank
         while mask >> rank & 1:
             rank += 1
-        parts.append(str(start) if rank == start + 1 else f"{start}-{rank - 1}")
-    return ",".join(parts)
+        runs.append(str(start) if rank == start + 1 else f"{start}-{rank - 1}")
+    return ",".join(runs)

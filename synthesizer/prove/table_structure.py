@@ -1,6 +1,6 @@
-"""Whether a schedule passes every check that needs no execution, on columns.
+"""Vectorised static checks: whether a schedule passes all of them.
 
-The same rules as `synthesizer.prove.structure`, which names what is wrong where these say no.
+The rules are those of `synthesizer.prove.structure`, which names the defects where these fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from synthesizer.prove.structure import MAX_CHUNKS, MAX_MOVES, header_defects
 
 
 def is_sound(algorithm: Algorithm, table: StepTable, modes: Iterable[bool]) -> bool:
-    """Header, ids, peers, dependences, counts and, in every mode, operands are all in order.
+    """Return whether header, ids, peers, dependences, counts and operands of all modes are sound.
 
     Connections are checked where they are wired (`synthesizer.prove.waves`).
     """
@@ -29,7 +29,7 @@ def is_sound(algorithm: Algorithm, table: StepTable, modes: Iterable[bool]) -> b
 
 
 def is_executable(algorithm: Algorithm, table: StepTable) -> bool:
-    """Ids, peers, counts and dependences are in order."""
+    """Return whether ids, peers, counts and dependences are sound."""
     return (
         _programs_are_sound(algorithm, table)
         and _blocks_are_sound(algorithm, table)
@@ -60,22 +60,22 @@ def _blocks_are_sound(algorithm: Algorithm, table: StepTable) -> bool:
 
 def _steps_are_sound(table: StepTable) -> bool:
     nop = table.is_one_of(frozenset({StepType.NOP}))
-    fine = table.count >= np.where(nop, 0, 1)
-    fine &= ~table.sends | (table.send_peer[table.block] >= 0)
-    fine &= ~table.receives | (table.recv_peer[table.block] >= 0)
-    if not fine.all() or not _dependences_are_sound(table, nop):
+    sound = table.count >= np.where(nop, 0, 1)
+    sound &= ~table.sends | (table.send_peer[table.block] >= 0)
+    sound &= ~table.receives | (table.recv_peer[table.block] >= 0)
+    if not sound.all() or not _dependences_are_sound(table, nop):
         return False
-    # Counts beyond the limit by themselves must not overflow the sum.
+    # Single counts beyond the limit must not overflow the sum.
     return bool((table.count <= MAX_MOVES).all()) and int(table.count.sum()) <= MAX_MOVES
 
 
 def _dependences_are_sound(table: StepTable, nop: Flags) -> bool:
     waiting = np.flatnonzero(table.depends)
-    rank, other = table.rank[waiting], table.awaited_block[waiting]
+    rank, awaited = table.rank[waiting], table.awaited_block[waiting]
     widths = np.diff(table.first_block)
-    if not ((other >= 0) & (other < widths[rank])).all():
+    if not ((awaited >= 0) & (awaited < widths[rank])).all():
         return False
-    block = table.first_block[rank] + other
+    block = table.first_block[rank] + awaited
     step = table.awaited_step[waiting]
     if not ((step >= 0) & (step < np.diff(table.first)[block])).all():
         return False
@@ -89,8 +89,8 @@ def _operands_are_sound(algorithm: Algorithm, table: StepTable, *, in_place: boo
         (reads, table.src_buffer, table.src_offset),
         (writes, table.dst_buffer, table.dst_offset),
     ):
-        room = places.sizes[table.rank, buffer] - table.count
-        if (used & ((offset < 0) | (offset > room))).any():
+        last = places.sizes[table.rank, buffer] - table.count
+        if (used & ((offset < 0) | (offset > last))).any():
             return False
     both = reads & writes
     distance = np.abs(
@@ -108,9 +108,9 @@ def _operands_are_sound(algorithm: Algorithm, table: StepTable, *, in_place: boo
 
 
 class Places:
-    """Layouts of all ranks: where their buffers start, how long they are, one memory after another.
+    """Layouts of all ranks in one address space.
 
-    `addresses` number the chunks of memory of all ranks, so that equal means the same memory.
+    `addresses` numbers the chunks of memory of all ranks: equal addresses are the same memory.
     """
 
     def __init__(self, algorithm: Algorithm, *, in_place: bool) -> None:
@@ -118,7 +118,7 @@ class Places:
             layout(algorithm, rank, in_place=in_place) for rank in range(algorithm.ranks)
         ]
         self.sizes = np.array([[lay.size(buffer) for buffer in BUFFERS] for lay in self.layouts])
-        # Scratch lies behind everything else (`synthesizer.ir.layout`).
+        # Scratch follows all other buffers (`synthesizer.ir.layout`).
         spans = np.array([lay.scratch_base + lay.scratch_chunks for lay in self.layouts])
         self.cells = int(spans.sum())
         self.base = np.cumsum(spans) - spans
@@ -128,5 +128,5 @@ class Places:
         )
 
     def addresses(self, rank: Ints, buffer: Ints, offset: Ints) -> Ints:
-        """Addresses of chunks."""
+        """Return the addresses of chunks."""
         return np.asarray(self._bases[rank, buffer] + offset)

@@ -1,24 +1,24 @@
-"""The verifier: proves a schedule right for every interleaving, or names what is wrong.
+"""The verifier: proves a schedule correct for every interleaving, or names its defects.
 
-It knows nothing of how schedules are built. In this order, stopping where later checks would have
-nothing to stand on: structure, connections, deadlock with finite FIFO slots (`execution_order`),
-races (`races`), uninitialised reads and the exact post-condition (`symbolic`). What depends on how
-the caller lays out its buffers is checked once for each way the schedule claims: in place, out of
-place.
+It does not depend on how schedules are built. Its checks are, in this order: structure,
+connections, deadlock with finite FIFO slots (`execution_order`), races (`races`), uninitialised
+reads and the exact post-condition (`symbolic`). A check is skipped if an earlier one that it relies
+on fails. Checks that depend on the buffer layout run once for each layout that the schedule claims:
+in place, out of place.
 
-A proof on columns of numbers (`plain_proof`) comes first: it takes seconds for millions of steps
-and knows only yes and don't know. What it does not know is left to the checks above, one step at a
-time, which find the order that messages bring and name defects.
+A vectorised proof (`plain_proof`) comes first: it takes seconds for millions of steps and either
+succeeds or is inconclusive. If it is inconclusive, the checks above run step by step; they also
+follow the order that messages imply, and name defects.
 
 Semantics of the steps are those of the MSCCL interpreter (microsoft/msccl
 src/collectives/device/msccl_interpreter.h): `r` and `rcs` write the message to dst; `rrc` writes
 src + message to dst; `rrs` sends src + message; `rrcs` does both; `re` adds src to dst; `cpy`
 copies src to dst; a dependence waits until the named step of another threadblock has finished.
 
-Slots. An NCCL connection has 8 (`NCCL_STEPS`). The MSCCL interpreter takes one per message with LL
-and LL128 and four with Simple (`MSCCL_CHUNKSTEPS`), so two messages is what every protocol holds:
-the default. It splits a message whose chunks do not fit in one slot, in the worst case into single
-chunks; for a runtime that does so at the sizes in question, give the chunks per slot.
+Slots: an NCCL connection has 8 (`NCCL_STEPS`). The MSCCL interpreter uses one per message with LL
+and LL128 and four with Simple (`MSCCL_CHUNKSTEPS`), so with every protocol a connection holds two
+messages, the default. The interpreter splits a message whose chunks do not fit in one slot, in the
+worst case into single chunks; for such sizes, pass the chunks per slot.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from synthesizer.prove.structure import access_defects, algorithm_defects, conne
 from synthesizer.prove.symbolic import execute, result_defects
 
 MAX_DEFECTS_PER_KIND = 10
-"""More of one kind say nothing new."""
+"""Most defects of one kind in a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome: proved, or the defects found (at most ten of each kind)."""
+    """The outcome: proved, or the defects (at most ten of each kind)."""
 
     proved: bool
     defects: tuple[Defect, ...]
 
     def describe(self) -> str:
-        """`proved`, or one line per defect."""
+        """Return `proved`, or one line per defect."""
         return "proved" if self.proved else "\n".join(d.describe() for d in self.defects)
 
 
 def verify(algorithm: Algorithm, slots: int = 2, chunks_per_slot: int | None = None) -> Verdict:
-    """Prove `algorithm` right for every interleaving, or say what is wrong with it.
+    """Prove `algorithm` correct for every interleaving, or return its defects.
 
     Args:
         algorithm: The schedule.
         slots: FIFO slots of each connection. A proof holds for every larger number as well.
-        chunks_per_slot: Chunks that fit in a slot, when larger messages take several; None when a
+        chunks_per_slot: Chunks that fit in a slot, if larger messages take several slots; None if a
             slot takes a message of any size. A proof for 1 holds for every other value.
 
     Raises:
@@ -80,7 +80,7 @@ def verify(algorithm: Algorithm, slots: int = 2, chunks_per_slot: int | None = N
 def step_by_step(
     algorithm: Algorithm, modes: Sequence[bool], slots: int, chunks_per_slot: int | None
 ) -> Verdict:
-    """As `verify`, without the proof on columns; `modes` are the claimed layouts of the buffers."""
+    """Verify without the vectorised proof; `modes` are the claimed buffer layouts."""
     defects = algorithm_defects(algorithm)
     if not defects:
         for mode in modes:
@@ -115,7 +115,7 @@ def _execution_defects(
 
 
 def _new(found: Iterable[Defect], known: list[Defect]) -> list[Defect]:
-    """Defects not known from the other way of laying out the buffers."""
+    """Return the defects that the first buffer layout did not show."""
     seen = set(known)
     return [defect for defect in found if defect not in seen]
 
@@ -131,7 +131,7 @@ def _verdict(defects: list[Defect]) -> Verdict:
 
 
 def verdict_as_dict(verdict: Verdict) -> dict[str, object]:
-    """The verdict for JSON output."""
+    """Return the verdict for JSON output."""
     return {
         "proved": verdict.proved,
         "defects": [

@@ -1,9 +1,9 @@
-"""Whether the order within each rank alone leaves no data race, on columns.
+"""Vectorised race check: whether the order within each rank alone excludes data races.
 
-Two accesses of a chunk, one of them a write, must be ordered by threadblocks' own order and by
-dependences. As in `synthesizer.prove.races` (whose clocks that travel with messages know more, and
-which names the races) it is enough to look at each access and the write before it, and at each
-write and the reads since the write before: with these ordered, all others are.
+Two accesses of a chunk, one of them a write, must be ordered by program order and dependences. As
+in `synthesizer.prove.races` (which also follows messages, and names the races) it is enough to
+order each access after the write before it, and each write after the reads since the write before
+it; this orders all pairs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from synthesizer.prove.table_structure import Places
 from synthesizer.prove.waves import Waves, ranges
 
 _CLOCK_ENTRIES = 1 << 24
-"""Entries of saved clocks that are held at once; more ranks than fit come one after another. Few
-enough to stay near the processor's caches."""
+"""Most entries of saved clocks at once, few enough for the processor's caches; further ranks are
+checked in further batches."""
 
 
 def ordered_within_ranks(table: StepTable, waves: Waves, places: Iterable[Places]) -> bool:
-    """Whether every two conflicting accesses of every way to lay out the buffers are ordered."""
+    """Return whether all conflicting accesses are ordered, in every buffer layout of `places`."""
     when = np.empty(table.steps, dtype=np.int64)
     when[waves.order] = np.arange(table.steps)
-    pairs = np.sort(np.concatenate([_conflicts(table, waves, when, one) for one in places]))
+    pairs = np.sort(np.concatenate([_conflicts(table, waves, when, memory) for memory in places]))
     pairs = pairs[np.append(True, pairs[1:] != pairs[:-1])[: len(pairs)]]
     later, earlier = waves.order[pairs // table.steps], pairs % table.steps
     return all(
@@ -38,19 +38,19 @@ def ordered_within_ranks(table: StepTable, waves: Waves, places: Iterable[Places
 
 
 def units(table: StepTable, chosen: Ints) -> tuple[Ints, Ints]:
-    """Single chunks of the chosen steps: the step of each, and its place in the step."""
+    """Return the single chunks of the chosen steps: the step of each, and its place in the step."""
     counts = table.count[chosen]
     return np.repeat(chosen, counts), ranges(np.zeros(len(chosen), dtype=np.int64), counts)
 
 
 def _conflicts(table: StepTable, waves: Waves, when: Ints, places: Places) -> Ints:
-    """Pairs of steps whose order has to be shown: when the later one comes * steps + the earlier.
+    """Return the pairs of steps to order, as position of the later * number of steps + the earlier.
 
-    Numbers made of two numbers, because they are sorted several times as fast as rows.
+    A pair is one number because numbers sort several times as fast as rows.
     """
     source = places.addresses(table.rank, table.src_buffer, table.src_offset)
     target = places.addresses(table.rank, table.dst_buffer, table.dst_offset)
-    # A copy onto itself, the in-place form of a copy, changes nothing for those who read.
+    # A copy onto itself, the in-place form of a copy, changes nothing for its readers.
     onto_itself = table.is_one_of(frozenset({StepType.COPY})) & (source == target)
     reader, place = units(table, np.flatnonzero(table.reads))
     writer, position = units(table, np.flatnonzero(table.writes & ~onto_itself))
@@ -68,14 +68,14 @@ def _conflicts(table: StepTable, waves: Waves, when: Ints, places: Places) -> In
     before = np.flatnonzero(~writes & (next_write < len(node)))
     earlier = np.concatenate((last_write[after], before))
     later = np.concatenate((after, next_write[before]))
-    same = address[earlier] == address[later]
-    earlier, later = node[earlier[same]], node[later[same]]
+    same_address = address[earlier] == address[later]
+    earlier, later = node[earlier[same_address]], node[later[same_address]]
     apart = table.block[earlier] != table.block[later]
     return np.asarray(when[later[apart]] * table.steps + earlier[apart])
 
 
 def _batches(table: StepTable, waits_for: Ints) -> list[tuple[int, int]]:
-    """Ranges of ranks whose saved clocks fit in memory together."""
+    """Return ranges of ranks whose saved clocks fit in memory together."""
     ranks = len(table.first_block) - 1
     awaited = np.unique(waits_for[waits_for >= 0])
     rows = np.bincount(table.rank[awaited], minlength=ranks)
@@ -93,24 +93,25 @@ def _batches(table: StepTable, waits_for: Ints) -> list[tuple[int, int]]:
 class _Batch:
     """A range of ranks: its steps by wave, its pairs, and vector clocks within the ranks.
 
-    A clock counts for each threadblock of a rank how many of its steps are over.
+    A clock counts the finished steps of each threadblock of a rank.
     """
 
     order: Ints
     first: Ints
-    """Where each wave starts in `order`, and the number of steps at the end."""
+    """Start of each wave in `order`, then the number of steps."""
     earlier: Ints
     later: Ints
-    """Place in `order`."""
+    """Later step of each pair, as its place in `order`."""
     first_pair: Ints
-    """Where the pairs of each wave start, and the number of pairs at the end."""
+    """Start of the pairs of each wave, then the number of pairs."""
     block: Ints
-    """Threadblock of each place in `order`, from the first one of the batch."""
+    """Threadblock of each place in `order`, counted from the first of the batch."""
     saved_at: Ints
-    """Where the clock after a step is kept for those who wait for it, -1 for nowhere."""
+    """Row of `saved` with the clock after a step, -1 if no step waits for it."""
     now: NDArray[np.int32]
     """Clocks after the last step of every threadblock."""
     saved: NDArray[np.int32]
+    """Clocks after the steps that others wait for."""
 
 
 def _batch(
@@ -147,13 +148,13 @@ def _batch(
 def _clocks_order(
     table: StepTable, waves: Waves, pairs: tuple[Ints, Ints], ranks: tuple[int, int]
 ) -> bool:
-    """Whether clocks show the order of all pairs on a range of ranks.
+    """Return whether clocks order all pairs on a range of ranks.
 
     Args:
         table: The schedule.
         waves: Its steps by wave.
-        pairs: Earlier steps and later ones, by the order of the later ones.
-        ranks: The first rank, and the one behind the last.
+        pairs: Earlier and later steps, in the order of the later steps.
+        ranks: The first rank, and the rank after the last.
     """
     batch = _batch(table, waves, pairs, ranks)
     column = table.block - table.first_block[table.rank]

@@ -1,10 +1,10 @@
-"""Symbolic execution on columns: whether every chunk ends up holding exactly what it must.
+"""Vectorised symbolic execution: whether every chunk has its exact contents at the end.
 
-Contents are numbers. The first ones stand for the input chunks of the ranks; every addition makes a
-new one, with the chunk it is about and the set of ranks in it as a row of bits. Steps of one wave
-wait for none of each other and, in a schedule without races, touch no common chunk that one of them
-writes, so a wave is executed at once. Whatever is not plainly right (a read of nothing, a sum of
-different chunks, a contribution twice) ends the run: `synthesizer.prove.symbolic` then says more.
+Contents are numbers. The first numbers stand for the input chunks of the ranks; every addition
+creates a new number, with its chunk and its set of ranks as a row of bits. Steps of one wave do not
+wait for each other and, in a schedule without races, touch no common chunk that one of them writes,
+so a wave is executed at once. An unwritten operand, a sum of different chunks or a repeated
+contribution ends the run, and `synthesizer.prove.symbolic` names the defect.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Bits = NDArray[np.uint64]
 
 _NOTHING = -1
 _MAX_BITS_BYTES = 8 << 30
-"""Memory for the sets of ranks of all sums."""
+"""Most memory for the sets of ranks of all sums."""
 
 
 def gives_result(
     algorithm: Algorithm, table: StepTable, waves: Waves, places: Sequence[Places]
 ) -> bool:
-    """Whether the result is right in every way to lay out the buffers; no step may race."""
+    """Return whether the result is correct in every buffer layout; no steps may race."""
     if algorithm.collective is Collective.CUSTOM:
         return False
     contents = []
-    for one in places:
-        run = _run(algorithm, table, waves, one)
+    for memory in places:
+        run = _run(algorithm, table, waves, memory)
         if run is None:
             return False
         contents.append(run)
     for rank, wanted in enumerate(_postconditions(algorithm)):
-        for (cells, sums), one in zip(contents, places, strict=True):
-            base = one.base[rank] + one.layouts[rank].output_base
+        for (cells, sums), memory in zip(contents, places, strict=True):
+            base = memory.base[rank] + memory.layouts[rank].output_base
             if not sums.are(cells[base : base + len(wanted)], wanted):
                 return False
     return True
@@ -57,10 +57,10 @@ def _postconditions(algorithm: Algorithm) -> Iterator[tuple[Sum, ...]]:
 
 
 class _Sums:
-    """The contents that there are."""
+    """The contents so far: chunk and set of ranks of each number."""
 
     def __init__(self, owner: Ints, chunk: Ints, ranks: int, additions: int) -> None:
-        """Begins with an input chunk per number: its rank and its place."""
+        """Start with a number per input chunk: its rank and its place."""
         self.words = -(-ranks // 64)
         self._owner = owner
         self._chunk = np.concatenate((chunk, np.zeros(additions, dtype=np.int64)))
@@ -68,7 +68,7 @@ class _Sums:
         self._next = len(owner)
 
     def add(self, left: Ints, right: Ints) -> Ints | None:
-        """New contents, the sums of pairs; None where one of them is no right sum."""
+        """Return new contents, the sums of pairs; None if a sum is wrong."""
         chunk = self._chunk[left]
         left_bits, right_bits = self.bits(left), self.bits(right)
         if (chunk != self._chunk[right]).any() or (left_bits & right_bits).any():
@@ -80,7 +80,7 @@ class _Sums:
         return new
 
     def bits(self, contents: Ints) -> Bits:
-        """Sets of ranks, a row each."""
+        """Return the set of ranks of each content, as rows."""
         found = np.zeros((len(contents), self.words), dtype=np.uint64)
         single = contents < len(self._owner)
         owner = self._owner[contents[single]]
@@ -89,11 +89,11 @@ class _Sums:
         return found
 
     def are(self, contents: Ints, wanted: Sequence[Sum]) -> bool:
-        """Whether contents are exactly the wanted sums."""
+        """Return whether contents are exactly the wanted sums."""
         if len(contents) != len(wanted) or (contents == _NOTHING).any():
             return False
-        chunks = np.fromiter((one.chunk for one in wanted), dtype=np.int64)
-        rows = b"".join([one.ranks.to_bytes(self.words * 8, "little") for one in wanted])
+        chunks = np.fromiter((total.chunk for total in wanted), dtype=np.int64)
+        rows = b"".join([total.ranks.to_bytes(self.words * 8, "little") for total in wanted])
         bits = np.frombuffer(rows, dtype="<u8").reshape(len(wanted), self.words)
         same = (self._chunk[contents] == chunks).all() and (self.bits(contents) == bits).all()
         return bool(same)
@@ -108,15 +108,15 @@ class _Units:
     reduces: Flags
     writes: Flags
     source: Ints
-    """The unit that this one takes over from a message."""
+    """Unit of the message that this unit receives."""
     src: Ints
     dst: Ints
     first: Ints
-    """Where each wave starts, and the number of units at the end."""
+    """Start of each wave, then the number of units."""
 
     @property
     def additions(self) -> int:
-        """Sums that they make."""
+        """Number of additions."""
         return int((self.receives & self.reads).sum() + self.reduces.sum())
 
 
@@ -144,7 +144,7 @@ def _units(table: StepTable, waves: Waves, places: Places) -> _Units:
 def _run(
     algorithm: Algorithm, table: StepTable, waves: Waves, places: Places
 ) -> tuple[Ints, _Sums] | None:
-    """Contents of all memory after all steps; None when something is not plainly right."""
+    """Return the contents of all memory after all steps; None if a step is not plainly correct."""
     moved = _units(table, waves, places)
     if moved.additions * algorithm.ranks // 8 > _MAX_BITS_BYTES:
         return None
@@ -152,8 +152,8 @@ def _run(
     data = np.full(len(moved.src), _NOTHING)
     for wave in range(len(moved.first) - 1):
         now = np.arange(moved.first[wave], moved.first[wave + 1])
-        taking = now[moved.receives[now]]
-        data[taking] = data[moved.source[taking]]
+        receiving = now[moved.receives[now]]
+        data[receiving] = data[moved.source[receiving]]
         for reading, address in (
             (now[moved.reads[now]], moved.src),
             (now[moved.reduces[now]], moved.dst),
@@ -183,5 +183,5 @@ def _initial(algorithm: Algorithm, places: Places, additions: int) -> tuple[Ints
         cells[base : base + len(contents)] = np.arange(count, count + len(contents))
         count += len(contents)
         owners.append(np.full(len(contents), rank))
-        chunks.append(np.fromiter((one.chunk for one in contents), dtype=np.int64))
+        chunks.append(np.fromiter((content.chunk for content in contents), dtype=np.int64))
     return cells, _Sums(np.concatenate(owners), np.concatenate(chunks), algorithm.ranks, additions)

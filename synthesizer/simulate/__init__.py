@@ -1,1 +1,1 @@
-"""Schedules at work: their simulated time over a sketch, and their effect on real arrays."""
+"""Simulation of schedules: time over a sketch, and effect on real arrays."""

@@ -1,8 +1,8 @@
-"""Runs a schedule on numpy arrays: real values, real buffers, threadblocks in random order.
+"""Emulation of a schedule on numpy arrays, with threadblocks in random order.
 
-It shares no code with the verifier beyond the operations' buffer sizes, so each can be tested
-against the other. Threadblocks get random speeds from the seed, messages travel through bounded
-FIFOs, memory that nobody has written holds noise: a schedule that is right only by luck shows.
+The emulator shares no code with the verifier beyond the operations' buffer sizes, so each can be
+tested against the other. Threadblocks have random speeds, messages pass bounded FIFOs, and
+unwritten memory holds noise, so that a schedule that is correct only by chance fails.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 Array = NDArray[np.generic]
 _SPEEDS = (0.05, 0.5, 1.0)
-"""Chance of a threadblock to act in a round; unequal speeds bring unequal orders."""
+"""Probabilities that a threadblock acts in a round; unequal speeds lead to different orders."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A threadblock at work: the step it is at and the chunks of it that are done."""
+    """A threadblock's progress: its current step and the finished chunks of that step."""
 
     rank: int
     block: Threadblock
@@ -46,19 +46,19 @@ def run(
     chunks_per_slot: int | None = None,
     seed: int = 0,
 ) -> list[Array]:
-    """Execute a schedule and return the output buffer of every rank.
+    """Run a schedule and return the output buffer of every rank.
 
     Args:
         algorithm: The schedule.
-        inputs: Input buffer of each rank, a whole number of elements per chunk; they stay as they
-            are. Ranks without an input (broadcast, not the root) give an empty array.
-        in_place: How the caller lays out its buffers; None for what the schedule claims first.
+        inputs: Input buffer of each rank, with a whole number of elements per chunk; never written.
+            Ranks without an input (broadcast, not the root) have an empty array.
+        in_place: Buffer layout of the call; None: in place if the schedule allows it.
         slots: FIFO slots per connection.
-        chunks_per_slot: Chunks that move at a time; None to move a step's chunks as one.
-        seed: Of the interleaving.
+        chunks_per_slot: Chunks that move at a time; None to move a step's chunks together.
+        seed: Seed of the interleaving.
 
     Raises:
-        DefectError: The schedule blocks, or touches memory outside its buffers.
+        DefectError: The schedule deadlocks, or accesses memory outside its buffers.
     """
     rng = np.random.default_rng(seed)
     mode = algorithm.in_place if in_place is None else in_place
@@ -76,7 +76,7 @@ def run(
 
 
 def expected_outputs(collective: Collective, inputs: Sequence[Array], root: int = 0) -> list[Array]:
-    """What the operation computes (sum for reductions), straight from its definition.
+    """Return the operation's outputs (sum for reductions) by its definition.
 
     Raises:
         ValueError: The operation is `custom`.
@@ -95,8 +95,8 @@ def expected_outputs(collective: Collective, inputs: Sequence[Array], root: int 
         case Collective.BROADCAST:
             return [inputs[root]] * ranks
         case Collective.ALLTOALL:
-            parts = [np.split(array, ranks) for array in inputs]
-            return [np.concatenate([part[rank] for part in parts]) for rank in range(ranks)]
+            blocks = [np.split(array, ranks) for array in inputs]
+            return [np.concatenate([row[rank] for row in blocks]) for rank in range(ranks)]
         case Collective.CUSTOM:
             msg = "custom: nothing says what this operation computes"
             raise ValueError(msg)
@@ -123,17 +123,17 @@ class _Machine:
         self.chunks_per_slot = chunks_per_slot
         self.fifos: dict[tuple[int, int, int], deque[Array]] = {}
         self.idle = np.array([not worker.running for worker in workers], dtype=bool)
-        """Finished, or waiting for something that has not happened yet."""
+        """Whether each worker has finished or waits for another worker."""
         self.waiting: dict[int, list[int]] = {}
-        """Workers that wait for a step of another one."""
+        """Workers that wait for a step of another worker, by that worker."""
         self.ends: dict[tuple[int, int, int], list[int]] = {}
-        """Workers at either end of a connection."""
+        """Workers at both ends of a connection."""
         for number, worker in enumerate(workers):
             for connection in _connections(worker):
                 self.ends.setdefault(connection, []).append(number)
 
     def run(self, rng: np.random.Generator) -> None:
-        """Let threadblocks act in random order, each at its own speed, until all are done."""
+        """Advance threadblocks in random order, each at its own speed, until all are done."""
         speeds = rng.choice(_SPEEDS, size=len(self.workers))
         while not self.idle.all():
             able = np.flatnonzero(~self.idle)
@@ -145,17 +145,17 @@ class _Machine:
             raise DefectError(self._blocked())
 
     def _wake(self, numbers: Sequence[int]) -> None:
-        """Let workers try again; those that have finished stay idle."""
+        """Mark workers as able to act, unless they have finished."""
         for number in numbers:
             self.idle[number] = not self.workers[number].running
 
     def _advance(self, number: int, worker: _Worker) -> bool:
-        """Move the next piece of the worker's current step, if nothing is in the way."""
+        """Move the next piece of the worker's current step; return whether it could move."""
         step = worker.block.steps[worker.at]
         if step.depends is not None:
-            other = self.number_of[worker.rank, step.depends.threadblock]
-            if self.workers[other].at <= step.depends.step:
-                self.waiting.setdefault(other, []).append(number)
+            awaited = self.number_of[worker.rank, step.depends.threadblock]
+            if self.workers[awaited].at <= step.depends.step:
+                self.waiting.setdefault(awaited, []).append(number)
                 return False
         incoming, outgoing = _connections(worker)
         source = self.fifos.setdefault(incoming, deque())
@@ -179,7 +179,7 @@ class _Machine:
         return True
 
     def _compute(self, worker: _Worker, step: Step, count: int, message: Array | None) -> Array:
-        """The value of a piece; written to the destination unless the step only sends."""
+        """Compute the value of a piece, and write it unless the step only sends."""
         kind = step.type
         if message is not None and len(message) != count:
             raise DefectError(f"{_name(worker)}: {count} chunks of a message of {len(message)}")
@@ -206,13 +206,13 @@ class _Machine:
         return buffer[first : first + count]
 
     def _blocked(self) -> str:
-        """Where everything stands."""
+        """Return the message for a deadlock."""
         names = [_name(worker) for worker in self.workers if worker.running]
         return f"deadlock: {len(names)} threadblocks wait, first {names[0]}"
 
 
 def _connections(worker: _Worker) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Where a worker's messages come from, and where they go."""
+    """Return the connections from which a worker receives and on which it sends."""
     rank, block = worker.rank, worker.block
     return (block.recv_peer, rank, block.channel), (rank, block.send_peer, block.channel)
 
@@ -231,7 +231,7 @@ def _name(worker: _Worker) -> str:
 
 
 def _sizes(algorithm: Algorithm, rank: int) -> tuple[int, int]:
-    """Chunks of the input and output buffer of a rank, out of place."""
+    """Return the chunks of a rank's input and output buffer, out of place."""
     if algorithm.collective is Collective.CUSTOM:
         program = algorithm.programs[rank]
         return program.input_chunks, program.output_chunks
@@ -266,7 +266,7 @@ def _buffers(
     *,
     in_place: bool,
 ) -> dict[Buffer, Array]:
-    """The buffers of a rank; in place the smaller of input and output is a view of the larger."""
+    """Return a rank's buffers; in place the smaller of input and output is a view of the larger."""
     inputs, outputs = _sizes(algorithm, rank)
 
     def noise(chunks: int) -> Array:
@@ -275,7 +275,7 @@ def _buffers(
     scratch = noise(algorithm.programs[rank].scratch_chunks)
     rooted = algorithm.collective in {Collective.BROADCAST, Collective.REDUCE}
     if rooted:
-        # Only the root has both buffers, the others may pass a null pointer for the one.
+        # Only the root has both buffers; other ranks may pass a null pointer for one.
         in_place = in_place and rank == algorithm.root
     if not in_place or algorithm.collective is Collective.CUSTOM:
         source, result = noise(inputs), noise(outputs)

@@ -1,14 +1,14 @@
-"""Ranks that a schedule and its sketch treat alike, folded onto one of them for simulation.
+"""Folding of equivalent ranks onto one representative for simulation.
 
-A rank permutation that maps the schedule onto itself, threadblock by threadblock and step by step
-(which chunks a step moves does not matter for its time), and the sketch's edges and ports in use
-onto edges and ports with the same figures, makes the ranks of an orbit wait, send and arrive at the
-same times: what happens on one of each orbit, with messages to a rank delivered to the one that
-stands for it, happens on all. Where messages reach a port at the same instant, all orbits resolve
-the tie alike, which a simulation of all ranks need not; that is the only difference.
+Take a rank permutation that maps the schedule onto itself, threadblock by threadblock and step by
+step (whichever chunks a step moves), and the sketch's edges and ports in use onto edges and ports
+with equal latencies and bandwidths. Then the ranks of an orbit wait, send and receive at the same
+times, so it is enough to simulate one representative of each orbit, with messages to a rank
+delivered to its representative. The only difference: where messages reach a port at the same
+instant, all ranks of an orbit resolve the tie alike, which a full simulation need not do.
 
-The permutations come from the sketch and are checked here against the schedule and, exactly,
-against the sketch: those of a sketch allow figures that differ a little.
+The permutations come from the sketch and are checked here against the schedule, and against the
+sketch for exact equality, because a sketch's symmetries tolerate small differences.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Pair = tuple[int, int]
 
 
 def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
-    """One rank per orbit; None where nothing can be folded or the schedule is out of order."""
+    """Return the graph of one rank per orbit; None if nothing folds or the schedule is unsound."""
     try:
         table = step_table(algorithm)
     except OverflowError:
@@ -56,7 +56,7 @@ def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
 
 
 def _edges_in_use(table: StepTable, sketch: Sketch) -> dict[_Pair, Edge] | None:
-    """Edges that messages take; None when one is missing."""
+    """Return the edges that messages use; None if one is missing."""
     senders = table.send_peer >= 0
     pairs = zip(table.block_rank[senders].tolist(), table.send_peer[senders].tolist(), strict=True)
     found = {pair: sketch.edge.get(pair) for pair in dict.fromkeys(pairs)}
@@ -65,7 +65,7 @@ def _edges_in_use(table: StepTable, sketch: Sketch) -> dict[_Pair, Edge] | None:
 
 
 def _maps_onto_itself(table: StepTable, image: Ints) -> bool:
-    """Whether every rank's image does the same steps with the images of its peers."""
+    """Return whether every rank's image runs the same steps with the images of its peers."""
     widths = np.diff(table.first_block)
     if (widths[image] != widths).any():
         return False
@@ -97,7 +97,7 @@ def _maps_onto_itself(table: StepTable, image: Ints) -> bool:
 def _port_images(
     edges: Mapping[_Pair, Edge], sketch: Sketch, permutation: tuple[int, ...]
 ) -> dict[str, str] | None:
-    """Where the ports in use go when edges go onto edges with the same figures; None when not."""
+    """Return the images of the ports in use; None if an edge's image differs from the edge."""
     ports: dict[str, str] = {}
     for (src, dst), edge in edges.items():
         image = edges.get((permutation[src], permutation[dst]))
@@ -105,16 +105,16 @@ def _port_images(
             return None
         if (image.alpha_us, image.bandwidth_gb_per_s) != (edge.alpha_us, edge.bandwidth_gb_per_s):
             return None
-        for port, other in zip(edge.ports, image.ports, strict=True):
-            if ports.setdefault(port, other) != other:
+        for port, port_image in zip(edge.ports, image.ports, strict=True):
+            if ports.setdefault(port, port_image) != port_image:
                 return None
     widths = {name: sketch.port[name].bandwidth_gb_per_s for name in ports}
-    kept = all(widths[port] == widths.get(other) for port, other in ports.items())
+    kept = all(widths[port] == widths.get(port_image) for port, port_image in ports.items())
     return ports if kept and len(set(ports.values())) == len(ports) else None
 
 
 def _joined(leader: Ints, image: Ints) -> Ints:
-    """The least rank of every rank's orbit once a permutation counts too."""
+    """Return the least rank of every rank's orbit after adding a permutation."""
     while True:
         least = np.minimum(leader, leader[image])
         least[image] = np.minimum(least[image], least)
@@ -135,7 +135,7 @@ def _joined_ports(leader: dict[str, str], image: Mapping[str, str]) -> dict[str,
 
 
 def _users_differ(table: StepTable, edges: Mapping[_Pair, Edge], leader: Ints) -> bool:
-    """Whether no port serves two threadblocks that are folded onto one: its load would shrink."""
+    """Return whether no port serves two threadblocks that fold onto one, which would lose load."""
     seen: set[tuple[str, int, int]] = set()
     for block in np.flatnonzero(table.send_peer >= 0).tolist():
         rank = int(table.block_rank[block])
@@ -154,7 +154,7 @@ def _fold(
     leader: list[int],
     port_leader: Mapping[str, str],
 ) -> ScheduleGraph:
-    """The graph of the ranks that stand for others."""
+    """Return the graph of the representatives."""
     sender = {
         (gpu.rank, block.send_peer, block.channel): block.id
         for gpu in algorithm.programs
@@ -162,21 +162,21 @@ def _fold(
         if block.send_peer >= 0
     }
     graph = ScheduleGraph()
-    # By the rank and the threadblock that send.
+    # Both by the rank and the threadblock that send.
     sends: dict[_Pair, list[int]] = {}
-    takes: dict[_Pair, list[int]] = {}
+    receives: dict[_Pair, list[int]] = {}
     used: dict[Connection, list[int]] = {}
     for gpu in algorithm.programs:
         if leader[gpu.rank] != gpu.rank:
             continue
-        for block, (out, into) in zip(gpu.threadblocks, _append(graph, gpu), strict=True):
-            if out:
-                sends[gpu.rank, block.id] = out
-                used[gpu.rank, block.send_peer, block.channel] = out
-            if into:
-                giver = sender[block.recv_peer, gpu.rank, block.channel]
-                takes[leader[block.recv_peer], giver] = into
-    graph.connections = [(sends[key], takes[key]) for key in sorted(sends)]
+        for block, (sent, received) in zip(gpu.threadblocks, _append(graph, gpu), strict=True):
+            if sent:
+                sends[gpu.rank, block.id] = sent
+                used[gpu.rank, block.send_peer, block.channel] = sent
+            if received:
+                sender_block = sender[block.recv_peer, gpu.rank, block.channel]
+                receives[leader[block.recv_peer], sender_block] = received
+    graph.connections = [(sends[key], receives[key]) for key in sorted(sends)]
     folded = tuple(
         replace(edge, ports=tuple(port_leader[port] for port in edge.ports))
         for edge in (edges[src, dst] for src, dst, _ in used)
@@ -186,7 +186,7 @@ def _fold(
 
 
 def _append(graph: ScheduleGraph, gpu: GpuProgram) -> list[tuple[list[int], list[int]]]:
-    """Adds the steps of a rank; which ones of each threadblock send, and which receive."""
+    """Append the steps of a rank; return each threadblock's sends and receives."""
     sizes = (len(block.steps) for block in gpu.threadblocks)
     first = list(accumulate(sizes, initial=len(graph.names)))
     messages = []
@@ -199,6 +199,6 @@ def _append(graph: ScheduleGraph, gpu: GpuProgram) -> list[tuple[list[int], list
                 awaited = first[step.depends.threadblock] + step.depends.step
                 graph.depends.append((awaited, start + position))
         numbered = list(enumerate(block.steps, start))
-        out = [number for number, step in numbered if step.type.sends]
-        messages.append((out, [number for number, step in numbered if step.type.receives]))
+        sent = [number for number, step in numbered if step.type.sends]
+        messages.append((sent, [number for number, step in numbered if step.type.receives]))
     return messages

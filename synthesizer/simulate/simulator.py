@@ -1,22 +1,22 @@
 """Alpha-beta simulation of a schedule over a sketch.
 
 Every threadblock runs its steps in order, on one tile of the data after another. A message is ready
-when its threadblock, the awaited step, the data and a free FIFO slot are there; it then passes the
-ports of its edge in travel order. A port serves messages in the order in which they reach it, one
-at a time, for bytes / (bandwidth * wire efficiency); an edge narrower than its ports is a port of
-its own. A message waits for one port at a time and holds up nothing while it does; the times of
-its ports overlap. It arrives alpha after its last byte has passed.
+when its threadblock, the awaited step, the data and a FIFO slot are available; it then passes the
+ports of its edge in travel order. A port serves messages in the order of their arrival, one at a
+time, for bytes / (bandwidth * wire efficiency); an edge narrower than its ports is a port of its
+own. A message waits for one port at a time and blocks nothing meanwhile; the times of its ports
+overlap. It arrives alpha after its last byte has passed.
 
-Events are messages that reach a port, in order of time, then tile, then step number. What a
-finished step sets free lies in the future and is known at once, so nothing else is an event. The
-loop over them is the inner one of every search, and is written in C (`synthesizer.native`).
+Events are arrivals of messages at ports, in order of time, then tile, then step number. The steps
+that a finished step releases start later, at a time known at once, so nothing else is an event. The
+loop over events is the inner loop of every search, and is written in C (`synthesizer.native`).
 
 Three simplifications keep a search fast. Instances run in lockstep, so one of them is simulated
 with the port times of all. Data that fills more than one FIFO slot runs in tiles of one slot: one,
-two and three tiles (small schedules also 12 and 24, for FIFOs to fill) are simulated exactly, each
-further one costs what the last of them did (and never less than the busiest port, threadblock or
-FIFO needs), and counts in between are interpolated. Inside one tile a message is stored and
-forwarded; tiles overlap, bytes do not.
+two and three tiles (small schedules also 12 and 24, so that FIFOs fill) are simulated exactly, each
+further tile costs as much as the last (and at least the time of the busiest port, threadblock or
+FIFO), and counts in between are interpolated. Inside one tile a message is stored and forwarded;
+tiles overlap, bytes do not.
 
 The cost model is the usual alpha-beta one (TACCL section 3); tiles and FIFO slots follow MSCCL's
 interpreter (microsoft/msccl, src/collectives/device/msccl_interpreter.h).
@@ -39,52 +39,52 @@ _EXACT_TILES = (1, 2, 3)
 _MORE_EXACT_TILES = (12, 24)
 _SMALL_SCHEDULE_STEPS = 200
 _FOLDED_STEPS = 50_000
-"""From here on ranks that are treated alike are simulated once (`folded_graph`)."""
+"""Number of steps from which equivalent ranks are simulated once (`folded_graph`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionModel:
-    """What the executor and the protocol add to the wires."""
+    """Costs of the executor and the protocol beyond those of the links."""
 
     step_overhead_us: float = 0.0
     """Handover from one instruction of a threadblock to the next."""
     threadblock_gb_per_s: float = float("inf")
     """Rate at which one threadblock copies or reduces."""
     wire_efficiency: float = 1.0
-    """Share of the wire that carries payload: LL 0.5, LL128 0.9375, Simple 1."""
+    """Share of the wire's bytes that are payload: LL 0.5, LL128 0.9375, Simple 1."""
     slot_bytes: int = 1 << 62
-    """Payload of one FIFO slot; messages larger than that are cut into tiles."""
+    """Payload of one FIFO slot; larger messages are cut into tiles."""
     instances: int = 1
-    """The schedule runs this many times side by side, each on its share of the data."""
+    """Parallel copies of the schedule, each on its share of the data."""
     launch_us: float = 0.0
-    """Paid once per call."""
+    """Launch time of each call."""
     fifo_slots: int = 8
-    """Messages on their way on one connection (NCCL_STEPS, NCCL 2.30 src/include/device.h)."""
+    """Most messages in flight on a connection (NCCL_STEPS, NCCL 2.30 src/include/device.h)."""
 
 
 class _Costs(NamedTuple):
-    """Microseconds that a tile's steps take."""
+    """Costs of a tile's steps in microseconds."""
 
     handover: float
     wire_bytes: float
-    """Bytes per chunk that the wires carry, all instances together."""
+    """Bytes per chunk on the wire, all instances together."""
     copy: float
-    """Per chunk that a threadblock moves."""
+    """Time per chunk that a threadblock moves."""
 
 
 class _SteadyState(NamedTuple):
     exact: tuple[tuple[int, float], ...]
-    """Tile counts that were simulated, and their times."""
+    """Simulated tile counts and their times."""
     each_further_us: float
 
 
 class CompiledSchedule:
-    """A schedule on a sketch, ready to be timed for any size and model.
+    """A schedule on a sketch, prepared for simulation at any size and model.
 
     Args:
-        graph: Of all ranks, or of those that stand for others.
-        chunks_per_loop: Of the schedule.
-        steps: Of the schedule, where the graph has fewer.
+        graph: Graph of all ranks, or of the representatives after folding.
+        chunks_per_loop: Chunks per loop of the schedule.
+        steps: Steps of the schedule, if the graph has fewer.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CompiledSchedule:
     ) -> None:
         self._graph = graph
         self._chunks_per_loop = chunks_per_loop
-        # Folded or not, a schedule's tiles are counted alike, or folding would change its time.
+        # The schedule's steps decide, not the graph's: folding must not change the tile counts.
         self._small = (len(graph.names) if steps is None else steps) <= _SMALL_SCHEDULE_STEPS
         self._largest_message = max(
             (chunks for chunks, hops in zip(graph.chunks, graph.hops, strict=True) if hops),
@@ -101,10 +101,10 @@ class CompiledSchedule:
         self._native = NativeSchedule(graph)
         self._steady: dict[ExecutionModel, _SteadyState] = {}
         self._times_us: dict[tuple[int, int, _Costs], float] = {}
-        """By tiles, FIFO slots and costs: a buffer that a message does not fill changes none."""
+        """Times by tiles, FIFO slots and costs: larger slots than a message change none of them."""
 
     def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
-        """Simulated time of one call in microseconds.
+        """Return the simulated time of one call in microseconds.
 
         Args:
             size_bytes: Size of the collective as in nccl-tests: the larger buffer.
@@ -126,11 +126,11 @@ class CompiledSchedule:
         return model.launch_us + longest + (tiles - most) * each_further_us
 
     def largest_message_bytes(self, size_bytes: float, instances: int) -> float:
-        """Payload of the largest message of one instance; slots beyond it change nothing."""
+        """Return the payload of an instance's largest message; larger slots change no time."""
         return size_bytes / self._chunks_per_loop * self._largest_message / instances
 
     def _steady_state(self, model: ExecutionModel) -> _SteadyState:
-        """Times of full tiles; kept, because every size above one slot needs the same."""
+        """Return the times of full tiles, which all sizes above one slot share."""
         if model not in self._steady:
             chunk_bytes = model.slot_bytes * model.instances / self._largest_message
             counts = (*_EXACT_TILES, *(_MORE_EXACT_TILES if self._small else ()))
@@ -168,10 +168,10 @@ class CompiledSchedule:
 
 
 def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
-    """Resolves peers, ports and dependences once, for many calls of `CompiledSchedule.time_us`.
+    """Resolve peers, ports and dependences once, for many calls of `CompiledSchedule.time_us`.
 
     Raises:
-        InfeasibleError: A message between two ranks that the sketch does not connect.
+        InfeasibleError: The sketch does not connect the ranks of a message.
         DefectError: Sends and receives of a connection differ, or a dependence names no step.
     """
     if algorithm.ranks != sketch.ranks:
@@ -188,7 +188,7 @@ def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
 def simulate_us(
     algorithm: Algorithm, sketch: Sketch, size_bytes: int, model: ExecutionModel
 ) -> float:
-    """Compiles a schedule and times it once; see `CompiledSchedule.time_us`."""
+    """Compile a schedule and simulate it once; see `CompiledSchedule.time_us`."""
     return compile_schedule(algorithm, sketch).time_us(size_bytes, model)
 
 
@@ -201,7 +201,7 @@ def _costs(chunk_bytes: float, model: ExecutionModel) -> _Costs:
 
 
 def _least_tile_us(graph: ScheduleGraph, costs: _Costs, fifo_slots: int) -> float:
-    """What a tile costs at least when many follow each other."""
+    """Return a lower bound on the cost of a tile among many."""
     load = [0.0] * graph.port_count
     for chunks, hops in zip(graph.chunks, graph.hops, strict=True):
         for hop in hops:

@@ -1,7 +1,7 @@
-"""Small right schedules written step by step, independent of the product's builders.
+"""Small correct schedules written step by step, independent of the product's builders.
 
-All of them work in place and out of place unless noted: results are written to the output buffer,
-the own part is copied there with `cpy`, which in place copies a chunk onto itself.
+They work in place and out of place unless noted: results are written to the output buffer, and the
+rank's own data is copied to it with `cpy`, which in place copies a chunk onto itself.
 """
 
 from synthesizer.ir.algorithm import (
@@ -93,7 +93,7 @@ def ring_all_reduce(ranks: int) -> Algorithm:
 
 
 def all_pairs_all_reduce(ranks: int, k: int = 1) -> Algorithm:
-    """Two phases over scratch: peers' parts are gathered and reduced, the sum is given to all."""
+    """Two phases over scratch: peers' chunks are gathered and reduced, sums are sent to all."""
     blocks = []
     for r in range(ranks):
         peers = [p for p in range(ranks) if p != r]
@@ -128,7 +128,7 @@ def all_pairs_all_gather(ranks: int, k: int = 1) -> Algorithm:
 
 
 def ring_all_gather(ranks: int) -> Algorithm:
-    """Receiving and sending in different threadblocks, tied by dependences."""
+    """Receives and sends are in different threadblocks, ordered by dependences."""
     blocks = []
     for r in range(ranks):
         sends = [step("s", i(0), o(r))]
@@ -155,7 +155,7 @@ def ring_reduce_scatter(ranks: int, k: int = 1) -> Algorithm:
 
 
 def direct_alltoall(ranks: int) -> Algorithm:
-    """Out of place only: in place a part would be overwritten before it is sent."""
+    """Out of place only: in place a chunk would be overwritten before it is sent."""
     blocks = []
     for r in range(ranks):
         peers = [p for p in range(ranks) if p != r]
@@ -193,7 +193,7 @@ def chain_reduce(ranks: int, root: int) -> Algorithm:
 
 
 def all_schedules() -> list[Algorithm]:
-    """One or more of every collective, 2 to 4 ranks."""
+    """Return one or more schedules of every collective, for 2 to 4 ranks."""
     return [
         *(ring_all_reduce(n) for n in (2, 3, 4)),
         *(all_pairs_all_reduce(n, k) for n in (2, 3, 4) for k in (1, 2)),

@@ -1,4 +1,4 @@
-"""Sketches written by hand, as a pruned machine would give them."""
+"""Hand-written sketches, like those of pruned machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def switched(
     nic_alpha_us: float = 1.7,
     rotations: bool = True,
 ) -> Sketch:
-    """Nodes of GPUs behind an NVSwitch, one NIC per GPU, edges between nodes along rails."""
+    """Return nodes with an NVSwitch, one NIC per GPU, and edges between nodes along rails."""
     ranks = nodes * locals_
     ports, edges = [], []
     for rank in range(ranks):
@@ -61,7 +61,7 @@ def switched(
 
 
 def owned_links(gpus: int) -> Sketch:
-    """Two nodes of GPUs behind an NVSwitch; every odd one has a link to the even one below it.
+    """Return two nodes with an NVSwitch; every odd GPU has a link to the even number below it.
 
     The links lead to the other node; for 16 GPUs these are TE-CCL's DGX-2 with two chassis.
     """
@@ -87,7 +87,7 @@ def owned_links(gpus: int) -> Sketch:
 
 
 def direct(ranks: int, links: dict[tuple[int, int], float], alpha_us: float = 0.7) -> Sketch:
-    """One node of GPUs with links of their own, given once per pair and there both ways."""
+    """Return one node of GPUs with bidirectional links, given once per pair."""
     both = {**links, **{(b, a): speed for (a, b), speed in links.items()}}
     return Sketch(
         name=f"direct_{ranks}",
@@ -99,14 +99,14 @@ def direct(ranks: int, links: dict[tuple[int, int], float], alpha_us: float = 0.
 
 
 def hybrid_cube_mesh() -> Sketch:
-    """DGX-1 with V100: two NVLinks on the double edges, one on the others."""
+    """Return a DGX-1 with V100: two NVLinks on the double edges, one on the others."""
     double = [(0, 1), (0, 4), (1, 3), (2, 3), (2, 6), (4, 5), (5, 7), (6, 7)]
     single = [(0, 2), (0, 3), (1, 2), (1, 5), (3, 7), (4, 6), (4, 7), (5, 6)]
     return direct(8, {**dict.fromkeys(double, 50.0), **dict.fromkeys(single, 25.0)})
 
 
 def torus(side: int, gb_per_s: float = 50.0) -> Sketch:
-    """A square torus."""
+    """Return a square torus."""
     links = {}
     for x in range(side):
         for y in range(side):

@@ -1,4 +1,4 @@
-"""Random damage to a right schedule, most of it such that the structure stays sound."""
+"""Random mutations of a correct schedule, most of which keep the structure sound."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -50,27 +50,27 @@ def with_step(a: Algorithm, place: Place, step: Step) -> Algorithm:
 
 
 def without_step(a: Algorithm, place: Place) -> Algorithm:
-    """Drop a step; dependences on later steps of the threadblock move along, on it to before it."""
+    """Drop a step; dependences on it move to the step before it, later ones keep their steps."""
     rank, block, number = place
-    for other in places(a):
-        depends = step_at(a, other).depends
-        if other[0] == rank and depends and depends.threadblock == block:
+    for waiter in places(a):
+        depends = step_at(a, waiter).depends
+        if waiter[0] == rank and depends and depends.threadblock == block:
             later = depends.step - (depends.step >= number)
             moved = StepRef(block, later) if later >= 0 else None
-            a = with_step(a, other, replace(step_at(a, other), depends=moved))
+            a = with_step(a, waiter, replace(step_at(a, waiter), depends=moved))
     steps = a.programs[rank].threadblocks[block].steps
     return with_steps(a, rank, block, steps[:number] + steps[number + 1 :])
 
 
 def partner(a: Algorithm, place: Place) -> Place:
-    """The receive of a pure send."""
+    """Return the receive that matches a pure send."""
     rank, number, at = place
     block = a.programs[rank].threadblocks[number]
     position = sum(step.type.sends for step in block.steps[:at])
-    for other in a.programs[block.send_peer].threadblocks:
-        if other.recv_peer == rank and other.channel == block.channel:
-            takers = [n for n, step in enumerate(other.steps) if step.type.receives]
-            return block.send_peer, other.id, takers[position]
+    for candidate in a.programs[block.send_peer].threadblocks:
+        if candidate.recv_peer == rank and candidate.channel == block.channel:
+            receives = [n for n, step in enumerate(candidate.steps) if step.type.receives]
+            return block.send_peer, candidate.id, receives[position]
     raise AssertionError(place)
 
 
@@ -85,7 +85,7 @@ def drop_local_step(a: Algorithm, rng: Random) -> Algorithm:
 
 
 def drop_message(a: Algorithm, rng: Random) -> Algorithm:
-    """A missing contribution: a send and its receive are both gone."""
+    """Drop a send and its receive, so that a contribution is missing."""
     sends = [p for p in places(a) if step_at(a, p).type is StepType.SEND]
     send = rng.choice(sends)
     receive = partner(a, send)
@@ -106,13 +106,13 @@ def drop_message(a: Algorithm, rng: Random) -> Algorithm:
 def swap_steps(a: Algorithm, rng: Random) -> Algorithm:
     rank, block, number = rng.choice(places(a))
     steps = list(a.programs[rank].threadblocks[block].steps)
-    other = rng.randrange(len(steps))
-    steps[number], steps[other] = steps[other], steps[number]
+    peer = rng.randrange(len(steps))
+    steps[number], steps[peer] = steps[peer], steps[number]
     return with_steps(a, rank, block, tuple(steps))
 
 
 def change_dependence(a: Algorithm, rng: Random) -> Algorithm:
-    """Removed, or turned to any step of the rank."""
+    """Remove a dependence, or redirect it to any step of the rank."""
     tied = [p for p in places(a) if step_at(a, p).depends]
     place = rng.choice(tied) if tied and rng.random() < 0.7 else rng.choice(places(a))
     rank = place[0]
@@ -126,14 +126,14 @@ def swap_dependences(a: Algorithm, rng: Random) -> Algorithm:
     tied = [p for p in places(a) if p[0] == rank and step_at(a, p).depends]
     if len(tied) < 2:
         return change_dependence(a, rng)
-    one, two = rng.sample(tied, 2)
-    first, second = step_at(a, one), step_at(a, two)
-    a = with_step(a, one, replace(first, depends=second.depends))
-    return with_step(a, two, replace(second, depends=first.depends))
+    places_swapped = rng.sample(tied, 2)
+    first, second = (step_at(a, place) for place in places_swapped)
+    a = with_step(a, places_swapped[0], replace(first, depends=second.depends))
+    return with_step(a, places_swapped[1], replace(second, depends=first.depends))
 
 
 def change_reference(a: Algorithm, rng: Random) -> Algorithm:
-    """Another offset or another buffer of an operand."""
+    """Change the offset or the buffer of an operand."""
     place = rng.choice(places(a))
     step = step_at(a, place)
     gpu = a.programs[place[0]]
@@ -151,18 +151,18 @@ def change_reference(a: Algorithm, rng: Random) -> Algorithm:
 
 
 def change_count(a: Algorithm, rng: Random) -> Algorithm:
-    """Of a local step, or of both sides of a message."""
+    """Change the count of a local step, or of both sides of a message."""
     place = rng.choice(places(a))
     step = step_at(a, place)
     count = max(1, step.count + rng.choice((-1, 1)))
     if step.type is StepType.SEND and rng.random() < 0.8:
-        other = partner(a, place)
-        a = with_step(a, other, replace(step_at(a, other), count=count))
+        receive = partner(a, place)
+        a = with_step(a, receive, replace(step_at(a, receive), count=count))
     return with_step(a, place, replace(step, count=count))
 
 
 def change_type(a: Algorithm, rng: Random) -> Algorithm:
-    """Another step with the same messages."""
+    """Change a step's type to another with the same messages."""
     place = rng.choice(places(a))
     step = step_at(a, place)
     like = [
@@ -174,7 +174,7 @@ def change_type(a: Algorithm, rng: Random) -> Algorithm:
 
 
 def add_message(a: Algorithm, rng: Random) -> Algorithm:
-    """A send and its receive happen twice."""
+    """Repeat a send and its receive."""
     send = rng.choice([p for p in places(a) if step_at(a, p).type is StepType.SEND])
     receive = partner(a, send)
     if not step_at(a, receive).type.sends and receive[:2] != send[:2]:
@@ -186,14 +186,14 @@ def add_message(a: Algorithm, rng: Random) -> Algorithm:
 
 
 def change_peer(a: Algorithm, rng: Random) -> Algorithm:
-    """A threadblock talks to another rank, or two of a rank exchange whom they talk to."""
+    """Change a threadblock's peer, or swap the peers of two threadblocks."""
     rank = rng.randrange(a.ranks)
     side = rng.choice(("send_peer", "recv_peer"))
-    talking = [block for block in a.programs[rank].threadblocks if getattr(block, side) >= 0]
-    if len(talking) > 1 and rng.random() < 0.7:
-        one, two = rng.sample(talking, 2)
-        a = with_block(a, rank, replace(one, **{side: getattr(two, side)}))
-        return with_block(a, rank, replace(two, **{side: getattr(one, side)}))
+    connected = [block for block in a.programs[rank].threadblocks if getattr(block, side) >= 0]
+    if len(connected) > 1 and rng.random() < 0.7:
+        first, second = rng.sample(connected, 2)
+        a = with_block(a, rank, replace(first, **{side: getattr(second, side)}))
+        return with_block(a, rank, replace(second, **{side: getattr(first, side)}))
     block, peer = rng.choice(a.programs[rank].threadblocks), rng.randrange(-1, a.ranks)
     sends = side == "send_peer"
     changed = replace(block, send_peer=peer) if sends else replace(block, recv_peer=peer)
@@ -201,7 +201,7 @@ def change_peer(a: Algorithm, rng: Random) -> Algorithm:
 
 
 def change_channel(a: Algorithm, rng: Random) -> Algorithm:
-    """A threadblock uses another channel, or two of a rank exchange theirs, or all move."""
+    """Change a threadblock's channel, swap two threadblocks' channels, or mirror all channels."""
     kind = rng.random()
     if kind < 0.2:
         for gpu in a.programs:
@@ -211,9 +211,9 @@ def change_channel(a: Algorithm, rng: Random) -> Algorithm:
     rank = rng.randrange(a.ranks)
     blocks = a.programs[rank].threadblocks
     if len(blocks) > 1 and kind < 0.7:
-        one, two = rng.sample(blocks, 2)
-        a = with_block(a, rank, replace(one, channel=two.channel))
-        return with_block(a, rank, replace(two, channel=one.channel))
+        first, second = rng.sample(blocks, 2)
+        a = with_block(a, rank, replace(first, channel=second.channel))
+        return with_block(a, rank, replace(second, channel=first.channel))
     return with_block(a, rank, replace(rng.choice(blocks), channel=rng.randrange(a.channels + 1)))
 
 
@@ -235,12 +235,12 @@ MUTATIONS = (
 
 
 def mutate(a: Algorithm, rng: Random) -> Algorithm:
-    """One mutation that changes something, at times a second one."""
+    """Apply one effective mutation, and at times a second one."""
     right = a
     while a == right:
         a = rng.choice(MUTATIONS)(a, rng)
     if rng.random() < 0.25:
-        # The first one may leave nothing for the second to work on.
+        # The first mutation may leave the second nothing to change.
         with suppress(AssertionError, IndexError):
             a = rng.choice(MUTATIONS)(a, rng)
     return a

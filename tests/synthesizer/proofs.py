@@ -1,4 +1,4 @@
-"""What every schedule must show: a proof, limits kept, the same through XML, right results."""
+"""Checks of every schedule: proof, limits, XML round trip, right results."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 DTYPES = (np.int64, np.float32, np.float16)
 
 NO_DATA_BYTES = 1e-3
-"""So little that only the alphas count."""
+"""A size so small that only the alphas count."""
 
 
 def proved(program: Program) -> Algorithm:
-    """The lowered program, once it has shown everything."""
+    """Return the lowered program after all checks."""
     algorithm = lower(program, "under_test")
     show_right(algorithm)
     return algorithm
 
 
 def show_right(a: Algorithm, seed: int = 0) -> None:
-    """The seed chooses data type and layout of the buffers."""
+    """Check a schedule; the seed chooses data type and buffer layout."""
     assert verify(a, slots=1).describe() == "proved", a.name
     assert check_limits(a) == (), a.name
     again = read_msccl_xml(write_msccl_xml(a), "again.xml")
@@ -41,7 +41,7 @@ def show_right(a: Algorithm, seed: int = 0) -> None:
 def gives_right_buffers(
     a: Algorithm, dtype: type[np.generic], *, seed: int, in_place: bool
 ) -> None:
-    """Sums of small whole numbers are exact in every type, whatever the order."""
+    """Check real buffers; sums of small whole numbers are exact in every type and order."""
     rng = np.random.default_rng(seed)
     shape = (a.collective, a.ranks, a.chunks_per_loop)
     inputs = [
@@ -56,7 +56,7 @@ def gives_right_buffers(
 
 
 def busbw_gb_per_s(algorithm: Algorithm, sketch: Sketch, size_bytes: int = 10**9) -> float:
-    """On the wires alone, in tiles of a slot; factors as in nccl-tests."""
+    """Return the bus bandwidth on the links alone, in tiles of a slot; factors as in nccl-tests."""
     model = ExecutionModel(slot_bytes=512 << 10)
     time_us = compile_schedule(algorithm, sketch).time_us(size_bytes, model)
     twice = 2 if algorithm.collective is Collective.ALL_REDUCE else 1
@@ -64,5 +64,5 @@ def busbw_gb_per_s(algorithm: Algorithm, sketch: Sketch, size_bytes: int = 10**9
 
 
 def latency_us(algorithm: Algorithm, sketch: Sketch) -> float:
-    """Time of a call that carries nothing: the alphas on the longest way."""
+    """Return the time of a call without data: the alphas on the longest path."""
     return compile_schedule(algorithm, sketch).time_us(NO_DATA_BYTES, ExecutionModel())

@@ -1,4 +1,4 @@
-"""The verifier against the emulator: damaged schedules, judged by one and run by the other."""
+"""The verifier against the emulator, on mutated schedules."""
 
 from collections import Counter
 from functools import cache
@@ -21,7 +21,7 @@ from tests.synthesizer.mutations import mutate
 SLOTS = 2
 MANY_SLOTS = 64
 MOST_STEPS = 64
-"""Larger schedules say nothing new about single mutations and take long."""
+"""Most steps of a schedule; larger ones show nothing new about single mutations and take long."""
 
 
 def random_inputs(a: Algorithm, seed: int) -> list[np.ndarray]:
@@ -48,7 +48,7 @@ def modes(a: Algorithm) -> list[bool]:
 
 
 def check(a: Algorithm, seed: int) -> str:
-    """Compare the verdict with what the emulator sees; the class of the outcome."""
+    """Compare the verdict with the emulator's result; return the class of the outcome."""
     verdict = verify(a, slots=SLOTS)
     kinds = {defect.kind for defect in verdict.defects}
     if verdict.proved:
@@ -72,7 +72,7 @@ def check(a: Algorithm, seed: int) -> str:
 
 @cache
 def right_schedules() -> tuple[Algorithm, ...]:
-    """Written by hand, and what the product makes of experts of every kind on small machines."""
+    """Return hand-written schedules, and lowered experts of every kind on small machines."""
     experts = [
         algorithm
         for sketch in (switched(1, 3), switched(2, 2), switched(1, 4))

@@ -1,4 +1,4 @@
-"""The proof on columns against the verifier that goes step by step."""
+"""The vectorised proof against the verifier that checks step by step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def modes(a: Algorithm) -> list[bool]:
 
 
 def compare(a: Algorithm, slots: int, chunks_per_slot: int | None) -> tuple[bool, bool]:
-    """What both say; yes on columns must be yes step by step."""
+    """Return both verdicts; a vectorised proof must hold step by step."""
     plain = is_plainly_right(a, modes(a), slots, chunks_per_slot)
     verdict = step_by_step(a, modes(a), slots, chunks_per_slot)
     assert verdict.proved or not plain, verdict.describe()
@@ -48,7 +48,7 @@ def test_rail_exchanges_are_plainly_right(a: Algorithm) -> None:
 
 
 def test_most_schedules_written_by_hand_are_plainly_right() -> None:
-    """The others are right because a message tells a rank what another rank has done."""
+    """The others need the order that messages imply."""
     found = [compare(a, 2, None) for a in all_schedules()]
     assert all(proved for _, proved in found)
     assert sum(plain for plain, _ in found) >= 0.7 * len(found)
@@ -63,7 +63,7 @@ def test_no_damage_is_called_right() -> None:
         outcomes.append(compare(mutant, rng.choice((1, 2, 3)), rng.choice((None, 1, 2))))
     proved = [plain for plain, slow in outcomes if slow]
     assert len(proved) >= 40
-    # What is missed are long messages in small slots and order that only messages bring.
+    # It misses long messages in small slots, and order that only messages imply.
     assert sum(proved) >= 0.8 * len(proved)
 
 
@@ -77,7 +77,7 @@ def test_no_damage_of_ten_thousand_is_called_right() -> None:
 
 
 def test_slots_decide_whether_waves_exist() -> None:
-    """Both ranks send two messages before they take one: two slots are needed."""
+    """Both ranks send two messages before they receive one: two slots are needed."""
     sides = [
         [
             block(
@@ -102,7 +102,7 @@ def test_slots_decide_whether_waves_exist() -> None:
 def test_dependences_that_are_needed_are_missed(
     entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with memory for the clocks of one rank at a time."""
+    """The result is the same with memory for one rank's clocks at a time."""
     monkeypatch.setattr(wave_races, "_CLOCK_ENTRIES", entries)
     a = RAILS[2]
     assert is_plainly_right(a, [True, False], 1, None)

@@ -1,4 +1,4 @@
-"""Every class of defect on a schedule small enough to see it."""
+"""Every kind of defect, on small schedules."""
 
 from dataclasses import replace
 from typing import TypedDict
@@ -29,7 +29,7 @@ from tests.synthesizer.mutations import step_at, with_step, with_steps
 
 
 def only(verdict: Verdict, kind: DefectKind) -> str:
-    """The first message, when all defects are of this kind."""
+    """Return the first message, after a check that all defects are of this kind."""
     assert not verdict.proved
     assert {defect.kind for defect in verdict.defects} == {kind}, verdict.describe()
     return verdict.defects[0].describe()
@@ -164,7 +164,7 @@ def test_dependences_in_a_circle_wait_for_ever() -> None:
     assert "waits for threadblock 1 step 0" in only(verify(a), DefectKind.DEADLOCK)
 
 
-def test_nobody_is_told_that_a_nop_is_done() -> None:
+def test_a_nop_never_reports_that_it_is_done() -> None:
     blocks = [block(0, -1, -1, step("nop", i(0), count=0)), block(1, -1, -1)]
     a = with_steps(custom(blocks, []), 0, 1, (step("cpy", i(0), o(0), dep=(0, 0)),))
     assert only(verify(a), DefectKind.STRUCTURE) == (
@@ -174,7 +174,7 @@ def test_nobody_is_told_that_a_nop_is_done() -> None:
 
 
 def test_a_ring_of_fused_steps_needs_two_slots() -> None:
-    """With one, every rank holds a full slot and none can pass on what it takes."""
+    """With one slot, every rank holds a full slot and none can forward its chunk."""
     assert "waits for a free slot" in only(verify(ring_all_reduce(4), slots=1), DefectKind.DEADLOCK)
     assert verify(ring_all_reduce(4), slots=2).proved
 
@@ -203,22 +203,22 @@ def test_a_missing_dependence_is_a_race() -> None:
 
 
 def test_messages_through_another_rank_order_two_threadblocks() -> None:
-    """Rank 0 sends a chunk away and overwrites it with the answer to that very message."""
-    there = [block(0, 1, -1, step("s", s(0))), block(1, -1, 1, step("r", s(0)))]
+    """Rank 0 sends a chunk and overwrites it with the answer to that message."""
+    asking = [block(0, 1, -1, step("s", s(0))), block(1, -1, 1, step("r", s(0)))]
     start = step("cpy", i(0), s(0))
-    there[0] = block(0, 1, -1, start, *there[0].steps)
+    asking[0] = block(0, 1, -1, start, *asking[0].steps)
     back = [block(0, 0, 0, step("r", s(0)), step("s", s(0)))]
-    assert {d.kind for d in verify(custom(there, back)).defects} == {DefectKind.NO_POSTCONDITION}
+    assert {d.kind for d in verify(custom(asking, back)).defects} == {DefectKind.NO_POSTCONDITION}
     unasked = [block(0, 0, 0, step("s", i(0)), step("r", s(0)))]
-    assert "race" in verify(custom(there, unasked)).describe()
+    assert "race" in verify(custom(asking, unasked)).describe()
 
 
 def test_a_fused_step_passes_on_data_before_the_message_has_ended() -> None:
-    """Chunk 0 comes back as chunk 1 while chunk 1 is perhaps still to be sent."""
+    """Chunk 0 may come back as chunk 1 before chunk 1 is sent."""
     first = block(0, 1, -1, step("s", i(0), count=2))
-    there = [first, block(1, -1, 1, step("r", i(1), count=2))]
+    sending = [first, block(1, -1, 1, step("r", i(1), count=2))]
     back = [block(0, 0, 0, step("rcs", s(0), count=2))]
-    assert "race: rank 0 threadblock 1 step 0" in verify(custom(there, back)).describe()
+    assert "race: rank 0 threadblock 1 step 0" in verify(custom(sending, back)).describe()
 
 
 def test_a_fused_step_may_send_before_it_stores() -> None:
@@ -237,7 +237,7 @@ def test_a_fused_step_may_send_before_it_stores() -> None:
 
 
 def test_a_copy_onto_itself_may_undo_what_another_threadblock_writes() -> None:
-    """It reads the own part, the sum is written, and then it writes the own part back."""
+    """The copy reads the rank's own data, the sum is written, and the copy writes the data back."""
     blocks = [
         [
             block(0, -1, -1, step("cpy", i(0), o(0))),
@@ -262,7 +262,7 @@ def test_operands_of_one_step_must_not_half_overlap() -> None:
 
 
 def test_in_place_input_and_output_are_one_buffer() -> None:
-    """The exchange is right out of place; in place a part is overwritten before it is sent."""
+    """The exchange is right out of place; in place a chunk is overwritten before it is sent."""
     a = direct_alltoall(2)
     assert verify(a).proved
     swapped = with_steps(
@@ -287,7 +287,7 @@ def test_out_of_place_the_send_buffer_stays_as_it_is() -> None:
 
 
 def test_in_place_only_the_root_of_a_broadcast_has_an_input() -> None:
-    """The others may pass a null pointer for it."""
+    """Other ranks may pass a null pointer for it."""
     blocks = [[block(0, 1, -1, step("s", i(0)))], [block(0, -1, 0, step("r", i(0)))]]
     a = algorithm(Collective.BROADCAST, 1, blocks, out_of_place=False)
     assert "rank 1 threadblock 0 step 0: r of i[0] outside the 0 chunks" in verify(a).describe()

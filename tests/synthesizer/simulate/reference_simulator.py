@@ -1,6 +1,6 @@
-"""The simulator's loop once more, in plain Python: what the one in C is held against.
+"""The simulator's loop in plain Python, the reference for the loop in C.
 
-All waiting is made explicit for every tile before the loop begins, which the C code does not do.
+All waits are made explicit for every tile before the loop begins, unlike in the C code.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from synthesizer.native import Deadlock
 
 
 class TiledGraph(NamedTuple):
-    """A `ScheduleGraph` repeated for every tile, with all waiting made explicit.
+    """A `ScheduleGraph` repeated for every tile, with explicit waits.
 
     Step `s` of tile `t` has the number `t * steps + s`.
     """
 
     pending: list[int]
-    """How many events a step waits for."""
+    """Number of events that a step waits for."""
     after: list[tuple[int, ...]]
-    """Steps that start a handover after the threadblock is done with this one."""
+    """Steps that can start a handover after this step ends."""
     frees: list[int]
-    """The send that gets the FIFO slot of this receive; -1 for none."""
+    """The send that reuses the FIFO slot of this receive; -1 for none."""
     receiver: list[int]
-    """The step that takes this step's message; -1 for none."""
+    """The step that receives this step's message; -1 for none."""
 
 
 def tiled_graph(graph: ScheduleGraph, tiles: int, fifo_slots: int) -> TiledGraph:
-    """Repeats the schedule: threadblocks run tile after tile, FIFO slots carry over."""
+    """Repeat the schedule: threadblocks run tile after tile, FIFO slots carry over."""
     steps = len(graph.names)
     pending = [0] * (steps * tiles)
     after: list[list[int]] = [[] for _ in range(steps * tiles)]
@@ -43,14 +43,14 @@ def tiled_graph(graph: ScheduleGraph, tiles: int, fifo_slots: int) -> TiledGraph
         order = [tile * steps + step for tile in range(tiles) for step in block]
         for earlier, later in pairwise(order):
             after[earlier].append(later)
-    for out, into in graph.connections:
-        sends = [tile * steps + step for tile in range(tiles) for step in out]
-        takes = [tile * steps + step for tile in range(tiles) for step in into]
-        for send, take in zip(sends, takes, strict=True):
-            receiver[send] = take
-            pending[take] += 1
-        for take, send in zip(takes, sends[fifo_slots:], strict=False):
-            frees[take] = send
+    for sent, received in graph.connections:
+        sends = [tile * steps + step for tile in range(tiles) for step in sent]
+        receives = [tile * steps + step for tile in range(tiles) for step in received]
+        for send, receive in zip(sends, receives, strict=True):
+            receiver[send] = receive
+            pending[receive] += 1
+        for receive, send in zip(receives, sends[fifo_slots:], strict=False):
+            frees[receive] = send
             pending[send] += 1
     for followers in after:
         for step in followers:
@@ -61,7 +61,7 @@ def tiled_graph(graph: ScheduleGraph, tiles: int, fifo_slots: int) -> TiledGraph
 def simulate_us(  # noqa: PLR0912
     graph: ScheduleGraph, tiled: TiledGraph, costs: tuple[float, float, float]
 ) -> float | Deadlock:
-    """Runs all tiles and returns when the last step is done."""
+    """Run all tiles; return the time when the last step is done, or the deadlock."""
     handover, wire_bytes, copy = costs
     hops, alpha_us = graph.hops, graph.alpha_us
     after, frees, receiver = tiled.after, tiled.frees, tiled.receiver
@@ -97,11 +97,11 @@ def simulate_us(  # noqa: PLR0912
                 heappush(events, (start, number, hop + 1))
             else:
                 arrival = passed + alpha_us[step]
-                taker = receiver[number]
-                ready[taker] = max(ready[taker], arrival)
-                waits[taker] -= 1
-                if not waits[taker]:
-                    runnable.append(taker)
+                receive = receiver[number]
+                ready[receive] = max(ready[receive], arrival)
+                waits[receive] -= 1
+                if not waits[receive]:
+                    runnable.append(receive)
             if hop:
                 continue
             block_done = passed

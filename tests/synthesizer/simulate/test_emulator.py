@@ -79,7 +79,7 @@ def test_a_deadlock_is_found_under_every_seed() -> None:
 
 
 def test_a_race_shows_under_some_seed() -> None:
-    """Nothing makes rank 0 wait for the message before it copies the scratch chunk on."""
+    """Rank 0 does not wait for the message before it copies the chunk."""
     blocks = [
         [block(0, -1, 1, step("r", i(0))), block(1, -1, -1, step("cpy", i(0), o(0)))],
         [block(0, 0, -1, step("s", i(0)))],

@@ -1,4 +1,4 @@
-"""The simulator's loop in C against the one in Python: the same times, to the last bit."""
+"""The simulator's loop in C against the loop in Python: bit-identical times."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def both(
     graph: ScheduleGraph, tiles: int, fifo_slots: int, costs: tuple[float, float, float]
 ) -> tuple[float | Deadlock, float | Deadlock]:
     handover_us, wire_bytes, copy_us = costs
-    here = NativeSchedule(graph).simulate_us(
+    native_us = NativeSchedule(graph).simulate_us(
         tiles,
         fifo_slots,
         handover_us=handover_us,
         wire_bytes_per_chunk=wire_bytes,
         copy_us_per_chunk=copy_us,
     )
-    return here, simulate_us(graph, tiled_graph(graph, tiles, fifo_slots), costs)
+    return native_us, simulate_us(graph, tiled_graph(graph, tiles, fifo_slots), costs)
 
 
 GRAPHS = simulated_graphs()
@@ -71,7 +71,7 @@ def test_times_are_those_of_the_python_loop(
 @settings(deadline=None)
 @given(st.sampled_from(GRAPHS), st.data())
 def test_deadlocks_are_those_of_the_python_loop(graph: ScheduleGraph, data: st.DataObject) -> None:
-    """Dependences between any two steps, which wait for each other as often as not."""
+    """Random dependences between any two steps, about half of which lead to a deadlock."""
     steps = st.integers(0, len(graph.names) - 1)
     further = data.draw(st.lists(st.tuples(steps, steps), max_size=4))
     tangled = ScheduleGraph(

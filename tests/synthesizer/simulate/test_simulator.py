@@ -1,4 +1,4 @@
-"""The simulator against hand-worked times, and what must hold for every schedule."""
+"""The simulator against times computed by hand, and properties of every schedule."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _step(kind: StepType, offset: int = 0, count: int = 1, depends: StepRef | No
 def _schedule(
     blocks: dict[int, list[tuple[int, int, int, list[Step]]]], chunks: int, ranks: int
 ) -> Algorithm:
-    """Threadblocks by rank as (send peer, receive peer, channel, steps)."""
+    """Return a schedule of threadblocks by rank: (send peer, receive peer, channel, steps)."""
     programs = []
     for rank in range(ranks):
         threadblocks = tuple(
