@@ -1,1 +1,1 @@
-"""What the synthesizer may use of a machine, and why the rest was dropped."""
+"""Sketches: the edges of a machine that the synthesizer may use, and the reasons for the rest."""

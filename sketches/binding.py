@@ -1,14 +1,14 @@
-"""Stage 1 of TuCCL's pruning: every GPU is bound to the nearest NIC of its node (section III-B).
+"""Stage 1 of TuCCL's pruning: binding of every GPU to the nearest NIC of its node (section III-B).
 
-Near means near in the PCIe tree: under a common switch, and among nested switches under the
-innermost; then under the same CPU. NICs that are equally near to several GPUs are shared out among
-them in order, so that each gets as many GPUs as the others. Where the tree tells no NIC from
-another (virtual machines that show every device on one root bus), the same sharing out decides by
-index alone, and the binding says so.
+Nearness is by the PCIe tree: first under a common switch, of nested switches the innermost; then
+under the same CPU. NICs that are equally near to several GPUs are distributed among them in order,
+so that each NIC gets equally many GPUs. Where the tree does not distinguish the NICs (virtual
+machines that show every device on one root bus), they are distributed by index alone, and the
+binding's reason says so.
 
-NICs much slower than the node's fastest (management ports, bridges of containers) are left out, and
-so are those on a much narrower PCIe link than another that is as near (storage beside compute): of
-these the port speed may not be known.
+NICs much slower than the node's fastest (management ports, container bridges) are left out. So are
+NICs on a much narrower PCIe link than another equally near NIC (storage beside compute), because
+their port speed may be unknown.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from probes.topology.paths import Proximity, local_path, pcie_distance, pcie_hop
 from sketches.sketch import Binding, DroppedEdge, PruningStage
 
 SLOW_NIC_SHARE = 0.5
-"""A NIC with less than this share of the bandwidth of its node's fastest is not used."""
+"""Least bandwidth of a NIC in use, as a share of its node's fastest."""
 
 _Distance = tuple[Proximity, int]
-"""Then the links between, where both hang under one PCIe switch."""
+"""Proximity, then the number of links if both are under one PCIe switch."""
 
 _NEARNESS = {
     Proximity.SWITCH: "under the same PCIe switch",
@@ -34,10 +34,10 @@ _NEARNESS = {
 
 
 def bind_gpus(topology: Topology) -> tuple[tuple[Binding, ...], tuple[DroppedEdge, ...]]:
-    """Binds every rank to one NIC of its node; ranks of a node without a NIC get no binding.
+    """Bind every rank to one NIC of its node; ranks of a node without a NIC get no binding.
 
     Returns:
-        The bindings in rank order, and the connections from GPUs to NICs that are not used.
+        The bindings in rank order, and the unused connections from GPUs to NICs.
     """
     bindings: list[Binding] = []
     dropped: list[DroppedEdge] = []
@@ -51,7 +51,7 @@ def bind_gpus(topology: Topology) -> tuple[tuple[Binding, ...], tuple[DroppedEdg
 
 
 def ranks_and_nics_by_node(topology: Topology) -> list[tuple[list[int], list[Device]]]:
-    """Ranks and NICs of every node that has GPUs."""
+    """Return the ranks and NICs of every node that has GPUs."""
     ranks: dict[int, list[int]] = defaultdict(list)
     nics: dict[int, list[Device]] = defaultdict(list)
     for rank, gpu in enumerate(topology.gpus):
@@ -62,10 +62,10 @@ def ranks_and_nics_by_node(topology: Topology) -> list[tuple[list[int], list[Dev
 
 
 def nic_gb_per_s(topology: Topology, nic: str, *, receiving: bool = False) -> float:
-    """What a NIC sends into the network, or receives from it.
+    """Return a NIC's bandwidth into the network, or from it.
 
-    That is all its links together, up to its line rate; one link alone is believed whatever the
-    line rate. The line rate when it has no link; 0: unknown.
+    It is the sum of its links up to the line rate, but at least that of its widest link; without
+    links it is the line rate. 0: unknown.
     """
     links = topology.links_to[nic] if receiving else topology.links_from[nic]
     rates = [link.bandwidth_gb_per_s for link in links if link.kind is LinkKind.NETWORK]
@@ -74,7 +74,7 @@ def nic_gb_per_s(topology: Topology, nic: str, *, receiving: bool = False) -> fl
 
 
 def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
-    """Those of a node's NICs that are in the network and not much slower than the fastest."""
+    """Return a node's NICs that are in the network and not much slower than the fastest."""
     nics = [nic for nic in nics if _is_linked(topology, nic)] or nics
     bandwidth = {nic.name: nic_gb_per_s(topology, nic.name) for nic in nics}
     least = SLOW_NIC_SHARE * max(bandwidth.values())
@@ -82,7 +82,7 @@ def fast_nics(topology: Topology, nics: Sequence[Device]) -> list[Device]:
 
 
 def _is_linked(topology: Topology, nic: Device) -> bool:
-    """Whether it both sends and receives: a rank that is bound to it needs both."""
+    """Return whether a NIC can both send and receive, which a bound rank needs."""
     return all(
         any(link.kind is LinkKind.NETWORK for link in links)
         for links in (topology.links_from[nic.name], topology.links_to[nic.name])
@@ -92,19 +92,19 @@ def _is_linked(topology: Topology, nic: Device) -> bool:
 def nearest_nics(
     topology: Topology, ranks: Sequence[int], nics: Sequence[Device]
 ) -> dict[tuple[str, ...], list[int]]:
-    """Ranks of one node by the NICs that are nearest to them, without much narrower ones."""
+    """Return the ranks of one node by their nearest NICs, without much narrower ones."""
     sharers: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank, row in _distances(topology, ranks, nics).items():
         pairs = zip(nics, row, strict=True)
-        near = [nic.name for nic, away in pairs if away == min(row)]
+        near = [nic.name for nic, distance in pairs if distance == min(row)]
         sharers[_wide(topology, topology.gpus[rank].name, near)].append(rank)
     return sharers
 
 
 def _wide(topology: Topology, gpu: str, nics: Sequence[str]) -> tuple[str, ...]:
-    """NICs without those that a GPU reaches with half of the best bandwidth or less.
+    """Return the NICs that a GPU reaches with more than half of the best bandwidth.
 
-    GPUs that share a NIC of full width in pairs do no worse than with such a one for each.
+    Two GPUs that share a NIC of full bandwidth do no worse than with a half-width NIC each.
     """
     paths = {nic: local_path(topology, gpu, nic) for nic in nics}
     width = {nic: path.bandwidth_gb_per_s if path else 0.0 for nic, path in paths.items()}
@@ -123,22 +123,22 @@ def _distances(
 
 def _distance(topology: Topology, gpu: str, nic: str) -> _Distance:
     near = pcie_distance(topology, gpu, nic)
-    # Beyond the switches all ways share the CPU: how deep a NIC hangs there is no reason to crowd
-    # all GPUs onto the shallowest.
+    # Beyond the switches all paths share the CPU, so a NIC's depth is no reason to bind all GPUs
+    # to the shallowest.
     hops = pcie_hops(topology, gpu, nic) if near is Proximity.SWITCH else None
     return near, hops or 0
 
 
 def _bind_node(topology: Topology, ranks: Sequence[int], nics: Sequence[Device]) -> list[Binding]:
     distance = _distances(topology, ranks, nics)
-    told = {near for row in distance.values() for near, _ in row}
-    silent = len(nics) > 1 and len(told) == 1 and told != {Proximity.SWITCH}
+    proximities = {near for row in distance.values() for near, _ in row}
+    ambiguous = len(nics) > 1 and len(proximities) == 1 and proximities != {Proximity.SWITCH}
     sharers = nearest_nics(topology, ranks, nics)
     bindings = []
     for names, group in sharers.items():
         for position, rank in enumerate(group):
             near, _ = min(distance[rank])
-            if silent or near is Proximity.UNKNOWN:
+            if ambiguous or near is Proximity.UNKNOWN:
                 reason = (
                     f"by index, because the PCIe tree does not tell the NICs apart: GPU {position} "
                     f"of {len(group)} takes NIC {position} * {len(names)} // {len(group)}"

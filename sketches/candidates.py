@@ -1,8 +1,8 @@
-"""Sketches of a machine, made without a hand-written word.
+"""Candidate sketches, generated from a topology.
 
-Inside one node there is little to choose. Across nodes TuCCL's three stages give the pruned sketch;
-beside it stand sketches with fewer connections (relays) and the full mesh, because which of them
-lets the synthesizer find the best schedule depends on the operation and the size.
+Inside one node there are few alternatives. Across nodes TuCCL's three stages give the pruned
+sketch; further candidates have fewer connections (relays) or the full mesh, because operation and
+size decide which sketch leads to the best schedule.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from sketches.transformation import (
 from sketches.wires import Wire, assemble
 
 MOST_FULL_MESH_EDGES = 20_000
-"""Above it a full mesh is left out: no synthesizer would take it and it fills the memory."""
+"""Most edges of a full mesh; larger ones are left out, as no synthesizer can handle them."""
 
 
 def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
-    """Every sketch worth synthesizing for, the default first.
+    """Return the candidate sketches of a machine, the default first.
 
     One node: `direct`, and `direct+pcie` where NVLink does not connect every pair. Several nodes:
-    `pruned`, and where they differ from it `relay`, `one_nic` and `full_mesh`.
+    `pruned`, and `relay`, `one_nic` and `full_mesh` where they differ from it.
 
     Raises:
-        SketchError: Fewer than two GPUs, or two ranks between which there is no way.
+        SketchError: The topology has fewer than two GPUs, or no path between two ranks.
     """
     _require_two_gpus(topology)
     topology, notes = bundle_nics(topology)
@@ -59,14 +59,14 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
 
 
 def whole_machine(topology: Topology) -> Sketch:
-    """All that schedules can use of the machine: what lower bounds on time are computed on.
+    """Return the sketch of everything that schedules can use, for lower bounds on time.
 
     Between nodes every GPU uses all usable NICs of its node (see `sketches.nic_pools`). Inside a
-    node a pair of GPUs uses NVLink where it has it and PCIe where not, never both at once: neither
-    NCCL nor a schedule splits a transfer between them.
+    node a pair of GPUs uses NVLink if it has it, else PCIe, never both: neither NCCL nor a schedule
+    splits a transfer between them.
 
-    Machines with more than `MOST_FULL_MESH_EDGES` connections between nodes keep the pruned
-    network part; bounds then hold for sketches that are pruned likewise, and a note says so.
+    On machines with more than `MOST_FULL_MESH_EDGES` connections between nodes the network is
+    pruned; bounds then hold only for pruned sketches, and a note says so.
 
     Raises:
         SketchError: As `sketch_candidates`.
@@ -124,14 +124,14 @@ def _one_node(topology: Topology) -> list[Sketch]:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Which NIC pairs and which of their ranks a candidate uses across nodes."""
+    """The NIC pairs of a candidate across nodes, and the ranks that use them."""
 
     name: str
     why: str
     connections: tuple[tuple[str, str], ...]
     bindings: tuple[Binding, ...]
     stage: PruningStage
-    """Which stage left the other GPU pairs out, and why."""
+    """Stage that left the other GPU pairs out."""
     reason: str
 
 
@@ -146,8 +146,8 @@ def _several_nodes(topology: Topology) -> list[Sketch]:
             continue
         seen.add(selected)
         across = network_wires(topology, choice.bindings, choice.connections)
-        apart = dropped_pairs(topology, across, choice.stage, choice.reason)
-        dropped = (*unused, *local_dropped, *apart)
+        unconnected = dropped_pairs(topology, across, choice.stage, choice.reason)
+        dropped = (*unused, *local_dropped, *unconnected)
         sketches.append(
             _sketch(topology, choice.name, choice.why, (*local, *across), dropped, bindings)
         )
@@ -207,7 +207,7 @@ def _first_ranks(bindings: Iterable[Binding]) -> tuple[Binding, ...]:
 
 
 def _spanning(topology: Topology, groups: Sequence[NicGroup]) -> tuple[NicGroup, ...]:
-    """The first group that reaches every node; all groups when none does."""
+    """Return the first group that reaches every node; all groups if none does."""
     for group in groups:
         if len(group.nics) == topology.node_count:
             return (group,)
@@ -241,7 +241,7 @@ def _sketch(
 
 
 def _gap(sketch: Sketch) -> tuple[int, int] | None:
-    """Two ranks without a way from the first to the second; None when every rank is reached."""
+    """Return two ranks without a path from the first to the second; None if all are connected."""
     for outward in (True, False):
         following: dict[int, list[int]] = {}
         for edge in sketch.edges:
@@ -253,23 +253,23 @@ def _gap(sketch: Sketch) -> tuple[int, int] | None:
             reached.update(new)
             waiting += new
         if len(reached) < sketch.ranks:
-            other = min(set(range(sketch.ranks)) - reached)
-            return (0, other) if outward else (other, 0)
+            unreached = min(set(range(sketch.ranks)) - reached)
+            return (0, unreached) if outward else (unreached, 0)
     return None
 
 
 def _connected(topology: Topology, sketches: Iterable[Sketch]) -> list[Sketch]:
-    """Those in which every rank reaches every other.
+    """Return the sketches in which every rank reaches every other.
 
     Raises:
-        SketchError: There is none.
+        SketchError: No sketch is connected.
     """
     gaps = [(sketch, _gap(sketch)) for sketch in sketches]
     connected = [sketch for sketch, gap in gaps if gap is None]
     if not connected:
         src, dst = gaps[-1][1] or (0, 0)
         raise SketchError(
-            f"topology {topology.name}: no way from rank {src} ({topology.gpus[src].name}) to "
+            f"topology {topology.name}: no path from rank {src} ({topology.gpus[src].name}) to "
             f"rank {dst} ({topology.gpus[dst].name}): describe the missing link, NIC or network"
         )
     return connected

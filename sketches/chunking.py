@@ -1,14 +1,15 @@
-"""Chunking: into how many chunks the buffer of a collective should be cut, by its size.
+"""Chunking: suitable numbers of chunks for the buffer of a collective, by size.
 
-Protocols move whole lines through the slots of a FIFO, and MSCCL runtimes leave a call to NCCL,
-without a word, when the schedule's number of chunks does not divide it. Numbers of chunks that fit
-therefore come before others that are slightly faster in a model without lines and slots.
+Protocols move whole lines through the slots of a FIFO, and MSCCL runtimes silently leave a call to
+NCCL if the schedule's number of chunks does not divide its size. Suitable numbers of chunks are
+therefore preferred to others that are slightly faster in a model without lines and slots.
 
 Lines and slots are NCCL's (2.28 src/include/device.h; 8 slots, NCCL_STEPS): LL has 8 bytes of data
-in each line of 16, LL128 has 120 in each of 128, Simple copies 16 bytes at once. A slot of LL holds
-8 lines of each of 512 threads, a slot of Simple an eighth of its buffer of 4 MiB; LL128's hold a
-little more. The runtimes' rule is count % nchunksperloop, where count are the elements that a rank
-contributes (Azure/msccl-scheduler and Azure/msccl-executor-nccl, msccl_lifecycle.cc).
+in each line of 16, LL128 has 120 in each line of 128, Simple copies 16 bytes at once. A slot of LL
+holds 8 lines of each of 512 threads, a slot of Simple an eighth of its buffer of 4 MiB; a slot of
+LL128 holds a little more. The runtimes test count % nchunksperloop, where count is the number of
+elements that a rank contributes (Azure/msccl-scheduler and Azure/msccl-executor-nccl,
+msccl_lifecycle.cc).
 """
 
 from __future__ import annotations
@@ -17,41 +18,41 @@ from dataclasses import dataclass
 
 _POWERS_OF_TWO = tuple(1 << i for i in range(9))
 _ELEMENT_BYTES = 4
-"""Of a float, which nccl-tests and most training use; halves ask for no more than that."""
+"""Bytes of a float, the usual element; the condition for smaller elements is weaker."""
 _MOST_PADDING = 0.05
-"""Of a chunk's last line, as part of the chunk."""
+"""Largest padding of a chunk's last line, as a share of the chunk."""
 _LEFT_TO_NCCL = 1.05
 _UNEVEN = 1.01
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a number of chunks does not fit a size."""
+    """A reason why a number of chunks does not fit a size."""
 
     text: str
     worth: float
-    """A schedule is preferred in spite of it when it is faster by this factor at least."""
+    """Least speedup with which a schedule is preferred in spite of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """What chunks should be like for sizes from `min_bytes` to `max_bytes`, both inclusive."""
+    """Preferred chunks for sizes from `min_bytes` to `max_bytes`, both inclusive."""
 
     min_bytes: int
     max_bytes: int | None
-    """None: no upper limit."""
+    """Largest size; None: no limit."""
     grain_bytes: int
-    """Chunks should be multiples of it."""
+    """Divisor of suitable chunk sizes."""
     line_bytes: int
-    """Data of a line; the last line of a chunk is padded."""
+    """Data bytes of a line; the last line of a chunk is padded."""
     slot_bytes: int
-    """Data of a slot; larger chunks are cut, and should be cut evenly."""
+    """Data bytes of a slot; larger chunks are cut, preferably evenly."""
     counts: tuple[int, ...]
-    """Chunks of what one rank spreads that are tried first, ascending."""
+    """Numbers of chunks of one rank's data to try first, in ascending order."""
     reason: str
 
     def fitting_counts(self, size_bytes: int, sources: int, contributions: int) -> tuple[int, ...]:
-        """Those of `counts` that fit where that many sources cut up what they spread."""
+        """Return the `counts` that fit if `sources` ranks cut their data into so many chunks."""
         return tuple(
             count
             for count in self.counts
@@ -59,12 +60,12 @@ class Chunking:
         )
 
     def misfits(self, size_bytes: int, chunks: int, contributions: int) -> tuple[Misfit, ...]:
-        """What is wrong with a number of chunks.
+        """Return the reasons why a number of chunks does not fit.
 
         Args:
-            size_bytes: Of the whole buffer, as in nccl-tests.
-            chunks: Of the whole buffer.
-            contributions: How many ranks' parts the buffer consists of; 1: each rank has all of it.
+            size_bytes: Size of the whole buffer, as in nccl-tests.
+            chunks: Chunks of the whole buffer.
+            contributions: Ranks whose blocks form the buffer; 1: each rank has all of it.
         """
         multiple = msccl_multiple_bytes(chunks, contributions)
         if size_bytes % multiple:
@@ -85,15 +86,16 @@ class Chunking:
 
 
 def msccl_multiple_bytes(chunks: int, contributions: int) -> int:
-    """MSCCL runtimes take a schedule for multiples of so many bytes only, of 4-byte elements."""
+    """Return the divisor of the sizes for which MSCCL runtimes use a schedule (4-byte elements)."""
     return _ELEMENT_BYTES * chunks * contributions
 
 
 def chunking_for(chunkings: tuple[Chunking, ...], size_bytes: int) -> Chunking | None:
-    """The first whose range holds the size."""
-    for one in chunkings:
-        if one.min_bytes <= size_bytes and (one.max_bytes is None or size_bytes <= one.max_bytes):
-            return one
+    """Return the first chunking whose range contains the size."""
+    for chunking in chunkings:
+        least, most = chunking.min_bytes, chunking.max_bytes
+        if least <= size_bytes and (most is None or size_bytes <= most):
+            return chunking
     return None
 
 
@@ -133,4 +135,4 @@ NCCL_CHUNKING = (
         reason="large calls use Simple, 16 bytes at once and slots of 512 KiB",
     ),
 )
-"""For schedules whose protocol is not known before they are measured."""
+"""Chunkings for schedules whose protocol is not known before they are measured."""

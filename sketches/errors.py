@@ -1,13 +1,13 @@
 """Errors of `sketches`.
 
 SketchError
-└── TacclFileError  a file in TACCL's form is malformed, or its rules cannot be kept
+└── TacclFileError  a TACCL file is malformed, or its rules cannot be satisfied
 """
 
 
 class SketchError(Exception):
-    """A sketch cannot be made from this topology, or breaks a rule."""
+    """A topology allows no sketch, or a sketch is invalid."""
 
 
 class TacclFileError(SketchError):
-    """A topology or sketch file in TACCL's form is malformed, or leaves GPUs without a way."""
+    """A TACCL topology or sketch file is malformed, or leaves GPUs unconnected."""

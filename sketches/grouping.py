@@ -1,9 +1,9 @@
-"""Stage 2 of TuCCL's pruning: NICs of matched bandwidth form groups across nodes (section III-B).
+"""Stage 2 of TuCCL's pruning: groups of NICs of matched bandwidth across nodes (section III-B).
 
-A group holds at most one NIC per node. NICs with the same index (one rail) whose bandwidths match
-come together first; what is left over is paired greedily, the pair of groups with the least
-variance of bandwidth first. Nodes that end up in no common group (no matching NIC left) are joined
-by a fallback group of their best matching NICs, which says so.
+A group has at most one NIC per node. NICs with the same index (one rail) and matched bandwidths are
+grouped first; the remaining groups are paired greedily, the pair with the least variance of
+bandwidth first. Nodes without a common group (no matching NIC left) are connected by a fallback
+group of their best matching NICs, whose reason says so.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from probes.topology.paths import network_path
 from sketches.binding import nic_gb_per_s
 
 MATCHED_RATIO = 1.25
-"""Bandwidths match when the larger is at most this multiple of the smaller: measuring noise and
-slot differences stay below it, the next speed class (x2) above."""
+"""Largest ratio of matched bandwidths: measuring noise and slot differences stay below it, the next
+speed class (x2) above."""
 
 
 @dataclass(frozen=True, slots=True)
 class NicGroup:
-    """NICs of different nodes that talk to each other."""
+    """NICs of different nodes that exchange data."""
 
     nics: tuple[str, ...]
-    """By node."""
+    """Names of the NICs, by node."""
     reason: str
 
 
 def group_nics(topology: Topology, nics: Iterable[str]) -> tuple[NicGroup, ...]:
-    """Groups the given NICs across nodes; groups of one NIC connect nothing and are kept.
+    """Group the given NICs across nodes; groups of one NIC connect nothing and are kept.
 
     Args:
         topology: The machine.
@@ -58,11 +58,11 @@ def _by_rail(topology: Topology, names: Sequence[str]) -> list[list[str]]:
             for group in groups
             if topology.device[group[0]].index == rail and _fits(topology, group, [nic])
         )
-        home = next(fitting, None)
-        if home is None:
+        matching = next(fitting, None)
+        if matching is None:
             groups.append([nic])
         else:
-            home.append(nic)
+            matching.append(nic)
     return groups
 
 
@@ -70,10 +70,10 @@ def _pair_leftovers(topology: Topology, groups: list[list[str]]) -> list[list[st
     groups = list(groups)
     while True:
         pairs = [
-            (*_mismatch(topology, one, other), i, j)
-            for i, one in enumerate(groups)
-            for j, other in enumerate(groups[i + 1 :], i + 1)
-            if _fits(topology, one, other)
+            (*_mismatch(topology, left, right), i, j)
+            for i, left in enumerate(groups)
+            for j, right in enumerate(groups[i + 1 :], i + 1)
+            if _fits(topology, left, right)
         ]
         if not pairs:
             return groups
@@ -82,26 +82,26 @@ def _pair_leftovers(topology: Topology, groups: list[list[str]]) -> list[list[st
         del groups[j]
 
 
-def _mismatch(topology: Topology, one: Sequence[str], other: Sequence[str]) -> tuple[float, int]:
-    bandwidths = [nic_gb_per_s(topology, nic) for nic in (*one, *other)]
-    rails = abs(topology.device[one[0]].index - topology.device[other[0]].index)
+def _mismatch(topology: Topology, left: Sequence[str], right: Sequence[str]) -> tuple[float, int]:
+    bandwidths = [nic_gb_per_s(topology, nic) for nic in (*left, *right)]
+    rails = abs(topology.device[left[0]].index - topology.device[right[0]].index)
     return pvariance(bandwidths), rails
 
 
-def _fits(topology: Topology, one: Sequence[str], other: Sequence[str]) -> bool:
-    """Different nodes, matched bandwidth, and a way through the network."""
-    if {topology.device[nic].node for nic in one} & {topology.device[nic].node for nic in other}:
+def _fits(topology: Topology, left: Sequence[str], right: Sequence[str]) -> bool:
+    """Return whether groups have different nodes, matched bandwidths and a network path."""
+    if {topology.device[nic].node for nic in left} & {topology.device[nic].node for nic in right}:
         return False
-    bandwidths = [nic_gb_per_s(topology, nic) for nic in (*one, *other)]
+    bandwidths = [nic_gb_per_s(topology, nic) for nic in (*left, *right)]
     return max(bandwidths) <= MATCHED_RATIO * min(bandwidths) and _connected(
-        topology, one[0], other[0]
+        topology, left[0], right[0]
     )
 
 
-def _connected(topology: Topology, one: str, other: str) -> bool:
+def _connected(topology: Topology, left: str, right: str) -> bool:
     return (
-        network_path(topology, one, other) is not None
-        and network_path(topology, other, one) is not None
+        network_path(topology, left, right) is not None
+        and network_path(topology, right, left) is not None
     )
 
 
@@ -118,7 +118,7 @@ def _reason(topology: Topology, group: Sequence[str]) -> str:
 
 
 def _fallbacks(topology: Topology, groups: Sequence[Sequence[str]]) -> list[NicGroup]:
-    """Joins nodes that no group joins, by the NICs whose bandwidths differ least."""
+    """Connect nodes without a common group by the NICs whose bandwidths differ least."""
     islands: list[list[str]] = []
     for group in groups:
         nodes = {topology.device[nic].node for nic in group}

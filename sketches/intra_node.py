@@ -1,9 +1,9 @@
-"""Edges inside a node: NVLink, xGMI and NVSwitch where they are, PCIe where it is needed.
+"""Edges inside a node: NVLink, xGMI and NVSwitch where present, PCIe where needed.
 
-GPU pairs with a direct link or an NVSwitch between them use it. Of the other pairs, those that
-NVLink (or xGMI) connects through other GPUs are dropped: a relay over two NVLinks is several times
-faster than PCIe and leaves the PCIe uplinks to the NICs. Pairs that NVLink does not connect go over
-PCIe and share its uplinks as ports.
+GPU pairs with a direct link or an NVSwitch between them use it. Other pairs that NVLink (or xGMI)
+connects through relays are dropped: a relay over two NVLinks is several times faster than PCIe and
+leaves the PCIe uplinks to the NICs. Pairs that NVLink does not connect use PCIe and share its
+uplinks as ports.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _FABRIC = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C})
 def intra_node_wires(
     topology: Topology, *, every_pcie_pair: bool = False
 ) -> tuple[tuple[Wire, ...], tuple[DroppedEdge, ...]]:
-    """Edges between GPUs of one node.
+    """Return the edges between GPUs of the same node.
 
     Args:
         topology: The machine.
-        every_pcie_pair: Keep PCIe also between GPUs that NVLink connects through others.
+        every_pcie_pair: Keep PCIe also between GPUs that NVLink connects through relays.
 
     Returns:
-        The wires, and the pairs that got none.
+        The wires, and the dropped pairs.
     """
     wires: list[Wire] = []
     dropped: list[DroppedEdge] = []
-    between = _Fabric(topology)
+    fabric_links = _Fabric(topology)
     for ranks in _ranks_by_node(topology):
         fabric = {
-            (src, dst): way
+            (src, dst): route
             for src, dst in permutations(ranks, 2)
-            if (way := between.way(src, dst)) is not None
+            if (route := fabric_links.route(src, dst)) is not None
         }
         island = _islands(ranks, fabric)
         for src, dst in permutations(ranks, 2):
             a, b = topology.gpus[src].name, topology.gpus[dst].name
-            way = fabric.get((src, dst)) or _pcie_way(topology, a, b)
-            if way is None:
+            route = fabric.get((src, dst)) or _pcie_route(topology, a, b)
+            if route is None:
                 reason = "no way between them inside the node"
             elif (src, dst) in fabric or island[src] != island[dst] or every_pcie_pair:
-                wires.append(wire(topology, src, dst, way.links, way.gb_per_s))
+                wires.append(wire(topology, src, dst, route.links, route.gb_per_s))
                 continue
             else:
                 reason = "PCIe only: GPUs linked to both relay faster than PCIe carries"
@@ -59,9 +59,9 @@ def intra_node_wires(
     return tuple(wires), tuple(dropped)
 
 
-def _pcie_way(topology: Topology, src: str, dst: str) -> _Way | None:
+def _pcie_route(topology: Topology, src: str, dst: str) -> _Route | None:
     path = local_path(topology, src, dst)
-    return None if path is None else _Way(path.links, path.bandwidth_gb_per_s)
+    return None if path is None else _Route(path.links, path.bandwidth_gb_per_s)
 
 
 def _ranks_by_node(topology: Topology) -> Iterator[list[int]]:
@@ -72,8 +72,8 @@ def _ranks_by_node(topology: Topology) -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """The links from one GPU to another, and what they carry together."""
+class _Route:
+    """The links from one GPU to another, and their joint bandwidth."""
 
     links: tuple[Link, ...]
     gb_per_s: float
@@ -92,20 +92,20 @@ class _Fabric:
             if _is_nvswitch(topology, link.src):
                 self.down[link.dst].append(link)
 
-    def way(self, src: int, dst: int) -> _Way | None:
-        """Direct links as one, else the ways through all NVSwitches as one; None without either.
+    def route(self, src: int, dst: int) -> _Route | None:
+        """Return the merged direct links, else the merged routes through all NVSwitches, or None.
 
-        Through NVSwitches the links are all that the two GPUs have: how wide they are must not
-        depend on who is at the other end, because every edge of a GPU shares them.
+        A route through NVSwitches has all links of both GPUs: their bandwidth must not depend on
+        the peer, because all edges of a GPU share them.
         """
         a, b = self.topology.gpus[src].name, self.topology.gpus[dst].name
         between = self.topology.links_between.get((a, b), ())
         direct = [link for link in between if link.kind in _FABRIC]
         if direct:
-            one = _bundle(direct)
-            return _Way((one,), one.bandwidth_gb_per_s)
+            bundle = _bundle(direct)
+            return _Route((bundle,), bundle.bandwidth_gb_per_s)
         carried = through_switches_gb_per_s(self.topology, a, b, DeviceKind.NVSWITCH)
-        return _Way((_bundle(self.up[a]), _bundle(self.down[b])), carried) if carried else None
+        return _Route((_bundle(self.up[a]), _bundle(self.down[b])), carried) if carried else None
 
 
 def _is_nvswitch(topology: Topology, name: str) -> bool:
@@ -113,7 +113,7 @@ def _is_nvswitch(topology: Topology, name: str) -> bool:
 
 
 def _bundle(links: list[Link]) -> Link:
-    """Parallel links as one: NVLink traffic of a pair spreads over all of them."""
+    """Merge parallel links: NVLink traffic of a pair spreads over all of them."""
     return replace(
         links[0],
         bandwidth_gb_per_s=sum(link.bandwidth_gb_per_s for link in links),
@@ -122,9 +122,9 @@ def _bundle(links: list[Link]) -> Link:
 
 
 def _islands(ranks: list[int], fabric: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Number of the strongly connected part of the NVLink graph that a rank is in."""
+    """Return the number of each rank's strongly connected component of the NVLink graph."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(ranks)
     graph.add_edges_from(fabric)
-    parts = sorted(nx.strongly_connected_components(graph), key=min)
-    return {rank: number for number, part in enumerate(parts) for rank in part}
+    components = sorted(nx.strongly_connected_components(graph), key=min)
+    return {rank: number for number, members in enumerate(components) for rank in members}

@@ -1,9 +1,9 @@
-"""NICs that serve one GPU together become one NIC.
+"""Bundling: NICs that serve one GPU together become one NIC.
 
 Machines with two or more NICs per GPU (dual-rail nodes, AWS p5 with four) spread a GPU's traffic
-over its NICs, as NCCL does with its channels. For a sketch such a bundle is one NIC under the name
-of its first, with the bandwidth of all. On each rail it has what its NICs have there, so bundles
-whose cables go to different rails exchange no more than the rails that they share carry.
+over its NICs, as NCCL does with its channels. In a sketch such a bundle is one NIC with the name of
+its first and the bandwidth of all. On each rail it has the bandwidth of its NICs on that rail, so
+bundles on different rails exchange data only over the rails that they share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sketches.binding import fast_nics, nearest_nics, nic_gb_per_s, ranks_and_ni
 
 
 def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
-    """The same machine with every bundle as one NIC, and notes on which stands for which."""
+    """Return the machine with every bundle as one NIC, and a note for each bundle."""
     bundles = _bundles(topology)
     if not bundles:
         return topology, ()
@@ -40,7 +40,7 @@ def bundle_nics(topology: Topology) -> tuple[Topology, tuple[str, ...]]:
 
 
 def _bundles(topology: Topology) -> list[tuple[str, ...]]:
-    """NICs of one GPU, where each of the GPUs that share NICs can have two or more for itself."""
+    """Return the bundles, where each GPU of a set that shares NICs can have two or more."""
     bundles: list[tuple[str, ...]] = []
     for ranks, nics in ranks_and_nics_by_node(topology):
         sharers = nearest_nics(topology, ranks, fast_nics(topology, nics)) if nics else {}
@@ -54,7 +54,7 @@ def _bundles(topology: Topology) -> list[tuple[str, ...]]:
 
 
 def _merged(links: Iterable[Link], first: Mapping[str, str]) -> tuple[Link, ...]:
-    """Links of bundles; those that became parallel add up."""
+    """Return the links of bundles, with parallel links merged."""
     merged: dict[tuple[str, str, LinkKind], Link] = {}
     for link in links:
         src, dst = first.get(link.src, link.src), first.get(link.dst, link.dst)

@@ -1,11 +1,10 @@
-"""The network of a machine without a choice of NIC: what bounds are computed on.
+"""The network of a machine without bindings of NICs, for lower bounds.
 
-A sketch binds a GPU to one NIC; NCCL's channels may take any. So here the usable NICs that the same
+A sketch binds a GPU to one NIC; NCCL's channels may use any. So here the usable NICs that the same
 GPUs of a node reach form a pool, and an edge between GPUs of two nodes may spread over all NICs of
-both pools. Only what no transfer can avoid limits it: the links that all ways from the GPU to its
-pool share, what the NICs of either pool do together, and which of them the network connects.
-Network switches count as non-blocking. Everything that is left out makes the machine look better,
-never worse.
+both pools. Its limits are those that no transfer can avoid: the links that all paths from the GPU
+to its pool share, the joint bandwidth of each pool's NICs, and the NICs that the network connects.
+Network switches count as non-blocking. Every simplification makes the machine faster, never slower.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sketches.wires import Wire, link_ports
 
 @dataclass(frozen=True, slots=True)
 class NicPool:
-    """NICs of one node, and the ranks that reach them."""
+    """NICs of a node, and the ranks that reach them."""
 
     node: int
     nics: tuple[str, ...]
@@ -34,7 +33,7 @@ class NicPool:
 
 
 def nic_pools(topology: Topology) -> tuple[NicPool, ...]:
-    """Pools of every node with NICs; a GPU without a known way to any NIC counts with all."""
+    """Return the pools of every node with NICs; a GPU without a known path reaches all of them."""
     pools: list[NicPool] = []
     for ranks, nics in ranks_and_nics_by_node(topology):
         if not nics:
@@ -46,17 +45,19 @@ def nic_pools(topology: Topology) -> tuple[NicPool, ...]:
             gpu = topology.gpus[rank].name
             known = [name for name in names if local_path(topology, gpu, name) is not None]
             reach.add_edges_from((rank, name) for name in known or names)
-        for part in sorted(nx.connected_components(reach), key=_least_rank):
-            inside = tuple(name for name in names if name in part)
-            pools.append(NicPool(nics[0].node, inside, tuple(r for r in ranks if r in part)))
+        for component in sorted(nx.connected_components(reach), key=_least_rank):
+            inside = tuple(name for name in names if name in component)
+            pools.append(NicPool(nics[0].node, inside, tuple(r for r in ranks if r in component)))
     return tuple(pools)
 
 
 def pool_wires(topology: Topology) -> tuple[Wire, ...]:
-    """An edge between any two GPUs of different nodes whose pools the network connects."""
+    """Return an edge for any two GPUs of different nodes whose pools the network connects."""
     pools = nic_pools(topology)
-    out = {rank: _way(topology, pool, rank, out=True) for pool in pools for rank in pool.ranks}
-    back = {rank: _way(topology, pool, rank, out=False) for pool in pools for rank in pool.ranks}
+    out = {rank: _segment(topology, pool, rank, out=True) for pool in pools for rank in pool.ranks}
+    back = {
+        rank: _segment(topology, pool, rank, out=False) for pool in pools for rank in pool.ranks
+    }
     wires: list[Wire] = []
     for a, b in permutations(pools, 2):
         between = _between(topology, a, b) if a.node != b.node else None
@@ -68,26 +69,26 @@ def pool_wires(topology: Topology) -> tuple[Wire, ...]:
     return tuple(wires)
 
 
-def _least_rank(part: set[int | str]) -> int:
-    return min(member for member in part if isinstance(member, int))
+def _least_rank(component: set[int | str]) -> int:
+    return min(member for member in component if isinstance(member, int))
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """A part of the way: what it takes at least, and what every transfer passes."""
+class _Segment:
+    """A segment of a route: its least latency, and the ports that every transfer passes."""
 
     alpha_us: float
     ports: tuple[Port, ...]
     gb_per_s: float
 
 
-def _way(topology: Topology, pool: NicPool, rank: int, *, out: bool) -> _Way:
-    """From a GPU to its pool, or back."""
+def _segment(topology: Topology, pool: NicPool, rank: int, *, out: bool) -> _Segment:
+    """Return the segment from a GPU to its pool, or back."""
     gpu = topology.gpus[rank].name
     ends = [(gpu, nic) if out else (nic, gpu) for nic in pool.nics]
     paths = [path for src, dst in ends if (path := local_path(topology, src, dst)) is not None]
     shared = _shared_links(paths)
-    return _Way(
+    return _Segment(
         min((path.latency_us for path in paths), default=0.0),
         tuple(port for link in shared for port in link_ports(topology, link)),
         min((link.bandwidth_gb_per_s for link in shared), default=math.inf),
@@ -99,8 +100,8 @@ def _shared_links(paths: Sequence[Path]) -> tuple[Link, ...]:
     return tuple(link for link in first if all(link in links for links in others))
 
 
-def _between(topology: Topology, a: NicPool, b: NicPool) -> _Way | None:
-    """From pool to pool; None when no NIC of the one reaches any of the other."""
+def _between(topology: Topology, a: NicPool, b: NicPool) -> _Segment | None:
+    """Return the segment between two pools; None if no NIC of the first reaches the second."""
     latency_us: list[float] = []
     senders: set[str] = set()
     receivers: set[str] = set()
@@ -118,7 +119,7 @@ def _between(topology: Topology, a: NicPool, b: NicPool) -> _Way | None:
         Port(f"tx:{_name(a)}", _sends(topology, a.nics)),
         Port(f"rx:{_name(b)}", _receives(topology, b.nics)),
     )
-    return _Way(min(latency_us), ports, carried)
+    return _Segment(min(latency_us), ports, carried)
 
 
 def _name(pool: NicPool) -> str:
@@ -126,7 +127,7 @@ def _name(pool: NicPool) -> str:
 
 
 def _sends(topology: Topology, nics: Sequence[str]) -> float:
-    """What NICs do together, each as its narrower side: its host's or the network's."""
+    """Return the joint bandwidth of NICs, each limited by its host or by the network."""
     return sum(
         min(_host_gb_per_s(topology.links_to[nic]), nic_gb_per_s(topology, nic)) for nic in nics
     )
@@ -147,7 +148,7 @@ def _host_gb_per_s(links: Sequence[Link]) -> float:
     return sum(local) if local else math.inf
 
 
-def _wire(src: int, dst: int, out: _Way, between: _Way, back: _Way) -> Wire:
+def _wire(src: int, dst: int, out: _Segment, between: _Segment, back: _Segment) -> Wire:
     ports = (*out.ports, *between.ports, *back.ports)
     return Wire(
         Edge(

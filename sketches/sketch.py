@@ -1,10 +1,10 @@
 """`Sketch`: what the synthesizer may use of a machine.
 
-A sketch speaks of ranks, not devices. An edge is a permitted GPU-to-GPU transfer with its alpha and
-beta; a port is a resource that several edges share and that serves one byte at a time (a GPU's way
-into an NVSwitch, a NIC's transmit side, a PCIe uplink). A NIC shared by four connections is one
-port on four edges: its time is divided among them as they use it, not cut into fixed quarters. This
-is TuCCL's point about TACCL (TuCCL section III-B).
+A sketch names ranks, not devices. An edge is a permitted GPU-to-GPU transfer with its alpha and
+beta; a port is a resource that several edges share and that serves one byte at a time (a GPU's
+links into an NVSwitch, a NIC's transmit side, a PCIe uplink). A NIC shared by four connections is
+one port on four edges: they share its time as they use it, unlike the fixed quarters of TACCL
+(TuCCL section III-B).
 
 Units: alpha in microseconds, bandwidth in GB/s = 1e9 bytes/s.
 """
@@ -29,7 +29,7 @@ class PruningStage(StrEnum):
 
 
 class EdgeKind(StrEnum):
-    """What the slowest part of an edge is made of."""
+    """The kind of an edge's slowest link."""
 
     NVLINK = "nvlink"
     XGMI = "xgmi"
@@ -55,9 +55,9 @@ class Edge:
     kind: EdgeKind
     alpha_us: float
     bandwidth_gb_per_s: float
-    """Of the edge alone: the narrowest link on its way."""
+    """Bandwidth of the narrowest link on its route."""
     ports: tuple[str, ...] = ()
-    """Names of the shared ports on its way, in travel order."""
+    """Names of the shared ports on its route, in travel order."""
 
     @property
     def beta_us_per_mb(self) -> float:
@@ -77,7 +77,7 @@ class DroppedEdge:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which NIC a rank uses, and how that was decided."""
+    """The NIC that a rank uses, and the reason."""
 
     rank: int
     nic: str
@@ -90,7 +90,7 @@ class Sketch:
 
     name: str
     why: str
-    """One sentence: why this candidate exists."""
+    """The candidate's purpose, in one sentence."""
     node_of_rank: tuple[int, ...]
     edges: tuple[Edge, ...]
     """Sorted by (src, dst); at most one edge per ordered pair."""
@@ -99,9 +99,9 @@ class Sketch:
     """Rank permutations that map edges onto edges of equal alpha, beta and port structure."""
     chunks_per_rank: int = 1
     chunking: tuple[Chunking, ...] = ()
-    """What chunks should be like, by size; without it any number will do."""
+    """Preferred chunks, by size; empty: any number."""
     sizes: tuple[SizeRange, ...] = ()
-    """For which sizes it is worth trying; an operation that is not named: for all."""
+    """Sizes at which it is worth trying; an operation without a range: all sizes."""
     bindings: tuple[Binding, ...] = ()
     dropped: tuple[DroppedEdge, ...] = ()
     notes: tuple[str, ...] = ()
@@ -122,14 +122,14 @@ class Sketch:
         return {port.name: port for port in self.ports}
 
     def chunking_for(self, size_bytes: int) -> Chunking | None:
-        """What chunks should be like at a size; None: as they come."""
+        """Return the preferred chunks at a size; None: any number."""
         return chunking_for(self.chunking, size_bytes)
 
     def sizes_of(self, operation: str) -> SizeRange | None:
-        """The sizes of an operation that it is worth trying for; None: all."""
-        return next((one for one in self.sizes if one.operation == operation), None)
+        """Return the sizes of an operation at which it is worth trying; None: all."""
+        return next((sizes for sizes in self.sizes if sizes.operation == operation), None)
 
     def worth_trying(self, operation: str, size_bytes: int) -> bool:
-        """Whether it is one of the sketches to try for a call."""
+        """Return whether the sketch is worth trying for a call."""
         sizes = self.sizes_of(operation)
         return sizes is None or sizes.holds(size_bytes)

@@ -1,7 +1,7 @@
-"""The JSON form of a sketch, for people to read and for `--sketch FILE` to take.
+"""The JSON form of a sketch, which people and `--sketch FILE` read.
 
-A file from outside is checked in full before a `Sketch` is made of it: fields and figures by
-pydantic, then ranks, ports and symmetries against each other.
+A file is checked in full before it becomes a `Sketch`: fields and figures by pydantic, then ranks,
+ports and symmetries against each other.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _SketchRecord(_Record):
 
 
 def sketch_to_json(sketch: Sketch) -> str:
-    """One edge, port or dropped pair per line, so that two sketches can be compared as text."""
+    """Return a sketch as JSON with an edge, port or dropped pair per line, for text comparison."""
     heads: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "name": sketch.name,
@@ -111,18 +111,18 @@ def sketch_to_json(sketch: Sketch) -> str:
         "dropped": [_fields(dropped) for dropped in sketch.dropped],
         "notes": list(sketch.notes),
     }
-    parts = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in heads.items()]
+    members = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in heads.items()]
     for key, rows in tables.items():
         lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
-        parts.append(f"  {json.dumps(key)}: [" + (f"\n{lines}\n  ]" if rows else "]"))
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+        members.append(f"  {json.dumps(key)}: [" + (f"\n{lines}\n  ]" if rows else "]"))
+    return "{\n" + ",\n".join(members) + "\n}\n"
 
 
 def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
-    """Reads a sketch.
+    """Read a sketch.
 
     Args:
-        text: What `sketch_to_json` wrote, or a person.
+        text: JSON from `sketch_to_json`, or written by hand.
         where: File name, for messages.
 
     Raises:
@@ -147,9 +147,10 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
         symmetries=tuple(tuple(symmetry) for symmetry in record.symmetries),
         chunks_per_rank=record.chunks_per_rank,
         chunking=tuple(
-            Chunking(**{**one.model_dump(), "counts": tuple(one.counts)}) for one in record.chunking
+            Chunking(**{**chunking.model_dump(), "counts": tuple(chunking.counts)})
+            for chunking in record.chunking
         ),
-        sizes=tuple(SizeRange(**one.model_dump()) for one in record.sizes),
+        sizes=tuple(SizeRange(**sizes.model_dump()) for sizes in record.sizes),
         bindings=tuple(Binding(**binding.model_dump()) for binding in record.bindings),
         dropped=tuple(DroppedEdge(**dropped.model_dump()) for dropped in record.dropped),
         notes=tuple(record.notes),

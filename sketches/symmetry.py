@@ -1,15 +1,15 @@
-"""Symmetries of a sketch: rank permutations under which nothing changes.
+"""Symmetries of a sketch: rank permutations that preserve it.
 
-A permutation counts when it maps nodes onto nodes, every edge onto an edge of the same kind, alpha
-and bandwidth, and the ports of every edge, in travel order, onto the ports of its image, by one
-mapping of ports that is one to one and keeps bandwidths. Then the image of a schedule is a schedule
-that takes equally long, and a synthesizer may solve for one representative (TACCL section 4.1 has
-such maps written by hand, its sketch files call them `symmetry_offsets`).
+A symmetry maps nodes onto nodes, every edge onto an edge of the same kind, alpha and bandwidth, and
+the ports of every edge, in travel order, onto the ports of its image, by a one-to-one mapping of
+ports that preserves bandwidths. Then the image of a schedule is a schedule that takes equally long,
+and a synthesizer may solve for one representative (in TACCL, section 4.1, users write such maps by
+hand, as `symmetry_offsets` of sketch files).
 
-Permutations are proposed, not searched for: rotations inside blocks of ranks, as TACCL's, and
-exclusive or for hypercube meshes such as DGX-1's. Each is then verified in full, so what is
-returned is right, though there can be more. Bandwidths and alphas count as equal within
-`EQUAL_WITHIN`, which absorbs measuring noise.
+Permutations come from a fixed list: rotations inside blocks of ranks, as in TACCL, and exclusive or
+for hypercube meshes such as DGX-1. Each is verified in full, so the returned ones are correct,
+though there may be more. Bandwidths and alphas within `EQUAL_WITHIN` count as equal, which absorbs
+measuring noise.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import networkx as nx
 from sketches.sketch import Edge, Sketch
 
 EQUAL_WITHIN = 0.05
-"""Relative difference up to which two measured figures are taken for the same."""
+"""Relative difference up to which two measured figures count as equal."""
 
 Permutation = tuple[int, ...]
 
 
 def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
-    """Verified permutations, each of which makes more ranks alike than those before it.
+    """Return verified permutations, each of which joins orbits that the previous ones do not.
 
-    A permutation that joins no further ranks is left out: a schedule that obeys a larger group than
+    A permutation that joins no orbits is left out: a schedule that obeys a larger group than
     needed gains nothing, and may not exist.
     """
     found: list[Permutation] = []
@@ -44,7 +44,7 @@ def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
 
 
 def is_symmetry(sketch: Sketch, permutation: Permutation) -> bool:
-    """Whether a rank permutation maps the sketch, its nodes and its ports onto themselves."""
+    """Return whether a permutation maps edges, nodes and ports of the sketch onto themselves."""
     if sorted(permutation) != list(range(sketch.ranks)):
         return False
     nodes: dict[int, int] = {}
@@ -68,21 +68,21 @@ def is_symmetry(sketch: Sketch, permutation: Permutation) -> bool:
     )
 
 
-def _alike(edge: Edge, other: Edge) -> bool:
+def _alike(edge: Edge, image: Edge) -> bool:
     return (
-        edge.kind is other.kind
-        and len(edge.ports) == len(other.ports)
-        and _equal(edge.alpha_us, other.alpha_us)
-        and _equal(edge.bandwidth_gb_per_s, other.bandwidth_gb_per_s)
+        edge.kind is image.kind
+        and len(edge.ports) == len(image.ports)
+        and _equal(edge.alpha_us, image.alpha_us)
+        and _equal(edge.bandwidth_gb_per_s, image.bandwidth_gb_per_s)
     )
 
 
-def _equal(one: float, other: float) -> bool:
-    return isclose(one, other, rel_tol=EQUAL_WITHIN)
+def _equal(left: float, right: float) -> bool:
+    return isclose(left, right, rel_tol=EQUAL_WITHIN)
 
 
 def _candidates(sketch: Sketch) -> Iterator[Permutation]:
-    """Rotation of nodes; in all nodes at once: rotations, largest blocks first, exclusive or."""
+    """Yield the rotation of nodes, then rotations and exclusive or in all nodes at once."""
     ranks = sketch.ranks
     nodes = max(sketch.node_of_rank) + 1
     per_node = ranks // nodes
@@ -108,7 +108,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _join(orbit: list[int], permutation: Permutation) -> list[int]:
-    """Least rank of every rank's orbit once the permutation counts too."""
+    """Return the least rank of every rank's orbit after adding a permutation."""
     graph: nx.Graph[int] = nx.Graph(enumerate(orbit))
     graph.add_edges_from(enumerate(permutation))
     joined = list(orbit)

@@ -1,7 +1,7 @@
-"""Stage 3 of TuCCL's pruning: connections of NICs become connections of GPUs (section III-B).
+"""Stage 3 of TuCCL's pruning: NIC connections become GPU connections (section III-B).
 
-Where two NICs may talk, every GPU bound to the one gets an edge to every GPU bound to the other.
-All of them pass the same NIC ports, so a NIC's time is divided among the edges as they use it.
+For two connected NICs, every GPU bound to the first gets an edge to every GPU bound to the second.
+All these edges pass the same NIC ports and share their time as they use it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sketches.sketch import Binding, DroppedEdge, PruningStage
 from sketches.wires import PortsOfLinks, Wire, through_switches_gb_per_s, wire
 
 MOST_SINGLE_ENTRIES = 2048
-"""Beyond this many dropped GPU pairs there is one entry per node instead of one per pair."""
+"""Most dropped GPU pairs with an entry each; above it there is one entry per node."""
 
 
 def group_connections(groups: Iterable[NicGroup]) -> tuple[tuple[str, str], ...]:
-    """Ordered NIC pairs that talk: within each group, all to all."""
+    """Return the ordered NIC pairs within each group."""
     return tuple(dict.fromkeys(pair for group in groups for pair in permutations(group.nics, 2)))
 
 
 def every_connection(topology: Topology, nics: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Ordered pairs of NICs on different nodes: no pruning at all."""
+    """Return the ordered pairs of NICs on different nodes, unpruned."""
     node = {nic: topology.device[nic].node for nic in nics}
     return tuple((a, b) for a, b in permutations(node, 2) if node[a] != node[b])
 
@@ -36,7 +36,7 @@ def every_connection(topology: Topology, nics: Iterable[str]) -> tuple[tuple[str
 def network_wires(
     topology: Topology, bindings: Sequence[Binding], connections: Iterable[tuple[str, str]]
 ) -> tuple[Wire, ...]:
-    """Edges between GPUs of different nodes, for the NIC pairs in `connections`."""
+    """Return the edges between GPUs of different nodes, for the NIC pairs in `connections`."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for binding in bindings:
         ranks[binding.nic].append(binding.rank)
@@ -55,20 +55,20 @@ def network_wires(
             continue
         shared = through_switches_gb_per_s(topology, a, b, DeviceKind.NETWORK_SWITCH)
         carried = max(between.bandwidth_gb_per_s, shared)
-        network = at_nic_rate.way(between)
+        network = at_nic_rate.links(between)
         for src in ranks[a]:
             for dst in ranks[b]:
                 links = (*_links(out[src]), *network, *_links(back[dst]))
-                made = wire(topology, src, dst, links, carried, ports_of)
-                wires.setdefault((src, dst), made)
+                edge = wire(topology, src, dst, links, carried, ports_of)
+                wires.setdefault((src, dst), edge)
     return tuple(wires.values())
 
 
 def dropped_pairs(
     topology: Topology, wires: Iterable[Wire], stage: PruningStage, reason: str
 ) -> list[DroppedEdge]:
-    """GPU pairs of different nodes without a wire; counted per node when they are many."""
-    kept = {(one.edge.src, one.edge.dst) for one in wires}
+    """Return the GPU pairs of different nodes without a wire; many are counted per node."""
+    kept = {(wire.edge.src, wire.edge.dst) for wire in wires}
     node_of_rank = topology.node_of_rank
     ranks = len(node_of_rank)
     counts = [node_of_rank.count(node) for node in range(topology.node_count)]
@@ -104,15 +104,15 @@ def dropped_pairs(
 
 
 class _LinksAtNicRates:
-    """Links of NICs with the rate of all links of the NIC, each made once."""
+    """Links of NICs with the bandwidth of all links of the NIC, cached."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._out: dict[str, Link] = {}
         self._back: dict[str, Link] = {}
 
-    def way(self, path: Path) -> tuple[Link, ...]:
-        """The way with all links of the NIC at either end, not only the one that the way takes."""
+    def links(self, path: Path) -> tuple[Link, ...]:
+        """Return a path's links, with the bandwidth of all NIC links at both ends."""
         if len(path.links) == 1:
             return path.links
         up, *between, down = path.links
@@ -134,5 +134,5 @@ class _LinksAtNicRates:
 
 
 def _links(path: Path | None) -> tuple[Link, ...]:
-    """A binding without a known way (every device on one root bus): the NIC alone counts."""
+    """Return a path's links; none for an unknown path, where only the NIC counts."""
     return () if path is None else path.links

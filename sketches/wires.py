@@ -1,8 +1,8 @@
-"""From the links of a route to an edge and the ports on it.
+"""Edges and ports from the links of a route.
 
-Every link that more than one edge can pass is a port: a GPU's way into and out of the NVSwitches
-(`out:`, `in:`) and a NIC's transmit and receive side (`tx:`, `rx:`), one each however many switches
-there are, and each PCIe, socket and network link by its own ends (`pcie:a>b`). A direct GPU-to-GPU
+Every link that several edges can use is a port: a GPU's links into and out of the NVSwitches
+(`out:`, `in:`) and a NIC's transmit and receive side (`tx:`, `rx:`), each one port for any number
+of switches, and each PCIe, socket and network link by its ends (`pcie:a>b`). A direct GPU-to-GPU
 link belongs to one edge and needs no port.
 """
 
@@ -32,7 +32,7 @@ _ALWAYS_KEPT = ("in:", "out:", "rx:", "tx:")
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """An edge with the ports it names."""
+    """An edge with its ports."""
 
     edge: Edge
     ports: tuple[Port, ...]
@@ -46,17 +46,17 @@ def wire(
     most_gb_per_s: float = math.inf,
     ports_of: Callable[[Link], Sequence[Port]] | None = None,
 ) -> Wire:
-    """The edge from rank `src` to rank `dst` along `links`.
+    """Return the edge from rank `src` to rank `dst` along `links`.
 
-    An edge that passes the network counts as a network edge even where PCIe is narrower.
+    An edge through the network is a network edge even where PCIe is narrower.
 
     Args:
         topology: The machine.
-        src: The rank that sends.
-        dst: The rank that receives.
-        links: The way, in travel order.
-        most_gb_per_s: What the way carries, where that is less than each of its links does.
-        ports_of: `PortsOfLinks`, where many wires share links; None: `link_ports`.
+        src: The sending rank.
+        dst: The receiving rank.
+        links: The route, in travel order.
+        most_gb_per_s: Bandwidth of the route, if it is below that of each link.
+        ports_of: A `PortsOfLinks` if many wires share links; None: `link_ports`.
     """
     ports_of = ports_of or partial(link_ports, topology)
     narrowest = min(links, key=lambda link: link.bandwidth_gb_per_s)
@@ -76,14 +76,14 @@ def wire(
 
 
 def through_switches_gb_per_s(topology: Topology, src: str, dst: str, switch: DeviceKind) -> float:
-    """What two devices exchange over all switches between them at once, each as its narrower side.
+    """Return the bandwidth between two devices over all switches, each at its narrower side.
 
-    Zero when no switch of this kind has links to both.
+    Zero if no switch of this kind has links to both.
     """
     between = dict.fromkeys(
         link.dst for link in topology.links_from[src] if topology.device[link.dst].kind is switch
     )
-    return sum(min(_side(topology, src, one), _side(topology, one, dst)) for one in between)
+    return sum(min(_side(topology, src, via), _side(topology, via, dst)) for via in between)
 
 
 def _side(topology: Topology, src: str, dst: str) -> float:
@@ -91,18 +91,18 @@ def _side(topology: Topology, src: str, dst: str) -> float:
 
 
 def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]:
-    """Edges by (src, dst) and ports by name, without ports that can never be what limits.
+    """Return edges by (src, dst) and ports by name, without ports that can never be a bottleneck.
 
-    Those are PCIe, socket and network links that one edge alone passes, or whose edges all pass
+    These are PCIe, socket and network links that only one edge passes, or whose edges all pass
     another port that is not wider.
 
     Raises:
-        SketchError: Two wires give one port two bandwidths; this is a defect of the sketch.
+        SketchError: Two wires give one port two bandwidths, a defect of the sketch.
     """
-    ordered = sorted(wires, key=lambda one: (one.edge.src, one.edge.dst))
+    ordered = sorted(wires, key=lambda item: (item.edge.src, item.edge.dst))
     users: dict[Port, set[int]] = {}
-    for number, one in enumerate(ordered):
-        for port in one.ports:
+    for number, item in enumerate(ordered):
+        for port in item.ports:
             users.setdefault(port, set()).add(number)
     _check_ports(users)
     kept = {
@@ -112,8 +112,8 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
         or (len(edges) > 1 and not _hides(port, ordered[min(edges)].ports, users))
     }
     edges = tuple(
-        replace(one.edge, ports=tuple(name for name in one.edge.ports if name in kept))
-        for one in ordered
+        replace(item.edge, ports=tuple(name for name in item.edge.ports if name in kept))
+        for item in ordered
     )
     return edges, tuple(kept[name] for name in sorted(kept))
 
@@ -121,40 +121,40 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
 def _check_ports(ports: Iterable[Port]) -> None:
     known: dict[str, Port] = {}
     for port in ports:
-        other = known.setdefault(port.name, port)
-        if other != port:
+        first = known.setdefault(port.name, port)
+        if first != port:
             raise SketchError(
-                f"port {port.name} has {other.bandwidth_gb_per_s:g} GB/s on one edge and "
+                f"port {port.name} has {first.bandwidth_gb_per_s:g} GB/s on one edge and "
                 f"{port.bandwidth_gb_per_s:g} on another; please report it with the topology"
             )
 
 
-def _hides(port: Port, way: Sequence[Port], users: Mapping[Port, set[int]]) -> bool:
-    """Whether another port on the way is always at least as busy; of two alike the first stays."""
-    for other in way:
-        if other == port or not users[port] <= users[other]:
+def _hides(port: Port, route: Sequence[Port], users: Mapping[Port, set[int]]) -> bool:
+    """Return whether another port of the route is always as busy; of two equal the first stays."""
+    for rival in route:
+        if rival == port or not users[port] <= users[rival]:
             continue
-        if other.bandwidth_gb_per_s < port.bandwidth_gb_per_s:
+        if rival.bandwidth_gb_per_s < port.bandwidth_gb_per_s:
             return True
-        if other.bandwidth_gb_per_s == port.bandwidth_gb_per_s and (
-            len(users[other]) > len(users[port])
-            or other.name.startswith(_ALWAYS_KEPT)
-            or way.index(other) < way.index(port)
+        if rival.bandwidth_gb_per_s == port.bandwidth_gb_per_s and (
+            len(users[rival]) > len(users[port])
+            or rival.name.startswith(_ALWAYS_KEPT)
+            or route.index(rival) < route.index(port)
         ):
             return True
     return False
 
 
 class PortsOfLinks:
-    """`link_ports` with every link object looked up once."""
+    """`link_ports` with a cache by link object."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._known: dict[int, tuple[Link, list[Port]]] = {}
 
     def __call__(self, link: Link) -> list[Port]:
-        """The ports that a transfer over this link occupies."""
-        # By identity, which is quicker than all fields; the link is kept, so no other takes its id.
+        """Return the ports that a transfer over this link occupies."""
+        # The key is the identity, which is faster than all fields; the link is kept to keep its id.
         known = self._known.get(id(link))
         if known is None:
             known = self._known[id(link)] = (link, link_ports(self._topology, link))
@@ -162,7 +162,7 @@ class PortsOfLinks:
 
 
 def link_ports(topology: Topology, link: Link) -> list[Port]:
-    """The ports that a transfer over this link occupies."""
+    """Return the ports that a transfer over this link occupies."""
     source, target = topology.device[link.src].kind, topology.device[link.dst].kind
     name = f"{link.kind.value}:{link.src}>{link.dst}"
     if target is DeviceKind.NVSWITCH:

@@ -1,7 +1,7 @@
-"""A cluster of nodes alike from TACCL's topology file, as a `Topology`.
+"""A cluster of equal nodes from TACCL's topology file, as a `Topology`.
 
-What the file leaves out is filled in so that it never limits: each GPU has a NIC (or several) at
-its side, in order, and all NICs are on one fabric without a limit of its own. TACCL knows no PCIe.
+Devices that the file leaves out are added without limits: each GPU has a NIC (or several) beside
+it, in order, and all NICs are on one fabric without a limit of its own. TACCL has no model of PCIe.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FABRIC = "fabric"
 
 
 def taccl_cluster(node: TacclNode, nodes: int) -> Topology:
-    """The machine of `nodes` such nodes.
+    """Return the machine of `nodes` such nodes.
 
     Raises:
-        TacclFileError: Several nodes, and the file has no figures of a network.
-        InvalidTopologyError: The figures are those of no machine, or there are too many devices.
+        TacclFileError: There are several nodes, and the file describes no network.
+        InvalidTopologyError: The figures are impossible, or there are too many devices.
     """
     if nodes > 1 and not node.nics:
         raise TacclFileError(

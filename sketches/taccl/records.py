@@ -1,6 +1,6 @@
-"""What TACCL's two file forms have in common: JSON objects, checked key by key.
+"""Common parts of TACCL's two file formats: JSON objects, checked key by key.
 
-Facts about both forms are from microsoft/taccl 426bd1e: INPUT_GUIDE.md, taccl/cli/common.py and
+Both formats are those of microsoft/taccl 426bd1e: INPUT_GUIDE.md, taccl/cli/common.py and
 taccl/topologies/.
 """
 
@@ -15,14 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sketches.errors import TacclFileError
 
 MOST_PER_NODE = 512
-"""GPUs or NICs of one node."""
+"""Most GPUs or NICs of one node."""
 
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Record(BaseModel):
-    """TACCL reads keys by name and passes over others, so others are noted and not refused."""
+    """Base of the records; unknown keys, which TACCL ignores, are noted and not refused."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -31,34 +31,34 @@ _AnyRecord = TypeVar("_AnyRecord", bound=Record)
 
 
 def is_taccl_topology(text: str) -> bool:
-    """Whether a text is a JSON object with the keys that only TACCL's topology files have."""
+    """Return whether a text is a JSON object with the keys that mark TACCL's topology files."""
     return {"gpus_per_node", "alpha"} <= _keys(text)
 
 
 def is_taccl_sketch(text: str) -> bool:
-    """Whether a text is a JSON object with a key that only TACCL's sketch files have."""
+    """Return whether a text is a JSON object with the key that marks TACCL's sketch files."""
     return "intranode_sketch" in _keys(text)
 
 
 def validated(kind: type[_AnyRecord], text: str, source: str) -> _AnyRecord:
-    """The record in a text.
+    """Return the record in a text.
 
     Raises:
-        TacclFileError: It is not of this form; file and field are named.
+        TacclFileError: The text is not of this format; file and field are named.
     """
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        # Of alternatives pydantic also names the one that it tried; no key has a bracket.
-        parts = [str(part) for part in first["loc"] if "[" not in str(part)]
-        place = ".".join(parts) or "the whole file"
+        # For unions pydantic also names the alternative that it tried, in brackets; no key has one.
+        keys = [str(key) for key in first["loc"] if "[" not in str(key)]
+        place = ".".join(keys) or "the whole file"
         raise TacclFileError(f"{source}: {place}: {first['msg']}; correct the file") from None
 
 
 def unknown_keys(*records: Record | None) -> Iterator[str]:
-    """A note on keys that mean nothing to TACCL, if there are any."""
-    extra: list[str] = [key for one in records if one for key in one.model_extra or {}]
+    """Yield a note on keys that TACCL does not know, if there are any."""
+    extra: list[str] = [key for record in records if record for key in record.model_extra or {}]
     if extra:
         yield f"keys that TACCL does not know are passed over: {', '.join(sorted(extra))!a:.200}"
 

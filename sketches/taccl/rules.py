@@ -1,8 +1,8 @@
-"""A `Sketch` from the rules of TACCL's sketch file and a machine, TACCL's or any other.
+"""A `Sketch` from the rules of TACCL's sketch file and a machine, from TACCL's file or any other.
 
-Links and NICs are the machine's; the rules choose among them. A NIC stays one port whose time is
-divided among the connections as they use it, where TACCL gives each a fixed part (TuCCL section
-III-B). Rules under which some GPU can't be reached are refused, and the rule is named.
+The rules select links and NICs of the machine. A NIC stays one port whose time its connections
+share as they use it, whereas TACCL gives each a fixed share (TuCCL section III-B). Rules that leave
+a GPU unreachable are refused, and the rule is named.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from sketches.transformation import dropped_pairs, every_connection, network_wir
 from sketches.wires import Wire, assemble
 
 MOST_CONNECTIONS = 200_000
-"""Between nodes; more would fill the memory and no synthesizer would take them."""
+"""Most connections between nodes, a limit of memory; no synthesizer can handle more."""
 
 _Connections = Mapping[int, Sequence[int]]
 
 
 def taccl_sketch(rules: TacclRules, topology: Topology, name: str) -> Sketch:
-    """What a sketch file allows on a machine.
+    """Return the sketch that a sketch file allows on a machine.
 
     Args:
         rules: The file's content.
-        topology: The machine; as many nodes as the rules have, all with as many GPUs.
-        name: Of the sketch, usually the file's without its ending.
+        topology: The machine, with the rules' number of nodes and equal nodes.
+        name: Name of the sketch, usually the file's stem.
 
     Raises:
-        TacclFileError: The machine has other nodes or GPUs than the rules, a rule contradicts the
-            machine, a symmetry is none, or a GPU can't be reached; file and rule are named.
+        TacclFileError: The machine differs from the rules in nodes or GPUs, a rule contradicts the
+            machine, a symmetry does not hold, or a GPU is unreachable; file and rule are named.
     """
     gpus = _gpus_per_node(rules, topology)
     connections = _connections(rules, gpus)
@@ -50,7 +50,7 @@ def taccl_sketch(rules: TacclRules, topology: Topology, name: str) -> Sketch:
     local, local_dropped = intra_node_wires(machine)
     across = _relay_wires(rules, machine, connections, bindings)
     reason = "internode_conn of the sketch file does not connect them"
-    apart = dropped_pairs(machine, across, PruningStage.TRANSFORMATION, reason)
+    unconnected = dropped_pairs(machine, across, PruningStage.TRANSFORMATION, reason)
     edges, ports = assemble((*_behind_switches(rules, machine, local), *across))
     sketch = Sketch(
         name=name,
@@ -60,10 +60,10 @@ def taccl_sketch(rules: TacclRules, topology: Topology, name: str) -> Sketch:
         ports=ports,
         chunks_per_rank=rules.chunks_per_rank,
         bindings=bindings,
-        dropped=(*unused, *local_dropped, *apart),
+        dropped=(*unused, *local_dropped, *unconnected),
         notes=(*rules.notes, *bundle_notes, *_sharing_notes(rules, machine, connections, bindings)),
     )
-    _require_ways(rules, sketch, connections)
+    _require_paths(rules, sketch, connections)
     return replace(sketch, symmetries=_symmetries(rules, sketch))
 
 
@@ -71,7 +71,7 @@ def _gpus_per_node(rules: TacclRules, topology: Topology) -> int:
     if topology.node_count != rules.nodes:
         raise TacclFileError(
             f"{rules.source}: nnodes: {rules.nodes}, but topology {topology.name} has "
-            f"{topology.node_count} node(s); give a machine of as many"
+            f"{topology.node_count} node(s); give a machine with {rules.nodes}"
         )
     gpus = topology.ranks_per_node
     if not gpus:
@@ -87,7 +87,7 @@ def _gpus_per_node(rules: TacclRules, topology: Topology) -> int:
 
 
 def _connections(rules: TacclRules, gpus: int) -> _Connections:
-    """Receivers by sender, every number checked."""
+    """Return the receivers by sender, after a check of every number."""
     chosen = rules.connections
     if chosen == "fully-connected":
         chosen = {src: tuple(range(gpus)) for src in range(gpus)}
@@ -126,19 +126,21 @@ def _relay_wires(
     used = [binding for binding in bindings if binding.rank % gpus in relays]
     nics = dict.fromkeys(binding.nic for binding in used)
     wires = network_wires(machine, used, every_connection(machine, nics))
-    return [one for one in wires if one.edge.dst % gpus in connections.get(one.edge.src % gpus, ())]
+    return [
+        wire for wire in wires if wire.edge.dst % gpus in connections.get(wire.edge.src % gpus, ())
+    ]
 
 
 def _behind_switches(rules: TacclRules, machine: Topology, wires: Sequence[Wire]) -> Iterator[Wire]:
-    """Links inside a node; where a switch is said to be, a GPU's links share its way in and out."""
+    """Yield the wires inside a node; behind a switch of the file a GPU's links share two ports."""
     gpus = machine.ranks_per_node
     switch_of = {gpu: members for members in rules.switches for gpu in members}
     widths: dict[tuple[int, ...], float] = {}
     for members in rules.switches:
         linked = {
-            (one.edge.src, one.edge.dst): one.edge.bandwidth_gb_per_s
-            for one in wires
-            if one.edge.src < gpus and {one.edge.src, one.edge.dst} <= set(members)
+            (wire.edge.src, wire.edge.dst): wire.edge.bandwidth_gb_per_s
+            for wire in wires
+            if wire.edge.src < gpus and {wire.edge.src, wire.edge.dst} <= set(members)
         }
         missing = next((pair for pair in permutations(members, 2) if pair not in linked), None)
         widths[members] = max(linked.values(), default=0.0)
@@ -148,17 +150,17 @@ def _behind_switches(rules: TacclRules, machine: Topology, wires: Sequence[Wire]
                 f"{rules.source}: intranode_sketch.switches: the machine has {what} among GPUs "
                 f"{', '.join(map(str, members))}; a switch needs one speed between all of them"
             )
-    for one in wires:
-        src, dst = one.edge.src, one.edge.dst
+    for wire in wires:
+        src, dst = wire.edge.src, wire.edge.dst
         members = switch_of.get(src % gpus, ())
-        if one.ports or dst % gpus not in members:
-            yield one  # Through a switch of the machine already, or past those of the sketch.
+        if wire.ports or dst % gpus not in members:
+            yield wire  # It has ports of a switch of the machine, or no switch of the sketch.
             continue
         ports = tuple(
             Port(f"{way}:{machine.gpus[rank].name}", widths[members])
             for way, rank in (("out", src), ("in", dst))
         )
-        yield Wire(replace(one.edge, ports=tuple(port.name for port in ports)), ports)
+        yield Wire(replace(wire.edge, ports=tuple(port.name for port in ports)), ports)
 
 
 def _sharing_notes(
@@ -190,11 +192,11 @@ def _sharing_notes(
         )
 
 
-def _require_ways(rules: TacclRules, sketch: Sketch, connections: _Connections) -> None:
-    """Every GPU reaches every other, and its sender; else the rule in the way is named.
+def _require_paths(rules: TacclRules, sketch: Sketch, connections: _Connections) -> None:
+    """Check that every GPU reaches every other, and its sender.
 
     Raises:
-        TacclFileError: There is no way.
+        TacclFileError: There is no path; the rule that prevents it is named.
     """
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(sketch.ranks))
@@ -203,14 +205,14 @@ def _require_ways(rules: TacclRules, sketch: Sketch, connections: _Connections) 
     local = nx.DiGraph((a, b) for a, b in graph.edges if node[a] == node[b])
     local.add_nodes_from(graph)
     _require_senders(rules, sketch, connections, local)
-    everyone = set(graph)
+    all_ranks = set(graph)
     for reached, outward in ((nx.descendants(graph, 0), True), (nx.ancestors(graph, 0), False)):
-        missing = everyone - reached - {0}
+        missing = all_ranks - reached - {0}
         if missing:
             src, dst = (0, min(missing)) if outward else (min(missing), 0)
             raise TacclFileError(
-                f"{rules.source}: {_rule_in_the_way(sketch, connections, local, src, dst)}, so "
-                f"GPU {src} of the {sketch.ranks} has no way to GPU {dst}"
+                f"{rules.source}: {_preventing_rule(sketch, connections, local, src, dst)}, so "
+                f"GPU {src} of the {sketch.ranks} has no path to GPU {dst}"
             )
 
 
@@ -228,7 +230,7 @@ def _require_senders(
         for gpu in owners:
             if not nx.has_path(local, gpu, sender):
                 raise TacclFileError(
-                    f"{field}.{sender}: GPU {gpu} has no way to GPU {sender} inside the node"
+                    f"{field}.{sender}: GPU {gpu} has no path to GPU {sender} inside the node"
                 )
     for gpu in range(sketch.ranks // rules.nodes if served else 0):
         if gpu not in served:
@@ -237,10 +239,10 @@ def _require_senders(
             )
 
 
-def _rule_in_the_way(
+def _preventing_rule(
     sketch: Sketch, connections: _Connections, local: nx.DiGraph[int], src: int, dst: int
 ) -> str:
-    """Of two GPUs without a way, which rule leaves none."""
+    """Return the rule that prevents a path between two GPUs."""
     per_node = sketch.ranks // (max(sketch.node_of_rank) + 1)
     if per_node == sketch.ranks:
         return "the machine's links inside the node do not join all GPUs"
@@ -259,7 +261,7 @@ def _rule_in_the_way(
 
 
 def _symmetries(rules: TacclRules, sketch: Sketch) -> tuple[tuple[int, ...], ...]:
-    """The rank permutations that `symmetry_offsets` stand for, each checked.
+    """Return the rank permutations of `symmetry_offsets`, after a check of each.
 
     [o, s] moves rank r to (r mod s + o) mod s in its block of s ranks.
     """

@@ -1,7 +1,7 @@
-"""TACCL's sketch file: which links a schedule may use, who relays between nodes, what is alike.
+"""TACCL's sketch file: links that a schedule may use, relays between nodes, symmetries.
 
-Preferences that only break ties in TACCL's program, and the order of sends that it can enforce,
-mean nothing to this synthesizer; a note names each that a file has.
+This synthesizer ignores preferences that only break ties in TACCL's program, and the order of sends
+that TACCL can enforce; a note names each of them in a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NamedConnections = Literal["fully-connected", "direct-map"]
 
 @dataclass(frozen=True, slots=True)
 class TacclRules:
-    """What a sketch file allows; GPUs by their number in a node."""
+    """The rules of a sketch file; GPUs by their number in a node."""
 
     source: str
     """File name, for messages."""
@@ -31,9 +31,9 @@ class TacclRules:
     switches: tuple[tuple[int, ...], ...]
     """Sets of GPUs behind one switch."""
     connections: Mapping[int, tuple[int, ...]] | _NamedConnections
-    """Receivers in every other node by sender."""
+    """Receivers in every other node, by sender."""
     sent_by: Mapping[int, tuple[int, ...]]
-    """By sender the GPUs whose data it sends to other nodes; empty: not restricted."""
+    """GPUs whose data a sender sends to other nodes, by sender; empty: not restricted."""
     symmetry_offsets: tuple[tuple[int, int], ...]
     chunks_per_rank: int
     notes: tuple[str, ...]
@@ -65,14 +65,14 @@ class _Sketch(Record):
 
 
 def read_taccl_sketch(text: str, source: str) -> TacclRules:
-    """Reads a sketch file.
+    """Read a sketch file.
 
     Args:
-        text: Its content.
-        source: Its name, for messages.
+        text: The file's content.
+        source: The file's name, for messages.
 
     Raises:
-        TacclFileError: It is not of this form; file, field and remedy are named.
+        TacclFileError: The file is not of this format; file, field and remedy are named.
     """
     record = validated(_Sketch, text, source)
     across = record.internode_sketch if record.nnodes > 1 else None
@@ -103,7 +103,7 @@ def _connections(across: _InterNode | None) -> Mapping[int, tuple[int, ...]] | _
 
 
 def _switches(intra: _IntraNode, source: str) -> tuple[tuple[int, ...], ...]:
-    """Distinct sets of GPUs behind a switch; TACCL too wants them equal or apart."""
+    """Return the distinct sets of GPUs behind a switch; TACCL too wants them equal or disjoint."""
     if intra.strategy != "switch":
         return ()
     field = f"{source}: intranode_sketch.switches"
@@ -112,12 +112,12 @@ def _switches(intra: _IntraNode, source: str) -> tuple[tuple[int, ...], ...]:
     found: dict[tuple[int, ...], int] = {}
     for number, gpus in enumerate(intra.switches):
         members = tuple(sorted(set(gpus)))
-        for other, first in found.items():
-            shared = sorted(set(members) & set(other))
-            if shared and members != other:
+        for earlier, first in found.items():
+            shared = sorted(set(members) & set(earlier))
+            if shared and members != earlier:
                 raise TacclFileError(
                     f"{field}.{number}: has GPU {shared[0]} in common with switches.{first}, which "
-                    f"is another set; sets must be equal or apart"
+                    f"is another set; sets must be equal or disjoint"
                 )
         found.setdefault(members, number)
     return tuple(found)

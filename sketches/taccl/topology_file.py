@@ -1,13 +1,13 @@
-"""TACCL's topology file: the profile of one node, in our units.
+"""TACCL's topology file: the profile of one node, converted to TuCCL's units.
 
-Its alphas are times and its betas times per chunk of one size. Neither that size nor a factor on
-all times is in the file, though TACCL's guide asks for a factor where figures are small. The size
-is taken from the end of `name` (`NDv2_1KB`), else 1MB; a factor is divided out where alpha and beta
-together betray one. A note says so, and the keys `chunk_bytes` and `time_scale`, which TACCL does
-not look at, overrule it.
+Its alphas are times, its betas are times per chunk of one size. The file states neither that size
+nor a factor on all times, though TACCL's guide asks for a factor where figures are small. The size
+is read from the end of `name` (`NDv2_1KB`), else it is 1MB; a factor is divided out where alpha and
+beta together indicate one. A note says so, and the keys `chunk_bytes` and `time_scale`, which TACCL
+ignores, override it.
 
-Which pairs of GPUs are linked is not in the file either unless it has matrices (`links` and
-`betas`, rows by receiver): one beta means a switch for all, two on 8 GPUs the NVLinks of an NDv2.
+Nor does the file state the linked pairs of GPUs unless it has matrices (`links` and `betas`, rows
+by receiver): one beta stands for a switch of all, two on 8 GPUs for the NVLinks of an NDv2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNIT_BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 """Powers of 1024: the shipped 1KB profiles hold 1/1024 of the betas of the 1MB profiles."""
 _CHUNK_IN_NAME = re.compile(r"(\d{1,6})(B|KB|MB|GB)$", re.IGNORECASE | re.ASCII)
 _SLOWEST_LOCAL_GB_PER_S = 5.0
-"""No node's fastest link between GPUs is slower; a file that says so has scaled times."""
+"""Least bandwidth of a node's fastest GPU link; a file below it has scaled times."""
 _NDV2_DOUBLE = ((0, 1), (0, 4), (1, 3), (2, 3), (2, 6), (4, 5), (5, 7), (6, 7))
 _NDV2_SINGLE = ((0, 2), (0, 3), (1, 2), (1, 5), (3, 7), (4, 6), (4, 7), (5, 6))
 """Pairs with two NVLinks and with one, of the eight V100 of a DGX-1 as TACCL numbers them."""
@@ -40,7 +40,7 @@ _Betas = Mapping[tuple[int, int], tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class TacclLink:
-    """What one GPU of a node has to another, parallel links together."""
+    """The parallel links from one GPU of a node to another."""
 
     src: int
     dst: int
@@ -50,17 +50,17 @@ class TacclLink:
 
 @dataclass(frozen=True, slots=True)
 class TacclNode:
-    """One node as a topology file describes it."""
+    """A node of a topology file."""
 
     name: str
     gpus: int
     nics: int
-    """0: the file describes a node without a network."""
+    """Number of NICs; 0: a node without a network."""
     alpha_us: float
     switch_gb_per_s: float
-    """What a GPU has into and out of the switch between all GPUs; 0: there is none."""
+    """Bandwidth of a GPU to and from the switch of all GPUs; 0: no switch."""
     links: tuple[TacclLink, ...]
-    """Where there is no switch."""
+    """Links between GPUs; empty with a switch."""
     nic_alpha_us: float
     nic_gb_per_s: float
     notes: tuple[str, ...]
@@ -84,14 +84,14 @@ class _Topology(Record):
 
 
 def read_taccl_topology(text: str, source: str) -> TacclNode:
-    """Reads a topology file.
+    """Read a topology file.
 
     Args:
-        text: Its content.
-        source: Its name, for messages.
+        text: The file's content.
+        source: The file's name, for messages.
 
     Raises:
-        TacclFileError: It is not of this form; file, field and remedy are named.
+        TacclFileError: The file is not of this format; file, field and remedy are named.
     """
     record = validated(_Topology, text, source)
     for field in ("remote_alpha", "remote_beta"):
@@ -140,9 +140,9 @@ def _link_betas(record: _Topology, source: str) -> _Betas:
         )
     if betas[0] > betas[1]:
         raise TacclFileError(f"{source}: node_betas_list: must rise; list the fast links first")
-    # A double link's beta is that of both together.
+    # A double link's beta is for both links together.
     classes = ((_NDV2_DOUBLE, (2, 2 * betas[0])), (_NDV2_SINGLE, (1, betas[1])))
-    return {pair: each for pairs, each in classes for a, b in pairs for pair in ((a, b), (b, a))}
+    return {pair: link for pairs, link in classes for a, b in pairs for pair in ((a, b), (b, a))}
 
 
 def _matrix_betas(record: _Topology, links: list[list[int]], source: str) -> _Betas:
@@ -181,11 +181,11 @@ def _chunk_bytes(record: _Topology) -> tuple[int, str]:
 def _time_scale(
     record: _Topology, chunk_bytes: int, betas: _Betas
 ) -> tuple[float, tuple[str, ...]]:
-    """What all times in the file were multiplied by.
+    """Return the factor of all times in the file, and a note on it.
 
-    TACCL rounds costs down to integers, so its guide has users multiply small ones. A node whose
-    fastest link is slower than any real one while its alpha is 1 us or more was multiplied by the
-    power of ten that brings alpha between 0.1 and 1 us, where NVLink's is.
+    TACCL rounds costs down to integers, so its guide tells users to multiply small ones. If a
+    node's fastest link is slower than any real one and its alpha is 1 us or more, the factor is the
+    power of ten that brings alpha between 0.1 and 1 us, the range of NVLink.
     """
     if record.time_scale is not None:
         return record.time_scale, (
@@ -203,7 +203,7 @@ def _time_scale(
 
 
 def _contradictions(record: _Topology) -> Iterator[str]:
-    """Sums in the file that are not alpha + beta; they differ by less than 1 when truncated."""
+    """Yield a note for each sum in the file that differs from alpha + beta beyond truncation."""
     local = zip(record.node_invbws_list or (), record.node_betas_list or (), strict=False)
     sums = [
         (f"node_invbws_list.{number}", stated, record.alpha + beta)

@@ -1,1 +1,1 @@
-"""From trees to a proved schedule: timetables, their rehearsal, and the best plan for a size."""
+"""Planning: timetables of trees, their rehearsal, and the best proved schedule for a size."""

@@ -1,8 +1,8 @@
 """Composition: programs of the collectives from timed trees.
 
-All_gather and broadcast follow the trees; reduce_scatter and reduce run them backwards in time,
-adding up at every meeting; all_reduce is the one after the other. A tree of source s carries a
-chunk that s owns; its pieces lie next to each other.
+All_gather and broadcast follow the trees; reduce_scatter and reduce run them in reverse, with a sum
+wherever branches meet; all_reduce is reduce_scatter followed by all_gather. A tree of source s
+carries a chunk that s owns; the chunk's pieces are contiguous.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class TimedTrees:
 
     @property
     def chunks(self) -> int:
-        """Pieces of one source's block."""
+        """Number of pieces of one source's block."""
         return self.per_source * self.pieces
 
     def place(self, timed: TimedHop) -> int:
-        """Position of a transfer's piece in its source's block."""
+        """Return the position of a transfer's piece in its source's block."""
         return timed.tree % self.per_source * self.pieces + timed.piece
 
     def forwards(self) -> list[TimedHop]:
-        """Transfers by start."""
+        """Return the transfers by start."""
         return sorted(self.timetable.hops, key=lambda timed: timed.start_us)
 
     def backwards(self) -> list[TimedHop]:
-        """Transfers of the mirrored schedule: what ended last starts first."""
+        """Return the transfers of the reversed schedule: the last to end starts first."""
         return sorted(self.timetable.hops, key=lambda timed: -timed.end_us)
 
 
@@ -68,7 +68,7 @@ def broadcast_program(ranks: int, root: int, plan: TimedTrees) -> Program:
 
 
 def scatter_program(ranks: int, plan: TimedTrees) -> Program:
-    """Reduce_scatter against the trees, which were found on the reversed sketch."""
+    """Reduce_scatter up the trees, which were found on the reversed sketch."""
     program = Program(Collective.REDUCE_SCATTER, ranks, plan.chunks)
     sums: dict[tuple[int, int], Chunk] = {}
     for timed in plan.backwards():
@@ -79,7 +79,7 @@ def scatter_program(ranks: int, plan: TimedTrees) -> Program:
 
 
 def reduce_program(ranks: int, root: int, plan: TimedTrees) -> Program:
-    """Reduce against the trees, which were found on the reversed sketch."""
+    """Reduce up the trees, which were found on the reversed sketch."""
     program = Program(Collective.REDUCE, ranks, plan.chunks, root)
     sums: dict[tuple[int, int], Chunk] = {}
     for timed in plan.backwards():
@@ -91,7 +91,7 @@ def reduce_program(ranks: int, root: int, plan: TimedTrees) -> Program:
 def all_reduce_program(ranks: int, scatter: TimedTrees, gather: TimedTrees) -> Program:
     """All_reduce: reduce_scatter, then all_gather of the sums on a channel of its own.
 
-    Both plans must cut a block into as many chunks.
+    Both plans must cut a block into equally many chunks.
     """
     program = Program(Collective.ALL_REDUCE, ranks, ranks * scatter.chunks)
     sums: dict[tuple[int, int], Chunk] = {}
@@ -109,7 +109,7 @@ def all_reduce_program(ranks: int, scatter: TimedTrees, gather: TimedTrees) -> P
 def alltoall_program(
     ranks: int, plan: TimedTrees, targets: Sequence[int], ways: int = 1
 ) -> Program:
-    """Alltoall along paths, `ways` per ordered pair of ranks; `targets` says where each ends."""
+    """Alltoall along `ways` paths per ordered pair of ranks; `targets` are the paths' ends."""
     chunks = ways * plan.pieces
     program = Program(Collective.ALLTOALL, ranks, chunks, in_place=False)
     held: dict[tuple[int, int], Chunk] = {}
@@ -117,13 +117,13 @@ def alltoall_program(
         source, target = plan.trees[timed.tree].source, targets[timed.tree]
         key = timed.tree, timed.piece
         place = timed.tree % ways * plan.pieces + timed.piece
-        here = held.get(key, program.input(source, target * chunks + place))
-        there = (
+        src = held.get(key, program.input(source, target * chunks + place))
+        dst = (
             program.output(target, source * chunks + place)
             if timed.hop[1] == target
             else program.scratch(timed.hop[1])
         )
-        held[key] = program.copy(here, there)
+        held[key] = program.copy(src, dst)
     for rank in range(ranks):
         own = program.input(rank, rank * chunks, chunks)
         program.copy(own, program.output(rank, rank * chunks, chunks))
@@ -143,7 +143,7 @@ def _add_up(
     offset: int,
     result: Chunk,
 ) -> None:
-    """The tree's hop a -> b backwards: b's partial sum is added to a's."""
+    """Add b's partial sum to a's for the tree's hop a -> b."""
     a, b = timed.hop
     partial = sums.get((b, offset), program.input(b, offset))
     known = sums.get((a, offset))

@@ -1,9 +1,10 @@
-"""List scheduling: when each hop of each chunk goes, given the trees.
+"""List scheduling: the start of each hop of each chunk, given the trees.
 
-A hop is ready when its chunk has arrived, and starts when all its resources are free; of those
-that could start at the same time the one with the longest way still before it goes first (critical
-path, MSCCLang section 4.6), or the one that has waited longest, or that one with the connections of
-a rank in turn. A resource is free again after the chunk's time on it; alpha occupies nothing.
+A hop is ready when its chunk has arrived, and starts when all its resources are free. Of hops that
+could start at the same time the one with the longest remaining path goes first (critical path,
+MSCCLang section 4.6), or the one that has waited longest, the latter optionally with the
+connections of a rank in turn. A resource is busy for the chunk's time on it; alpha occupies no
+resource.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from synthesizer.solve.routes import RouteTree
 
 
 class Precedence(StrEnum):
-    """Who goes first where several could."""
+    """The rule that picks the next transfer of several."""
 
     LONGEST_WAY = "longest_way"
     LONGEST_WAIT = "longest_wait"
     IN_TURN = "in_turn"
-    """The longest wait, but of chunks that arrived together one per connection first. Threadblocks,
-    one for each connection, do the same: only one message of each reaches the port at a time."""
+    """The longest wait; of chunks that arrived together, one per connection first. Threadblocks do
+    the same: each has one connection, and only one message of it reaches the port at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedHop:
-    """One transfer of the schedule."""
+    """A transfer with its start and end."""
 
     tree: int
     """Index of its tree."""
     piece: int
-    """Which piece of the tree's chunk."""
+    """Index of the piece in the tree's chunk."""
     hop: Hop
     start_us: float
     end_us: float
-    """When the piece has arrived."""
+    """Time when the piece has arrived."""
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """All transfers by start, and when the last one has arrived."""
+    """All transfers by start, and the time when the last one has arrived."""
 
     hops: tuple[TimedHop, ...]
     end_us: float
@@ -56,13 +57,13 @@ def list_schedule(
     costs: Resources,
     precedence: Precedence = Precedence.LONGEST_WAY,
 ) -> Timetable:
-    """Times every hop of every tree for each of `pieces` equal pieces.
+    """Return a timetable of every hop of every tree for each of `pieces` equal pieces.
 
     Args:
-        trees: Where chunks go.
-        pieces: Pieces that each tree's chunk is cut into; they follow each other.
+        trees: The routes of the chunks.
+        pieces: Consecutive pieces of each tree's chunk.
         costs: Resources for the size of one piece.
-        precedence: Who goes first.
+        precedence: The rule that picks the next transfer.
     """
     run = _Run(costs, trees, precedence)
     for t, tree in enumerate(trees):
@@ -74,23 +75,23 @@ def list_schedule(
 
 
 _Waiting = tuple[float, int, float, int, int, int, Hop]
-"""A transfer that could go: since when and behind how many of its connection (if these count),
-minus the way before it, piece, how far up its receiver is, tree, hop.
+"""A ready transfer: ready time and queue position on its connection (if these count), negated
+remaining path, piece, distance of the receiver's rank, tree, hop.
 
-Among equals every rank serves its next neighbour first, so that not all send to the same one."""
+Among equals every rank serves its next neighbour first, so that ranks send to different peers."""
 
 _EQUAL = 9
-"""Decimals to which ways are compared: sums of equal terms in another order must not differ."""
+"""Decimals to which paths are compared, so that the order of equal terms makes no difference."""
 
 
 class _Run:
-    """Transfers that become ready, and those parked at the resource that they found taken."""
+    """Transfers that become ready, and transfers parked at a busy resource."""
 
     def __init__(
         self, costs: Resources, trees: Sequence[RouteTree], precedence: Precedence
     ) -> None:
         self.times: list[float] = []
-        """When something becomes ready or free."""
+        """Heap of the times when transfers become ready or resources free."""
         self.done: list[TimedHop] = []
         self._costs = costs
         self._remaining = [_remaining_us(tree, costs) for tree in trees]
@@ -98,7 +99,7 @@ class _Run:
         self._wait_counts = precedence is not Precedence.LONGEST_WAY
         self._turns_count = precedence is Precedence.IN_TURN
         self._queued: Counter[Hop] = Counter()
-        """Transfers of each connection that could go."""
+        """Number of ready transfers of each connection."""
         self._ready: dict[float, list[_Waiting]] = {}
         self._freed: dict[float, list[int]] = {}
         self._free = [0.0] * len(costs.names)
@@ -106,21 +107,22 @@ class _Run:
         self._ranks = 1 + max(rank for hop in costs.of_edge for rank in hop)
 
     def offer(self, t: int, piece: int, rank: int, now: float) -> None:
-        """A piece has arrived: its next hops are ready."""
+        """Mark the next hops of a piece that has arrived as ready."""
         for hop in self._onward[t].get(rank, ()):
             if now not in self._ready:
                 self._ready[now] = []
                 heapq.heappush(self.times, now)
-            away = (hop[1] - hop[0]) % self._ranks
+            distance = (hop[1] - hop[0]) % self._ranks
             since = now if self._wait_counts else 0.0
             turn = self._queued[hop] if self._turns_count else 0
             self._queued[hop] += 1
-            self._ready[now].append((since, turn, -self._remaining[t][hop], piece, away, t, hop))
+            remaining_us = self._remaining[t][hop]
+            self._ready[now].append((since, turn, -remaining_us, piece, distance, t, hop))
 
     def advance(self) -> None:
-        """Starts all that can start at the next point in time, the most urgent first.
+        """Start the transfers that can start at the next point in time, the most urgent first.
 
-        Of those parked at a resource only the first is tried, and the next when it can't go.
+        At a resource only the first parked transfer is tried, and the next if it cannot start.
         """
         now = heapq.heappop(self.times)
         candidates = [(waiting, -1) for waiting in self._ready.pop(now, ())]
@@ -137,7 +139,7 @@ class _Run:
                 heapq.heappush(candidates, (heapq.heappop(self._parked[woken_by]), woken_by))
 
     def _try(self, waiting: _Waiting, now: float) -> None:
-        """Starts a transfer, or parks it at the resource that is taken longest."""
+        """Start a transfer, or park it at the resource that is busy longest."""
         _, _, _, piece, _, t, hop = waiting
         used = self._costs.of_edge[hop]
         last = max(used, key=self._free.__getitem__)
@@ -164,7 +166,7 @@ def _onward(tree: RouteTree) -> dict[int, list[Hop]]:
 
 
 def _remaining_us(tree: RouteTree, costs: Resources) -> dict[Hop, float]:
-    """Longest time from the start of each hop until the chunk is everywhere below it."""
+    """Return the longest time from each hop's start until the chunk is everywhere below it."""
     below: dict[int, float] = {}
     remaining: dict[Hop, float] = {}
     for a, b in reversed(tree.hops):

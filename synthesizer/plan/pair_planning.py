@@ -1,7 +1,7 @@
-"""Planning of alltoall: paths of all pairs and their timetable, chosen for one size.
+"""Planning of alltoall: paths of all pairs and their timetable for one size.
 
-More ways per pair balance the machine better and cost steps, so they are tried where one way does
-not reach the bound and the loads matter.
+More paths per pair balance the load better and cost steps, so they are tried only where fewer paths
+miss the bound and the loads matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PairPlan:
 
 
 def plan_pairs(request: PlanRequest) -> PairPlan:
-    """The best plan of alltoall; `request.trees` are the numbers of ways that may be tried.
+    """Return the best plan of alltoall; `request.trees` are the numbers of paths per pair to try.
 
     Raises:
         SolverError: No solver works.

@@ -1,4 +1,4 @@
-"""What a plan is for, and when an end is near enough to what no plan undercuts."""
+"""The request for a plan, and the tests that end its search."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ from sketches.sketch import Sketch
 from synthesizer.solve.orbits import Orbit
 
 MAX_TRANSFERS = 16_000
-"""Of the largest timetable: more take minutes to lower and prove."""
+"""Most transfers of a timetable; more take minutes to lower and prove."""
 
 _CLOSE_ENOUGH = 1.01
-"""Loads and timetables this near to the bound are not worth more trees, nor the solver."""
+"""Ratio to the bound below which neither more trees nor the solver are tried."""
 
 LATENCY_BOUND = 0.5
-"""Loads that take less than this part of the time do not count."""
+"""Share of the time below which loads do not matter."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a plan is for."""
+    """Sketch, sources, size, limits and bounds of a plan."""
 
     sketch: Sketch
-    """Reversed where the plan will be run backwards."""
+    """The sketch, reversed if `backwards`."""
     backwards: bool
+    """Whether the plan will run in reverse."""
     orbits: tuple[Orbit, ...]
-    """Sources."""
+    """Orbits of the sources."""
     block_bytes: float
-    """What each source has to spread."""
+    """Bytes that each source spreads."""
     time_limit_s: float
     gap: float
     trees: tuple[int, ...]
-    """Trees per source that may be tried, fewest first."""
+    """Numbers of trees per source to try, in ascending order."""
     load_bound_us: float
-    """No routes load the busiest resource less."""
+    """Lower bound on the load of the busiest resource."""
     latency_bound_us: float
-    """No routes arrive sooner."""
+    """Lower bound on the latency of the routes."""
     pieces: int = 0
-    """Pieces per tree; 0: chosen by size."""
+    """Pieces per tree; 0: depends on the size."""
     counts: tuple[int, ...] = ()
-    """Trees x pieces that may be chosen; empty: any."""
+    """Allowed values of trees x pieces; empty: any."""
     max_transfers: int = MAX_TRANSFERS
-    """Transfers of the largest timetable that is tried."""
+    """Most transfers of a timetable."""
 
 
 def loads_count(request: PlanRequest, load_us: float, end_us: float) -> bool:
-    """Whether the busiest resource can be relieved, and whether that would tell."""
+    """Return whether a lower load of the busiest resource is possible and would save time."""
     return load_us > max(request.load_bound_us * _CLOSE_ENOUGH, LATENCY_BOUND * end_us)
 
 
 def good_enough(request: PlanRequest, end_us: float) -> bool:
-    """Whether nothing can take much less time."""
+    """Return whether the time is so close to the bounds that no plan saves much."""
     return end_us <= max(request.load_bound_us, request.latency_bound_us) * _CLOSE_ENOUGH

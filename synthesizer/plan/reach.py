@@ -1,9 +1,8 @@
-"""How large a machine each way of finding schedules is for.
+"""The largest machines for search and for expert algorithms.
 
-The search and most expert algorithms write out what every rank does with every block, which grows
-with the square of the ranks. On large machines whose nodes are joined by rails, algorithms over
-rails take their place: rail exchanges, which are written down once for all nodes, and trees of
-nodes.
+The search and most expert algorithms write out the steps of every rank for every block, which grow
+with the square of the ranks. On large machines whose nodes are connected by rails, rail algorithms
+take their place: rail exchanges, whose steps are computed once for all nodes, and trees of nodes.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from synthesizer.experts import MOST_EDGES_OF_ROOTED, takes_rails_alone
 from synthesizer.ir.collectives import Collective
 
 MOST_RANKS_WRITTEN_OUT = 128
-"""Up to here a search or eight rings take about a minute; 256 ranks take many, 1,024 hours."""
+"""Most ranks for a search or eight rings, in about a minute; 256 ranks take many, 1,024 hours."""
 
 _ROOTED = {Collective.BROADCAST, Collective.REDUCE}
 
 
 def beyond_search(sketch: Sketch) -> bool:
-    """Whether a search on this sketch would take too long."""
+    """Return whether a search on this sketch takes too long."""
     return sketch.ranks > MOST_RANKS_WRITTEN_OUT
 
 
 def beyond_experts(collective: Collective, sketch: Sketch) -> bool:
-    """Whether `expert_algorithms` would take too long on this sketch."""
+    """Return whether `expert_algorithms` takes too long on this sketch."""
     if sketch.ranks <= MOST_RANKS_WRITTEN_OUT or takes_rails_alone(collective, sketch):
         return False
     return collective not in _ROOTED or len(sketch.edges) > MOST_EDGES_OF_ROOTED

@@ -1,9 +1,9 @@
 """`synthesize`: a proved schedule for one collective, sketch and size.
 
-Routes come from packing, from a greedy search and from integer programs (`planning`,
-`pair_planning`), the order from list scheduling, the choice from a rehearsal, the steps from
-lowering; the verifier has the last word. Reduce_scatter and reduce are found on the
-reversed sketch and run backwards; all_reduce is reduce_scatter and all_gather composed.
+Routes come from packing, from a greedy search and from integer programs (`tree_planning`,
+`pair_planning`), their order from list scheduling, and their steps from lowering. A rehearsal
+chooses between plans, and the verifier proves the result. Reduce_scatter and reduce are found on
+the reversed sketch and run in reverse; all_reduce is reduce_scatter followed by all_gather.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from synthesizer.solve.orbits import rank_orbits, single
 from synthesizer.solve.resources import require_connected, reversed_sketch
 
 TREES = (1, 2, 3, 4, 6, 8, 16)
-"""Trees per source that are tried where every rank is a source."""
+"""Numbers of trees per source to try if every rank is a source."""
 
 MOST_FITTING_TREES = 8
-"""Trees per source, or ways per pair, where numbers of chunks are asked for."""
+"""Most trees per source, or paths per pair, if the options name chunk counts."""
 
 TREES_OF_ROOT = (1, 2, 4, 8)
-"""Trees that are tried where only the root is one."""
+"""Numbers of trees to try if the root is the only source."""
 
 WAYS = (1, 2, 3, 4)
-"""Ways per pair of ranks that are tried."""
+"""Numbers of paths per pair of ranks to try."""
 
 _ROOTED = {Collective.BROADCAST, Collective.REDUCE}
 _REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
@@ -52,22 +52,22 @@ _REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
 
 @dataclass(frozen=True, slots=True)
 class SynthesisOptions:
-    """What a synthesis may cost and how fine its chunks are."""
+    """Limits of a synthesis, and the granularity of its chunks."""
 
     time_limit_s: float = 5.0
-    """For the solver, all its runs together."""
+    """Time limit of all solver runs together."""
     gap: float = 0.01
     """Relative gap at which the solver stops."""
     trees_per_rank: int = 0
-    """Trees of each source; 0: chosen."""
+    """Trees of each source; 0: automatic."""
     pieces_per_tree: int = 0
-    """Pieces that follow each other along a tree; 0: chosen."""
+    """Consecutive pieces along a tree; 0: automatic."""
     protocol: Protocol = Protocol.SIMPLE
     counts: tuple[int, ...] = ()
-    """Chunks of each source, trees times pieces, that may be chosen, ascending; empty: any."""
+    """Allowed chunks per source, trees times pieces, in ascending order; empty: any."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what is no limit and no number of chunks."""
+        """Raise ValueError for an invalid limit or chunk count."""
         if self.trees_per_rank < 0 or self.pieces_per_tree < 0:
             raise ValueError("trees_per_rank and pieces_per_tree must be 0 (chosen) or more")
         if any(count < 1 for count in self.counts):
@@ -78,19 +78,19 @@ class SynthesisOptions:
 
 @dataclass(frozen=True)
 class SynthesisResult:
-    """A schedule that the verifier has proved, and how good it can be said to be."""
+    """A proved schedule, and the evidence of its quality."""
 
     algorithm: Algorithm
     solver_gap: float
     """(least time of the chosen routes - bound) / least time."""
     routing_bound_us: float
-    """No routes of this kind end sooner; for all_reduce the sum of both halves, run in turn."""
+    """Lower bound for routes of this kind; for all_reduce the sum of both halves."""
     timetable_us: float
     """Rehearsed time of the transfers under the sketch's alphas and bandwidths."""
     fallback: str | None
-    """Why the routes are not the integer program's proved best; None when they are."""
+    """Why the routes are not the integer program's proved optimum; None if they are."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """By stage: greedy, routing, ordering, lowering, verifying."""
+    """Seconds by stage: greedy, routing, ordering, lowering, verifying."""
 
 
 def synthesize(
@@ -100,20 +100,20 @@ def synthesize(
     options: SynthesisOptions | None = None,
     root: int = 0,
 ) -> SynthesisResult:
-    """Finds a schedule for one size; see the module for how.
+    """Find a schedule for one size.
 
     Args:
-        collective: Any but `custom`.
-        sketch: What may be used.
-        size_bytes: As in nccl-tests.
+        collective: Any operation but `custom`.
+        sketch: Edges and ports to use.
+        size_bytes: Size as in nccl-tests.
         options: Limits and granularity.
-        root: Of broadcast and reduce.
+        root: Root of broadcast and reduce.
 
     Raises:
-        InfeasibleError: The sketch leaves ranks apart, the root is no rank, or the size is less
-            than a byte per chunk.
+        InfeasibleError: The sketch does not connect all ranks, the root is no rank, or the size is
+            less than a byte per chunk.
         SolverError: No solver works.
-        DefectError: The verifier disproved the schedule: a defect of the synthesizer.
+        DefectError: The verifier found a defect, which is a defect of the synthesizer.
     """
     options = options or SynthesisOptions()
     _check(collective, sketch, size_bytes, options, root)
@@ -165,7 +165,7 @@ def _best_plan(
     root: int = 0,
     max_transfers: int = MAX_TRANSFERS,
 ) -> Plan:
-    """Trees and timetable of one direction."""
+    """Return trees and timetable of one direction."""
     request = _request(collective, sketch, size_bytes, options, root, max_transfers)
     return _bounded(make_plan(request), request)
 
@@ -207,7 +207,7 @@ def _trees(collective: Collective, options: SynthesisOptions) -> tuple[int, ...]
 
 
 def _bounded(plan: Plan, request: PlanRequest) -> Plan:
-    """The bound of any schedule holds for these routes too; it may say more than the solver did."""
+    """Raise the routing's bound to the bound of any schedule, which may be tighter."""
     proved = max(plan.routing.bound_us, request.load_bound_us, request.latency_bound_us)
     return replace(plan, routing=replace(plan.routing, bound_us=proved))
 
@@ -215,7 +215,7 @@ def _bounded(plan: Plan, request: PlanRequest) -> Plan:
 def _synthesize_all_reduce(
     sketch: Sketch, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
-    """Plans all_gather, then reduce_scatter with chunks of the same size."""
+    """Plan all_gather, then reduce_scatter with chunks of the same size."""
     half = replace(options, time_limit_s=options.time_limit_s / 2)
     gather = _best_plan(
         Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=MAX_TRANSFERS // 2
@@ -241,7 +241,7 @@ def _synthesize_alltoall(
 def _finish(
     program: Program, size_bytes: int, options: SynthesisOptions, plans: tuple[Plan, ...]
 ) -> SynthesisResult:
-    """Lowers and proves a program."""
+    """Lower and verify a program."""
     started = time.perf_counter()
     name = f"{program.collective}_routed_{size_bytes}"
     algorithm = lower(program, name, options.protocol)

@@ -1,8 +1,8 @@
-"""Timetabling: pieces and order of the transfers along given trees, chosen by rehearsal.
+"""Timetabling: pieces and order of transfers along given trees, chosen by rehearsal.
 
-The order within each connection is all that a schedule can tell its threadblocks; a port then takes
-messages as they come, from every connection that has one. Where much is ready at once, at the start
-above all, that is in turn. A timetable that reckons otherwise leaves ports idle for a piece.
+A schedule fixes only the order within each connection; a port serves messages as they arrive. Where
+many are ready at once, above all at the start, the port serves connections in turn. A timetable
+that assumes another order leaves ports idle for a piece.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ from synthesizer.solve.resources import resources, reversed_sketch
 from synthesizer.solve.routes import RouteTree
 
 PIECES = (1, 2, 4, 8, 16, 32)
-"""Pieces of a chunk that are tried."""
+"""Numbers of pieces per chunk to try."""
 
 LEAST_PIECE_BYTES = 512
-"""What a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
+"""Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
 
 _SEARCHED = (Precedence.LONGEST_WAY, Precedence.LONGEST_WAIT)
-"""Orders that trees and pieces are chosen by; a third one costs a third of the time more."""
+"""Orders to try for every number of trees and pieces; a third would cost half the time again."""
 
 _AT_THE_BOUND = 1.0001
-"""Nothing is left to gain."""
+"""Ratio to the bound below which nothing is left to gain."""
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Trees with a timetable, and the time that it takes."""
+    """Trees with a timetable, and its rehearsed time."""
 
     timed: TimedTrees
     end_us: float
 
 
 def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) -> Rehearsed:
-    """The best timetable with the piece count asked for, or with the one that pays most."""
+    """Return the best timetable with the requested number of pieces, or with the best number."""
     chunk_bytes = request.block_bytes / per_source
     counts = (request.pieces,) if request.pieces else _piece_counts(request, per_source)
     hops = sum(len(tree.hops) for tree in trees)
 
-    def at(pieces: int) -> Rehearsed:
+    def cut(pieces: int) -> Rehearsed:
         found = (_timed(request, per_source, trees, pieces, order) for order in _SEARCHED)
         return min(found, key=lambda rehearsed: rehearsed.end_us)
 
-    best = at(counts[0])
-    vain = 0
+    best = cut(counts[0])
+    misses = 0
     for pieces in counts[1:]:
         if good_enough(request, best.end_us):
             break
         if chunk_bytes < pieces * LEAST_PIECE_BYTES or hops * pieces > request.max_transfers:
             break
-        finer = at(pieces)
+        finer = cut(pieces)
         if finer_pays(best.end_us, finer.end_us):
-            best, vain = finer, 0
-        elif vain:
+            best, misses = finer, 0
+        elif misses:
             break
         else:
-            vain = 1
+            misses = 1
     return best
 
 
 def in_turn(request: PlanRequest, best: Rehearsed) -> Rehearsed:
-    """The same transfers with connections in turn, where they do not end at the bound already.
+    """Return the same transfers with connections in turn, if that is faster.
 
-    Not backwards: there lowering fuses steps that the rehearsal runs apart, and 0.2 % foretold were
-    8 % lost on 2x8 H100 less one NIC.
+    Reversed plans are left as they are: lowering fuses steps that the rehearsal runs separately,
+    and a predicted gain of 0.2 % was a loss of 8 % on 2x8 H100 with a missing NIC.
     """
     bound_us = max(request.load_bound_us, request.latency_bound_us)
     if request.backwards or best.end_us <= bound_us * _AT_THE_BOUND:
@@ -100,10 +100,10 @@ def _piece_counts(request: PlanRequest, per_source: int) -> Sequence[int]:
 
 
 def finer_pays(coarse_us: float, fine_us: float) -> bool:
-    """Whether more pieces are worth their steps.
+    """Return whether more pieces pay for their steps.
 
-    They must save 2 %; where the schedule runs long enough that the handover of a step is nothing
-    beside it, 10 us and 0.2 % do.
+    They must save 2 %, or 0.2 % and 10 us, which is enough where the handover of a step is
+    negligible.
     """
     least_us = min(0.02 * coarse_us, max(0.002 * coarse_us, 10.0))
     return coarse_us - fine_us >= least_us

@@ -1,9 +1,9 @@
-"""Planning: trees and their timetable for one direction of a collective, chosen for one size.
+"""Planning: trees and their timetable for one direction of a collective and one size.
 
 The size decides between latency and bandwidth. Every number of trees is tried with two kinds of
-routes, those that arrive soonest and those that load the machine most evenly, each cut into as many
-pieces as pay. Where the best of these is not at the bound already, the integer program looks for
-better ones. What is chosen is timed once more with connections in turn.
+routes, those with the earliest arrival and those with the most even load, each cut into as many
+pieces as pay. Where the best plan misses the bound, the integer program looks for better routes.
+The final plan is also timed with connections in turn.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from synthesizer.solve.solver import SolveStatus
 from synthesizer.solve.tree_routing import Routing, route_trees
 
 _SETTLED = 1.004
-"""Timetables this near to the bound are not worth more trees; packing alone may leave 0.2 %."""
+"""Ratio to the bound below which no more trees are tried; packing alone may leave 0.2 %."""
 
 _SAME = 1 + 1e-9
 
 _FEWER_LOADS = 0.995
-"""More packed trees must bring the busiest resource down to this to be tried."""
+"""Ratio to the least load so far that further packed trees must reach."""
 
 _MOST_FAMILIES = 256
-"""Trees that are sought together: 32 ranks without symmetry take seconds for so many."""
+"""Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
 
-_MOST_VAIN = 2
-"""Numbers of trees in a row that may end no sooner than fewer trees did."""
+_MOST_MISSES = 2
+"""Consecutive numbers of trees without improvement that end the search."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Timed trees and what is known about how good they are."""
+    """Timed trees, and the evidence of their quality."""
 
     timed: TimedTrees
     routing: Routing
     fallback: str | None
-    """Why something other than the whole integer program's solution is used."""
+    """Why the routes are not the solution of the whole integer program; None if they are."""
     seconds: dict[str, float]
     end_us: float
-    """By rehearsal."""
+    """Rehearsed time."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Start:
 
 
 def make_plan(request: PlanRequest) -> Plan:
-    """The best plan that is found within the limits.
+    """Return the best plan within the limits.
 
     Raises:
         SolverError: No solver works.
@@ -73,15 +73,15 @@ def make_plan(request: PlanRequest) -> Plan:
         return replace(plan, seconds=seconds | plan.seconds)
     timed = start.rehearsed.timed
     least_us = least_time_us(timed.trees, _costs(request, timed))
-    # Proved by the bound that the caller knows.
+    # The request's bounds prove optimality.
     routing = Routing(tuple(timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
     return Plan(timed, routing, None, seconds, start.rehearsed.end_us)
 
 
 def _best_start(request: PlanRequest) -> _Start:
-    """The start with the soonest end; more trees while they take load off or end sooner."""
+    """Return the start with the earliest end; add trees while they lower the load or the time."""
     best: _Start | None = None
-    least_load_us, vain = float("inf"), 0
+    least_load_us, misses = float("inf"), 0
     for trees in request.trees:
         if best and not _may_be_tried(request, trees):
             break
@@ -89,24 +89,24 @@ def _best_start(request: PlanRequest) -> _Start:
         whole = resources(request.sketch, request.block_bytes / trees)
         routes: dict[frozenset[tuple[Family, Hop]], dict[Family, RouteTree]] = {}
         loads = [least_load_us]
-        for laid in _even_trees(request, whole, families):
-            loads.append(_load_us(whole, laid))
+        for candidate in _even_trees(request, whole, families):
+            loads.append(_load_us(whole, candidate))
             if loads[-1] < least_load_us * _FEWER_LOADS:
-                routes.setdefault(_hops(laid), laid)
+                routes.setdefault(_hops(candidate), candidate)
         least_load_us = min(loads)
         for slots in _slots(request, trees, least_load_us, best):
             soonest = soonest_trees(whole, families, request.sketch.ranks, slots)
             routes.setdefault(_hops(soonest), soonest)
         before = best
-        for laid in routes.values():
-            if best and _load_us(whole, laid) >= best.rehearsed.end_us:
+        for candidate in routes.values():
+            if best and _load_us(whole, candidate) >= best.rehearsed.end_us:
                 continue
-            rehearsed = rehearse(request, trees, expand(laid))
+            rehearsed = rehearse(request, trees, expand(candidate))
             if best is None or rehearsed.end_us < best.rehearsed.end_us:
-                best = _Start(laid, rehearsed)
+                best = _Start(candidate, rehearsed)
         if routes:
-            vain = 0 if best is not before else vain + 1
-        if best and not _worth_more(request, least_load_us, best.rehearsed.end_us, vain):
+            misses = 0 if best is not before else misses + 1
+        if best and not _worth_more(request, least_load_us, best.rehearsed.end_us, misses):
             break
     if best is None:
         msg = "a plan needs a number of trees to try"
@@ -117,10 +117,10 @@ def _best_start(request: PlanRequest) -> _Start:
 def _even_trees(
     request: PlanRequest, whole: Resources, families: Sequence[Family]
 ) -> Iterator[dict[Family, RouteTree]]:
-    """Trees that load the machine evenly: whatever their ways, and forwards with short ones.
+    """Yield trees with an even load: of any depth, and, unless reversed, shallow ones.
 
-    Backwards the rehearsal foretells less, see `timetabling.in_turn`: short ways foretold 1 % and
-    lost 9 % on 2x8 H100 less one NIC.
+    For reversed plans the rehearsal is less accurate, see `timetabling.in_turn`: shallow trees had
+    a predicted gain of 1 % and lost 9 % on 2x8 H100 with a missing NIC.
     """
     sketch, target_us = request.sketch, request.load_bound_us
     yield packed_trees(whole, families, sketch.ranks, target_us)
@@ -129,12 +129,12 @@ def _even_trees(
 
 
 def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
-    """By which trees that were laid in another order are found to be the same."""
+    """Return the trees' identity, which does not depend on the order of their construction."""
     return frozenset((family, hop) for family, tree in trees.items() for hop in tree.hops)
 
 
 def _may_be_tried(request: PlanRequest, trees: int) -> bool:
-    """Whether chunks, search and timetable stay within their limits."""
+    """Return whether chunks, search and timetable stay within their limits."""
     sources = sum(len(orbit.images) for orbit in request.orbits)
     transfers = trees * sources * (request.sketch.ranks - 1)
     return (
@@ -147,10 +147,10 @@ def _may_be_tried(request: PlanRequest, trees: int) -> bool:
 def _slots(
     request: PlanRequest, trees: int, least_load_us: float, best: _Start | None
 ) -> tuple[int, ...]:
-    """With how many slots per connection soonest trees are worth a try.
+    """Return the slots per connection with which to try earliest-arrival trees.
 
-    More of them mix finer, which closes gaps between messages where loads are even already. With
-    one slot, blocks spread over more connections and leave room for pieces.
+    More slots interleave messages more finely, which closes gaps where loads are even. One slot
+    spreads blocks over more connections and leaves slots for pieces.
     """
     if best is None:
         return FIFO_SLOTS, 1
@@ -162,20 +162,20 @@ def _slots(
     return (FIFO_SLOTS,) if trees.bit_count() == 1 else ()
 
 
-def _worth_more(request: PlanRequest, load_us: float, end_us: float, vain: int) -> bool:
-    """Whether still more trees may end sooner."""
+def _worth_more(request: PlanRequest, load_us: float, end_us: float, misses: int) -> bool:
+    """Return whether more trees may end sooner."""
     if end_us <= max(request.load_bound_us, request.latency_bound_us) * _SETTLED:
         return False
-    return loads_count(request, load_us, end_us) or vain < _MOST_VAIN
+    return loads_count(request, load_us, end_us) or misses < _MOST_MISSES
 
 
 def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:
-    """Time for which the busiest resource is occupied."""
+    """Return the time for which the busiest resource is occupied."""
     return max(costs.loads_us(hop for tree in expand(trees) for hop in tree.hops))
 
 
 def _solved(request: PlanRequest, start: _Start) -> Plan:
-    """What the integer program makes of a start, or the start where that ends sooner."""
+    """Return the integer program's improvement of a start, or the start if that ends sooner."""
     started = time.perf_counter()
     best = start.rehearsed
     costs = _costs(request, best.timed)
@@ -208,7 +208,7 @@ def _fallback(routing: Routing) -> str | None:
 
 
 def _costs(request: PlanRequest, timed: TimedTrees) -> Resources:
-    """Routes are judged by what one piece needs on its way and all pieces on the resources."""
+    """Return the latencies of one piece and the loads of all pieces, by which routes compare."""
     chunk_bytes = request.block_bytes / timed.per_source
     whole = resources(request.sketch, chunk_bytes)
     piece = resources(request.sketch, chunk_bytes / timed.pieces)

@@ -1,1 +1,1 @@
-"""Trees and paths for every chunk over a sketch's resources: integer programs and heuristics."""
+"""Integer programs and heuristics for the trees and paths of chunks over a sketch's resources."""

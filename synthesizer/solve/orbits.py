@@ -1,7 +1,7 @@
-"""Orbits of ranks under a sketch's symmetries: solve for one member, map the solution to the rest.
+"""Orbits of ranks under a sketch's symmetries: one member is solved, the rest are its images.
 
-Symmetry is substituted, not constrained: variables exist for the representative alone, and the
-load of a resource sums what the images of its tree put on it.
+Symmetry is substituted, not constrained: variables exist only for the representative, and the load
+of a resource sums the loads of all images of its tree.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ Permutation = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Orbit:
-    """A representative rank and, for each rank alike, one permutation that leads there."""
+    """A representative rank, and for each rank of its orbit one permutation that maps it there."""
 
     representative: int
     images: tuple[Permutation, ...]
-    """The identity first."""
+    """Permutations, the identity first."""
 
 
 def single(rank: int, ranks: int) -> Orbit:
-    """The orbit of a rank that is alike to no other."""
+    """Return the orbit of a rank that is equivalent to no other."""
     return Orbit(rank, (tuple(range(ranks)),))
 
 
 def rank_orbits(sketch: Sketch) -> tuple[Orbit, ...]:
-    """Orbits of all ranks under the group that the sketch's symmetries generate."""
+    """Return the orbits of all ranks under the group that the sketch's symmetries generate."""
     identity: Permutation = tuple(range(sketch.ranks))
     reached: set[int] = set()
     orbits = []
@@ -39,12 +39,12 @@ def rank_orbits(sketch: Sketch) -> tuple[Orbit, ...]:
         leads = {rank: identity}
         queue = deque([rank])
         while queue:
-            here = queue.popleft()
+            member = queue.popleft()
             for generator in sketch.symmetries:
-                there = generator[here]
-                if there not in leads:
-                    leads[there] = tuple(generator[image] for image in leads[here])
-                    queue.append(there)
+                image = generator[member]
+                if image not in leads:
+                    leads[image] = tuple(generator[rank] for rank in leads[member])
+                    queue.append(image)
         reached.update(leads)
         orbits.append(Orbit(rank, tuple(leads[member] for member in leads)))
     return tuple(orbits)

@@ -1,14 +1,13 @@
-"""Packing: spanning trees chosen together so that the busiest resource is as little busy as can be.
+"""Packing: spanning trees that together minimise the load of the busiest resource.
 
-For large sizes only the loads matter: every rank receives every chunk once, and the question is
-over which edges. That is a packing of arborescences with a small integer number of trees per
-source (ForestColl, section 4, packs as many as the exact optimum asks for; a threadblock program
-can run few). Trees are grown one after another, each hop where the sum of steep powers of the loads
-grows least; then single ranks are hung up elsewhere, with a little annealing, for as long as the
-busiest resource can still be relieved.
+For large sizes only the loads matter: every rank receives every chunk once, over edges that remain
+to be chosen. This is a packing of arborescences with a small integer number of trees per source
+(ForestColl, section 4, packs as many as the exact optimum needs; threadblocks can run few). Trees
+grow one after another, each hop where a sum of high powers of the loads grows least; then single
+ranks are re-parented, with a little annealing, while the load of the busiest resource can decrease.
 
-Resources that every possible hop, with its images, loads alike are one class, so a machine of
-many equal GPUs costs no more than its few kinds of ports.
+Resources that every possible hop, with its images, loads equally form one class, so the cost
+depends on the kinds of ports of a machine, not on the number of its GPUs.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from synthesizer.solve.routes import Family, RouteTree, tree_from_hops
 _MOVES_PER_RANK = 40
 _FEWEST_MOVES = 20_000
 _MOST_MOVES = 100_000
-"""Ranks that are tried elsewhere: so many for every rank of every tree, within these limits."""
+"""Tried moves of ranks to other parents: per rank of every tree, within these limits."""
 
 _POWER = 40
-"""Of a load relative to the target: high enough that a load 1 % above weighs half as much again."""
+"""Exponent of loads relative to the target: a load 1 % higher weighs 1.5 times as much."""
 
 _HEAT = 0.02
-"""Chance of a worse move at first, in powers of loads relative to the target; cools to none."""
+"""Initial annealing temperature, in powers of loads relative to the target; falls to 0."""
 
 _DEPTH_WEIGHT = 1e-3
-"""What a level of depth costs beside the loads: among equal loads, shallow trees."""
+"""Cost of a level of depth, which prefers shallow trees among equal loads."""
 
 _LOOK_EVERY = 100
-"""Moves after which the busiest class is looked for again."""
+"""Moves after which the busiest class is determined again."""
 
 _CLOSE_ENOUGH = 1.002
 _ROUNDING = 1e-9
 _EQUAL = 9
-"""Decimals to which growths of the powers are compared."""
+"""Decimals to which growths of the sum of powers are compared."""
 
 _SEED = 1
 
 Load = tuple[tuple[int, float], ...]
-"""(class, time) that a hop and its images put on a resource of each class."""
+"""(class, time) of a hop and its images on a resource of each class."""
 
 
 def packed_trees(
@@ -58,14 +57,14 @@ def packed_trees(
     target_us: float,
     moves: int = 0,
 ) -> dict[Family, RouteTree]:
-    """A spanning tree for every family; every source must reach every rank.
+    """Return a spanning tree for every family; every source must reach every rank.
 
     Args:
         costs: Resources for the size of a chunk.
-        families: Trees to be found.
+        families: Families of trees to find.
         ranks: Number of ranks.
-        target_us: Load of the busiest resource that no choice can undercut.
-        moves: Limit of the search after the trees have been laid; 0: chosen.
+        target_us: Lower bound on the load of the busiest resource.
+        moves: Limit of the search after the trees have grown; 0: automatic.
     """
     wanted = _MOVES_PER_RANK * len(families) * ranks
     moves = moves or min(max(wanted, _FEWEST_MOVES), _MOST_MOVES)
@@ -89,7 +88,7 @@ class Packing:
         self.load = [0.0] * classes
         self._families = families
         self._used: set[Hop] = set()
-        """Fewer connections need fewer threadblocks, and keep their messages in order."""
+        """Connections in use; fewer need fewer threadblocks and keep their messages in order."""
         self._ranks = ranks
         self._costs = costs
         self._target = target_us
@@ -100,7 +99,7 @@ class Packing:
             self._into[b].append(a)
 
     def grow(self, f: int) -> None:
-        """Lays one tree over the loads so far, each hop where they grow least."""
+        """Grow one tree, each hop where the sum of powers of the loads grows least."""
         source, parent, usage = self.sources[f], self.parents[f], self.usage[f]
         latency_us = self._costs.latency_us
         arrival = {source: 0.0}
@@ -123,7 +122,7 @@ class Packing:
             frontier = {hop for hop in frontier if hop[1] not in arrival}
 
     def trees(self) -> dict[Family, RouteTree]:
-        """The trees as they are."""
+        """Return the current trees."""
         return {
             family: tree_from_hops(source, ((a, b) for b, a in enumerate(parent) if b != source))
             for family, source, parent in zip(
@@ -132,7 +131,7 @@ class Packing:
         }
 
     def improve(self, moves: int) -> None:
-        """Keeps the best trees met while single ranks are hung up elsewhere."""
+        """Re-parent single ranks by annealing, and keep the best trees."""
         best_us, best = max(self.load), self._snapshot()
         rng = np.random.default_rng(_SEED)
         draws = zip(
@@ -147,13 +146,13 @@ class Packing:
             if best_us <= self._target * _CLOSE_ENOUGH:
                 break
             if number % _LOOK_EVERY == 0:
-                hot = self._on_the_busiest()
-            # Every other move relieves the busiest class, the others make room elsewhere.
+                hot = self._busiest_hops()
+            # Every second move concerns the busiest class, the rest any tree and rank.
             f, rank = hot[any_f * any_rank % len(hot)] if number % 2 else (any_f, any_rank)
             choices = self._into[rank]
             sender = choices[int(which * len(choices))]
             heat = _HEAT * (1 - number / moves)
-            if self._moved(f, rank, sender, luck, heat) and max(self.load) < best_us:
+            if self._reparented(f, rank, sender, luck, heat) and max(self.load) < best_us:
                 best_us, best = max(self.load), self._snapshot()
         self.parents, self.load = best
         self._flatten(best_us)
@@ -162,7 +161,7 @@ class Packing:
         return [parent.copy() for parent in self.parents], self.load.copy()
 
     def _flatten(self, limit_us: float) -> None:
-        """Hangs ranks up nearer to their source where no load exceeds the limit by it."""
+        """Re-parent ranks nearer to their source where loads stay within the limit."""
         for f, parent in enumerate(self.parents):
             for rank in range(self._ranks):
                 if parent[rank] < 0:
@@ -172,11 +171,11 @@ class Packing:
                 ):
                     if depth >= self._depth(parent, parent[rank], rank):
                         break
-                    if depth >= 0 and self._swapped(f, rank, sender, limit_us):
+                    if depth >= 0 and self._reparented_within(f, rank, sender, limit_us):
                         break
 
-    def _swapped(self, f: int, rank: int, sender: int, limit_us: float) -> bool:
-        """Whether `rank` now gets its chunk from `sender`, the loads allowing it."""
+    def _reparented_within(self, f: int, rank: int, sender: int, limit_us: float) -> bool:
+        """Re-parent `rank` to `sender` if loads stay within the limit; return whether it moved."""
         parent = self.parents[f]
         old, new = self.usage[f][parent[rank], rank], self.usage[f][sender, rank]
         self._add(old, -1)
@@ -188,8 +187,8 @@ class Packing:
         parent[rank] = sender
         return True
 
-    def _on_the_busiest(self) -> list[tuple[int, int]]:
-        """Trees and ranks whose hop loads the busiest class."""
+    def _busiest_hops(self) -> list[tuple[int, int]]:
+        """Return the trees and ranks whose hop loads the busiest class."""
         busiest = max(range(len(self.load)), key=self.load.__getitem__)
         return [
             (f, rank)
@@ -198,8 +197,8 @@ class Packing:
             if sender >= 0 and any(c == busiest for c, _ in self.usage[f][sender, rank])
         ]
 
-    def _moved(self, f: int, rank: int, sender: int, luck: float, heat: float) -> bool:
-        """Whether `rank` now gets its chunk from `sender`."""
+    def _reparented(self, f: int, rank: int, sender: int, luck: float, heat: float) -> bool:
+        """Re-parent `rank` to `sender` as annealing decides; return whether it moved."""
         parent = self.parents[f]
         before = parent[rank]
         if before in {-1, sender}:
@@ -221,7 +220,7 @@ class Packing:
 
     @staticmethod
     def _depth(parent: list[int], rank: int, forbidden: int) -> int:
-        """Hops from the source to a rank; -1 when the way leads through `forbidden`."""
+        """Return the hops from the source to a rank; -1 if the path leads through `forbidden`."""
         depth = 0
         while rank != forbidden:
             rank = parent[rank]
@@ -231,7 +230,7 @@ class Packing:
         return -1
 
     def _growth(self, usage: Load, sign: int = 1) -> float:
-        """By how much the sum of powers changes when a hop comes (or goes)."""
+        """Return the change of the sum of powers when a hop is added (or removed)."""
         load, target = self.load, self._target
         return float(
             sum(
@@ -246,7 +245,7 @@ class Packing:
 
 
 def _usage_by_class(costs: Resources, orbits: set[Orbit]) -> tuple[dict[int, dict[Hop, Load]], int]:
-    """What each hop of each representative's tree loads, and the number of classes."""
+    """Return the load of each hop of each representative's tree, and the number of classes."""
     usage: dict[int, dict[Hop, dict[int, float]]] = {}
     signature: dict[int, list[tuple[int, Hop, float]]] = defaultdict(list)
     for orbit in sorted(orbits, key=lambda orbit: orbit.representative):
@@ -272,7 +271,7 @@ def _usage_by_class(costs: Resources, orbits: set[Orbit]) -> tuple[dict[int, dic
 
 
 def _usage(costs: Resources, orbit: Orbit, hop: Hop) -> dict[int, float]:
-    """Time that all images of a hop occupy, by resource."""
+    """Return the time that all images of a hop occupy, by resource."""
     total: dict[int, float] = defaultdict(float)
     for image in orbit.images:
         for resource in costs.of_edge[image[hop[0]], image[hop[1]]]:

@@ -1,9 +1,9 @@
-"""Alltoall: paths for every ordered pair of ranks, chosen together so that no resource is overrun.
+"""Alltoall: paths for every ordered pair of ranks that together balance the loads.
 
-A pair may go directly, or through relays where that is shorter or less busy: through the peer on
-the target's rail, or out over another rank's NIC. Its block is cut into as many chunks as it may
-have ways, and the integer program says how many chunks take each of the paths that are at most one
-hop longer than the shortest; it needs no big-M.
+A pair may use a direct path, or relays where that is shorter or less loaded: the peer on the
+target's rail, or another rank's NIC. Its block is cut into one chunk per path, and the integer
+program assigns chunks to the paths that are at most one hop longer than the shortest; it needs no
+big-M.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from synthesizer.solve.solver import SolveStatus, add_integer, add_variable, sol
 from synthesizer.solve.tree_routing import Routing
 
 MAX_PATHS = 12
-"""Paths considered per pair, fastest first."""
+"""Most paths per pair, fastest first."""
 
 _EXTRA_HOPS = 1
 
 
 @dataclass(frozen=True)
 class PairRouting:
-    """Paths of every ordered pair, `ways` for each pair and next to each other."""
+    """Paths of every ordered pair, `ways` consecutive paths for each pair."""
 
     routing: Routing
     targets: tuple[int, ...]
-    """Where each path ends."""
+    """End of each path."""
     ways: int
 
 
 def route_pairs(
     sketch: Sketch, costs: Resources, time_limit_s: float, gap: float, ways: int = 1
 ) -> PairRouting:
-    """Chooses `ways` paths for every ordered pair of ranks; the same path may count twice.
+    """Choose `ways` paths for every ordered pair of ranks; a path may count twice.
 
     Args:
-        sketch: Where the paths run.
+        sketch: The sketch of the paths.
         costs: Its resources for the size of a chunk.
-        time_limit_s: For the solver.
+        time_limit_s: Time limit of the solver.
         gap: Relative gap at which the solver may stop.
-        ways: Chunks of a pair's block.
+        ways: Paths, and chunks, of a pair's block.
 
     Raises:
         SolverError: No solver works.
@@ -87,7 +87,7 @@ def _program(
     paths: Sequence[Sequence[tuple[Hop, ...]]],
     ways: int,
 ) -> tuple[pulp.LpProblem, list[list[pulp.LpVariable]]]:
-    """The integer program, and per pair the variables that count the chunks on its paths."""
+    """Return the integer program, and per pair the numbers of chunks on its paths as variables."""
     problem = pulp.LpProblem("pairs", pulp.LpMinimize)
     end = add_variable(problem, "T")
     problem.setObjective(end + 0)
@@ -107,7 +107,7 @@ def _program(
     rows = set()
     for resource, uses in sorted(loads.items()):
         row = (costs.least_alpha_us[resource], tuple((y.name, busy) for y, busy in uses.items()))
-        # Resources that symmetry makes alike give one row.
+        # Resources that are equivalent by symmetry give one row.
         if row not in rows:
             rows.add(row)
             load = pulp.lpSum(busy * number for number, busy in uses.items())
@@ -116,14 +116,14 @@ def _program(
 
 
 def _paths(costs: Resources, source: int, target: int) -> list[tuple[Hop, ...]]:
-    """Simple paths from source to target, fastest first."""
+    """Return simple paths from source to target, fastest first."""
     onward: dict[int, list[int]] = defaultdict(list)
     backward: dict[int, list[int]] = defaultdict(list)
     for a, b in costs.of_edge:
         onward[a].append(b)
         backward[b].append(a)
-    away = _hops_to(backward, target)
-    limit = away[source] + _EXTRA_HOPS
+    distance = _hops_to(backward, target)
+    limit = distance[source] + _EXTRA_HOPS
     found: list[tuple[Hop, ...]] = []
     stack: list[tuple[int, ...]] = [(source,)]
     while stack:
@@ -134,18 +134,18 @@ def _paths(costs: Resources, source: int, target: int) -> list[tuple[Hop, ...]]:
         stack += [
             (*path, rank)
             for rank in onward[path[-1]]
-            if rank not in path and rank in away and len(path) + away[rank] <= limit
+            if rank not in path and rank in distance and len(path) + distance[rank] <= limit
         ]
     found.sort(key=lambda path: (sum(costs.latency_us[hop] for hop in path), path))
     return found[:MAX_PATHS]
 
 
 def _hops_to(backward: dict[int, list[int]], target: int) -> dict[int, int]:
-    away = {target: 0}
+    distance = {target: 0}
     queue = [target]
     for rank in queue:
         for before in backward[rank]:
-            if before not in away:
-                away[before] = away[rank] + 1
+            if before not in distance:
+                distance[before] = distance[rank] + 1
                 queue.append(before)
-    return away
+    return distance

@@ -1,8 +1,8 @@
-"""Resources of a sketch: everything that serves one transfer at a time, with its cost per byte.
+"""Resources of a sketch: ports and edges that serve one transfer at a time.
 
-Every port is one, and every edge that is narrower than its ports (on the others the port is always
-busier). A transfer over an edge occupies all of the edge's resources, each for bytes / bandwidth; a
-NIC shared by several edges is thus divided among them in time (TuCCL section III-B).
+Every port is a resource, and so is every edge that is narrower than its ports (for other edges a
+port is always busier). A transfer over an edge occupies all of the edge's resources, each for bytes
+/ bandwidth; so several edges share a NIC in time (TuCCL section III-B).
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class Resources:
 
     names: tuple[str, ...]
     busy_us: tuple[float, ...]
-    """Per resource: how long one chunk occupies it."""
+    """Time that one chunk occupies each resource."""
     least_alpha_us: tuple[float, ...]
-    """Per resource: the least alpha of the edges that use it."""
+    """Least alpha of the edges that use each resource."""
     of_edge: dict[Hop, tuple[int, ...]]
+    """Resources of each edge."""
     latency_us: dict[Hop, float]
-    """Alpha plus the chunk's time on the narrowest part of the edge."""
+    """Alpha plus the chunk's time on the narrowest resource of each edge."""
 
     def loads_us(self, hops: Iterable[Hop]) -> list[float]:
-        """Time for which each resource is occupied by the given hops."""
+        """Return the time for which the given hops occupy each resource."""
         loads = [0.0] * len(self.names)
         for hop in hops:
             for resource in self.of_edge[hop]:
@@ -42,13 +43,13 @@ class Resources:
         return loads
 
     def least_time_us(self, loads: Iterable[float]) -> float:
-        """No schedule with these loads ends sooner: the last chunk still has an alpha to go."""
+        """Return a lower bound on the time: the busiest resource, and its last chunk's alpha."""
         pairs = zip(loads, self.least_alpha_us, strict=True)
         return max((load + alpha for load, alpha in pairs if load > 0), default=0.0)
 
 
 def resources(sketch: Sketch, chunk_bytes: float) -> Resources:
-    """The resources of a sketch with their costs for one chunk."""
+    """Return the resources of a sketch with their costs for one chunk."""
     names = [port.name for port in sketch.ports]
     widths = [port.bandwidth_gb_per_s for port in sketch.ports]
     number = {name: i for i, name in enumerate(names)}
@@ -78,10 +79,10 @@ def resources(sketch: Sketch, chunk_bytes: float) -> Resources:
 
 
 def require_connected(sketch: Sketch, ends: Iterable[int], *, towards: bool = False) -> None:
-    """Checks that every rank is reached from each of `ends`, or reaches it (`towards`).
+    """Check that each of `ends` reaches every rank, or is reached from every rank (`towards`).
 
     Raises:
-        InfeasibleError: Names the first two ranks without a way between them.
+        InfeasibleError: No path connects two ranks; the message names the first such pair.
     """
     onward: dict[int, list[int]] = {}
     for a, b in sketch.edge:
@@ -91,21 +92,23 @@ def require_connected(sketch: Sketch, ends: Iterable[int], *, towards: bool = Fa
         reached = {end}
         queue = [end]
         for rank in queue:
-            new = [other for other in onward.get(rank, ()) if other not in reached]
+            new = [peer for peer in onward.get(rank, ()) if peer not in reached]
             reached.update(new)
             queue += new
         missing = [rank for rank in range(sketch.ranks) if rank not in reached]
         if missing:
             a, b = (missing[0], end) if towards else (end, missing[0])
             raise InfeasibleError(
-                f"sketch {sketch.name} has no way from rank {a} to rank {b};"
-                " use a sketch with an edge between their parts"
+                f"sketch {sketch.name} has no path from rank {a} to rank {b};"
+                " use a sketch that connects them"
             )
 
 
 def reversed_sketch(sketch: Sketch) -> Sketch:
-    """The same with every edge turned round, ports included."""
-    turned = (
+    """Return the sketch with every edge reversed, ports included."""
+    reversed_edges = (
         replace(edge, src=edge.dst, dst=edge.src, ports=edge.ports[::-1]) for edge in sketch.edges
     )
-    return replace(sketch, edges=tuple(sorted(turned, key=lambda edge: (edge.src, edge.dst))))
+    return replace(
+        sketch, edges=tuple(sorted(reversed_edges, key=lambda edge: (edge.src, edge.dst)))
+    )

@@ -1,4 +1,4 @@
-"""Routes: the trees along which chunks spread from their source, and what they cost."""
+"""Routes: the trees along which chunks spread from their source, and their costs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from synthesizer.solve.resources import Hop, Resources
 
 @dataclass(frozen=True, slots=True)
 class RouteTree:
-    """Hops of one chunk from its source, each after the hop that brings the chunk to its sender."""
+    """Hops of one chunk from its source, each after the hop by which its sender receives it."""
 
     source: int
     hops: tuple[Hop, ...]
 
     def image(self, permutation: Permutation) -> RouteTree:
-        """The same tree for another member of the orbit."""
+        """Return the tree of another member of the orbit."""
         hops = tuple((permutation[a], permutation[b]) for a, b in self.hops)
         return RouteTree(permutation[self.source], hops)
 
     def arrivals_us(self, costs: Resources) -> dict[int, float]:
-        """When each rank has the chunk, if nothing else were on its way."""
+        """Return when each rank has the chunk if no other transfer interferes."""
         arrival = {self.source: 0.0}
         for a, b in self.hops:
             arrival[b] = arrival[a] + costs.latency_us[a, b]
@@ -30,7 +30,7 @@ class RouteTree:
 
 
 def tree_from_hops(source: int, hops: Iterable[Hop]) -> RouteTree:
-    """A tree with its hops in travel order."""
+    """Return a tree with its hops in travel order."""
     onward: dict[int, list[int]] = {}
     for a, b in sorted(hops):
         onward.setdefault(a, []).append(b)
@@ -45,19 +45,19 @@ def tree_from_hops(source: int, hops: Iterable[Hop]) -> RouteTree:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A tree to be found for a representative source; its images serve the rest of the orbit."""
+    """A tree to find for a representative source; its images serve the rest of the orbit."""
 
     orbit: Orbit
     index: int
-    """Which of the source's trees."""
+    """Index among the source's trees."""
 
     def image_hops(self, hop: Hop) -> tuple[Hop, ...]:
-        """What all images of the tree do where the representative's does `hop`."""
+        """Return the images of a hop of the representative's tree."""
         return tuple((image[hop[0]], image[hop[1]]) for image in self.orbit.images)
 
 
 def expand(trees: Mapping[Family, RouteTree]) -> tuple[RouteTree, ...]:
-    """All trees of all sources, ordered by source, then by index."""
+    """Return all trees of all sources, ordered by source, then by index."""
     images = [
         (image[family.orbit.representative], family.index, tree.image(image))
         for family, tree in trees.items()
@@ -67,7 +67,7 @@ def expand(trees: Mapping[Family, RouteTree]) -> tuple[RouteTree, ...]:
 
 
 def least_time_us(trees: Sequence[RouteTree], costs: Resources) -> float:
-    """No order of these trees' hops ends sooner: the busiest resource, the longest way."""
+    """Return a lower bound on the time of these trees: the busiest resource, the longest path."""
     loads = costs.loads_us(hop for tree in trees for hop in tree.hops)
     longest = max(max(tree.arrivals_us(costs).values()) for tree in trees)
     return max(costs.least_time_us(loads), longest)

@@ -1,9 +1,9 @@
-"""The one place where a mixed-integer program meets a solver: HiGHS through PuLP, CBC without it.
+"""Solving of mixed-integer programs: HiGHS through PuLP, or CBC if HiGHS is missing.
 
 PuLP reports a solve that hit its time limit as optimal, and leaves arbitrary numbers in the
-variables when nothing was found, so the outcome is read from the solver itself where possible.
-One thread and a fixed seed: the same model gives the same solution, as long as it ends by its gap
-or node limit; a run that ends by the time limit depends on the machine, and says so.
+variables if there is no solution, so the outcome is read from the solver itself where possible.
+With one thread and a fixed seed the same model has the same solution if it ends by its gap or node
+limit; a solve that ends by the time limit depends on the machine, and its status says so.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _HIGHS_FEASIBLE_POINT = 2
 
 
 class SolveStatus(StrEnum):
-    """How a solve ended."""
+    """The outcome of a solve."""
 
     OPTIMAL = "optimal"
-    """Within the gap that was asked for."""
+    """A solution within the requested gap."""
     FEASIBLE = "feasible"
-    """A solution, but a limit was hit before the gap was closed."""
+    """A solution at a limit, outside the requested gap."""
     INFEASIBLE = "infeasible"
     NO_SOLUTION = "no_solution"
-    """A limit was hit before any solution was found."""
+    """No solution before a limit was hit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SolveOutcome:
-    """What came of a solve; the variables hold values only if `solved`."""
+    """Status and figures of a solve; the variables have values only if `solved`."""
 
     status: SolveStatus
     objective: float
-    """Of the solution; NaN without one."""
+    """Objective of the solution; NaN without one."""
     bound: float
-    """Proved: no solution is better; NaN when the solver does not say."""
+    """Proved bound on the objective; NaN if the solver reports none."""
     seconds: float
 
     @property
@@ -64,34 +64,34 @@ class SolveOutcome:
 def add_variable(
     problem: pulp.LpProblem, name: str, low: float = 0.0, high: float | None = None
 ) -> pulp.LpVariable:
-    """A continuous variable."""
+    """Add a continuous variable."""
     return _variable(problem, name, low, high, pulp.LpContinuous)
 
 
 def add_binary(problem: pulp.LpProblem, name: str) -> pulp.LpVariable:
-    """A variable that is 0 or 1."""
+    """Add a binary variable."""
     return add_integer(problem, name, 1)
 
 
 def add_integer(problem: pulp.LpProblem, name: str, high: int) -> pulp.LpVariable:
-    """A whole number from 0 to `high`."""
+    """Add an integer variable from 0 to `high`."""
     return _variable(problem, name, 0, high, pulp.LpInteger)
 
 
 def _variable(
     problem: pulp.LpProblem, name: str, low: float, high: float | None, category: str
 ) -> pulp.LpVariable:
-    # PuLP 3.3 deprecates variables made outside a problem; before it there is no other way.
+    # PuLP 3.3 deprecates the creation of variables outside a problem; earlier releases require it.
     if hasattr(problem, "add_variable"):
         return problem.add_variable(name, low, high, category)
     return pulp.LpVariable(name, low, high, category)
 
 
 def require_solver() -> None:
-    """Find out before long work whether `solve` will have a solver.
+    """Check before long work that `solve` has a solver.
 
     Raises:
-        SolverError: None is installed.
+        SolverError: No solver is installed.
     """
     if not pulp.HiGHS(msg=False).available() and _cbc(1.0, 0.0, 1) is None:
         raise SolverError(_NONE)
@@ -100,7 +100,7 @@ def require_solver() -> None:
 def solve(
     problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int = 200
 ) -> SolveOutcome:
-    """Minimises a problem; on success its variables hold the solution.
+    """Minimise a problem; on success its variables hold the solution.
 
     Raises:
         SolverError: No solver is installed, or it failed.
@@ -128,8 +128,8 @@ def _solve_with_highs(
         random_seed=_SEED,
         mip_max_nodes=max_nodes,
     )
-    # The steps of `problem.solve` but the last: PuLP's reading of the outcome does not know the
-    # status of a node limit and calls every other limit optimal.
+    # The steps of `problem.solve` without the last: PuLP does not know the status of a node limit
+    # and reports every other limit as optimal.
     solver.createAndConfigureSolver(problem)
     solver.buildSolverModel(problem)
     solver.callSolver(problem)
@@ -164,10 +164,10 @@ def _solve_with_cbc(
 
 
 def _cbc(time_limit_s: float, gap: float, max_nodes: int) -> pulp.LpSolver | None:
-    """CBC from the path, else the one that comes with PuLP, else None."""
+    """Return CBC from the path, else PuLP's own, else None."""
     for kind in (pulp.COIN_CMD, pulp.PULP_CBC_CMD):
         with warnings.catch_warnings():
-            # PuLP 3.3 announces that it will no longer bring CBC along; until then it is there.
+            # PuLP 3.3 warns that a later release will not include CBC.
             warnings.simplefilter("ignore", DeprecationWarning)
             solver = kind(
                 msg=False,

@@ -1,14 +1,14 @@
-"""The routing program: one spanning tree per chunk, chosen together so that no resource is overrun.
+"""The routing program: one spanning tree per chunk, which together balance the loads.
 
-For each family of trees (a representative source, its images elsewhere): x[e] says whether hop e is
-in the tree, a[v] when rank v has the chunk. Every rank but the source has exactly one incoming hop;
-a[v] >= a[u] + latency where (u, v) is taken, which also rules out circles; every host that the
-source is not on is entered at least once, a cut that the relaxation would miss. The end T is at
-least every a[v], and at least the load of every resource plus an alpha. This is TACCL's stage A
+For each family of trees (a representative source and its images), x[e] is 1 if hop e is in the
+tree, and a[v] is the time when rank v has the chunk. Every rank but the source has exactly one
+incoming hop; a[v] >= a[u] + latency if (u, v) is in the tree, which also excludes cycles; every
+node but the source's is entered at least once, a cut that the relaxation would miss. The end T is
+at least every a[v], and at least the load of every resource plus an alpha. This is TACCL's stage A
 (section 4.1) with relays anywhere, ports shared in time, big-M constants from a greedy schedule's
 end instead of 1e7, and symmetry substituted.
 
-Ordering is left to `list_schedule`: T bounds every schedule along such trees from below.
+`list_schedule` decides the order: T is a lower bound on every schedule along such trees.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us, t
 from synthesizer.solve.solver import SolveOutcome, SolveStatus, add_binary, add_variable, solve
 
 MAX_BINARIES = 400
-"""Above it the trees are chosen one family after another instead of together."""
+"""Most binaries for which all families are solved together; above it they are solved in turn."""
 
 _SHALLOW = 0.01
-"""Weight of the mean arrival beside T: among equal ends, shallow trees."""
+"""Weight of the mean arrival relative to T, which prefers shallow trees among equal ends."""
 
 _HORIZON_SLACK = 1 + 1e-6
 
 _MAX_SWEEPS = 1
-"""More gained nothing on 8 and 16 GPUs in irregular meshes, and cost as much again each."""
+"""Further sweeps gained nothing on irregular meshes of 8 and 16 GPUs, at the same cost each."""
 
 _PRICE_EXPONENT = 8
-"""Time on a resource is charged by what its load becomes relative to the busiest, to this power: a
-tree that can't shorten T alone still leaves the places where T is made."""
+"""Exponent of a resource's relative load in the price of time on it: even a tree that cannot lower
+T alone then avoids the busiest resources."""
 
 
 @dataclass(frozen=True)
 class Routing:
-    """Trees of all sources and what is known about them."""
+    """Trees of all sources, and the evidence of their quality."""
 
     trees: tuple[RouteTree, ...]
     least_time_us: float
-    """No schedule along these trees ends sooner."""
+    """Lower bound on a schedule along these trees."""
     bound_us: float
-    """No choice of as many trees under these symmetries ends sooner; 0 when nothing is proved."""
+    """Lower bound for equally many trees under these symmetries; 0 if nothing is proved."""
     status: SolveStatus | None
-    """None when the solver was asked for less than the whole problem."""
+    """Outcome of the solve; None if the solver did not solve the whole problem."""
     limit_hit: bool
-    """Whether a limit of time or nodes ended the search; then the result may vary with speed."""
+    """Whether a limit of time or nodes ended the search; the result may then vary."""
 
 
 def route_trees(
@@ -62,13 +62,13 @@ def route_trees(
     time_limit_s: float,
     gap: float,
 ) -> Routing:
-    """Improves a set of trees; never gives back a worse one.
+    """Improve a set of trees; never return a worse one.
 
     Args:
-        sketch: Where the trees run.
+        sketch: The sketch of the trees.
         costs: Its resources for the size of a chunk.
-        start: One tree per family, for instance a greedy schedule's.
-        time_limit_s: For all solving together.
+        start: One tree per family, for instance of a greedy schedule.
+        time_limit_s: Time limit of all solver runs together.
         gap: Relative gap at which the solver may stop.
 
     Raises:
@@ -81,7 +81,7 @@ def route_trees(
     outcome, trees = _solve_families(sketch, costs, start, {}, time_limit_s, gap)
     bound = 0.0
     if outcome.bound == outcome.bound:
-        # Arrivals are at most T, so T alone is at least this.
+        # Arrivals are at most T, so this bounds T alone.
         bound = max(0.0, outcome.bound / (1 + _SHALLOW))
     found = expand(trees)
     limit_hit = outcome.status in {SolveStatus.FEASIBLE, SolveStatus.NO_SOLUTION}
@@ -95,28 +95,28 @@ def _one_by_one(
     time_limit_s: float,
     gap: float,
 ) -> tuple[dict[Family, RouteTree], bool]:
-    """Chooses each family's tree anew beside all others, in turn, until none changes any more.
+    """Re-optimise each family's tree with all others fixed, in turn, until none changes.
 
-    Gives the best trees met and whether the time limit cut the search short.
+    Returns the best trees, and whether the time limit ended the search.
     """
     left = time_limit_s
-    laid = dict(start)
-    best, best_us = dict(start), least_time_us(expand(laid), costs)
+    current = dict(start)
+    best, best_us = dict(start), least_time_us(expand(current), costs)
     for _ in range(_MAX_SWEEPS):
-        before = dict(laid)
+        before = dict(current)
         for family in start:
             if left <= 0:
                 return best, True
-            others = {other: tree for other, tree in laid.items() if other != family}
-            mine = {family: laid[family]}
+            others = {key: tree for key, tree in current.items() if key != family}
+            mine = {family: current[family]}
             share = min(left, 2 * time_limit_s / len(start))
             outcome, mine = _solve_families(sketch, costs, mine, others, share, gap)
             left -= outcome.seconds
-            laid |= mine
-        now_us = least_time_us(expand(laid), costs)
+            current |= mine
+        now_us = least_time_us(expand(current), costs)
         if now_us < best_us:
-            best, best_us = dict(laid), now_us
-        if laid == before:
+            best, best_us = dict(current), now_us
+        if current == before:
             break
     return best, False
 
@@ -129,7 +129,7 @@ def _solve_families(
     time_limit_s: float,
     gap: float,
 ) -> tuple[SolveOutcome, dict[Family, RouteTree]]:
-    """Chooses the trees of `start` anew beside the `fixed` ones, or keeps them."""
+    """Re-optimise the trees of `start` with the `fixed` ones, or keep them."""
     before = least_time_us(expand({**start, **fixed}), costs)
     base = costs.loads_us(hop for tree in expand(dict(fixed)) for hop in tree.hops)
     model = _Model(sketch, costs, tuple(start), base, before * _HORIZON_SLACK)
@@ -142,7 +142,7 @@ def _solve_families(
 
 
 class _Model:
-    """The integer program over some families, the load of others given."""
+    """The integer program over some families, with the load of the others given."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Model:
         self.problem.setObjective(self._end + mean + self._charges(base_us))
 
     def trees(self) -> dict[Family, RouteTree]:
-        """The trees of the solution."""
+        """Return the trees of the solution."""
         hops: dict[int, list[Hop]] = defaultdict(list)
         for (f, hop), taken in self._taken.items():
             if taken.varValue > 0.5:
@@ -176,7 +176,7 @@ class _Model:
         }
 
     def _charges(self, base_us: Sequence[float]) -> pulp.LpAffineExpression:
-        """What the hops cost on resources that fixed trees load already; nothing without those."""
+        """Return the price of hops on resources that fixed trees load; 0 without fixed trees."""
         busiest = max(base_us)
         if busiest <= 0:
             return pulp.lpSum([])
@@ -213,7 +213,7 @@ class _Model:
             incoming[b].append(taken)
             if node[a] != node[b] != node[source]:
                 entering[node[b]].append(taken)
-            # Tight: a[u] + latency - a[v] is never more than this.
+            # The tightest big-M: a[u] + latency - a[v] never exceeds it.
             slack = self._horizon + latency - soonest[b]
             self.problem += arrival[b] >= arrival[a] + latency - slack * (1 - taken)
         for rank in ranks:
@@ -227,14 +227,14 @@ class _Model:
     def _add_loads(self, base_us: Sequence[float]) -> None:
         terms: dict[int, dict[tuple[int, Hop], float]] = defaultdict(lambda: defaultdict(float))
         for f, hop in self._taken:
-            for other in self.families[f].image_hops(hop):
-                for resource in self._costs.of_edge[other]:
+            for image in self.families[f].image_hops(hop):
+                for resource in self._costs.of_edge[image]:
                     terms[resource][f, hop] += self._costs.busy_us[resource]
         rows = set()
         for resource, uses in sorted(terms.items()):
             constant = base_us[resource] + self._costs.least_alpha_us[resource]
             row = (constant, tuple(uses.items()))
-            # Resources that symmetry makes alike give one row.
+            # Resources that are equivalent by symmetry give one row.
             if row not in rows:
                 rows.add(row)
                 load = pulp.lpSum(busy * self._taken[key] for key, busy in uses.items())
@@ -242,7 +242,7 @@ class _Model:
 
 
 def _soonest_us(costs: Resources, source: int) -> dict[int, float]:
-    """Shortest way from the source to every rank, by latency (Bellman and Ford)."""
+    """Return the shortest latency from the source to every rank (Bellman-Ford)."""
     soonest: dict[int, float] = defaultdict(lambda: float("inf"), {source: 0.0})
     changed = True
     while changed:

@@ -1,4 +1,4 @@
-"""Topologies written by hand, and the benchmark topologies as `Topology`."""
+"""Hand-written topologies, and the benchmark topologies as `Topology`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Cable = tuple[str, str, LinkKind, float, float]
 
 
 def machine(name: str, devices: Iterable[Device], cables: Iterable[Cable]) -> Topology:
-    """Devices, and cables that lead both ways."""
+    """Return a topology of devices and bidirectional cables."""
     links = [
         Link(a, b, kind, gb_per_s, latency_us, Provenance.SPEC)
         for src, dst, kind, gb_per_s, latency_us in cables
@@ -44,13 +44,13 @@ def cluster(
     absent: frozenset[str] = frozenset(),
     rails_only: bool = False,
 ) -> Topology:
-    """Nodes of GPUs behind an NVSwitch; GPU i shares a PCIe switch with NIC i * nics // gpus."""
-    parts: list[Device] = []
+    """Return nodes with an NVSwitch; GPU i shares a PCIe switch with NIC i * nics // gpus."""
+    members: list[Device] = []
     cables: list[Cable] = []
     for node in range(nodes):
-        parts += devices(node, DeviceKind.GPU, gpus) + devices(node, DeviceKind.NIC, nics)
-        parts += devices(node, DeviceKind.PCIE_SWITCH, nics)
-        parts.append(Device(f"n{node}/nvswitch", DeviceKind.NVSWITCH, node))
+        members += devices(node, DeviceKind.GPU, gpus) + devices(node, DeviceKind.NIC, nics)
+        members += devices(node, DeviceKind.PCIE_SWITCH, nics)
+        members.append(Device(f"n{node}/nvswitch", DeviceKind.NVSWITCH, node))
         for gpu in range(gpus):
             own = gpu * nics // gpus
             cables.append((f"n{node}/gpu{gpu}", f"n{node}/nvswitch", LinkKind.NVLINK, 300.0, 0.35))
@@ -65,26 +65,26 @@ def cluster(
             )
             cables.append((f"n{node}/nic{nic}", switch, LinkKind.NETWORK, speed, 0.85))
     names = [f"rail{i}" for i in range(nics)] if rails_only else ["fabric"]
-    parts += [Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE) for name in names]
+    members += [Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE) for name in names]
     return machine(
         "cluster",
-        [part for part in parts if part.name not in absent],
+        [device for device in members if device.name not in absent],
         [cable for cable in cables if absent.isdisjoint(cable[:2])],
     )
 
 
 def pcie_box(gpus: int) -> Topology:
-    """GPUs under one PCIe switch, nothing else."""
-    parts = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.PCIE_SWITCH, 1)]
+    """Return GPUs under one PCIe switch, without NICs."""
+    members = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.PCIE_SWITCH, 1)]
     return machine(
         "pcie_box",
-        parts,
+        members,
         [(f"n0/gpu{i}", "n0/pcie_switch0", LinkKind.PCIE, 24.0, 0.1) for i in range(gpus)],
     )
 
 
 def nvlink_path_with_pcie() -> Topology:
-    """Three GPUs in a row by NVLink, all under one PCIe switch."""
+    """Return three GPUs in a row by NVLink, all under one PCIe switch."""
     box = pcie_box(3)
     row = machine(
         "row",
@@ -95,16 +95,16 @@ def nvlink_path_with_pcie() -> Topology:
 
 
 def virtual_machine(gpus: int, nics: int) -> Topology:
-    """Every device straight under the CPU, as in virtual machines that hide the PCIe tree."""
-    parts = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.NIC, nics)]
-    ends = [part.name for part in parts]
-    parts.append(Device("n0/cpu0", DeviceKind.CPU, 0))
-    return machine("vm", parts, [(end, "n0/cpu0", LinkKind.PCIE, 12.0, 0.1) for end in ends])
+    """Return devices directly under the CPU, as in virtual machines that hide the PCIe tree."""
+    members = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.NIC, nics)]
+    ends = [device.name for device in members]
+    members.append(Device("n0/cpu0", DeviceKind.CPU, 0))
+    return machine("vm", members, [(end, "n0/cpu0", LinkKind.PCIE, 12.0, 0.1) for end in ends])
 
 
 @cache
 def bench_topologies() -> dict[str, tuple[Topology, float]]:
-    """Every benchmark topology with its all_gather bound; empty without the shared data."""
+    """Return the benchmark topologies with their all_gather bounds; empty without shared data."""
     file = SHARED_DATA / "bench_topologies.json"
     if not file.is_file():
         return {}

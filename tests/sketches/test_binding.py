@@ -31,7 +31,7 @@ def test_a_gpu_takes_the_nic_under_its_own_switch() -> None:
 
 
 def _nested(gpus_below: dict[int, str], nics_below: dict[int, str]) -> Topology:
-    """One PCIe switch, and further ones below it that GPUs and NICs hang on."""
+    """Return a PCIe switch with further switches below it, to which GPUs and NICs are attached."""
     switches = sorted({*gpus_below.values(), *nics_below.values()})
     parts = [
         *devices(0, DeviceKind.GPU, len(gpus_below)),
@@ -50,7 +50,7 @@ def test_under_nested_switches_the_innermost_decides() -> None:
     assert [binding.nic for binding in bindings] == ["n0/nic1", "n0/nic0"]
     assert {binding.reason for binding in bindings} == {"under the same PCIe switch"}
     assert len(dropped) == 2
-    # Where the tree tells them not apart, NICs are shared out as before.
+    # Where the tree does not distinguish them, NICs are distributed as before.
     assert _nics(_nested({0: "A", 1: "A"}, {0: "B", 1: "C"})) == ["n0/nic0", "n0/nic1"]
 
 
@@ -100,7 +100,7 @@ def test_of_equally_near_nics_one_on_a_much_narrower_link_is_passed_over() -> No
 def test_the_gpus_of_an_xe9680_take_the_nics_for_compute_and_not_those_for_storage() -> None:
     file = SHARED_DATA / "pci_sysfs/lspci/dell-xe9680-h100x8-8cx7.lspci-vvv.txt"
     text = file.read_text("utf-8")
-    # As it is, and with the NIC for storage first: the order must not decide.
+    # Also with the NIC for storage first: the order must not decide.
     for storage, compute in (("1b", "1a"), ("1a", "1b")):
         swapped = _with_buses(text, {"1a": compute, "1b": storage})
         topology = machine_from_bytes(swapped.encode(), "lspci.txt")
@@ -118,7 +118,7 @@ def test_the_gpus_of_an_xe9680_take_the_nics_for_compute_and_not_those_for_stora
 
 
 def _with_buses(text: str, renamed: dict[str, str]) -> str:
-    """The output of lspci with other bus numbers: of functions, and of the bridges above them."""
+    """Return the output of lspci with renamed buses of functions and of the bridges above them."""
 
     def swap(match: re.Match[str]) -> str:
         return match[1] + renamed.get(match[2], match[2]) + match[3]

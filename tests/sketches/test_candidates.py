@@ -67,7 +67,7 @@ def test_a_shared_pcie_uplink_narrower_than_its_nics_is_a_port() -> None:
     fast = {(node, nic): 100.0 for node in range(3) for nic in range(2)}
     edge = _by_name(cluster(3, 4, 2, nic_gb_per_s=fast))["pruned"].edge[0, 4]
     assert edge.bandwidth_gb_per_s == 24.0
-    # Each GPU's own uplink carries a part of what the switch's link to the NIC carries.
+    # Each GPU's own uplink carries a share of the traffic on the switch's link to the NIC.
     assert edge.ports == (
         "pcie:n0/pcie_switch0>n0/nic0",
         "tx:n0/nic0",
@@ -113,9 +113,9 @@ def test_one_gpu_and_separated_nodes_are_refused_by_name() -> None:
     with pytest.raises(SketchError, match=r"has 1 GPU\(s\)"):
         sketch_candidates(pcie_box(1))
     apart = cluster(2, 2, 1, absent=frozenset({"n1/nic0"}))
-    with pytest.raises(SketchError, match=r"no way from rank 0 \(n0/gpu0\) to rank 2"):
+    with pytest.raises(SketchError, match=r"no path from rank 0 \(n0/gpu0\) to rank 2"):
         sketch_candidates(apart)
-    with pytest.raises(SketchError, match="no way from rank 0"):
+    with pytest.raises(SketchError, match="no path from rank 0"):
         whole_machine(apart)
 
 
@@ -126,8 +126,8 @@ def test_clusters_of_one_fingerprint_have_one_sketch(
     whole = cluster(2, 3, 3, rails_only=True)
     number = {f"n1/gpu{i}": gpus[i] for i in range(3)} | {f"n1/nic{i}": nics[i] for i in range(3)}
     cable = {f"n1/nic{i}": f"n1/nic{cables[i]}" for i in range(3)}
-    other = Topology(
-        "other",
+    recabled = Topology(
+        "recabled",
         tuple(replace(part, index=number.get(part.name, part.index)) for part in whole.devices),
         tuple(
             replace(link, src=cable.get(link.src, link.src), dst=cable.get(link.dst, link.dst))
@@ -136,9 +136,9 @@ def test_clusters_of_one_fingerprint_have_one_sketch(
             for link in whole.links
         ),
     )
-    if other.fingerprint() == whole.fingerprint():
-        for one, same in zip(sketch_candidates(other), sketch_candidates(whole), strict=True):
-            assert _reach(one) == _reach(same)
+    if recabled.fingerprint() == whole.fingerprint():
+        pairs = zip(sketch_candidates(recabled), sketch_candidates(whole), strict=True)
+        assert all(_reach(sketch) == _reach(same) for sketch, same in pairs)
 
 
 @requires_shared_data
@@ -161,8 +161,8 @@ def test_every_real_machine_has_connected_sketches_alone_and_as_a_pair(file: Pat
         alone = read_topology(file)
     except ProbeError as error:
         pytest.skip(str(error))
-    network = [Network(1.7, layout, 25.0) for layout in NetworkLayout if alone.nics]
-    for topology in (alone, *(replicate(alone, 2, one) for one in network)):
+    networks = [Network(1.7, layout, 25.0) for layout in NetworkLayout if alone.nics]
+    for topology in (alone, *(replicate(alone, 2, network) for network in networks)):
         found = sketch_candidates(topology)
         assert any(sketch.symmetries for sketch in found) or topology is alone
         for sketch in found:

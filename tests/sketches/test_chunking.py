@@ -1,4 +1,4 @@
-"""Which numbers of chunks fit a size; figures worked by hand."""
+"""Numbers of chunks that fit a size; figures computed by hand."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MIB = 1 << 20
 def texts(size_bytes: int, chunks: int, contributions: int = 1) -> list[str]:
     chunking = chunking_for(NCCL_CHUNKING, size_bytes)
     assert chunking is not None
-    return [one.text for one in chunking.misfits(size_bytes, chunks, contributions)]
+    return [misfit.text for misfit in chunking.misfits(size_bytes, chunks, contributions)]
 
 
 def test_ranges_hold_every_size_once() -> None:
     assert NCCL_CHUNKING[0].min_bytes == 0
     assert NCCL_CHUNKING[-1].max_bytes is None
-    ends = [one.max_bytes + 1 for one in NCCL_CHUNKING if one.max_bytes is not None]
-    assert ends == [one.min_bytes for one in NCCL_CHUNKING[1:]]
+    ends = [entry.max_bytes + 1 for entry in NCCL_CHUNKING if entry.max_bytes is not None]
+    assert ends == [entry.min_bytes for entry in NCCL_CHUNKING[1:]]
 
 
 def test_a_runtime_counts_the_elements_that_a_rank_contributes() -> None:
@@ -68,13 +68,13 @@ def test_a_schedule_that_is_skipped_must_win_more_clearly_than_one_that_is_padde
 @given(
     power=st.integers(12, 40),
     ranks=st.sampled_from([2, 4, 8, 16, 32]),
-    parts=st.booleans(),
+    divided=st.booleans(),
 )
-def test_powers_of_two_have_counts_that_divide_them(power: int, ranks: int, parts: bool) -> None:
+def test_powers_of_two_have_counts_that_divide_them(power: int, ranks: int, divided: bool) -> None:
     size_bytes = 1 << power
     chunking = chunking_for(NCCL_CHUNKING, size_bytes)
     assert chunking is not None
-    contributions = ranks if parts else 1
+    contributions = ranks if divided else 1
     counts = chunking.fitting_counts(size_bytes, ranks, contributions)
     assert counts == tuple(sorted(counts))
     assert counts or size_bytes // ranks < 120 * 20

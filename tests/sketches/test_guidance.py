@@ -1,4 +1,4 @@
-"""For which sizes a candidate is worth trying; figures worked by hand."""
+"""Sizes at which a candidate is worth trying; figures computed by hand."""
 
 from __future__ import annotations
 
@@ -69,31 +69,31 @@ def test_nothing_is_left_out_that_could_be_much_better_than_the_rest(
 ) -> None:
     size_bytes = int(2**power)
 
-    def bytes_us(one: CandidateFigures) -> float:
-        return size_bytes * 1e-3 / one.bandwidth_gb_per_s
+    def bytes_us(candidate: CandidateFigures) -> float:
+        return size_bytes * 1e-3 / candidate.bandwidth_gb_per_s
 
     ranges = size_ranges("all_gather", candidates)
     assert ranges[0].holds(size_bytes)
-    for one, sizes in zip(candidates, ranges, strict=True):
-        bound_us = max(one.latency_us, bytes_us(one))
-        others = [other for other in candidates if other is not one]
-        others_us = min(other.latency_us + bytes_us(other) for other in others)
+    for candidate, sizes in zip(candidates, ranges, strict=True):
+        bound_us = max(candidate.latency_us, bytes_us(candidate))
+        rivals = [rival for rival in candidates if rival is not candidate]
+        rivals_us = min(rival.latency_us + bytes_us(rival) for rival in rivals)
         # Half a byte of rounding on either side.
-        if bound_us < 0.99 * others_us and size_bytes > 1000:
+        if bound_us < 0.99 * rivals_us and size_bytes > 1000:
             assert sizes.holds(size_bytes)
-        if bound_us > 1.01 * others_us and sizes is not ranges[0] and size_bytes > 1000:
+        if bound_us > 1.01 * rivals_us and sizes is not ranges[0] and size_bytes > 1000:
             assert not sizes.holds(size_bytes)
 
 
 def test_sizes_travel_with_the_sketch_and_speak_of_their_operation_only() -> None:
     (sketch,) = sketch_candidates(pcie_box(3))
     sizes = (SizeRange("all_gather", 4096, None, "small ones are for others"),)
-    told = sketch_from_json(sketch_to_json(replace(sketch, sizes=sizes)))
-    assert told.sizes == sizes
-    assert told.chunking == sketch.chunking != ()
-    assert not told.worth_trying("all_gather", 4095)
-    assert told.worth_trying("all_gather", 4096)
-    assert told.worth_trying("all_reduce", 1)
+    restored = sketch_from_json(sketch_to_json(replace(sketch, sizes=sizes)))
+    assert restored.sizes == sizes
+    assert restored.chunking == sketch.chunking != ()
+    assert not restored.worth_trying("all_gather", 4095)
+    assert restored.worth_trying("all_gather", 4096)
+    assert restored.worth_trying("all_reduce", 1)
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 1.5])

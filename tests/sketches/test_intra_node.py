@@ -7,7 +7,7 @@ from tests.sketches.machines import devices, machine
 
 
 def _switched(links: dict[tuple[int, str], float]) -> Topology:
-    """GPUs with links of these GB/s to NVSwitches."""
+    """Return GPUs with links of these GB/s to NVSwitches."""
     gpus = 1 + max(gpu for gpu, _ in links)
     switches = sorted({switch for _, switch in links})
     parts = devices(0, DeviceKind.GPU, gpus)
@@ -24,7 +24,7 @@ def _direct(topology: Topology) -> Sketch:
     return sketch
 
 
-def test_a_gpu_has_one_port_over_all_its_nvswitches_whoever_is_at_the_other_end() -> None:
+def test_a_gpu_has_one_port_over_all_its_nvswitches_whatever_its_peer() -> None:
     links = {(gpu, switch): 150.0 for gpu in range(3) for switch in ("s0", "s1")}
     del links[2, "s1"]
     sketch = _direct(_switched(links))

@@ -55,7 +55,7 @@ def test_all_nics_of_a_node_carry_also_those_that_no_gpu_is_bound_to() -> None:
 def test_a_nic_sends_no_faster_than_its_host_feeds_it() -> None:
     whole = whole_machine(_pair(2, 2, 25.0))
     assert whole.port["tx:n0/nic0..n0/nic1"].bandwidth_gb_per_s == 24.0
-    # The GPU's own link to the CPU is on every way to every NIC.
+    # The GPU's own link to the CPU is on every path to every NIC.
     assert whole.edge[0, 2].bandwidth_gb_per_s == 12.0
     assert "pcie:n0/gpu0>n0/cpu0" in whole.edge[0, 2].ports
 

@@ -1,4 +1,4 @@
-"""Small files in TACCL's form, written for these tests."""
+"""Small files in TACCL's format for these tests."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ ALONE: Fields = {
 
 
 def text(fields: Fields, **changes: Any) -> str:
-    """The file, with keys changed, or left out where the value is None."""
+    """Return the file's text with changed keys; keys with the value None are left out."""
     merged = fields | changes
     return json.dumps({key: value for key, value in merged.items() if value is not None})
 
 
 def relaying(**internode: Any) -> Fields:
-    """`internode_sketch` of RELAYED, changed."""
+    """Return RELAYED's `internode_sketch` with changes."""
     return {"internode_sketch": RELAYED["internode_sketch"] | internode}

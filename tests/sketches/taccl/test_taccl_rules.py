@@ -1,4 +1,4 @@
-"""Sketches made from TACCL's files, and the rules that leave GPUs without a way."""
+"""Sketches from TACCL's files, and rules that leave GPUs unreachable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SKETCHES = SHARED_DATA / "taccl" / "sketch"
 NETWORKED = {"nics_per_node": 1, "remote_alpha": 2, "remote_beta": 64}
 
 
-def made(topology: str, sketch: str) -> Sketch:
+def sketch_of(topology: str, sketch: str) -> Sketch:
     rules = read_taccl_sketch(sketch, "s.json")
     return taccl_sketch(
         rules, taccl_cluster(read_taccl_topology(topology, "t.json"), rules.nodes), "s"
@@ -39,7 +39,7 @@ def made(topology: str, sketch: str) -> Sketch:
 
 
 def test_relays_and_switches_become_edges_and_shared_ports() -> None:
-    sketch = made(text(SWITCHED), text(RELAYED))
+    sketch = sketch_of(text(SWITCHED), text(RELAYED))
     across = {
         pair: edge.ports for pair, edge in sketch.edge.items() if edge.kind is EdgeKind.NETWORK
     }
@@ -67,7 +67,7 @@ def test_relays_and_switches_become_edges_and_shared_ports() -> None:
 
 def test_a_nic_is_shared_in_time_and_the_sketch_says_so() -> None:
     changes = relaying(internode_conn="fully-connected") | {"symmetry_offsets": [[4, 8]]}
-    sketch = made(text(SWITCHED), text(RELAYED, **changes))
+    sketch = sketch_of(text(SWITCHED), text(RELAYED, **changes))
     sharing = [edge for edge in sketch.edges if "tx:n0/nic0" in edge.ports]
     assert len(sharing) == 2 * 4
     assert {round(edge.bandwidth_gb_per_s, 9) for edge in sharing} == {16.384}
@@ -77,8 +77,8 @@ def test_a_nic_is_shared_in_time_and_the_sketch_says_so() -> None:
 
 def test_a_switch_of_the_sketch_is_shared_by_the_links_of_the_machine() -> None:
     links = [[int(a != b) for b in range(3)] for a in range(3)]
-    betas = [[64 * one for one in row] for row in links]
-    sketch = made(
+    betas = [[64 * lanes for lanes in row] for row in links]
+    sketch = sketch_of(
         text(LINKED, links=links, betas=betas),
         text(ALONE, intranode_sketch={"strategy": "switch", "switches": [[0, 1]]}),
     )
@@ -101,7 +101,7 @@ def test_rules_apply_to_machines_of_other_forms() -> None:
 
 def test_idle_nics_and_free_senders_are_noted() -> None:
     free = relaying(internode_conn={"0": [0]}, gpus_to_sender_rev_map={"0": [0, 1, 2, 3]})
-    sketch = made(text(SWITCHED), text(RELAYED, **free, symmetry_offsets=[[4, 8]]))
+    sketch = sketch_of(text(SWITCHED), text(RELAYED, **free, symmetry_offsets=[[4, 8]]))
     assert sketch.notes[1].startswith("2 of 4 NICs send: ")
     assert sketch.notes[2].startswith("gpus_to_sender_rev_map is checked but does not bind")
 
@@ -129,10 +129,10 @@ MAP = "internode_sketch.gpus_to_sender_rev_map"
 )
 def test_a_rule_that_cannot_be_kept_is_named(changes: dict[str, Any], message: str | None) -> None:
     if message is None:
-        assert made(text(SWITCHED), text(RELAYED, **changes)).ranks == 12
+        assert sketch_of(text(SWITCHED), text(RELAYED, **changes)).ranks == 12
         return
     with pytest.raises(TacclFileError) as caught:
-        made(text(SWITCHED), text(RELAYED, **changes))
+        sketch_of(text(SWITCHED), text(RELAYED, **changes))
     assert str(caught.value).startswith(f"s.json: {message}")
     assert "\n" not in str(caught.value)
 
@@ -144,8 +144,8 @@ CUT = {"links": [[0, 2, 0], [2, 0, 0], [0, 0, 0]]}
 @pytest.mark.parametrize(
     ("sender", "receiver", "message"),
     [
-        (0, 0, "GPU 2 of a node is reached from no receiver (0), so GPU 0 of the 6 has no way"),
-        (2, 0, "GPU 0 of a node reaches no sender (2), so GPU 0 of the 6 has no way to GPU 2"),
+        (0, 0, "GPU 2 of a node is reached from no receiver (0), so GPU 0 of the 6 has no path"),
+        (2, 0, "GPU 0 of a node reaches no sender (2), so GPU 0 of the 6 has no path to GPU 2"),
     ],
 )
 def test_a_gpu_apart_from_the_relays_names_the_rule(
@@ -154,16 +154,16 @@ def test_a_gpu_apart_from_the_relays_names_the_rule(
     both = relaying(internode_conn={str(sender): [receiver]})
     sketch = text(ALONE, nnodes=2, **both)
     with pytest.raises(TacclFileError) as caught:
-        made(text(LINKED, **CUT, **NETWORKED), sketch)
+        sketch_of(text(LINKED, **CUT, **NETWORKED), sketch)
     assert message in str(caught.value)
 
 
 def test_links_that_leave_a_gpu_out_are_named() -> None:
     with pytest.raises(TacclFileError, match="links inside the node do not join all GPUs, so GPU"):
-        made(text(LINKED, **CUT), text(ALONE))
+        sketch_of(text(LINKED, **CUT), text(ALONE))
     switch = {"strategy": "switch", "switches": [[0, 1, 2]]}
     with pytest.raises(TacclFileError, match="the machine has no link 0 -> 2 among GPUs 0, 1, 2"):
-        made(text(LINKED), text(ALONE, intranode_sketch=switch))
+        sketch_of(text(LINKED), text(ALONE, intranode_sketch=switch))
 
 
 def test_a_machine_of_other_nodes_is_refused() -> None:
@@ -179,7 +179,7 @@ def test_more_connections_than_fit_are_refused() -> None:
     node = text(SWITCHED, gpus_per_node=16)
     sketch = text(RELAYED, **relaying(internode_conn="fully-connected"), nnodes=32)
     with pytest.raises(TacclFileError, match="253,952 connections between nodes"):
-        made(node, sketch)
+        sketch_of(node, sketch)
 
 
 LEAVES = st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.text(max_size=3)
@@ -209,7 +209,7 @@ def test_whatever_a_field_holds_there_is_a_sketch_or_an_error_by_name(
             place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ANYTHING)
     message, found = "", None
     try:
-        found = made(json.dumps(topology), json.dumps(sketch))
+        found = sketch_of(json.dumps(topology), json.dumps(sketch))
     except (TacclFileError, ProbeError) as error:
         message = str(error)
     assert "\n" not in message
@@ -236,7 +236,7 @@ def test_shipped_sketches_load_with_their_topologies(
     machine = "dgx2" if "dgx2" in name else "ndv2"
     for chunk in ("1KB", "1MB"):
         topology = (TOPOLOGIES / f"topo-{machine}-{chunk}.json").read_text()
-        sketch = made(topology, (SKETCHES / f"{name}.json").read_text())
+        sketch = sketch_of(topology, (SKETCHES / f"{name}.json").read_text())
         assert (sketch.ranks, len(sketch.edges), len(sketch.symmetries)) == (
             ranks,
             edges,
@@ -254,7 +254,7 @@ def test_no_shipped_file_is_left_out_here() -> None:
 @pytest.mark.parametrize(
     ("machine", "name", "megabytes", "most_us"),
     [
-        # What TACCL itself ends with (HiGHS, gap 1 to 2 %) for these files, its costs cut to ints.
+        # TACCL's own results for these files (HiGHS, gap 1 to 2 %), with its costs cut to ints.
         ("ndv2", "sk1-ndv2-n2", 16, 945.0),
         ("dgx2", "sk1-dgx2-n2", 64, 731.8),
     ],
@@ -263,7 +263,7 @@ def test_shipped_sketches_are_synthesized_as_they_are(
     machine: str, name: str, megabytes: int, most_us: float
 ) -> None:
     topology = (TOPOLOGIES / f"topo-{machine}-1MB.json").read_text()
-    sketch = made(topology, (SKETCHES / f"{name}.json").read_text())
+    sketch = sketch_of(topology, (SKETCHES / f"{name}.json").read_text())
     size_bytes = megabytes << 20
     options = SynthesisOptions(time_limit_s=1, trees_per_rank=1, pieces_per_tree=2)
     algorithm = synthesize(Collective.ALL_GATHER, sketch, size_bytes, options).algorithm

@@ -1,4 +1,4 @@
-"""TACCL's sketch files: what is read, noted and refused."""
+"""TACCL's sketch files: reading, notes and refusals."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_wrong_file_is_refused_by_file_and_field(changes: dict[str, Any], mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("other", ["", "[]", "{", "null", '{"intranode_sketch": 3}'])
-def test_what_is_no_sketch_at_all_is_refused(other: str) -> None:
+@pytest.mark.parametrize("content", ["", "[]", "{", "null", '{"intranode_sketch": 3}'])
+def test_what_is_no_sketch_at_all_is_refused(content: str) -> None:
     with pytest.raises(TacclFileError, match=r"^x.json: .*; correct the file$"):
-        read_taccl_sketch(other, "x.json")
+        read_taccl_sketch(content, "x.json")

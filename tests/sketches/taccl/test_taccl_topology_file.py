@@ -1,4 +1,4 @@
-"""TACCL's topology files: figures, what is assumed, and what is refused."""
+"""TACCL's topology files: figures, assumptions and refusals."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_files_are_told_apart() -> None:
     assert is_taccl_topology(text(LINKED))
     assert is_taccl_sketch(text(RELAYED))
     assert not is_taccl_sketch(text(SWITCHED))
-    for other in ("", "[]", "3", "{", '{"schema_version": 1}', text(RELAYED)):
-        assert not is_taccl_topology(other)
+    for content in ("", "[]", "3", "{", '{"schema_version": 1}', text(RELAYED)):
+        assert not is_taccl_topology(content)
 
 
 @requires_shared_data

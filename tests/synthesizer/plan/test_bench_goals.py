@@ -13,7 +13,7 @@ from tests.shared_data import SHARED_DATA, requires_shared_data
 
 
 def _gb_per_s(entry: str, sketch_name: str, collective: Collective, size_bytes: int) -> float:
-    """Algorithm bandwidth of the synthesized schedule."""
+    """Return the algorithm bandwidth of the synthesized schedule."""
     topology = read_bench_topology(SHARED_DATA / "bench_topologies.json", entry).topology
     (sketch,) = (s for s in sketch_candidates(topology) if s.name == sketch_name)
     algorithm = synthesize(collective, sketch, size_bytes).algorithm

@@ -1,4 +1,4 @@
-"""scripts/bench_peers.py: whose published figures no schedule on their links can reach."""
+"""scripts/bench_peers.py: published figures that no schedule on their links can reach."""
 
 from __future__ import annotations
 

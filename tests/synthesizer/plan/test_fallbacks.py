@@ -1,4 +1,4 @@
-"""What a synthesis gives without HiGHS, and without time for a solver."""
+"""Synthesis without HiGHS, and without time for a solver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.synthesizer.hand_sketches import switched
 
 SIZE_BYTES = 1 << 16
 UNEVEN = switched(2, 3, rotations=False)
-COLLECTIVES = [one for one in Collective if one is not Collective.CUSTOM]
+COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 NO_TIME = SynthesisOptions(time_limit_s=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""One rank alone, and options that are no options."""
+"""A single rank, and invalid options."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rehearsal: what it foretells is what the lowered schedule takes in the simulator."""
+"""Rehearsal: its prediction is the lowered schedule's simulated time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_longest_way_or_the_longest_wait_goes_first() -> None:
 )
 @pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.REDUCE_SCATTER])
 @pytest.mark.parametrize("size_bytes", [10**6, 10**9])
-def test_a_rehearsal_foretells_the_lowered_schedule(
+def test_a_rehearsal_predicts_the_lowered_schedule(
     sketch: Sketch, collective: Collective, size_bytes: int
 ) -> None:
     result = synthesize(collective, sketch, size_bytes, SynthesisOptions(time_limit_s=0.5))

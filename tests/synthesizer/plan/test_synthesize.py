@@ -188,9 +188,9 @@ def test_an_uneven_machine_gets_a_proved_schedule_or_a_reason(
 
 def test_disconnected_ranks_are_named() -> None:
     apart = direct(4, {(0, 1): 25.0, (2, 3): 25.0})
-    with pytest.raises(InfeasibleError, match="no way from rank 0 to rank 2"):
+    with pytest.raises(InfeasibleError, match="no path from rank 0 to rank 2"):
         synthesize(Collective.ALL_REDUCE, apart, 1 << 20)
-    with pytest.raises(InfeasibleError, match="no way from rank 0 to rank 3"):
+    with pytest.raises(InfeasibleError, match="no path from rank 0 to rank 3"):
         synthesize(Collective.REDUCE, apart, 1 << 20, root=3)
 
 

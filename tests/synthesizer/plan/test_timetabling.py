@@ -1,4 +1,4 @@
-"""Timetabling: the order that threadblocks keep, and what it is worth at the start."""
+"""Timetabling: connections in turn, and their gain at the start."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def request(sketch: Sketch, load_bound_us: float) -> PlanRequest:
 
 
 def test_connections_take_turns_with_what_is_ready_at_once() -> None:
-    # Rank 0 has two chunks for both others: by turns, where the longest wait knows no turns.
+    # Rank 0 has two chunks for both peers: in turn, unlike with the longest wait.
     star = RouteTree(0, ((0, 1), (0, 2)))
     costs = resources(switched(1, 3), 300_000)
 
@@ -63,7 +63,7 @@ def test_in_turn_no_port_is_idle_for_a_piece() -> None:
     assert in_turn(asked, before).end_us == pytest.approx(31 * 16 + 0.7)
     # A piece is 4 us.
     assert before.end_us >= 31 * 16 + 0.7 + 4
-    # Backwards the lowered schedule may take longer than foretold: what was chosen stays.
+    # In reverse the lowered schedule may take longer than predicted: the choice stays.
     assert in_turn(replace(asked, backwards=True), before) == before
 
 

@@ -34,11 +34,11 @@ QUICK = SynthesisOptions(time_limit_s=0.2, gap=0.1)
 @dataclass(frozen=True)
 class Shape:
     gpus: tuple[int, ...]
-    """Per node."""
+    """GPUs of each node."""
     nics: int
-    """Of every node; GPU i hangs at NIC i modulo this."""
+    """NICs of every node; GPU i is attached to NIC i modulo this."""
     cabling: str
-    """Of NVLink: `switch`, `mesh` (every pair) or `ring`."""
+    """NVLink cabling: `switch`, `mesh` (every pair) or `ring`."""
 
     def topology(self) -> Topology:
         devices, cables = [], []
@@ -84,7 +84,7 @@ LARGE_SHAPES = (
 
 @st.composite
 def damaged(draw: st.DrawFn, shapes: tuple[Shape, ...]) -> Topology:
-    """A machine without some devices and cables; a cable has both directions of a connection."""
+    """Draw a machine without some devices and cables; a cable has both directions of a link."""
     whole = draw(st.sampled_from(shapes)).topology()
     names = [device.name for device in whole.devices]
     gone = draw(st.sets(st.sampled_from(names), max_size=2))
@@ -103,16 +103,16 @@ def damaged(draw: st.DrawFn, shapes: tuple[Shape, ...]) -> Topology:
     )
 
 
-def ways(topology: Topology) -> nx.DiGraph[str]:
-    """What data can do at all: a NIC takes it to the network or from there, and GPUs pass it on."""
+def transfer_graph(topology: Topology) -> nx.DiGraph[str]:
+    """Return the possible transfers: NICs send to and receive from the network, GPUs relay."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(gpu.name for gpu in topology.gpus)
     nics = {nic.name for nic in topology.nics}
     for link in topology.links:
-        way = "out" if link.kind is LinkKind.NETWORK and link.src in nics else "in"
+        side = "out" if link.kind is LinkKind.NETWORK and link.src in nics else "in"
         if link.kind is LinkKind.PCIE:
-            way = "out" if link.dst in nics else "in"
-        ends = (f"{end} {way}" if end in nics else end for end in (link.src, link.dst))
+            side = "out" if link.dst in nics else "in"
+        ends = (f"{end} {side}" if end in nics else end for end in (link.src, link.dst))
         graph.add_edge(*ends)
     return graph
 
@@ -128,7 +128,7 @@ def gives_right_integers(algorithm: Algorithm) -> None:
 
 
 def holds(topology: Topology, collective: Collective, pick: int, size_bytes: int) -> None:
-    """Right results, or two ranks are named between which there is no way."""
+    """Check for right results, or for an error that names two unconnected ranks."""
     try:
         sketches = sketch_candidates(topology)
     except SketchError as error:
@@ -144,9 +144,9 @@ def holds(topology: Topology, collective: Collective, pick: int, size_bytes: int
     if len(topology.gpus) < 2:
         assert f"has {len(topology.gpus)} GPU(s)" in reason
         return
-    named = re.search(r"no way from rank \d+ \((\w+)\) to rank \d+ \((\w+)\)", reason)
+    named = re.search(r"no path from rank \d+ \((\w+)\) to rank \d+ \((\w+)\)", reason)
     assert named, reason
-    assert not nx.has_path(ways(topology), *named.groups()), reason
+    assert not nx.has_path(transfer_graph(topology), *named.groups()), reason
 
 
 CASES = (st.sampled_from(COLLECTIVES), st.integers(0, 3), st.sampled_from([4096, 1 << 26]))

@@ -1,4 +1,4 @@
-"""Packed trees: the published optima with few trees per source, and any connected mesh."""
+"""Packed trees: published optima with few trees per source, and any connected mesh."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _alike(sketch: Sketch) -> Sketch:
 
 
 def _packed(sketch: Sketch, trees: int) -> tuple[tuple[RouteTree, ...], float]:
-    """All trees, and the share of the bound that their loads leave possible."""
+    """Return all trees, and the share of the bound that their loads allow."""
     bound_us = GIGABYTE * 1e-3 / algbw_bound_gb_per_s(Collective.ALL_GATHER, sketch)
     costs = resources(sketch, GIGABYTE / sketch.ranks / trees)
     families = [Family(orbit, i) for orbit in rank_orbits(sketch) for i in range(trees)]

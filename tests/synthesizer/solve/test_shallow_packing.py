@@ -1,4 +1,4 @@
-"""Shallow packing: even loads as packing has them, with one crossing into each node."""
+"""Shallow packing: loads as even as in packing, with one crossing into each node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK_BYTES = 1e6
 
 
 def less_one_nic(sketch: Sketch, rank: int) -> Sketch:
-    """One rank reaches other nodes by no edge of its own; the next one's NIC serves its rail."""
+    """Return the sketch without edges between one rank and other nodes."""
     node = sketch.node_of_rank
     edges = tuple(
         edge
@@ -34,7 +34,7 @@ def less_one_nic(sketch: Sketch, rank: int) -> Sketch:
 
 
 def crossings(tree: RouteTree, sketch: Sketch) -> int:
-    """Most hops between nodes on the way to a rank."""
+    """Return the most hops between nodes on the path to a rank."""
     node = sketch.node_of_rank
     passed = {tree.source: 0}
     for a, b in tree.hops:
@@ -42,8 +42,10 @@ def crossings(tree: RouteTree, sketch: Sketch) -> int:
     return max(passed.values())
 
 
-def laid(sketch: Sketch, trees: int, *, shallow: bool) -> tuple[tuple[RouteTree, ...], float]:
-    """Trees and the load of the busiest resource as a part of what nobody can undercut."""
+def trees_and_load(
+    sketch: Sketch, trees: int, *, shallow: bool
+) -> tuple[tuple[RouteTree, ...], float]:
+    """Return the trees, and the load of the busiest resource relative to its lower bound."""
     families = [Family(orbit, i) for orbit in rank_orbits(sketch) for i in range(trees)]
     costs = resources(sketch, BLOCK_BYTES / trees)
     bound = algbw_bound_gb_per_s(Collective.ALL_GATHER, sketch)
@@ -60,8 +62,8 @@ def laid(sketch: Sketch, trees: int, *, shallow: bool) -> tuple[tuple[RouteTree,
 def test_without_a_nic_chunks_cross_once_and_load_no_more() -> None:
     # Eight blocks must enter the node over three NICs, 8/3 each; of halves 3.
     sketch = less_one_nic(switched(3, 4), 1)
-    trees, load = laid(sketch, 2, shallow=True)
-    packed, packed_load = laid(sketch, 2, shallow=False)
+    trees, load = trees_and_load(sketch, 2, shallow=True)
+    packed, packed_load = trees_and_load(sketch, 2, shallow=False)
     assert load <= packed_load * (1 + 1e-9)
     once = [crossings(tree, sketch) for tree in trees].count(1)
     assert once > [crossings(tree, sketch) for tree in packed].count(1)
@@ -70,7 +72,7 @@ def test_without_a_nic_chunks_cross_once_and_load_no_more() -> None:
 
 @pytest.mark.parametrize("trees", [1, 2])
 def test_even_nodes_are_loaded_as_the_bound_says(trees: int) -> None:
-    found, load = laid(switched(2, 4), trees, shallow=True)
+    found, load = trees_and_load(switched(2, 4), trees, shallow=True)
     # A NIC takes one block across, an NVLink port seven blocks in.
     assert load == pytest.approx(1.0)
     assert {crossings(tree, switched(2, 4)) for tree in found} == {1}
@@ -80,7 +82,7 @@ def test_parts_of_a_node_that_only_another_node_connects_are_entered_again() -> 
     sketch = replace(
         direct(4, {(0, 1): 25.0, (0, 2): 25.0, (0, 3): 25.0}), node_of_rank=(0, 0, 1, 1)
     )
-    found, _ = laid(sketch, 1, shallow=True)
+    found, _ = trees_and_load(sketch, 1, shallow=True)
     assert {tree.source for tree in found} == {0, 1, 2, 3}
     assert (0, 2) in found[0].hops
     assert (0, 3) in found[0].hops

@@ -1,4 +1,4 @@
-"""What a solve says about itself."""
+"""Status, objective and bound of solves."""
 
 import math
 
@@ -11,7 +11,7 @@ from synthesizer.solve.solver import SolveStatus, add_binary, add_variable, solv
 
 
 def _cover(sets: int) -> pulp.LpProblem:
-    """Cover the edges of a circle of odd length with vertices: needs (sets + 1) / 2."""
+    """Return the vertex cover of a cycle of odd length, which needs (sets + 1) / 2 vertices."""
     problem = pulp.LpProblem("cover", pulp.LpMinimize)
     chosen = [add_binary(problem, f"x{i}") for i in range(sets)]
     problem.setObjective(pulp.lpSum(chosen))

@@ -1,4 +1,4 @@
-"""Resources, orbits, greedy trees, the routing programs and list scheduling, worked by hand."""
+"""Resources, orbits, greedy trees, routing programs and list scheduling, computed by hand."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_ports_and_narrow_edges_are_resources() -> None:
 
 def test_a_disconnected_sketch_names_two_ranks() -> None:
     apart = direct(4, {(0, 1): 25.0, (2, 3): 25.0})
-    with pytest.raises(InfeasibleError, match="no way from rank 1 to rank 2"):
+    with pytest.raises(InfeasibleError, match="no path from rank 1 to rank 2"):
         require_connected(apart, [1])
-    with pytest.raises(InfeasibleError, match="no way from rank 2 to rank 1"):
+    with pytest.raises(InfeasibleError, match="no path from rank 2 to rank 1"):
         require_connected(apart, [1], towards=True)
 
 

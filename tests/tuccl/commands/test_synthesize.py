@@ -176,10 +176,10 @@ def test_the_fastest_schedule_that_the_format_can_tell_is_written(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("#apart", "--size", "1M"), "topology apart: no way from rank 0 (n0g0) to rank 4 (n1g0)"),
+        (("#apart", "--size", "1M"), "topology apart: no path from rank 0 (n0g0) to rank 4 (n1g0)"),
         (("#one", "--size", "3"), "3 bytes are less than one byte for each of 4 chunks"),
         (("#one", "--size", "1M", "--sketch", "cut.json"), "cut.json: internode_sketch."),
-        (("#one", "--size", "1M", "--sketch", "isle.json"), "no way from rank 0 to rank 3"),
+        (("#one", "--size", "1M", "--sketch", "isle.json"), "no path from rank 0 to rank 3"),
         (("#one", "--size", "1M", "--json", "-o", "-"), "both want standard output"),
         (("#one", "--size", "1M", "-o", "x", "--format", "pdf"), "use one of msccl, msccl-"),
         (("#one", "--size", "1M", "-o", "x.yaml"), "x.yaml: no format for this name"),

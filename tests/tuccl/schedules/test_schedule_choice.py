@@ -107,7 +107,7 @@ def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(
     one_way = replace(
         sketches[0], edges=tuple(edge for edge in sketches[0].edges if edge.src != 1), symmetries=()
     )
-    with pytest.raises(InfeasibleError, match="no way from rank 1 to rank 0"):
+    with pytest.raises(InfeasibleError, match="no path from rank 1 to rank 0"):
         choose_schedule(request(), [one_way])
     with pytest.raises(SolverError):
         choose_schedule(request(collective=Collective.BROADCAST), [one_way])
