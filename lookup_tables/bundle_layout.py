@@ -1,7 +1,7 @@
-"""The bundle's records, byte by byte: the one place that both writer and reader take them from.
+"""The bundle's records, shared by writer and reader.
 
-`tuccl/runtime/bundle_layout.h` is the same page for C, and docs/bundle-format.md describes it for
-people. All integers are little-endian, sections start at multiples of 8.
+`tuccl/runtime/bundle_layout.h` defines them in C, and docs/bundle-format.md describes them. All
+integers are little-endian; sections start at multiples of 8.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ MAGIC = b"TUCCLBDL"
 FORMAT_VERSION = 1
 ALIGNMENT = 8
 LARGEST_BUNDLE_BYTES = 2**30
-"""Far above any table: keeps a wrong path (a checkpoint) from filling a job's memory."""
+"""Largest size, far above any table; so a wrong path (a checkpoint) cannot fill a job's memory."""
 
 HEADER = struct.Struct("<8sIIIIQ")
-"""magic, version, crc32, header bytes, number of sections, total bytes."""
+"""Fields: magic, version, crc32, header bytes, number of sections, total bytes."""
 CRC_OFFSET = 12
 CRC_BYTES = 4
 
 SECTION = struct.Struct("<IIQQII")
-"""kind, flags, offset, bytes, number of records, bytes per record."""
+"""Fields: kind, flags, offset, bytes, number of records, bytes per record."""
 SECTION_REQUIRED = 1
 """Flag: a reader that does not know this kind must refuse the bundle."""
 
 
 class SectionKind(IntEnum):
-    """What a section holds."""
+    """The kinds of sections."""
 
     TEXT = 1
     """UTF-8, without terminators; other records refer to it by offset and length."""
@@ -45,22 +45,23 @@ class SectionKind(IntEnum):
 
 
 IDENTITY = struct.Struct("<IIII")
-"""fingerprint (text offset, length), topology name (text offset, length)."""
+"""Fields: fingerprint (text offset, length), topology name (text offset, length)."""
 GPU_MODEL = struct.Struct("<HHI")
-"""PCI vendor, PCI device, zero."""
+"""Fields: PCI vendor, PCI device, zero."""
 OPERATION_SLOTS = 8
 SHAPE = struct.Struct("<IIII" + "II" * OPERATION_SLOTS)
-"""ranks, nodes, ranks per node, zero; then per operation first entry and number of entries."""
+"""Fields: ranks, nodes, ranks per node, zero; per operation first entry and number of entries."""
 ENTRY = struct.Struct("<QQBBHIBBHIQff")
-"""min bytes, max bytes; algorithm, protocol, nchannels; schedule index; schedule protocol, zero,
-schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in µs."""
+"""Fields: min bytes, max bytes; algorithm, protocol, nchannels; schedule index; schedule protocol,
+zero, schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in
+µs."""
 PROFILE = struct.Struct("<IIII")
-"""name (text offset, length), value (text offset, length)."""
+"""Fields: name (text offset, length), value (text offset, length)."""
 SCHEDULE = struct.Struct("<IIIIII")
-"""content hash, name, MSCCL XML: text offset and length of each."""
+"""Fields: content hash, name, MSCCL XML: text offset and length of each."""
 
 OPTIONAL = frozenset({SectionKind.PROGRAMS})
-"""Sections that a reader may not know, and a bundle may not have."""
+"""Sections that a bundle may lack and a reader may ignore."""
 
 RECORDS = {
     SectionKind.TEXT: struct.Struct("<s"),
@@ -78,14 +79,14 @@ NO_CODE = 0xFF
 NO_SCHEDULE = 0xFFFFFFFF
 
 OPERATIONS = tuple(Operation)
-"""By code. 0 to 4 are NCCL's ncclFunc_t values (NCCL 2.30 nccl_common.h)."""
+"""Operations by code; 0 to 4 are NCCL's ncclFunc_t values (NCCL 2.30 nccl_common.h)."""
 ALGORITHMS = tuple(NcclAlgorithm)
-"""By code: the rows of NCCL's cost table."""
+"""Algorithms by code, the rows of NCCL's cost table."""
 PROTOCOLS = tuple(NcclProtocol)
-"""By code: the columns of NCCL's cost table."""
+"""Protocols by code, the columns of NCCL's cost table."""
 
 
 def bundle_crc(data: bytes) -> int:
-    """CRC-32 (zlib's polynomial) over all of a bundle but its CRC field; people see it as %08x."""
+    """Return the CRC-32 (zlib's polynomial) of a bundle without its CRC field; printed as %08x."""
     head = zlib.crc32(data[:CRC_OFFSET])
     return zlib.crc32(data[CRC_OFFSET + CRC_BYTES :], head)

@@ -1,1 +1,1 @@
-"""Programs of the executor: compiled from schedules, and read back with every check there is."""
+"""Programs of the executor: the compiler, and the reader with all checks."""

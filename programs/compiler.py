@@ -1,8 +1,8 @@
-"""Compiles schedules straight into the bytes that an executor runs.
+"""Compiler from schedules to the bytes that an executor runs.
 
-A schedule has no other form between the synthesizer and the kernel's loader: what is written here
-is what a table keeps, a bundle carries and `tuccl/runtime/program.c` checks. It is compiled only
-after a run on symbols has shown that it computes its operation.
+There is no intermediate format between the synthesizer and the kernel's loader: tables and bundles
+carry these bytes, and `tuccl/runtime/program.c` checks them. A schedule is compiled only after a
+symbolic run has shown that it computes its operation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOWHERE = ChunkRef(Buffer.INPUT, 0)
 
 
 def program_of(algorithm: Algorithm) -> bytes:
-    """The program of a schedule; empty where no executor can run it."""
+    """Return the program of a schedule; empty if no executor can run it."""
     try:
         return compile_program(algorithm)
     except NoProgramError:
@@ -39,7 +39,7 @@ def program_of(algorithm: Algorithm) -> bytes:
 
 
 def compile_program(algorithm: Algorithm) -> bytes:
-    """The program of a schedule.
+    """Return the program of a schedule.
 
     Raises:
         NoProgramError: No executor can run the schedule; the message says why.
@@ -50,21 +50,21 @@ def compile_program(algorithm: Algorithm) -> bytes:
 
 
 def packed(algorithm: Algorithm) -> bytes:
-    """A schedule as a program that has these steps and no others.
+    """Return the program of exactly these steps, without added dependences.
 
     Raises:
-        NoProgramError: As `compile_program` does.
+        NoProgramError: As in `compile_program`.
     """
     return _pack(algorithm, run_on_symbols(algorithm))
 
 
 def pattern_in(program: bytes) -> Pattern:
-    """The kernel of its own that a program has; `Pattern.NONE`: it is interpreted."""
+    """Return the pattern whose kernel runs a program; `Pattern.NONE`: it is interpreted."""
     return Pattern(header.HEADER.unpack_from(program)[7])
 
 
 def arriving(gpu: GpuProgram) -> list[tuple[int, int]]:
-    """Connections that arrive at a rank, by number: their sender and channel."""
+    """Return sender and channel of the connections that arrive at a rank, by number."""
     return [
         (block.recv_peer, block.channel)
         for block in gpu.threadblocks
@@ -133,7 +133,7 @@ def _pack_steps(gpu: GpuProgram, flow: Flow) -> bytes:
 def _pack_step(step: Step, place: StepPlace, awaited: set[StepRef | None], flow: Flow) -> bytes:
     flags = layout.HAS_DEPENDENT * (StepRef(*place[1:]) in awaited)
     flags |= layout.COMPLETES * (flow.divisible and place in flow.completing)
-    # Operands that the instruction does not use do not count.
+    # Unused operands are not packed, so that equal steps have equal bytes.
     src = step.src if step.type in READS_SRC else _NOWHERE
     dst = step.dst if step.type in WRITES_DST else _NOWHERE
     count = 1 if step.type is StepType.NOP else step.count

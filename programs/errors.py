@@ -1,5 +1,5 @@
-"""The one error of `programs`, which says what no executor can run of a schedule."""
+"""The error of `programs`."""
 
 
 class NoProgramError(Exception):
-    """A schedule is none that an executor can run; NCCL serves its calls."""
+    """No executor can run a schedule; NCCL serves its calls."""

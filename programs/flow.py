@@ -1,10 +1,10 @@
-"""Runs a schedule on symbols: what every message carries, and that the operation is computed.
+"""Symbolic run of a schedule: the contents of every message, and the proof of the result.
 
-A value says which chunk it is and whose parts of it are added up, so the end shows whether the
-operation was computed. The run takes threadblocks in any order with bounded connections; none of
-them ever loses a chance to act by another's progress, so if one order ends, all do. Schedules that
-block, add a part twice, leave a buffer or never write what is asked for are refused here: what a
-bundle carries computes its operation.
+A value is a chunk and the set of ranks whose contributions are added up, so the final values show
+whether the operation was computed. The run takes threadblocks in any order with bounded
+connections; progress of one never blocks another, so if one order ends, all do. Schedules that
+deadlock, add a contribution twice, leave a buffer or miss a part of the result are refused, so
+every program of a bundle computes its operation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OPERATIONS = frozenset(operation.value for operation in OPERATIONS)
 
 
 class Message(NamedTuple):
-    """A chunk that crosses from one rank to another."""
+    """A chunk sent from one rank to another."""
 
     sender: int
     receiver: int
@@ -61,15 +61,15 @@ StepPlace = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Flow:
-    """What a run showed."""
+    """The result of a symbolic run."""
 
     messages: Counter[Message] = field(default_factory=Counter)
     completing: set[StepPlace] = field(default_factory=set)
-    """Steps whose sums then hold every rank's part."""
+    """Steps that complete sums of all ranks' contributions."""
     divisible: bool = True
-    """Whether no such step also makes sums that lack parts."""
+    """Whether no such step also makes incomplete sums."""
     order: list[StepPlace] = field(default_factory=list)
-    """The order in which the steps were taken."""
+    """Steps in the order of the run."""
 
 
 @dataclass(slots=True)
@@ -83,10 +83,10 @@ class _Worker:
 
 
 def run_on_symbols(algorithm: Algorithm) -> Flow:
-    """Run a schedule and see that it computes its operation.
+    """Run a schedule and check that it computes its operation.
 
     Raises:
-        NoProgramError: It does not, it can block, or it is beyond an executor's limits.
+        NoProgramError: It does not, it deadlocks, or it exceeds an executor's limits.
     """
     _check_operation(algorithm)
     for rank, gpu in enumerate(algorithm.programs):
@@ -100,7 +100,7 @@ def run_on_symbols(algorithm: Algorithm) -> Flow:
 
 
 def part_chunks(algorithm: Algorithm) -> int:
-    """Chunks of one rank's part, or of the whole buffer where it is not divided."""
+    """Return the chunks of one rank's part, or of the whole buffer where it is not divided."""
     divisor = algorithm.ranks if algorithm.collective.divides_by_ranks else 1
     return algorithm.chunks_per_loop // divisor
 
@@ -140,7 +140,7 @@ def _check_rank(gpu: GpuProgram, rank: int) -> None:
 
 
 def _check_connections(algorithm: Algorithm) -> None:
-    """Each connection has one threadblock at either end."""
+    """Check that each connection has one threadblock at each end."""
     sends: Counter[tuple[int, int, int]] = Counter()
     receives: Counter[tuple[int, int, int]] = Counter()
     for rank, gpu in enumerate(algorithm.programs):
@@ -168,7 +168,7 @@ class _Machine:
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.flow = Flow()
-        self.everyone = (1 << algorithm.ranks) - 1
+        self.all_ranks = (1 << algorithm.ranks) - 1
         self.part = part_chunks(algorithm)
         self.memory = [self._memory(gpu) for gpu in algorithm.programs]
         self.fifos: dict[tuple[int, int, int], deque[list[Sum]]] = {}
@@ -186,18 +186,18 @@ class _Machine:
         }
 
     def run(self) -> None:
-        everyone = [worker for workers in self.workers for worker in workers]
+        all_workers = [worker for workers in self.workers for worker in workers]
         advanced = True
         while advanced:
             advanced = False
-            for worker in everyone:
+            for worker in all_workers:
                 while worker.at < len(worker.block.steps) and self._advance(worker):
                     advanced = True
-        for worker in everyone:
+        for worker in all_workers:
             if worker.at < len(worker.block.steps):
-                raise NoProgramError(f"{worker.name()} waits for ever")
+                raise NoProgramError(f"{worker.name()} waits forever")
         if any(self.fifos.values()):
-            raise NoProgramError("a message is sent that nobody receives")
+            raise NoProgramError("a message is sent that no step receives")
 
     def _advance(self, worker: _Worker) -> bool:
         step, block, rank = worker.block.steps[worker.at], worker.block, worker.rank
@@ -221,13 +221,13 @@ class _Machine:
         return True
 
     def _is_done(self, worker: _Worker, awaited: StepRef) -> bool:
-        others, number = self.workers[worker.rank], awaited.threadblock
-        exists = 0 <= number < len(others) and 0 <= awaited.step < len(others[number].block.steps)
+        blocks, number = self.workers[worker.rank], awaited.threadblock
+        exists = 0 <= number < len(blocks) and 0 <= awaited.step < len(blocks[number].block.steps)
         if not exists or number == worker.block.id:
             raise NoProgramError(
                 f"{worker.name()} waits for step {awaited.step} of threadblock {number}"
             )
-        return others[number].at > awaited.step
+        return blocks[number].at > awaited.step
 
     def _fifo(self, worker: _Worker, sender: int, receiver: int, *, used: bool) -> deque[list[Sum]]:
         if used and NO_PEER in {sender, receiver}:
@@ -237,29 +237,29 @@ class _Machine:
     def _compute(self, worker: _Worker, step: Step, incoming: deque[list[Sum]]) -> list[Sum]:
         values = self._read(worker, step.src, step.count) if step.type in READS_SRC else None
         if step.type is StepType.REDUCE:
-            other: list[Sum] | None = self._read(worker, step.dst, step.count)
+            operand: list[Sum] | None = self._read(worker, step.dst, step.count)
         else:
-            other = incoming.popleft() if step.type in RECEIVING else None
-        if other is not None and len(other) != step.count:
-            raise NoProgramError(f"{worker.name()} receives {len(other)} chunks")
+            operand = incoming.popleft() if step.type in RECEIVING else None
+        if operand is not None and len(operand) != step.count:
+            raise NoProgramError(f"{worker.name()} receives {len(operand)} chunks")
         if values is None:
-            return other or []
-        if other is None:
+            return operand or []
+        if operand is None:
             return values
-        pairs = zip(values, other, strict=True)
-        sums = [self._sum(worker, one, another) for one, another in pairs]
-        complete = {value.ranks == self.everyone for value in sums}
+        pairs = zip(values, operand, strict=True)
+        sums = [self._sum(worker, left, right) for left, right in pairs]
+        complete = {value.ranks == self.all_ranks for value in sums}
         if True in complete:
             self.flow.completing.add((worker.rank, worker.block.id, worker.at))
             self.flow.divisible &= False not in complete
         return sums
 
-    def _sum(self, worker: _Worker, one: Sum, other: Sum) -> Sum:
+    def _sum(self, worker: _Worker, left: Sum, right: Sum) -> Sum:
         if self.algorithm.collective not in _REDUCING:
             raise NoProgramError(f"{worker.name()} adds, but {self.algorithm.collective} does not")
-        if one.chunk != other.chunk or one.ranks & other.ranks:
-            raise NoProgramError(f"{worker.name()} adds what does not belong together")
-        return Sum(one.chunk, one.ranks | other.ranks)
+        if left.chunk != right.chunk or left.ranks & right.ranks:
+            raise NoProgramError(f"{worker.name()} adds chunks that do not belong together")
+        return Sum(left.chunk, left.ranks | right.ranks)
 
     def _chunks(self, worker: _Worker, place: ChunkRef, count: int) -> range:
         size = len(self.memory[worker.rank][place.buffer])
@@ -275,7 +275,7 @@ class _Machine:
         found = [buffer[chunk] for chunk in self._chunks(worker, place, count)]
         values = [value for value in found if value is not None]
         if len(values) != count:
-            raise NoProgramError(f"{worker.name()} reads what nobody has written")
+            raise NoProgramError(f"{worker.name()} reads a chunk that no step has written")
         return values
 
     def _write(self, worker: _Worker, place: ChunkRef, values: list[Sum]) -> None:
@@ -291,13 +291,13 @@ class _Machine:
             self.memory[worker.rank][place.buffer][chunk] = value
 
     def check_result(self, rank: int) -> None:
-        """See that a rank's output is what the operation asks for."""
+        """Check that a rank's output is the operation's result."""
         algorithm = self.algorithm
         sizes = (algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop)
         wanted = postcondition(*sizes, rank, algorithm.root)
         pairs = zip(self.memory[rank][Buffer.OUTPUT], wanted, strict=True)
-        for chunk, (found, asked_for) in enumerate(pairs):
-            if found != asked_for:
+        for chunk, (found, required) in enumerate(pairs):
+            if found != required:
                 raise NoProgramError(
                     f"rank {rank} does not get chunk {chunk} of {algorithm.collective}"
                 )

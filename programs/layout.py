@@ -1,11 +1,11 @@
-"""The records behind a program's header, byte by byte: the one place that writer and reader share.
+"""The records that follow a program's header, shared by writer and reader.
 
-`lookup_tables.program_header` has the header, `tuccl/runtime/program_layout.h` is both pages for C,
-and docs/bundle-format.md describes them for people. All integers are little-endian, every record is
-a multiple of 8 bytes.
+`lookup_tables.program_header` defines the header, `tuccl/runtime/program_layout.h` both in C, and
+docs/bundle-format.md describes them. All integers are little-endian; every record is a multiple of
+8 bytes.
 
-A program of version 1 is one phase: steps of one communicator on one host. docs/bundle-format.md
-says under "What a later version may add" how one with steps across hosts would follow.
+A program of version 1 has one phase: steps of one communicator on one host. "What a later version
+may add" in docs/bundle-format.md describes steps across hosts.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from enum import IntEnum
 from synthesizer.ir.algorithm import Buffer, StepType
 
 RANK = struct.Struct("<IIII")
-"""first threadblock, threadblocks, connections that arrive, scratch chunks."""
+"""Fields: first threadblock, threadblocks, arriving connections, scratch chunks."""
 THREADBLOCK = struct.Struct("<hhHHHHIII")
-"""send peer, receive peer, channel, zero; number of its connection among those that arrive at the
-send peer, and among those that arrive here; first step, steps, zero."""
+"""Fields: send peer, receive peer, channel, zero; number of the connection among those that arrive
+at the send peer, and among those that arrive at this rank; first step, steps, zero."""
 STEP = struct.Struct("<BBBBIIIiI")
-"""type, source buffer, destination buffer, flags; source offset, destination offset, count;
-threadblock and step that it waits for."""
+"""Fields: type, source buffer, destination buffer, flags; source and destination offset, count;
+threadblock and step of the dependence."""
 
 NO_PEER = -1
 NO_CONNECTION = 0xFFFF
 NO_DEPENDENCE = -1
 
 RUNS_IN_PLACE = 1
-"""Header flag: right with one buffer as input and output as well."""
+"""Header flag: also correct in place."""
 AVERAGES = 2
 """Header flag: the steps that complete a sum are marked."""
 HAS_DEPENDENT = 1
 """Step flag: another threadblock waits for it."""
 COMPLETES = 2
-"""Step flag: what it adds up then holds every rank's part, so an average is divided here."""
+"""Step flag: its sum holds every rank's contribution, so an average is divided here."""
 
 MOST_CHUNKS = 1 << 16
 MOST_THREADBLOCKS = 80
-"""Of one rank: so many blocks are at work at once on every GPU that is served."""
+"""Most threadblocks of a rank: so many are resident at once on every supported GPU."""
 MOST_STEPS = 0xFFFF
-"""Of one threadblock, and the most chunks of one step."""
+"""Most steps of a threadblock, and most chunks of a step."""
 MOST_CHANNEL = 0xFFFF
 SLOTS = 8
 """Messages that a connection holds before its sender waits."""
@@ -57,18 +57,18 @@ STEP_TYPES = (
     StepType.COPY,
     StepType.NOP,
 )
-"""By code."""
+"""Step types by code."""
 BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
-"""By code."""
+"""Buffers by code."""
 
 
 class Pattern(IntEnum):
-    """A data flow for which there is a kernel of its own (tuccl/runtime/executor/executor.h)."""
+    """A data flow with a kernel of its own (tuccl/runtime/executor/executor.h)."""
 
     NONE = 0
     ONE_PHASE = 1
-    """all_reduce: everybody sends everything to everybody."""
+    """all_reduce: every rank sends its whole buffer to all ranks."""
     TWO_PHASE = 2
-    """all_reduce: everybody reduces a shard and sends it to everybody."""
+    """all_reduce: every rank reduces a shard and sends it to all ranks."""
     DIRECT = 3
-    """Any other operation: everybody sends straight to whom it concerns."""
+    """Any other operation: every rank sends directly to the ranks that need its data."""

@@ -1,7 +1,6 @@
-"""Programs of the schedules that older tables hold as MSCCL XML alone.
+"""Programs of schedules that older tables hold only as MSCCL XML.
 
-This is the only way on which TuCCL reads the XML of a table; tables of this release bring their
-programs with them.
+Nothing else reads the XML of a table; tables of this release contain programs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from synthesizer.formats.msccl_xml import read_msccl_xml
 
 
 def program_of_xml(text: str) -> bytes:
-    """The program of a schedule; empty where no executor can run it."""
+    """Return the program of a schedule; empty if no executor can run it."""
     try:
         return program_of(read_msccl_xml(text, "a schedule of the table"))
     except AlgorithmFileError:

@@ -1,12 +1,12 @@
-"""Makes a program say what else its schedule leaves to the way of messages.
+"""Explicit dependences where a schedule relies on the order of messages.
 
-A step that reads or overwrites what another threadblock of its rank has written may come after it
-only because a message went out after the one and came back before the other. That is enough where a
-message carries everything its sender did before; the lines of LL and LL128 carry themselves alone.
-So wherever a rank's own order, of its threadblocks and dependences, does not put one before the
-other, the later step waits for the earlier explicitly; if it waits already, through a `nop` before
-it. A step that overwrites what another has only read needs no such help: what came back depends on
-what was read.
+A step that reads or overwrites a chunk written by another threadblock of its rank may be ordered
+after it only by messages: one that left after the first step and one that arrived before the
+second. That is enough if a message makes all earlier writes of its sender visible; the lines of LL
+and LL128 make only themselves visible. So where threadblocks and dependences of the rank do not
+order the two steps, the later step gets a dependence on the earlier; if it has one already, through
+a `nop` before it. A step that overwrites a chunk that another has only read needs none: the message
+that arrived depends on the data that was read.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NOWHERE = ChunkRef(Buffer.INPUT, 0)
 
 
 def with_explicit_order(algorithm: Algorithm, order: Sequence[StepPlace]) -> Algorithm:
-    """The schedule with the dependences that it needs where messages carry no order.
+    """Return the schedule with the dependences that it needs if messages carry no order.
 
     Args:
-        algorithm: One that `programs.flow` found right.
-        order: All its steps, in an order in which they may run.
+        algorithm: A schedule that passed `programs.flow`.
+        order: All its steps, in a possible order of execution.
 
     Returns:
-        The schedule itself where it needs no more.
+        The schedule itself if it needs none.
     """
     gpus = []
     for gpu in algorithm.programs:
@@ -54,7 +54,7 @@ def with_explicit_order(algorithm: Algorithm, order: Sequence[StepPlace]) -> Alg
 
 
 class _Clocks:
-    """What is done before each step, by the rank's own order alone."""
+    """Clocks of the steps before each step, by the rank's own order alone."""
 
     def __init__(self, algorithm: Algorithm, gpu: GpuProgram) -> None:
         self.blocks = gpu.threadblocks
@@ -62,44 +62,44 @@ class _Clocks:
         self.now = [[0] * len(self.blocks) for _ in self.blocks]
         self.waits: dict[StepRef, list[StepRef]] = {}
         self.found = False
-        """Whether anything was missing."""
-        ways = [False, True] if algorithm.in_place else [False]
+        """Whether a dependence was missing."""
+        modes = [False, True] if algorithm.in_place else [False]
         self.writers: list[tuple[Layout, dict[int, StepRef]]] = [
-            (layout(algorithm, gpu.rank, in_place=in_place), {}) for in_place in ways
+            (layout(algorithm, gpu.rank, in_place=in_place), {}) for in_place in modes
         ]
-        """Who wrote an address last, for a call out of place and for one in place."""
+        """Last writer of each address, out of place and in place."""
 
-    def run(self, here: StepRef) -> None:
-        """Take a step: what it must wait for and does not is added."""
-        step = self.blocks[here.threadblock].steps[here.step]
-        waits = self.waits[here] = [] if step.depends is None else [step.depends]
-        clock = self.now[here.threadblock]
+    def run(self, current: StepRef) -> None:
+        """Add the missing dependences of a step, and its clock."""
+        step = self.blocks[current.threadblock].steps[current.step]
+        waits = self.waits[current] = [] if step.depends is None else [step.depends]
+        clock = self.now[current.threadblock]
         for awaited in waits:
-            self._learn(clock, awaited)
+            self._merge(clock, awaited)
         missing = {
             writers[address]
             for lay, writers in self.writers
             for address in _touched(step, lay)
-            if address in writers and writers[address].threadblock != here.threadblock
+            if address in writers and writers[address].threadblock != current.threadblock
         }
-        # The latest first: what it waits for need not be waited for again.
-        for other in sorted(missing, key=lambda place: (-place.step, place.threadblock)):
-            if clock[other.threadblock] <= other.step:
-                waits.append(other)
+        # The latest first: a step that it waits for needs no wait of its own.
+        for writer in sorted(missing, key=lambda place: (-place.step, place.threadblock)):
+            if clock[writer.threadblock] <= writer.step:
+                waits.append(writer)
                 self.found = True
-                self._learn(clock, other)
-        clock[here.threadblock] = here.step + 1
-        self.clock[here] = tuple(clock)
+                self._merge(clock, writer)
+        clock[current.threadblock] = current.step + 1
+        self.clock[current] = tuple(clock)
         for lay, writers in self.writers:
-            writers.update(dict.fromkeys(_written(step, lay), here))
+            writers.update(dict.fromkeys(_written(step, lay), current))
 
-    def _learn(self, clock: list[int], awaited: StepRef) -> None:
+    def _merge(self, clock: list[int], awaited: StepRef) -> None:
         clock[:] = map(max, clock, self.clock[awaited])
 
 
 def _touched(step: Step, lay: Layout) -> list[int]:
     read = _addresses(lay, step.src, step.count) if step.type in READS_SRC else []
-    # A sum into its destination reads that too.
+    # A sum into its destination also reads it.
     return [*read, *_written(step, lay)]
 
 
@@ -119,19 +119,19 @@ def _addresses(lay: Layout, place: ChunkRef, count: int) -> Sequence[int]:
 def _emit(
     blocks: Sequence[Threadblock], waits: dict[StepRef, list[StepRef]]
 ) -> tuple[Threadblock, ...]:
-    """Steps wait for one other step each, so `nop`s before them wait for the rest."""
-    moved: dict[StepRef, StepRef] = {}
+    """Return the threadblocks with a dependence per step; `nop`s before a step take the rest."""
+    renumbered: dict[StepRef, StepRef] = {}
     for block in blocks:
         at = -1
         for number in range(len(block.steps)):
-            here = StepRef(block.id, number)
-            at += max(1, len(waits[here]))
-            moved[here] = StepRef(block.id, at)
+            original = StepRef(block.id, number)
+            at += max(1, len(waits[original]))
+            renumbered[original] = StepRef(block.id, at)
 
     def steps_of(block: Threadblock) -> Iterator[Step]:
         for number, step in enumerate(block.steps):
             awaited: list[StepRef | None] = [
-                moved[place] for place in waits[StepRef(block.id, number)]
+                renumbered[place] for place in waits[StepRef(block.id, number)]
             ]
             *before, last = awaited or [None]
             for place in before:

@@ -1,7 +1,7 @@
-"""Recognises a schedule's data flow: which messages cross, whatever the schedule is called.
+"""Recognition of a schedule's data flow from its messages.
 
-Where every rank sends each chunk straight to those who need it, a kernel written for that pattern
-computes the same and is faster than interpreting.
+If every rank sends each chunk directly to the ranks that need it, a kernel for that pattern
+computes the same result faster than the interpreter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from synthesizer.ir.collectives import Collective, Sum
 
 
 def pattern_of(algorithm: Algorithm, flow: Flow) -> Pattern:
-    """The pattern of a schedule, from the messages of its run."""
+    """Return the pattern of a schedule, from the messages of its symbolic run."""
     if algorithm.collective is not Collective.ALL_REDUCE:
         direct = flow.messages == Counter(_direct(algorithm))
         return Pattern.DIRECT if direct else Pattern.NONE
@@ -38,7 +38,7 @@ def _one_phase(algorithm: Algorithm) -> list[Message]:
 
 
 def _direct(algorithm: Algorithm) -> list[Message]:
-    """Every rank's own chunks, each to those that need it."""
+    """Return every rank's own chunks as messages to the ranks that need them."""
     part, messages = part_chunks(algorithm), []
     for rank, peer in permutations(range(algorithm.ranks), 2):
         match algorithm.collective:
@@ -55,10 +55,10 @@ def _direct(algorithm: Algorithm) -> list[Message]:
 
 
 def _is_two_phase(algorithm: Algorithm, flow: Flow) -> bool:
-    """Each chunk has an owner, who gets everybody's part and sends everybody the sum."""
+    """Return whether each chunk has an owner that sums all contributions and sends out the sum."""
     ranks = range(algorithm.ranks)
-    everyone = (1 << algorithm.ranks) - 1
-    owner = {m.value.chunk: m.sender for m in flow.messages if m.value.ranks == everyone}
+    all_ranks = (1 << algorithm.ranks) - 1
+    owner = {m.value.chunk: m.sender for m in flow.messages if m.value.ranks == all_ranks}
     owned = Counter(owner.values())
     if len(owner) != algorithm.chunks_per_loop or len({owned[rank] for rank in ranks}) != 1:
         return False
@@ -69,7 +69,7 @@ def _is_two_phase(algorithm: Algorithm, flow: Flow) -> bool:
         if rank != holder
         for message in (
             _own(rank, holder, chunk),
-            Message(holder, rank, Sum(chunk, everyone)),
+            Message(holder, rank, Sum(chunk, all_ranks)),
         )
     ]
     return flow.messages == Counter(expected)

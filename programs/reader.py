@@ -1,8 +1,8 @@
-"""Reads programs back into schedules, and refuses whatever is not exactly so.
+"""Reader of programs as schedules, which refuses any inconsistency.
 
-The reader takes the records apart, runs the schedule on symbols and compiles it again: bytes that
-differ from that contradict themselves. The C loader (`tuccl/runtime/program.c`) checks the same
-rules but for what the program computes and for the content address.
+The reader unpacks the records, runs the schedule symbolically and compiles it again: bytes that
+differ from the result are refused. The C loader (`tuccl/runtime/program.c`) checks the same rules
+except the computed result and the content address.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 
 def check_programs(schedules: Iterable[StoredSchedule], source: str) -> None:
-    """See that every program of a table or bundle computes what it says it does.
+    """Check that every program of a table or bundle computes its operation.
 
     Raises:
-        TableFileError: One is damaged, or does not.
+        TableFileError: A program is damaged, or does not compute its operation.
     """
     for schedule in schedules:
         if schedule.program:
@@ -41,16 +41,16 @@ def check_programs(schedules: Iterable[StoredSchedule], source: str) -> None:
 
 
 def read_program(data: bytes, source: str) -> Algorithm:
-    """The schedule that a program holds; its name, protocol and sizes are not in there.
+    """Return the schedule of a program, which has no name, protocol or sizes.
 
     Raises:
-        TableFileError: Damaged, of another version, or it contradicts itself.
+        TableFileError: The program is damaged, of another version, or inconsistent.
     """
     try:
         header.check_seal(data)
         algorithm = _unpack(data)
         if packed(algorithm) != data:
-            raise ValueError("it is not what its steps are written as")
+            raise ValueError("its bytes differ from those of its steps")
     except (struct.error, ValueError, IndexError, NoProgramError) as error:
         raise TableFileError(
             f"{source}: the program is damaged ({error}); write the bundle again with `tuccl ship`"
@@ -65,7 +65,7 @@ def _unpack(data: bytes) -> Algorithm:
         raise ValueError(f"{ranks} ranks")
     sizes = (ranks * layout.RANK.size, blocks * layout.THREADBLOCK.size, steps * layout.STEP.size)
     if header.HEADER.size + sum(sizes) != len(data):
-        raise ValueError("its records do not fill it")
+        raise ValueError("its size is not that of its records")
     at_blocks = header.HEADER.size + sizes[0]
     at_steps = at_blocks + sizes[1]
     all_steps = [_unpack_step(raw) for raw in layout.STEP.iter_unpack(data[at_steps:])]

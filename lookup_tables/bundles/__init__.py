@@ -1,1 +1,1 @@
-"""The bundle that the plugin maps: written from a table, and read back."""
+"""Writer and reader of the bundle that the plugin maps."""

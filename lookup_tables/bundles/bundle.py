@@ -1,7 +1,7 @@
-"""The bundle, one checksummed binary file that the tuner plugin loads, turned back into values.
+"""Reader of the bundle, the checksummed binary file that the tuner plugin maps.
 
-`read_bundle` refuses whatever the plugin would refuse; `lookup_tables.bundles.bundle_writer` writes
-what it reads. Of programs it looks at the sums alone: `programs.reader` takes them apart. Format:
+`read_bundle` refuses every bundle that the plugin refuses; `lookup_tables.bundles.bundle_writer` is
+the writer. Of programs only the checksums are checked here; `programs.reader` unpacks them. Format:
 docs/bundle-format.md.
 """
 
@@ -34,20 +34,20 @@ from lookup_tables.table import (
 
 @dataclass(frozen=True, slots=True)
 class BundleEntry:
-    """What the bundle keeps of an entry; samples, spread and provenance stay in the Parquet."""
+    """An entry of a bundle; samples, spread and provenance are only in the Parquet file."""
 
     key: Key
     builtin: BuiltinConfig | None
     schedule: ScheduleConfig | None
     builtin_time_us: float
-    """Rounded to 32 bits; 0 when there is no built-in configuration."""
+    """Time of the built-in configuration, rounded to 32 bits; 0 without one."""
     default_time_us: float
-    """Rounded to 32 bits."""
+    """Time of NCCL's own choice, rounded to 32 bits."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Contents of a bundle file."""
+    """The contents of a bundle file."""
 
     crc: int
     topology_name: str
@@ -56,26 +56,26 @@ class Bundle:
     entries: tuple[BundleEntry, ...]
     profile: Mapping[str, str]
     schedules: tuple[StoredSchedule, ...]
-    """Without programs where the bundle is older than these."""
+    """Schedules; without programs in bundles from before programs."""
 
     @cached_property
     def _index(self) -> TableIndex[BundleEntry]:
         return TableIndex(self.entries)
 
     def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> BundleEntry | None:
-        """The entry that applies to a call, None where NCCL is left alone."""
+        """Return the entry for a call; None where NCCL decides."""
         return self._index.lookup(operation, size_bytes, shape)
 
 
 def read_bundle(data: bytes, source: str) -> Bundle:
-    """Contents of a bundle file.
+    """Return the contents of a bundle file.
 
     Args:
         data: The whole file.
-        source: Its name, for messages.
+        source: The file's name, for messages.
 
     Raises:
-        TableFileError: Not a bundle, damaged, truncated, or of a version this release cannot read.
+        TableFileError: The file is no bundle, damaged, truncated, or of an unknown version.
     """
     _check_header(data, len(data), source)
     crc = _check_sum(data, source)
@@ -88,16 +88,16 @@ def read_bundle(data: bytes, source: str) -> Bundle:
 
 
 def load_bundle(path: Path) -> Bundle:
-    """Contents of the bundle at a path.
+    """Return the contents of the bundle at a path.
 
-    Its header is looked at first: of a file that is no bundle, however large, no more is read.
+    The header is checked first, so that no more is read of a file that is no bundle.
 
     Raises:
-        TableFileError: No regular file, or as `read_bundle` raises it.
-        OSError: It cannot be read.
+        TableFileError: The path is no regular file, or as for `read_bundle`.
+        OSError: The file cannot be read.
     """
     source = str(path)
-    # Opening a FIFO that nobody writes to would wait for ever.
+    # Opening a FIFO without a writer would block.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         status = os.fstat(file)
@@ -112,7 +112,7 @@ def load_bundle(path: Path) -> Bundle:
 
 
 def _check_header(start: bytes, size_bytes: int, source: str) -> None:
-    """The fault of a file of so many bytes that begins like this."""
+    """Raise TableFileError unless a file of this size and this start may be a bundle."""
     if size_bytes > layout.LARGEST_BUNDLE_BYTES:
         raise TableFileError(f"{source}: larger than any bundle; write one with `tuccl ship`")
     if not start.startswith(layout.MAGIC):
@@ -209,7 +209,7 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
 def _decode_keys(
     shape_records: list[tuple[Any, ...]], raw_entries: list[tuple[Any, ...]], fingerprint: str
 ) -> list[Key]:
-    """Keys in the order of the entries: ranges follow one another and leave no entry out."""
+    """Return the keys in the order of the entries; every entry must be in exactly one range."""
     keys: list[Key] = []
     shapes = [Shape(*record[:3]) for record in shape_records]
     if any(before >= after for before, after in pairwise(shapes)):

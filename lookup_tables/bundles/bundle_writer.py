@@ -1,7 +1,7 @@
-"""The binary form of a table: what a bundle file holds, byte by byte.
+"""Writer of bundles, the binary form of a table.
 
-The same table always gives the same bytes: there is no time stamp, and ranks compare tables by the
-CRC alone. Format: docs/bundle-format.md.
+Equal tables have equal bytes, without a time stamp, because ranks compare tables by their CRC.
+Format: docs/bundle-format.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lookup_tables.table import Entry, Table
 
 
 def bundle_bytes(table: Table) -> bytes:
-    """The bundle of a table.
+    """Return the bundle of a table.
 
     Raises:
         InvalidTableError: The table breaks a rule of `check_table`, or its bundle would be larger
@@ -59,11 +59,11 @@ def _check_size(size_bytes: int) -> None:
 
 
 class _TextPool:
-    """Texts one after the other, each distinct text once."""
+    """Concatenated texts, each distinct text once."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[int, int]] = {}
-        self._parts: list[bytes] = []
+        self._encoded: list[bytes] = []
         self._size = 0
 
     def add(self, text: str) -> tuple[int, int]:
@@ -71,12 +71,12 @@ class _TextPool:
             data = text.encode()
             _check_size(self._size + len(data))
             self._places[text] = (self._size, len(data))
-            self._parts.append(data)
+            self._encoded.append(data)
             self._size += len(data)
         return self._places[text]
 
     def data(self) -> bytes:
-        return b"".join(self._parts)
+        return b"".join(self._encoded)
 
 
 def _pack_gpu_model(model: str) -> bytes:

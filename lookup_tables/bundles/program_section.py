@@ -1,9 +1,8 @@
-"""Programs as the bundle carries them: its PROGRAMS section, written and read back.
+"""Writer and reader of the bundle's PROGRAMS section.
 
-The section has one record for each schedule, in the order of SCHEDULES; a schedule that no executor
-can run (for more ranks than it serves, of an operation it does not know) has a record without
-program, and NCCL serves its calls. A program is bytes here, whose sums are looked at. Format:
-docs/bundle-format.md.
+The section has one record per schedule, in the order of SCHEDULES. A schedule that no executor can
+run (too many ranks, an unknown operation) has a record without a program, and NCCL serves its
+calls. Programs are bytes here; only their checksums are checked. Format: docs/bundle-format.md.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from lookup_tables.errors import TableFileError
 
 
 def programs_section(programs: Sequence[bytes]) -> bytes:
-    """PROGRAMS of these; those that it has no room for are left out.
+    """Return the PROGRAMS section; programs beyond its limits are left out.
 
     Args:
-        programs: By schedule, empty where a schedule has none.
+        programs: Programs by schedule, empty where a schedule has none.
     """
-    kept = _with_room(programs)
+    kept = _within_limits(programs)
     offset = header.SECTION_HEAD.size + len(kept) * header.SECTION_RECORD.size
     records = []
     for data in kept:
@@ -32,10 +31,10 @@ def programs_section(programs: Sequence[bytes]) -> bytes:
 
 
 _NO_PROGRAM = (0, bytes(header.HASH_BYTES))
-"""Sum and content address in a record without program."""
+"""CRC and content address in a record without a program."""
 
 
-def _with_room(programs: Sequence[bytes]) -> list[bytes]:
+def _within_limits(programs: Sequence[bytes]) -> list[bytes]:
     left = header.MOST_SECTION_BYTES - header.SECTION_HEAD.size
     left -= len(programs) * header.SECTION_RECORD.size
     kept: list[bytes] = []
@@ -47,7 +46,7 @@ def _with_room(programs: Sequence[bytes]) -> list[bytes]:
 
 
 def read_programs_section(data: bytes, source: str) -> tuple[bytes, ...]:
-    """Programs by schedule, empty where a schedule has none.
+    """Return the programs by schedule, empty where a schedule has none.
 
     Raises:
         TableFileError: The section or one of its programs is damaged.
@@ -73,18 +72,18 @@ def _read_section(data: bytes) -> list[bytes]:
         place = header.SECTION_HEAD.size + index * header.SECTION_RECORD.size
         offset, size, *sums = header.SECTION_RECORD.unpack_from(data, place)
         if offset != end or size > len(data) - offset:
-            raise ValueError(f"program {index} lies elsewhere")
+            raise ValueError(f"program {index} is not at its offset")
         end += size
         programs.append(_checked(data[offset:end], tuple(sums), index))
     if len(programs) - programs.count(b"") > header.MOST_PROGRAMS:
         raise ValueError(f"more than {header.MOST_PROGRAMS} programs")
     if end != len(data):
-        raise ValueError("there is something behind the last program")
+        raise ValueError("data follows the last program")
     return programs
 
 
 def _checked(program: bytes, sums: tuple[int, bytes], index: int) -> bytes:
-    """A program that is what its record says."""
+    """Return a program after a check against its record."""
     if not program:
         if sums != _NO_PROGRAM:
             raise ValueError(f"program {index} has an address and no bytes")
@@ -94,5 +93,5 @@ def _checked(program: bytes, sums: tuple[int, bytes], index: int) -> bytes:
     except ValueError as error:
         raise ValueError(f"program {index} is damaged: {error}") from error
     if header.HEADER.unpack_from(program)[2:4] != sums:
-        raise ValueError(f"program {index} is another than its record says")
+        raise ValueError(f"program {index} differs from its record")
     return program

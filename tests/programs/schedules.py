@@ -1,4 +1,4 @@
-"""Schedules written by hand that the tests of programs share."""
+"""Hand-written schedules for the tests of programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from synthesizer.ir.algorithm import (
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 RawStep = tuple[str, str, int, str, int, int, tuple[int, int]]
-"""Type, source buffer and offset, destination buffer and offset, count, what it waits for."""
+"""Type, source buffer and offset, destination buffer and offset, count, awaited step."""
 Block = tuple[int, int, Sequence[RawStep]]
 """Send peer, receive peer, steps."""
 ALONE = (-1, -1)
@@ -74,7 +74,7 @@ def step(raw: RawStep) -> Step:
 def with_blocks(
     algorithm: Algorithm, change: Callable[[Threadblock], Threadblock], *ranks: int
 ) -> Algorithm:
-    """The same with the threadblocks of these ranks, or of all, changed."""
+    """Return the schedule with changed threadblocks of these ranks, or of all."""
     return replace(
         algorithm,
         programs=tuple(
@@ -87,14 +87,14 @@ def with_blocks(
 
 
 def with_steps(algorithm: Algorithm, change: Callable[[Step], Step], *ranks: int) -> Algorithm:
-    """The same with the steps of these ranks, or of all, changed."""
+    """Return the schedule with changed steps of these ranks, or of all."""
     return with_blocks(
         algorithm, lambda block: replace(block, steps=tuple(map(change, block.steps))), *ranks
     )
 
 
 def exchange(name: str = "exchange") -> Algorithm:
-    """all_reduce of two ranks: each sends all it has, then adds the other's to its own."""
+    """all_reduce of two ranks: each sends its buffer, then adds its peer's."""
     blocks = [
         (
             1 - rank,
@@ -117,10 +117,10 @@ def halves() -> Algorithm:
     ranks = []
     for rank in range(2):
         peer = 1 - rank
-        gives = ("s", "i", peer, "o", peer, 1, ALONE)
-        adds = ("rrcs", "i", rank, "o", rank, 1, ALONE)
-        takes = ("r", "o", peer, "o", peer, 1, ALONE)
-        ranks.append([(peer, peer, [gives, adds, takes])])
+        send = ("s", "i", peer, "o", peer, 1, ALONE)
+        add = ("rrcs", "i", rank, "o", rank, 1, ALONE)
+        receive = ("r", "o", peer, "o", peer, 1, ALONE)
+        ranks.append([(peer, peer, [send, add, receive])])
     return by_hand(Collective.ALL_REDUCE, 2, ranks)
 
 

@@ -34,14 +34,14 @@ ALL_REDUCE = Collective.ALL_REDUCE
 
 
 def test_the_bytes_of_a_program_are_fixed() -> None:
-    """Deployed executors read them: other bytes need another version."""
+    """Deployed executors read these bytes: a change needs a new version."""
     wanted = bytes.fromhex(GOLDEN.read_text())
     assert compile_program(exchange()) == wanted
     assert len(wanted) == 72 + 2 * 16 + 4 * 24 + 8 * 24
 
 
 def expert_addresses() -> list[str]:
-    """The experts on 2 to 8 switched GPUs, each with the sums of its program."""
+    """Return the experts on 2 to 8 switched GPUs, each with the checksums of its program."""
     return [
         f"{ranks} {algorithm.name} {crc:08x} {address.hex()}"
         for ranks in range(2, 9)
@@ -53,14 +53,14 @@ def expert_addresses() -> list[str]:
 
 
 def test_the_programs_of_experts_are_fixed() -> None:
-    """As they were when programs were compiled from XML."""
+    """The addresses date from programs that were compiled from XML."""
     assert expert_addresses() == ADDRESSES.read_text().splitlines()
 
 
 def test_the_address_is_of_what_it_does() -> None:
-    one, other = compile_program(exchange("one")), compile_program(exchange("other"))
-    assert one == other
-    assert HEADER.unpack_from(one)[3] != HEADER.unpack_from(compile_program(halves()))[3]
+    first, second = compile_program(exchange("first")), compile_program(exchange("second"))
+    assert first == second
+    assert HEADER.unpack_from(first)[3] != HEADER.unpack_from(compile_program(halves()))[3]
 
 
 def test_only_awaited_and_completing_steps_are_marked() -> None:
@@ -93,7 +93,7 @@ def of_two(collective: Collective, *steps: RawStep) -> Algorithm:
 
 
 def adds_as(**changes: object) -> Algorithm:
-    """The exchange whose last steps, which add, are others."""
+    """Return the exchange with changed last steps, which add."""
 
     def changed(step: Step) -> Step:
         return replace(step, **changes) if step.type is StepType.REDUCE else step  # type: ignore[arg-type]
@@ -122,14 +122,14 @@ REFUSED = {
         exchange(), programs=tuple(replace(g, scratch_chunks=-1) for g in exchange().programs)
     ),
     "root 3 of broadcast": replace(chain(), root=3),
-    "waits for ever": of_two(ALL_REDUCE, R, S),
-    "nobody receives": of_two(ALL_REDUCE, S, S, R),
-    "reads what nobody has written": of_two(ALL_REDUCE, ("cpy", "s", 0, "o", 0, 1, ALONE)),
+    "waits forever": of_two(ALL_REDUCE, R, S),
+    "no step receives": of_two(ALL_REDUCE, S, S, R),
+    "reads a chunk that no step has written": of_two(ALL_REDUCE, ("cpy", "s", 0, "o", 0, 1, ALONE)),
     "in the place of chunk 0": of_two(ALL_REDUCE, ("cpy", "i", 1, "o", 0, 1, ALONE)),
     "caller's input": of_two(ALL_REDUCE, ("cpy", "i", 0, "i", 0, 1, ALONE)),
     "input buffer, which has 2": of_two(ALL_REDUCE, ("cpy", "i", 1, "s", 0, 2, ALONE)),
-    "step 0 reads what nobody": of_two(ALL_REDUCE, ("re", "i", 0, "o", 0, 1, ALONE)),
-    "does not belong together": of_two(ALL_REDUCE, S, ("rrc", "i", 1, "o", 1, 1, ALONE)),
+    "step 0 reads a chunk that no step": of_two(ALL_REDUCE, ("re", "i", 0, "o", 0, 1, ALONE)),
+    "do not belong together": of_two(ALL_REDUCE, S, ("rrc", "i", 1, "o", 1, 1, ALONE)),
     "receives 1 chunks": of_two(ALL_REDUCE, S, ("r", "o", 0, "o", 0, 2, ALONE)),
     "all_gather does not": of_two(Collective.ALL_GATHER, S, ("rrc", "i", 0, "o", 0, 1, ALONE)),
     "input buffer, which has 0": of_two(Collective.BROADCAST, S, R),
@@ -154,7 +154,7 @@ def test_a_connection_too_shallow_blocks() -> None:
         return by_hand(ALL_REDUCE, ahead, ranks)
 
     assert compile_program(schedule(layout.SLOTS))
-    with pytest.raises(NoProgramError, match="waits for ever"):
+    with pytest.raises(NoProgramError, match="waits forever"):
         compile_program(schedule(layout.SLOTS + 1))
 
 
@@ -172,30 +172,33 @@ def test_unused_places_of_steps_do_not_matter() -> None:
             return replace(step, src=nowhere)
         return replace(step, dst=nowhere) if step.type is StepType.SEND else step
 
-    other = with_steps(exchange(), elsewhere)
-    assert other != exchange()
-    assert compile_program(other) == compile_program(exchange())
+    changed = with_steps(exchange(), elsewhere)
+    assert changed != exchange()
+    assert compile_program(changed) == compile_program(exchange())
 
 
 def by_messages_alone() -> Algorithm:
-    """all_reduce of two ranks; rank 0 reads in its second threadblock what the first wrote before
-    it sent the message that rank 1 answers."""
-    zero = [
+    """Return an all_reduce of two ranks in which only messages order two threadblocks of rank 0.
+
+    The second threadblock reads the chunk that the first wrote before it sent the message that
+    rank 1 answers.
+    """
+    rank_0 = [
         (1, 1, [("rrcs", "i", 0, "o", 0, 1, ALONE)]),
         (1, 1, [("r", "s", 0, "s", 0, 1, ALONE), ("s", "o", 0, "s", 0, 1, ALONE)]),
     ]
-    one = [
+    rank_1 = [
         (0, 0, [("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)]),
         (0, 0, [("s", "o", 0, "s", 0, 1, (0, 1)), ("r", "s", 0, "s", 0, 1, ALONE)]),
     ]
-    algorithm = by_hand(ALL_REDUCE, 1, [zero, one], scratch=1)
+    algorithm = by_hand(ALL_REDUCE, 1, [rank_0, rank_1], scratch=1)
     return with_blocks(algorithm, lambda block: replace(block, channel=block.id))
 
 
 def test_order_by_messages_becomes_explicit() -> None:
     program = read_program(compile_program(by_messages_alone()), "p")
     answered = program.programs[0].threadblocks[1].steps
-    # The first step takes the answer, the second reads what was written before.
+    # The first step receives the answer, the second reads the chunk that was written before.
     assert [(step.type.value, step.depends) for step in answered] == [
         ("r", None),
         ("s", StepRef(0, 0)),
@@ -207,17 +210,17 @@ def test_order_by_messages_becomes_explicit() -> None:
 
 def test_a_step_that_waits_already_gets_a_nop_before_it() -> None:
     algorithm = by_messages_alone()
-    zero, one = algorithm.programs
-    first, second = zero.threadblocks
-    takes, gives = second.steps
+    rank_0, rank_1 = algorithm.programs
+    first, second = rank_0.threadblocks
+    receive, send = second.steps
     idle = replace(first, id=2, send_peer=-1, recv_peer=-1, channel=0, steps=())
     nothing = Step(StepType.NOP, ChunkRef(Buffer.INPUT, -1), ChunkRef(Buffer.OUTPUT, -1), 0)
     blocks = (
         first,
-        replace(second, steps=(takes, replace(gives, depends=StepRef(2, 0)))),
+        replace(second, steps=(receive, replace(send, depends=StepRef(2, 0)))),
         replace(idle, steps=(nothing,)),
     )
-    waits = replace(algorithm, programs=(replace(zero, threadblocks=blocks), one))
+    waits = replace(algorithm, programs=(replace(rank_0, threadblocks=blocks), rank_1))
     program = read_program(compile_program(waits), "p")
     steps = program.programs[0].threadblocks[1].steps
     assert [(s.type.value, s.depends) for s in steps] == [

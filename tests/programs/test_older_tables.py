@@ -14,23 +14,23 @@ from tests.lookup_tables.tables import GOLDEN
 from tests.programs.schedules import by_hand, chain, exchange, halves
 
 BUNDLE = GOLDEN / "format-1.tuccl"
-"""What the release that wrote the table made of it."""
+"""The table's bundle, from the release that wrote the table."""
 
 
 @pytest.fixture(scope="module")
 def older() -> Table:
-    """A table of format 1: of three schedules one is for nine ranks."""
+    """Return a table of format 1; one of its three schedules is for nine ranks."""
     path = GOLDEN / "format-1.parquet"
     return table_from_parquet_bytes(path.read_bytes(), path.name, program_of_xml)
 
 
 def test_a_table_from_before_programs_gives_the_bundle_that_it_gave(older: Table) -> None:
     assert bundle_bytes(older) == BUNDLE.read_bytes()
-    have = {one.content_hash for one in older.schedules if one.program}
+    with_program = {stored.content_hash for stored in older.schedules if stored.program}
     assert len(older.schedules) == 3
     for entry in older.entries:
         assert entry.schedule is not None
-        assert (entry.schedule.schedule in have) == (entry.key.shape.ranks == 2)
+        assert (entry.schedule.schedule in with_program) == (entry.key.shape.ranks == 2)
 
 
 def test_it_is_written_in_the_form_of_today(older: Table) -> None:

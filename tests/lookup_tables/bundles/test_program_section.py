@@ -59,7 +59,7 @@ def test_every_flipped_byte_of_a_section_is_found() -> None:
 def test_a_record_of_another_program_is_found() -> None:
     section = bytearray(programs_section([PROGRAM]))
     section[20] ^= 1
-    with pytest.raises(TableFileError, match="program 0 is another than its record says"):
+    with pytest.raises(TableFileError, match="program 0 differs from its record"):
         read_programs_section(bytes(section), "b")
 
 
