@@ -189,7 +189,7 @@ def rows(problem: Problem, sizes: Sequence[str]) -> Iterator[str]:
             for us in (
                 time_us,
                 made_for_it.time_us(own_bytes, WIRES_ALONE),
-                bound.of_us(own_bytes),
+                bound.time_us(own_bytes),
             )
         )
         figures = [problem.published.get(peer, {}).get(size) for peer in ("TE-CCL", "TACCL")]

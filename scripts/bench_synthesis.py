@@ -186,7 +186,7 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
             time_us=time_us,
             algbw_gb_per_s=algbw,
             bound_gb_per_s=bound,
-            ratio=max(least.of_us(size_bytes), size_bytes * 1e-3 / bound) / time_us,
+            ratio=max(least.time_us(size_bytes), size_bytes * 1e-3 / bound) / time_us,
             bandwidth_ratio=algbw / bound,
             winner=label,
             chunks=algorithm.chunks_per_loop,

@@ -41,8 +41,8 @@ class CutTime(NamedTuple):
     alphas_us: float
     us_per_byte: float
 
-    def of_us(self, size_bytes: float) -> float:
-        """The bound for one size."""
+    def time_us(self, size_bytes: float) -> float:
+        """Return the bound at one size."""
         return self.alphas_us + size_bytes * self.us_per_byte
 
 

@@ -108,9 +108,9 @@ class TimeBound:
 
     lines: tuple[CutTime, ...]
 
-    def of_us(self, size_bytes: float) -> float:
-        """The bound for one size."""
-        return max(line.of_us(size_bytes) for line in self.lines)
+    def time_us(self, size_bytes: float) -> float:
+        """Return the bound at one size."""
+        return max(line.time_us(size_bytes) for line in self.lines)
 
 
 def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBound:
@@ -135,7 +135,7 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
 
 def time_bound_us(collective: Collective, sketch: Sketch, size_bytes: int, root: int = 0) -> float:
     """Return `time_bound` at one size."""
-    return time_bound(collective, sketch, root).of_us(size_bytes)
+    return time_bound(collective, sketch, root).time_us(size_bytes)
 
 
 def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:

@@ -244,7 +244,7 @@ def simulate(schedule: AnySchedule, machine: Machine, size: int | str) -> Simula
     sketch = connecting_sketch(algorithm, sketch_candidates(topology), whole)
     bound_us = None
     if algorithm.collective is not Collective.CUSTOM:
-        bound_us = time_bound(algorithm.collective, whole, algorithm.root).of_us(size_bytes)
+        bound_us = time_bound(algorithm.collective, whole, algorithm.root).time_us(size_bytes)
     time_us = simulate_us(algorithm, sketch, size_bytes, WIRES_ALONE)
     return Simulation(algorithm.name, size_bytes, time_us, bound_us)
 

@@ -214,7 +214,7 @@ def _promising(
         for i in order[:_MOST_PER_SIZE]:
             if slowdowns[i] <= _NEAR:
                 simulated_us = compiled[i].time_us(size_bytes, _WIRES_ALONE)
-                promises[i].append(Promise(size_bytes, simulated_us, bound.of_us(size_bytes)))
+                promises[i].append(Promise(size_bytes, simulated_us, bound.time_us(size_bytes)))
     return tuple(
         replace(candidate, promises=tuple(found))
         for candidate, found in zip(candidates, promises, strict=True)
@@ -228,7 +228,7 @@ def promises_of(
     """A promise for each of these sizes, for schedules that are to be tried in any case."""
     compiled = compile_schedule(candidate.algorithm, candidate.sketch)
     return tuple(
-        Promise(size_bytes, compiled.time_us(size_bytes, _WIRES_ALONE), bound.of_us(size_bytes))
+        Promise(size_bytes, compiled.time_us(size_bytes, _WIRES_ALONE), bound.time_us(size_bytes))
         for size_bytes in sizes_bytes
     )
 

@@ -30,7 +30,7 @@ class Bounds:
 
     def time_us(self, size_bytes: int) -> float:
         """No schedule takes less."""
-        return self.time.of_us(size_bytes)
+        return self.time.time_us(size_bytes)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_hops_before_and_after_a_bridge_count() -> None:
         (2.5, 2e-4),
         (3.0, 1e-4),  # the byte of rank 1, to rank 3
     ]
-    times = sorted((cut.alphas_us, cut.of_us(4) - cut.alphas_us) for cut in found)
+    times = sorted((cut.alphas_us, cut.time_us(4) - cut.alphas_us) for cut in found)
     assert [alphas_us for alphas_us, _ in times] == [alphas_us for alphas_us, _ in expected]
     assert [bytes_us for _, bytes_us in times] == pytest.approx(
         [bytes_us for _, bytes_us in expected]
@@ -78,7 +78,7 @@ def test_the_time_of_a_large_size_over_a_bridge(
 ) -> None:
     expected = alphas_us + 10**9 / 4 * shares * 1e-4
     found = max(
-        bound.of_us(10**9)
+        bound.time_us(10**9)
         for bound in cut_times(collective, _bridge(), [frozenset({0, 1}), frozenset({2, 3})])
     )
     assert found == pytest.approx(expected, rel=1e-9)
@@ -94,9 +94,9 @@ def test_where_te_ccl_publishes_alltoall_on_ndv2_the_bound_is_the_network_link()
     between = [Edge(a, b, EdgeKind.NETWORK, 1.3, 12.5) for a, b in ((0, 9), (8, 1))]
     sketch = _sketch([*inside, *between], (0,) * 8 + (1,) * 8)
     bound = time_bound(Collective.ALLTOALL, sketch)
-    assert bound.of_us(64_000) == pytest.approx(20.48 + 1.3)
+    assert bound.time_us(64_000) == pytest.approx(20.48 + 1.3)
     # For small blocks, those between the seven other GPUs of each node arrive last.
-    assert bound.of_us(1_000) == pytest.approx(0.7 + 49 * 62.5e-3 / 12.5 + 1.3 + 0.7)
+    assert bound.time_us(1_000) == pytest.approx(0.7 + 49 * 62.5e-3 / 12.5 + 1.3 + 0.7)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_no_verified_schedule_beats_the_bound(
     compiled = compile_schedule(algorithm, sketch)
     bound = time_bound(collective, sketch, root)
     for size in (size_bytes, 1 << 8, 1 << 16, 1 << 28):
-        assert compiled.time_us(size, WIRES_ALONE) >= bound.of_us(size) * (1 - 1e-6)
+        assert compiled.time_us(size, WIRES_ALONE) >= bound.time_us(size) * (1 - 1e-6)
 
 
 @settings(max_examples=30)

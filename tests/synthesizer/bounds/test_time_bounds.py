@@ -167,7 +167,7 @@ def test_no_expert_schedule_beats_the_bound(name: str, collective: Collective) -
         compiled = compile_schedule(algorithm, sketch)
         for model in MODELS:
             for size in (1 << 10, 1 << 20, 1 << 30):
-                least_us = bound.of_us(size) * (1 - 1e-6)
+                least_us = bound.time_us(size) * (1 - 1e-6)
                 assert compiled.time_us(size, model) >= least_us, algorithm.name
 
 

@@ -25,7 +25,7 @@ def test_these_figures_are_ruled_out() -> None:
     for problem in problems():
         bound = time_bound(problem.collective, problem.sketch)
         for size, size_bytes in SIZES.items():
-            most = size_bytes * 1e-3 / bound.of_us(float(size_bytes * problem.share))
+            most = size_bytes * 1e-3 / bound.time_us(float(size_bytes * problem.share))
             peer = max(figures[size] for figures in problem.published.values())
             if verdict(0.0, peer, most) == "ruled out by bound":
                 ruled_out.add((problem.sketch.name, problem.collective.value, size))
