@@ -114,10 +114,12 @@ def _between(topology: Topology, a: NicPool, b: NicPool) -> _Segment | None:
                 receivers.add(far)
     if not latency_us:
         return None
-    carried = min(_sends(topology, sorted(senders)), _receives(topology, sorted(receivers)))
+    carried = min(
+        _send_gb_per_s(topology, sorted(senders)), _receive_gb_per_s(topology, sorted(receivers))
+    )
     ports = (
-        Port(f"tx:{_name(a)}", _sends(topology, a.nics)),
-        Port(f"rx:{_name(b)}", _receives(topology, b.nics)),
+        Port(f"tx:{_name(a)}", _send_gb_per_s(topology, a.nics)),
+        Port(f"rx:{_name(b)}", _receive_gb_per_s(topology, b.nics)),
     )
     return _Segment(min(latency_us), ports, carried)
 
@@ -126,14 +128,14 @@ def _name(pool: NicPool) -> str:
     return pool.nics[0] if len(pool.nics) == 1 else f"{pool.nics[0]}..{pool.nics[-1]}"
 
 
-def _sends(topology: Topology, nics: Sequence[str]) -> float:
+def _send_gb_per_s(topology: Topology, nics: Sequence[str]) -> float:
     """Return the joint bandwidth of NICs, each limited by its host or by the network."""
     return sum(
         min(_host_gb_per_s(topology.links_to[nic]), nic_gb_per_s(topology, nic)) for nic in nics
     )
 
 
-def _receives(topology: Topology, nics: Sequence[str]) -> float:
+def _receive_gb_per_s(topology: Topology, nics: Sequence[str]) -> float:
     return sum(
         min(
             _host_gb_per_s(topology.links_from[nic]),

@@ -83,10 +83,13 @@ def through_switches_gb_per_s(topology: Topology, src: str, dst: str, switch: De
     between = dict.fromkeys(
         link.dst for link in topology.links_from[src] if topology.device[link.dst].kind is switch
     )
-    return sum(min(_side(topology, src, via), _side(topology, via, dst)) for via in between)
+    return sum(
+        min(_link_gb_per_s(topology, src, via), _link_gb_per_s(topology, via, dst))
+        for via in between
+    )
 
 
-def _side(topology: Topology, src: str, dst: str) -> float:
+def _link_gb_per_s(topology: Topology, src: str, dst: str) -> float:
     return sum(link.bandwidth_gb_per_s for link in topology.links_between.get((src, dst), ()))
 
 
@@ -109,7 +112,7 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
         port.name: port
         for port, edges in users.items()
         if port.name.startswith(_ALWAYS_KEPT)
-        or (len(edges) > 1 and not _hides(port, ordered[min(edges)].ports, users))
+        or (len(edges) > 1 and not _is_hidden_by_another(port, ordered[min(edges)].ports, users))
     }
     edges = tuple(
         replace(item.edge, ports=tuple(name for name in item.edge.ports if name in kept))
@@ -129,7 +132,9 @@ def _check_ports(ports: Iterable[Port]) -> None:
             )
 
 
-def _hides(port: Port, route: Sequence[Port], users: Mapping[Port, set[int]]) -> bool:
+def _is_hidden_by_another(
+    port: Port, route: Sequence[Port], users: Mapping[Port, set[int]]
+) -> bool:
     """Return whether another port of the route is always as busy; of two equal the first stays."""
     for rival in route:
         if rival == port or not users[port] <= users[rival]:

@@ -8,7 +8,7 @@ SynthesisError
 ├── ProgramError         an algorithm written in the builder breaks its rules
 └── SolverError          the solver is missing or gave nothing usable
 
-`SimulatorMissingError` stands apart: no other sketch or schedule would mend the installation.
+`SimulatorMissingError` is not a `SynthesisError`: the installation is broken, not the request.
 """
 
 

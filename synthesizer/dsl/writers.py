@@ -1,9 +1,9 @@
 """The single-writer rule of the language: which statement wrote each chunk.
 
 Every write gives a location a new version. A reference keeps the versions of its creation, and may
-be read while they are current. A second write to a location must depend on the first by data: what
-it writes, or adds to, derives from what the first wrote. Otherwise only the order of the lines
-would say which write comes last.
+be read while they are current. A second write to a location must depend on the first by data: its
+value, or the value that it adds to, derives from the first. Otherwise only the order of the lines
+would decide which write is last.
 
 Both rules hold for every buffer layout that the schedule allows: in place, out of place, or both.
 In place an input chunk and the output chunk that it lies on are one location, so writing one

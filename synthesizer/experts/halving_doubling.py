@@ -30,7 +30,7 @@ class Step:
 
     pairs: tuple[tuple[int, int], ...]
     """Sender and receiver."""
-    gives_back: bool = False
+    returns_results: bool = False
     """Whether folded ranks receive results; otherwise all pairs exchange their data."""
 
 
@@ -95,7 +95,7 @@ def doubling_all_reduce(grid: Grid) -> Program:
     last = {dst: step for step in steps for _, dst in step.pairs}
     for step in steps:
         final = {dst for _, dst in step.pairs if last[dst] is step}
-        (_hand_back if step.gives_back else _add_up)(sums, step, final)
+        (_return_results if step.returns_results else _add_up)(sums, step, final)
     return schedule.program()
 
 
@@ -119,7 +119,7 @@ def _steps(groups: Grid) -> tuple[Step, ...]:
         for bit in range(power.bit_length() - 1)
     )
     back = tuple((partner, extra) for extra, partner in fold)
-    steps = (Step(fold), *map(Step, exchanges), Step(back, gives_back=True))
+    steps = (Step(fold), *map(Step, exchanges), Step(back, returns_results=True))
     return tuple(step for step in steps if step.pairs)
 
 
@@ -201,6 +201,6 @@ def _add_up(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
         sums[dst] = sums[dst].reduce(arriving[dst], *place)
 
 
-def _hand_back(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
+def _return_results(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
     for src, dst in step.pairs:
         sums[dst] = sums[src].copy(dst, *((OUTPUT, 0) if dst in final else (SCRATCH, None)))

@@ -24,7 +24,7 @@ from synthesizer.ir.algorithm import Buffer, StepRef, StepType
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A piece of a block of this rank's rail, on its way from or to its owner."""
+    """A piece of a block of this rank's rail, in transit from or to its owner."""
 
     distance: int
     """Distance of its owner's node, in nodes."""

@@ -48,7 +48,7 @@ def channel_shapes(algorithm: Algorithm) -> dict[int, Shape]:
     """Return rings and trees by channel, in the order of channels.
 
     Raises:
-        ExportError: The operation has neither, or a channel is neither; the message says why.
+        ExportError: The operation has no ring or tree, or a channel is neither.
     """
     if algorithm.collective not in _RINGS:
         raise ExportError(f"{algorithm.name}: {algorithm.collective} runs on neither ring nor tree")

@@ -28,8 +28,8 @@ class _OperationNames:
     """The operations of a protocol."""
 
     put: OperationName
-    pass_on: OperationName
-    take: OperationName
+    forward: OperationName
+    store: OperationName
     reduce: OperationName
     reduce_send: OperationName
 
@@ -148,7 +148,7 @@ class RankWriter:
             case StepType.SEND:
                 stream.move(names.put, [src], [target], count, channel)
             case StepType.RECV_COPY_SEND:
-                stream.move(names.pass_on, [message], [target], count, channel)
+                stream.move(names.forward, [message], [target], count, channel)
             case StepType.RECV_REDUCE_COPY:
                 stream.move(names.reduce, [src, message], [dst], count)
             case StepType.RECV_REDUCE_COPY_SEND:
@@ -161,7 +161,7 @@ class RankWriter:
             case StepType.COPY if src != dst:
                 stream.move(OperationName.COPY, [src], [dst], count)
         if kind in {StepType.RECV, StepType.RECV_COPY_SEND} and message != dst:
-            stream.move(names.take, [message], [dst], count)
+            stream.move(names.store, [message], [dst], count)
 
     def _spare(self, message: Place, count: int) -> Place:
         """Return a location for a sum that is only sent, as the executor stores every sum."""

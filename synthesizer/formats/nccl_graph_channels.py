@@ -88,10 +88,12 @@ def _tree_channels(
     for pattern in TREE_PATTERNS:
         channels = [
             channel
-            for chains, given in found.items()
-            for channel in _paired(chains, [tree.parent for tree in given], pattern)
+            for chains, chain_trees in found.items()
+            for channel in _paired(chains, [tree.parent for tree in chain_trees], pattern)
         ]
-        if len(channels) == sum(_copies(chains, given) for chains, given in found.items()):
+        if len(channels) == sum(
+            _copies(chains, chain_trees) for chains, chain_trees in found.items()
+        ):
             return pattern, tuple(channels)
     raise ExportError(
         f"{name}: its trees between nodes are not the two of NCCL's double binary tree over"

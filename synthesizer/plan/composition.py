@@ -107,16 +107,16 @@ def all_reduce_program(ranks: int, scatter: TimedTrees, gather: TimedTrees) -> P
 
 
 def alltoall_program(
-    ranks: int, plan: TimedTrees, targets: Sequence[int], ways: int = 1
+    ranks: int, plan: TimedTrees, targets: Sequence[int], paths_per_pair: int = 1
 ) -> Program:
-    """Alltoall along `ways` paths per ordered pair of ranks; `targets` are the paths' ends."""
-    chunks = ways * plan.pieces
+    """Alltoall along paths, equally many per ordered pair; `targets` are the paths' ends."""
+    chunks = paths_per_pair * plan.pieces
     program = Program(Collective.ALLTOALL, ranks, chunks, in_place=False)
     held: dict[tuple[int, int], Chunk] = {}
     for timed in plan.forwards():
         source, target = plan.trees[timed.tree].source, targets[timed.tree]
         key = timed.tree, timed.piece
-        place = timed.tree % ways * plan.pieces + timed.piece
+        place = timed.tree % paths_per_pair * plan.pieces + timed.piece
         src = held.get(key, program.input(source, target * chunks + place))
         dst = (
             program.output(target, source * chunks + place)

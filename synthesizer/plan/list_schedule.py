@@ -22,7 +22,7 @@ from synthesizer.solve.routes import RouteTree
 class Precedence(StrEnum):
     """The rule that picks the next transfer of several."""
 
-    LONGEST_WAY = "longest_way"
+    LONGEST_PATH = "longest_way"
     LONGEST_WAIT = "longest_wait"
     IN_TURN = "in_turn"
     """The longest wait; of chunks that arrived together, one per connection first. Threadblocks do
@@ -55,7 +55,7 @@ def list_schedule(
     trees: Sequence[RouteTree],
     pieces: int,
     costs: Resources,
-    precedence: Precedence = Precedence.LONGEST_WAY,
+    precedence: Precedence = Precedence.LONGEST_PATH,
 ) -> Timetable:
     """Return a timetable of every hop of every tree for each of `pieces` equal pieces.
 
@@ -96,7 +96,7 @@ class _Run:
         self._costs = costs
         self._remaining = [_remaining_us(tree, costs) for tree in trees]
         self._onward = [_onward(tree) for tree in trees]
-        self._wait_counts = precedence is not Precedence.LONGEST_WAY
+        self._wait_counts = precedence is not Precedence.LONGEST_PATH
         self._turns_count = precedence is Precedence.IN_TURN
         self._queued: Counter[Hop] = Counter()
         """Number of ready transfers of each connection."""

@@ -13,7 +13,7 @@ MAX_TRANSFERS = 16_000
 _CLOSE_ENOUGH = 1.01
 """Ratio to the bound below which neither more trees nor the solver are tried."""
 
-LATENCY_BOUND = 0.5
+LEAST_LOAD_SHARE = 0.5
 """Share of the time below which loads do not matter."""
 
 
@@ -45,9 +45,9 @@ class PlanRequest:
     """Most transfers of a timetable."""
 
 
-def loads_count(request: PlanRequest, load_us: float, end_us: float) -> bool:
+def load_matters(request: PlanRequest, load_us: float, end_us: float) -> bool:
     """Return whether a lower load of the busiest resource is possible and would save time."""
-    return load_us > max(request.load_bound_us * _CLOSE_ENOUGH, LATENCY_BOUND * end_us)
+    return load_us > max(request.load_bound_us * _CLOSE_ENOUGH, LEAST_LOAD_SHARE * end_us)
 
 
 def good_enough(request: PlanRequest, end_us: float) -> bool:

@@ -43,7 +43,7 @@ MOST_FITTING_TREES = 8
 TREES_OF_ROOT = (1, 2, 4, 8)
 """Numbers of trees to try if the root is the only source."""
 
-WAYS = (1, 2, 3, 4)
+PATHS_PER_PAIR = (1, 2, 3, 4)
 """Numbers of paths per pair of ranks to try."""
 
 _ROOTED = {Collective.BROADCAST, Collective.REDUCE}
@@ -202,7 +202,7 @@ def _trees(collective: Collective, options: SynthesisOptions) -> tuple[int, ...]
         fitting = tuple(count for count in options.counts if count <= MOST_FITTING_TREES)
         return fitting or options.counts[:1]
     if collective is Collective.ALLTOALL:
-        return WAYS
+        return PATHS_PER_PAIR
     return TREES_OF_ROOT if collective in _ROOTED else TREES
 
 
@@ -234,7 +234,7 @@ def _synthesize_alltoall(
     request = _request(Collective.ALLTOALL, sketch, size_bytes, options)
     found = plan_pairs(request)
     pairs = found.pairs
-    program = alltoall_program(sketch.ranks, found.plan.timed, pairs.targets, pairs.ways)
+    program = alltoall_program(sketch.ranks, found.plan.timed, pairs.targets, pairs.paths_per_pair)
     return _finish(program, size_bytes, options, (_bounded(found.plan, request),))
 
 

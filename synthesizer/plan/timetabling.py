@@ -23,7 +23,7 @@ PIECES = (1, 2, 4, 8, 16, 32)
 LEAST_PIECE_BYTES = 512
 """Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
 
-_SEARCHED = (Precedence.LONGEST_WAY, Precedence.LONGEST_WAIT)
+_SEARCHED = (Precedence.LONGEST_PATH, Precedence.LONGEST_WAIT)
 """Orders to try for every number of trees and pieces; a third would cost half the time again."""
 
 _AT_THE_BOUND = 1.0001

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from synthesizer.plan.composition import TimedTrees
-from synthesizer.plan.plan_request import LATENCY_BOUND, PlanRequest, good_enough, loads_count
+from synthesizer.plan.plan_request import LEAST_LOAD_SHARE, PlanRequest, good_enough, load_matters
 from synthesizer.plan.timetabling import LEAST_PIECE_BYTES, Rehearsed, in_turn, rehearse
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
 from synthesizer.solve.packing import packed_trees
@@ -155,9 +155,9 @@ def _slots(
     if best is None:
         return FIFO_SLOTS, 1
     end_us = best.rehearsed.end_us
-    if loads_count(request, least_load_us, end_us):
+    if load_matters(request, least_load_us, end_us):
         return ()
-    if request.load_bound_us < LATENCY_BOUND * end_us:
+    if request.load_bound_us < LEAST_LOAD_SHARE * end_us:
         return (1,)
     return (FIFO_SLOTS,) if trees.bit_count() == 1 else ()
 
@@ -166,7 +166,7 @@ def _worth_more(request: PlanRequest, load_us: float, end_us: float, misses: int
     """Return whether more trees may end sooner."""
     if end_us <= max(request.load_bound_us, request.latency_bound_us) * _SETTLED:
         return False
-    return loads_count(request, load_us, end_us) or misses < _MOST_MISSES
+    return load_matters(request, load_us, end_us) or misses < _MOST_MISSES
 
 
 def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:

@@ -219,11 +219,11 @@ def _scan(
         block = wiring.block_of[node]
         rank = wiring.blocks[block][0]
         if rank in ranks:
-            step, lay = wiring.steps[node], layouts[rank]
+            step, layout = wiring.steps[node], layouts[rank]
             read_tick, write_tick = _ticks(wiring, node)
             reading, writing = _Access(block, read_tick, node), _Access(block, write_tick, node)
             history, column = histories[rank], clocks.column
-            source, target = lay.address(step.src), lay.address(step.dst)
+            source, target = layout.address(step.src), layout.address(step.dst)
             # A copy onto itself, the in-place form of a copy, changes nothing for its readers.
             onto_itself = step.type is StepType.COPY and source == target
             if step.type in READS_SRC:
@@ -236,24 +236,24 @@ def _scan(
     return {rank: list(h.races.values()) for rank, h in histories.items() if h.races}
 
 
-def _race(wiring: Wiring, lay: Layout, earlier: int, later: int, address: int) -> Defect:
+def _race(wiring: Wiring, layout: Layout, earlier: int, later: int, address: int) -> Defect:
     rank, threadblock, step = wiring.place(later)
     return Defect(
         DefectKind.RACE,
         rank,
         threadblock,
         step,
-        f"{_use(wiring, lay, later, address)} and {_use(wiring, lay, earlier, address)}; "
+        f"{_use(wiring, layout, later, address)} and {_use(wiring, layout, earlier, address)}; "
         "nothing orders the two",
     )
 
 
-def _use(wiring: Wiring, lay: Layout, node: int, address: int) -> str:
+def _use(wiring: Wiring, layout: Layout, node: int, address: int) -> str:
     step = wiring.steps[node]
-    target = lay.address(step.dst)
+    target = layout.address(step.dst)
     writes = step.type in WRITES_DST and target <= address < target + step.count
     ref = step.dst if writes else step.src
     verb = "writes" if writes else "reads"
-    chunk = f"{ref.buffer}[{ref.offset + address - lay.address(ref)}]"
+    chunk = f"{ref.buffer}[{ref.offset + address - layout.address(ref)}]"
     _, threadblock, number = wiring.place(node)
     return f"threadblock {threadblock} step {number} ({step.type}) {verb} {chunk}"

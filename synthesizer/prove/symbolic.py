@@ -32,10 +32,10 @@ def execute(
         if step.type is StepType.NOP:
             continue
         rank = wiring.blocks[wiring.block_of[node]][0]
-        cells, lay = memory[rank], layouts[rank]
+        cells, layout = memory[rank], layouts[rank]
         data = messages.pop(wiring.source[node]) if step.type in RECEIVING else None
         if step.type in READS_SRC:
-            local = _read(cells, lay, step.src, step.count)
+            local = _read(cells, layout, step.src, step.count)
             if any(content is None for content in local):
                 defects.append(_uninitialised(wiring, node, step, local))
                 local = [_UNDEFINED if content is None else content for content in local]
@@ -43,14 +43,14 @@ def execute(
                 local if data is None else [_add(*pair) for pair in zip(data, local, strict=True)]
             )
         if step.type is StepType.REDUCE and data is not None:
-            target = _read(cells, lay, step.dst, step.count)
+            target = _read(cells, layout, step.dst, step.count)
             if any(content is None for content in target):
                 defects.append(_uninitialised(wiring, node, step, target, reads_dst=True))
             data = [_add(*pair) for pair in zip(target, data, strict=True)]
         if data is None:
             continue
         if step.type in WRITES_DST:
-            base = lay.address(step.dst)
+            base = layout.address(step.dst)
             cells.update(zip(range(base, base + step.count), data, strict=True))
         if step.type in SENDING:
             messages[node] = data
@@ -71,12 +71,12 @@ def result_defects(
             "only structure, deadlocks, races and uninitialised reads were checked",
         )
         return
-    for rank, lay in enumerate(layouts):
+    for rank, layout in enumerate(layouts):
         wanted = postcondition(
             algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
         )
         for chunk, right in enumerate(wanted):
-            content = memory[rank].get(lay.output_base + chunk)
+            content = memory[rank].get(layout.output_base + chunk)
             if content != right:
                 yield Defect(
                     DefectKind.WRONG_RESULT,
@@ -87,17 +87,17 @@ def result_defects(
                 )
 
 
-def _initial_memory(algorithm: Algorithm, rank: int, lay: Layout) -> dict[int, Content]:
+def _initial_memory(algorithm: Algorithm, rank: int, layout: Layout) -> dict[int, Content]:
     if algorithm.collective is Collective.CUSTOM:
-        return {chunk: Sum(chunk, 1 << rank) for chunk in range(lay.input_chunks)}
+        return {chunk: Sum(chunk, 1 << rank) for chunk in range(layout.input_chunks)}
     contents = initial_contents(
         algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
     )
-    return {lay.input_base + chunk: content for chunk, content in enumerate(contents)}
+    return {layout.input_base + chunk: content for chunk, content in enumerate(contents)}
 
 
-def _read(cells: dict[int, Content], lay: Layout, ref: ChunkRef, count: int) -> list[Content]:
-    base = lay.address(ref)
+def _read(cells: dict[int, Content], layout: Layout, ref: ChunkRef, count: int) -> list[Content]:
+    base = layout.address(ref)
     return [cells.get(address) for address in range(base, base + count)]
 
 

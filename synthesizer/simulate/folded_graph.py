@@ -5,7 +5,7 @@ step (whichever chunks a step moves), and the sketch's edges and ports in use on
 with equal latencies and bandwidths. Then the ranks of an orbit wait, send and receive at the same
 times, so it is enough to simulate one representative of each orbit, with messages to a rank
 delivered to its representative. The only difference: where messages reach a port at the same
-instant, all ranks of an orbit resolve the tie alike, which a full simulation need not do.
+instant, all ranks of an orbit resolve the tie equally, which a full simulation need not do.
 
 The permutations come from the sketch and are checked here against the schedule, and against the
 sketch for exact equality, because a sketch's symmetries tolerate small differences.

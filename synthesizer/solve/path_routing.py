@@ -30,25 +30,25 @@ _EXTRA_HOPS = 1
 
 @dataclass(frozen=True)
 class PairRouting:
-    """Paths of every ordered pair, `ways` consecutive paths for each pair."""
+    """Paths of every ordered pair; those of a pair are consecutive."""
 
     routing: Routing
     targets: tuple[int, ...]
     """End of each path."""
-    ways: int
+    paths_per_pair: int
 
 
 def route_pairs(
-    sketch: Sketch, costs: Resources, time_limit_s: float, gap: float, ways: int = 1
+    sketch: Sketch, costs: Resources, time_limit_s: float, gap: float, paths_per_pair: int = 1
 ) -> PairRouting:
-    """Choose `ways` paths for every ordered pair of ranks; a path may count twice.
+    """Choose paths for every ordered pair of ranks; a path may count twice.
 
     Args:
         sketch: The sketch of the paths.
         costs: Its resources for the size of a chunk.
         time_limit_s: Time limit of the solver.
         gap: Relative gap at which the solver may stop.
-        ways: Paths, and chunks, of a pair's block.
+        paths_per_pair: Paths, and chunks, of a pair's block.
 
     Raises:
         SolverError: No solver works.
@@ -60,32 +60,32 @@ def route_pairs(
         if target != orbit.representative
     ]
     paths = [_paths(costs, orbit.representative, target) for orbit, target in pairs]
-    problem, counts = _program(costs, [orbit for orbit, _ in pairs], paths, ways)
+    problem, counts = _program(costs, [orbit for orbit, _ in pairs], paths, paths_per_pair)
     outcome = solve(problem, time_limit_s, gap)
     trees = {}
     for (orbit, target), found_paths, count in zip(pairs, paths, counts, strict=True):
-        chosen = found_paths[:1] * ways
+        chosen = found_paths[:1] * paths_per_pair
         if outcome.solved:
             chosen = [
                 path
                 for path, number in zip(found_paths, count, strict=True)
                 for _ in range(round(number.varValue))
             ]
-        for way, path in enumerate(chosen):
-            family = Family(orbit, target * ways + way)
+        for number, path in enumerate(chosen):
+            family = Family(orbit, target * paths_per_pair + number)
             trees[family] = RouteTree(orbit.representative, path)
     found = expand(trees)
     bound = outcome.bound if outcome.bound == outcome.bound else 0.0
     limit_hit = outcome.status is not SolveStatus.OPTIMAL
     routing = Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
-    return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found), ways)
+    return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found), paths_per_pair)
 
 
 def _program(
     costs: Resources,
     orbits: Sequence[Orbit],
     paths: Sequence[Sequence[tuple[Hop, ...]]],
-    ways: int,
+    paths_per_pair: int,
 ) -> tuple[pulp.LpProblem, list[list[pulp.LpVariable]]]:
     """Return the integer program, and per pair the numbers of chunks on its paths as variables."""
     problem = pulp.LpProblem("pairs", pulp.LpMinimize)
@@ -94,10 +94,12 @@ def _program(
     loads: dict[int, dict[pulp.LpVariable, float]] = defaultdict(lambda: defaultdict(float))
     counts: list[list[pulp.LpVariable]] = []
     for f, (orbit, options) in enumerate(zip(orbits, paths, strict=True)):
-        count = [add_integer(problem, f"y_{f}_{p}", ways) for p in range(len(options))]
+        count = [add_integer(problem, f"y_{f}_{p}", paths_per_pair) for p in range(len(options))]
         counts.append(count)
-        problem += pulp.lpSum(count) == ways
-        latencies = [sum(costs.latency_us[hop] for hop in path) / ways for path in options]
+        problem += pulp.lpSum(count) == paths_per_pair
+        latencies = [
+            sum(costs.latency_us[hop] for hop in path) / paths_per_pair for path in options
+        ]
         problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, count, strict=True))
         for path, number in zip(options, count, strict=True):
             for a, b in path:

@@ -18,7 +18,7 @@ import pulp
 from synthesizer.errors import SolverError
 
 _SEED = 1
-_NONE = "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
+_NO_SOLVER = "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
 _HIGHS_OPTIMAL = "Optimal"
 _HIGHS_INFEASIBLE = {"Infeasible", "Primal infeasible or unbounded"}
 _HIGHS_FEASIBLE_POINT = 2
@@ -94,7 +94,7 @@ def require_solver() -> None:
         SolverError: No solver is installed.
     """
     if not pulp.HiGHS(msg=False).available() and _cbc(1.0, 0.0, 1) is None:
-        raise SolverError(_NONE)
+        raise SolverError(_NO_SOLVER)
 
 
 def solve(
@@ -151,7 +151,7 @@ def _solve_with_cbc(
 ) -> tuple[SolveStatus, float, float]:
     solver = _cbc(time_limit_s, gap, max_nodes)
     if solver is None:
-        raise SolverError(_NONE)
+        raise SolverError(_NO_SOLVER)
     problem.solve(solver)
     nan = float("nan")
     if problem.sol_status == pulp.LpSolutionOptimal:

@@ -39,7 +39,7 @@ def test_backwards_every_rank_waits_for_all_that_is_added() -> None:
     assert rehearsed_us(timed, 100_000, star, backwards=True) == pytest.approx(5.0)
 
 
-def test_the_longest_way_or_the_longest_wait_goes_first() -> None:
+def test_the_longest_path_or_the_longest_wait_goes_first() -> None:
     # Rank 0 sends to 1 (a leaf) and to 2, which must pass it on; rank 2's own chunk comes later.
     sketch = switched(1, 3)
     trees = [RouteTree(0, ((0, 1), (0, 2))), RouteTree(1, ((1, 0), (0, 2)))]
@@ -49,7 +49,7 @@ def test_the_longest_way_or_the_longest_wait_goes_first() -> None:
         timetable = list_schedule(trees, 1, costs, precedence)
         return [(timed.tree, timed.hop) for timed in timetable.hops]
 
-    assert starts(Precedence.LONGEST_WAY)[:2] == [(1, (1, 0)), (0, (0, 1))]
+    assert starts(Precedence.LONGEST_PATH)[:2] == [(1, (1, 0)), (0, (0, 1))]
     assert starts(Precedence.LONGEST_WAIT)[-1] == (1, (0, 2))
 
 
