@@ -79,7 +79,7 @@ def _pack(algorithm: Algorithm, flow: Flow) -> bytes:
     body = b"".join([_pack_ranks(algorithm), _pack_blocks(algorithm), *steps])
     total = header.HEADER.size + len(body)
     if total > header.MOST_BYTES:
-        raise NoProgramError(f"it takes {total} bytes, {header.MOST_BYTES} are the most")
+        raise NoProgramError(f"it takes {total} bytes, at most {header.MOST_BYTES} are allowed")
     operation = OPERATIONS.index(Operation(algorithm.collective.value))
     messages = [step.count for block in blocks for step in block.steps if step.type in SENDING]
     root = algorithm.root if algorithm.collective.has_root else 0

@@ -114,7 +114,7 @@ def _check_operation(algorithm: Algorithm) -> None:
     if not 2 <= ranks <= MOST_RANKS:
         raise NoProgramError(f"{ranks} ranks, an executor serves 2 to {MOST_RANKS}")
     if collective.has_root and not 0 <= algorithm.root < ranks:
-        raise NoProgramError(f"root {algorithm.root} of {collective} on {ranks} ranks")
+        raise NoProgramError(f"root {algorithm.root} of {collective} is none of {ranks} ranks")
     chunks = algorithm.chunks_per_loop
     if not 1 <= chunks <= MOST_CHUNKS or (collective.divides_by_ranks and chunks % ranks):
         raise NoProgramError(f"{chunks} chunks for {collective} on {ranks} ranks")
@@ -135,7 +135,7 @@ def _check_rank(gpu: GpuProgram, rank: int) -> None:
     for step in (step for block in blocks for step in block.steps):
         if step.type is not StepType.NOP and not 1 <= step.count <= MOST_STEPS:
             raise NoProgramError(
-                f"a step of rank {rank} moves {step.count} chunks, 1 to {MOST_STEPS} can be"
+                f"a step of rank {rank} moves {step.count} chunks, allowed are 1 to {MOST_STEPS}"
             )
 
 
@@ -159,8 +159,8 @@ def _check_connections(algorithm: Algorithm) -> None:
             sender, receiver, channel = connection
             raise NoProgramError(
                 f"connection {sender} to {receiver} on channel {channel} has "
-                f"{sends[connection]} senders and {receives[connection]} receivers, 1 of each must"
-                " be"
+                f"{sends[connection]} senders and {receives[connection]} receivers instead of 1"
+                " of each"
             )
 
 

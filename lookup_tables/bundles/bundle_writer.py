@@ -53,8 +53,8 @@ def bundle_bytes(table: Table) -> bytes:
 def _check_size(size_bytes: int) -> None:
     if size_bytes > layout.LARGEST_BUNDLE_BYTES:
         raise InvalidTableError(
-            f"the bundle takes {size_bytes} bytes or more, {layout.LARGEST_BUNDLE_BYTES} are the "
-            "most; split the table by communicator shape, or drop schedules"
+            f"the bundle takes {size_bytes} bytes or more, at most {layout.LARGEST_BUNDLE_BYTES} "
+            "are allowed; split the table by communicator shape, or drop schedules"
         )
 
 

@@ -63,7 +63,7 @@ def read_programs_section(data: bytes, source: str) -> tuple[bytes, ...]:
 def _read_section(data: bytes) -> list[bytes]:
     count, zero = header.SECTION_HEAD.unpack_from(data)
     if len(data) > header.MOST_SECTION_BYTES:
-        raise ValueError(f"{len(data)} bytes, {header.MOST_SECTION_BYTES} are the most")
+        raise ValueError(f"{len(data)} bytes, at most {header.MOST_SECTION_BYTES} are allowed")
     end = header.SECTION_HEAD.size + count * header.SECTION_RECORD.size
     if zero != 0 or end > len(data):
         raise ValueError(f"{count} programs do not fit")

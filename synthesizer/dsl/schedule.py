@@ -271,7 +271,7 @@ class Schedule:
         limit = index + count if buffer is Buffer.SCRATCH else self._size(rank, buffer)
         if index < 0 or count < 1 or index + count > limit:
             raise ProgramError(
-                f"{self.collective}: there is no {describe(place)}, which has {limit}"
+                f"{self.collective}: out of range: {describe(place)}, which has {limit}"
             )
         if buffer is Buffer.SCRATCH:
             self._scratch_used[rank] = max(self._scratch_used[rank], index + count)

@@ -55,7 +55,7 @@ def binary_tree(sketch: Sketch, root: int, *, backwards: bool = False) -> Tree |
 def _attach(
     sketch: Sketch, rank: int, parent: dict[int, int], limit: int, ranks: range
 ) -> list[int]:
-    """Return the new children of `rank`; with a limit of two, at most one per unreached node."""
+    """Return the new children of `rank`; with a limit of two, of its own or unreached nodes."""
     node = sketch.node_of_rank
     reached = {node[member] for member in parent}
     room = limit - sum(above == rank for above in parent.values())

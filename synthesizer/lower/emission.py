@@ -41,7 +41,7 @@ class _Emitter:
     """Steps per threadblock, and the step of each instruction.
 
     Happens-before is kept as vector clocks: the steps of each threadblock that precede an
-    instruction's begin, and its end. Messages stream, so a receive may write as soon as its send
+    instruction's start, and its end. Messages stream, so a receive may write as soon as its send
     has begun, but it ends only after the send; and a receiving reduction may read its operand
     before the message arrives. A fused step may send before it stores, so its message implies the
     steps before it, not its own result.

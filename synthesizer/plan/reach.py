@@ -12,7 +12,7 @@ from synthesizer.experts import MOST_EDGES_OF_ROOTED, takes_rails_alone
 from synthesizer.ir.collectives import Collective
 
 MOST_RANKS_WRITTEN_OUT = 128
-"""Most ranks for a search or eight rings, in about a minute; 256 ranks take many, 1,024 hours."""
+"""Most ranks for a search or eight rings, about a minute at this limit; 1,024 ranks take hours."""
 
 _ROOTED = {Collective.BROADCAST, Collective.REDUCE}
 

@@ -24,7 +24,7 @@ LEAST_PIECE_BYTES = 512
 """Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
 
 _SEARCHED = (Precedence.LONGEST_PATH, Precedence.LONGEST_WAIT)
-"""Orders to try for every number of trees and pieces; a third would cost half the time again."""
+"""Orders to try for every number of trees and pieces; another order takes a third more time."""
 
 _AT_THE_BOUND = 1.0001
 """Ratio to the bound below which nothing is left to gain."""
@@ -102,8 +102,8 @@ def _piece_counts(request: PlanRequest, per_source: int) -> Sequence[int]:
 def finer_pays(coarse_us: float, fine_us: float) -> bool:
     """Return whether more pieces pay for their steps.
 
-    They must save 2 %, or 0.2 % and 10 us, which is enough where the handover of a step is
-    negligible.
+    They must save 2 %, or the larger of 0.2 % and 10 us if that is less, because the handover of a
+    step is negligible in a long schedule.
     """
     least_us = min(0.02 * coarse_us, max(0.002 * coarse_us, 10.0))
     return coarse_us - fine_us >= least_us

@@ -1,12 +1,12 @@
 """Data races: two steps of a rank access a chunk, one of them writes, and nothing orders them.
 
 Two steps are ordered if a chain of program order, dependences and messages leads from the end of
-one to the begin of the other. FIFO slots imply no order: a runtime may have more of them than a
+one to the start of the other. FIFO slots imply no order: a runtime may have more of them than a
 proof assumes. The order is kept as vector clocks with an entry per threadblock, and each chunk has
 its last write and the reads since (FastTrack, Flanagan and Freund, PLDI 2009).
 
 Messages stream: a fused step forwards the first elements before the last have arrived. The output
-of a chain of fused steps therefore follows only the *begin* of the step that sent the data, and a
+of a chain of fused steps therefore follows only the *start* of the step that sent the data, and a
 source operand may be read before the message arrives. A fused step may also send before it stores
 (MSCCL src/collectives/device/prims_ll.h), so its message does not imply that its own destination is
 written. Each step therefore has two ticks, its read and its write.
@@ -181,7 +181,7 @@ class _TravellingClocks(_Clocks):
         self.message: dict[int, tuple[Clock, Clock]] = {}
 
     def begin(self, node: int) -> tuple[Clock, Clock]:
-        """Return the clocks as `_Clocks` does; a write also follows the begin of the message."""
+        """Return the clocks as `_Clocks` does; a write also follows the start of the message."""
         clock, after_message = super().begin(node)
         source = self.wiring.source[node]
         if source >= 0:

@@ -161,7 +161,7 @@ def test_a_connection_too_shallow_blocks() -> None:
 def test_a_schedule_too_large_for_a_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(compile_program(exchange()))
     monkeypatch.setattr(program_header, "MOST_BYTES", size - 1)
-    with pytest.raises(NoProgramError, match=f"{size} bytes, {size - 1} are the most"):
+    with pytest.raises(NoProgramError, match=f"{size} bytes, at most {size - 1} are"):
         compile_program(exchange())
 
 

@@ -41,7 +41,8 @@ def test_a_bundle_from_before_programs_is_read() -> None:
     kind = data.index(struct.pack("<II", 8, 0), 32)
     data[kind : kind + 4] = struct.pack("<I", 99)  # As an old reader sees it: unknown, optional.
     data[12:16] = struct.pack("<I", bundle_crc(bytes(data)))
-    assert [one.program for one in read_bundle(bytes(data), "b").schedules] == [b"", b"", b""]
+    stored = read_bundle(bytes(data), "b").schedules
+    assert [schedule.program for schedule in stored] == [b"", b"", b""]
 
 
 def test_every_flipped_byte_of_a_section_is_found() -> None:

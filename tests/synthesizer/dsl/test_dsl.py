@@ -153,8 +153,10 @@ def test_in_place_alone_the_output_is_the_input() -> None:
 
 REFUSED: dict[str, Callable[[Schedule], object]] = {
     "no rank 3; ranks are 0 to 2": lambda s: s.chunk(3, INPUT, 0),
-    "there is no chunks 1 to 2 of input of rank 0, which has 2": lambda s: s.chunk(0, INPUT, 1, 2),
-    "there is no chunk 0 of input of rank 1, which has 0": lambda s: s.chunk(1, INPUT, 0),
+    "out of range: chunks 1 to 2 of input of rank 0, which has 2": lambda s: s.chunk(
+        0, INPUT, 1, 2
+    ),
+    "out of range: chunk 0 of input of rank 1, which has 0": lambda s: s.chunk(1, INPUT, 0),
     "chunk 1 of output of rank 1 holds nothing yet": lambda s: s.chunk(1, OUTPUT, 1),
     "chunk 0 of scratch of rank 1 holds nothing yet": lambda s: s.chunk(1, SCRATCH, 0),
     "rank 0 would overwrite its input": lambda s: s.chunk(0, INPUT, 0).copy(0, INPUT, 1),
