@@ -42,7 +42,7 @@ class BundleEntry:
     builtin_time_us: float
     """Time of the built-in configuration, rounded to 32 bits; 0 without one."""
     default_time_us: float
-    """Time of NCCL's own choice, rounded to 32 bits."""
+    """Time of stock NCCL's own choice, rounded to 32 bits."""
 
 
 @dataclass(frozen=True)
