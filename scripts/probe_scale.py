@@ -26,10 +26,10 @@ from probes.files.shipped import shipped_machines  # noqa: E402
 from probes.network.campaign.fabric import attach_network  # noqa: E402
 from probes.network.campaign.findings import Findings  # noqa: E402
 from probes.network.campaign.run import run_campaign  # noqa: E402
-from probes.network.campaign.simulated import SimulatedFaults, SimulatedNetwork  # noqa: E402
 from probes.network.results import PairResult, PortPair  # noqa: E402
 from probes.topology.graph import LinkKind, Topology  # noqa: E402
 from probes.topology.replicate import Network, NetworkLayout, replicate  # noqa: E402
+from tests.probes.network.simulated_network import SimulatedFaults, SimulatedNetwork  # noqa: E402
 
 
 class TimedMeasure:

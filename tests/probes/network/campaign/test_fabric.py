@@ -4,7 +4,6 @@ import pytest
 
 from probes.network.campaign.fabric import attach_network
 from probes.network.campaign.run import run_campaign
-from probes.network.campaign.simulated import SimulatedFaults, SimulatedNetwork
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PairResult
 from probes.topology.graph import DeviceKind, Link, Provenance, Topology
@@ -21,6 +20,7 @@ from tests.probes.network.clusters import (
     same_subnet,
     without_network,
 )
+from tests.probes.network.simulated_network import SimulatedFaults, SimulatedNetwork
 
 NODES = 6
 

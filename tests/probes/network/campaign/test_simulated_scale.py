@@ -4,8 +4,8 @@ import time
 import pytest
 
 from probes.network.campaign.run import run_campaign
-from probes.network.campaign.simulated import SimulatedFaults, SimulatedNetwork
 from probes.network.results import PortPair
+from tests.probes.network.simulated_network import SimulatedFaults, SimulatedNetwork
 
 
 def faulty(nodes: int, slow: int, seed: int) -> SimulatedNetwork:

@@ -61,7 +61,7 @@ class SimulatedNetwork:
 
     def __post_init__(self) -> None:
         """Cable the hosts; nothing has been measured yet."""
-        self.chance = random.Random(self.seed)  # noqa: S311 - noise, not a secret
+        self.chance = random.Random(self.seed)
         racks: list[str] = []
         while len(racks) < self.nodes:
             racks += [f"rack{len(set(racks)):03d}"] * self.chance.randint(16, 32)
