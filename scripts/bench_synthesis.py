@@ -37,8 +37,8 @@ from synthesizer.ir.algorithm import Algorithm  # noqa: E402
 from synthesizer.ir.collectives import Collective  # noqa: E402
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
 from synthesizer.prove.verifier import verify  # noqa: E402
-from synthesizer.simulate.emulator import expected_outputs, run  # noqa: E402
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
+from tuccl.testing.emulator import expected_outputs, run  # noqa: E402
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}

@@ -1,5 +1,6 @@
 """Packages, rooms and files import in one direction: from what stands below them."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -78,14 +79,28 @@ ORDER = [
     "tuccl.api",
     "tuccl.cli",
     "tuccl.__main__",
+    "tuccl.testing",
 ]
 """From the lowest room to the highest: each imports from those before it."""
+NAMES_TESTING = {"tuccl/measuring/engine.py"}
+"""Files of the product that name a module of `tuccl.testing`, to be imported when asked for."""
 
 
 def test_every_import_leads_down() -> None:
     tree = read_tree(ROOT, MAY_IMPORT)
     assert len(tree.imports) > 400
     assert faults(tree, ORDER, MAY_IMPORT) == []
+
+
+def test_the_product_names_its_stand_ins_in_one_place() -> None:
+    naming = {
+        str(path.relative_to(ROOT))
+        for package in MAY_IMPORT
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and str(node.value).startswith("tuccl.testing")
+    }
+    assert naming == NAMES_TESTING
 
 
 def planted(root: Path, files: dict[str, str]) -> list[str]:

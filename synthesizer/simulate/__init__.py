@@ -1,1 +1,1 @@
-"""Simulation of schedules: time over a sketch, and effect on real arrays."""
+"""Simulation of schedules: their time over a sketch."""

@@ -21,7 +21,6 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import synthesize
-from synthesizer.simulate.emulator import run as emulate
 from tests.programs.schedules import chain, exchange, halves
 from tests.runtime.host_node import (
     ALIGNED_GUARD,
@@ -40,6 +39,7 @@ from tests.runtime.host_node import (
 )
 from tests.runtime.test_native import MEMORY, THREADS, run
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
+from tuccl.testing.emulator import run as emulate
 
 OPERATIONS = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SKETCHES = {

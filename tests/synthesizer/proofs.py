@@ -12,8 +12,8 @@ from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from tuccl.testing.emulator import expected_outputs, run
 
 DTYPES = (np.int64, np.float32, np.float16)
 

@@ -1,1 +1,1 @@
-"""Engines that run collectives in a worker: NCCL, TuCCL's executor, a stand-in over TCP."""
+"""Engines that run collectives in a worker: NCCL, and TuCCL's executor."""

@@ -20,7 +20,7 @@ ENGINES = {
     "executor": "tuccl.engines.executor_engine:ExecutorEngine",
     "job": "tuccl.engines.job_engine:job_engine",
     "nccl": "tuccl.engines.nccl_engine:NcclEngine",
-    "sockets": "tuccl.engines.sockets_engine:SocketsEngine",
+    "sockets": "tuccl.testing.sockets_engine:SocketsEngine",
 }
 """`module:class` by name, or a function that makes one; a worker imports only what it runs."""
 WITHOUT_GRAPHS = frozenset({"sockets"})

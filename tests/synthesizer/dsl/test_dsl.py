@@ -16,8 +16,8 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from tests.synthesizer.proofs import gives_right_buffers, proved
+from tuccl.testing.emulator import expected_outputs, run
 
 
 def test_copies_and_reductions_become_statements() -> None:

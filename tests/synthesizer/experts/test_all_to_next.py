@@ -13,9 +13,9 @@ from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import run
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import switched
+from tuccl.testing.emulator import run
 
 
 @pytest.mark.parametrize(("nodes", "locals_"), [(2, 1), (2, 2), (3, 2), (2, 3), (3, 5), (2, 8)])

@@ -23,10 +23,10 @@ from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.ir.schedule_graph import schedule_graph
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate import simulator
-from synthesizer.simulate.emulator import expected_outputs, run
 from synthesizer.simulate.folded_graph import folded_graph
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import switched
+from tuccl.testing.emulator import expected_outputs, run
 
 
 def grid_of(nodes: int, locals_: int) -> Grid:

@@ -17,9 +17,9 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import switched
+from tuccl.testing.emulator import expected_outputs, run
 
 BUILDERS = {Collective.BROADCAST: rail_broadcast, Collective.REDUCE: rail_reduce}
 

@@ -9,8 +9,8 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective, input_chunks
 from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.testing.emulator import expected_outputs, run
 
 FOLDER = SHARED_DATA / "msccl_xml"
 GOLDEN = Path(__file__).parent / "golden" / "msccl_verdicts.txt"

@@ -23,7 +23,6 @@ from synthesizer.ir.algorithm import Algorithm, Protocol
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
-from synthesizer.simulate.emulator import expected_outputs
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.synthesizer.formats.mscclpp_emulator import ELEMENTS, Emulator, StuckError
 from tests.synthesizer.hand_schedules import (
@@ -41,6 +40,7 @@ from tests.synthesizer.hand_schedules import (
     step,
 )
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
+from tuccl.testing.emulator import expected_outputs
 
 GOLDEN = Path(__file__).with_name("golden")
 PUBLISHED = SHARED_DATA / "msccl_xml" / "mscclpp-plan"

@@ -21,9 +21,9 @@ from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, owned_links, switched, torus
+from tuccl.testing.emulator import expected_outputs, run
 
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 QUICK = SynthesisOptions(time_limit_s=1.0, gap=0.05)

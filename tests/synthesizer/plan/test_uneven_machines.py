@@ -19,8 +19,8 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from tests.sketches.machines import Cable, machine
+from tuccl.testing.emulator import expected_outputs, run
 
 COLLECTIVES = (
     Collective.ALL_GATHER,

@@ -13,10 +13,10 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective, input_chunks
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.verifier import verify
-from synthesizer.simulate.emulator import expected_outputs, run
 from tests.synthesizer.hand_schedules import all_schedules
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.mutations import mutate
+from tuccl.testing.emulator import expected_outputs, run
 
 SLOTS = 2
 MANY_SLOTS = 64

@@ -6,9 +6,9 @@ import os
 import sys
 import time
 
-from tuccl.engines.sockets_engine import SocketsEngine
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
+from tuccl.testing.sockets_engine import SocketsEngine
 
 ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK = range(50, 56)
 

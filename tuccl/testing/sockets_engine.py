@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
-from tuccl.engines.sockets_collectives import Array, Choice, Collectives
-from tuccl.engines.sockets_transport import Mesh
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError
+from tuccl.testing.sockets_collectives import Array, Choice, Collectives
+from tuccl.testing.sockets_transport import Mesh
 from tuccl.trials.config import DEFAULT_ALGORITHM
 
 _BUFFER_BYTES = 4 << 20

@@ -13,8 +13,8 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
-from tuccl.engines.sockets_transport import Mesh, exchange
 from tuccl.measuring.seating import whole_shape
+from tuccl.testing.sockets_transport import Mesh, exchange
 from tuccl.trials.config import Config, Task
 
 GARBAGE = (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 44, b"\0" * 4096)

@@ -5,7 +5,6 @@ import pytest
 
 from synthesizer.errors import DefectError
 from synthesizer.ir.collectives import Collective
-from synthesizer.simulate.emulator import expected_outputs, run
 from tests.synthesizer.hand_schedules import (
     algorithm,
     all_pairs_all_gather,
@@ -19,6 +18,7 @@ from tests.synthesizer.hand_schedules import (
     step,
 )
 from tests.synthesizer.mutations import with_step, with_steps
+from tuccl.testing.emulator import expected_outputs, run
 
 
 def test_all_reduce_of_two_ranks_by_hand() -> None:

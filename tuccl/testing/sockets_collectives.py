@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
-from tuccl.engines.sockets_transport import Mesh, exchange
 from tuccl.measuring.errors import EngineBrokenError
+from tuccl.testing.sockets_transport import Mesh, exchange
 
 Array = NDArray[Any]
 _LEAST_BYTES_PER_CHANNEL = 1024
