@@ -23,9 +23,10 @@ sys.path.insert(0, str(ROOT))
 from probes.files.bench_topologies import read_bench_topologies  # noqa: E402
 from sketches.candidates import sketch_candidates  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
+from synthesizer.errors import SynthesisError  # noqa: E402
 from synthesizer.ir.collectives import Collective  # noqa: E402
-from tuccl.schedules.guidance import guided  # noqa: E402
-from tuccl.schedules.sketch_attempt import Request, attempt_experts, attempt_search  # noqa: E402
+from tuccl.schedules.guidance import guided, worth_trying  # noqa: E402
+from tuccl.schedules.schedule_choice import Request, choose_schedule  # noqa: E402
 from tuccl.words.sizes import parse_size  # noqa: E402
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
@@ -89,15 +90,13 @@ def row(collective: Collective, size: str, sketches: tuple[Sketch, ...], totals:
     seconds: dict[str, float] = {}
     for sketch in sketches:
         started = time.process_time()
-        tried = attempt_search(request, sketch, request.time_limit_s).tried
-        tried += attempt_experts(request, sketch).tried
+        try:
+            best_us[sketch.name] = choose_schedule(request, [sketch]).best.weighed_us
+        except SynthesisError:
+            best_us[sketch.name] = float("inf")
         seconds[sketch.name] = time.process_time() - started
-        best_us[sketch.name] = min((one.weighed_us for one in tried), default=float("inf"))
-    left_out = {
-        sketch.name: f"{sketch.name} ({best_us[sketch.name] / min(best_us.values()):.3f})"
-        for sketch in sketches
-        if not sketch.worth_trying(collective.value, request.size_bytes)
-    }
+    _, reasons = worth_trying(collective, sketches, [request.size_bytes])
+    left_out = {name: f"{name} ({best_us[name] / min(best_us.values()):.3f})" for name in reasons}
     kept_us = min(time_us for name, time_us in best_us.items() if name not in left_out)
     lost = kept_us / min(best_us.values()) - 1
     saved_s = sum(seconds[name] for name in left_out)

@@ -53,7 +53,7 @@ def main() -> None:
         sketch_candidates(topology),
         whole_machine(topology),
         sizes,
-        SynthesisOptions(),
+        SynthesisOptions().time_limit_s,
     )
     schedules = {c.content_hash: (c.algorithm, c.sketch) for c in candidates}
     noisy = SimulatedBackend(topology, schedules, seed=given.seed, spread=0.01)

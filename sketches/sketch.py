@@ -128,8 +128,3 @@ class Sketch:
     def sizes_of(self, operation: str) -> SizeRange | None:
         """Return the sizes of an operation at which it is worth trying; None: all."""
         return next((sizes for sizes in self.sizes if sizes.operation == operation), None)
-
-    def worth_trying(self, operation: str, size_bytes: int) -> bool:
-        """Return whether the sketch is worth trying for a call."""
-        sizes = self.sizes_of(operation)
-        return sizes is None or sizes.holds(size_bytes)

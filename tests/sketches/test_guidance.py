@@ -91,9 +91,8 @@ def test_sizes_travel_with_the_sketch_and_speak_of_their_operation_only() -> Non
     restored = sketch_from_json(sketch_to_json(replace(sketch, sizes=sizes)))
     assert restored.sizes == sizes
     assert restored.chunking == sketch.chunking != ()
-    assert not restored.worth_trying("all_gather", 4095)
-    assert restored.worth_trying("all_gather", 4096)
-    assert restored.worth_trying("all_reduce", 1)
+    assert restored.sizes_of("all_gather") == sizes[0]
+    assert restored.sizes_of("all_reduce") is None
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 1.5])

@@ -26,9 +26,9 @@ from tuccl.models.figures import communicator_shape
 from tuccl.schedules.best_schedule import Means, best_schedule
 from tuccl.schedules.own_schedules import connecting_sketch
 from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
+from tuccl.schedules.schedule_choice import WIRES_ALONE, Request
 from tuccl.schedules.schedule_files import wanted_format
 from tuccl.schedules.schedule_files import write_schedule as write_texts
-from tuccl.schedules.sketch_attempt import WIRES_ALONE, Request
 from tuccl.words.collective_names import parse_collective
 from tuccl.words.sizes import parse_size
 

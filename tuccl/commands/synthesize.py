@@ -20,8 +20,9 @@ from tuccl.inputs.sketch_argument import nodes_of, read_sketch_argument, sketch_
 from tuccl.processes.mpi_workers import lead_ranks
 from tuccl.processes.workers import Workers
 from tuccl.schedules.best_schedule import Means, best_schedule
+from tuccl.schedules.making import Stopwatch
+from tuccl.schedules.schedule_choice import Request
 from tuccl.schedules.schedule_files import STDOUT, schedule_texts, wanted_format, write_schedule
-from tuccl.schedules.sketch_attempt import Request, Stopwatch
 from tuccl.schedules.synthesis_report import Outcome, as_dict, as_text
 from tuccl.words.collective_names import parse_collective
 from tuccl.words.durations import parse_seconds

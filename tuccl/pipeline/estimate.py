@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from lookup_tables.table import Operation
 from sketches.sketch import Sketch
+from synthesizer.ir.collectives import Collective
 from tuccl.pipeline.dry_run import SearchPlan
+from tuccl.schedules.guidance import worth_trying
 from tuccl.words.durations import format_about
 
 _WORTH_SAYING_S = 60.0
@@ -89,8 +91,7 @@ def schedules_seconds(
     whole_s: float = sum(
         _SCHEDULES_S * len(sketch.edges) ** _SCHEDULES_POWER * _phases(operation)
         for operation in operations
-        for sketch in sketches
-        if any(sketch.worth_trying(operation.value, size) for size in sizes_bytes)
+        for sketch in worth_trying(Collective(operation.value), sketches, sizes_bytes)[0]
     )
     sizes = len(sizes_bytes)
     synthesized = _PER_SIZE * min(sizes, _MOST_SYNTHESES) / _MOST_SYNTHESES

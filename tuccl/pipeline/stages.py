@@ -22,7 +22,6 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.synthesize import SynthesisOptions
 from tuccl.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -46,16 +45,11 @@ from tuccl.pipeline.results import Origin, build_report, build_table
 from tuccl.processes.workers import worker_processes, workers_for
 from tuccl.records.record import Record
 from tuccl.reports.finished_run import FinishedRun, finished
-from tuccl.schedules.candidates import (
-    Candidate,
-    are_saved,
-    load_candidates,
-    make_candidates,
-    save_candidates,
-)
+from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.executor_schedules import executor_space, with_kernels
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
+from tuccl.schedules.saved_candidates import are_saved, load_candidates, save_candidates
 from tuccl.trials.config import Task
 from tuccl.trials.presets import executor_families
 from tuccl.trials.space import Space
@@ -203,7 +197,6 @@ def _schedules(
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """What an earlier run saved; what is missing is made and saved, operation by operation."""
-    options = SynthesisOptions(time_limit_s=settings.solver_seconds)
     found: dict[Operation, tuple[Candidate, ...]] = {}
     total = len(settings.operations) * len(sketches)
     saved = {
@@ -241,7 +234,7 @@ def _schedules(
                     sketches,
                     machine,
                     settings.sizes_bytes,
-                    options,
+                    settings.solver_seconds,
                     made,
                     workers,
                 )

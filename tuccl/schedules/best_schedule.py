@@ -18,9 +18,9 @@ from synthesizer.formats.exports import EXPORTS
 from tuccl.errors import UsageError
 from tuccl.processes.workers import Workers, worker_processes, workers_for
 from tuccl.schedules.guidance import guided
-from tuccl.schedules.schedule_choice import PIECES_PER_SKETCH, Choice, choose_schedule
+from tuccl.schedules.making import Stopwatch
+from tuccl.schedules.schedule_choice import Choice, Request, Tried, choose_schedule
 from tuccl.schedules.schedule_files import is_for_msccl, runtime_notes, schedule_texts
-from tuccl.schedules.sketch_attempt import Request, Stopwatch, Tried
 from tuccl.schedules.synthesis_report import Bounds, Outcome
 from tuccl.words.progress import Progress
 
@@ -127,7 +127,7 @@ def _workers(means: Means, sketches: Sequence[Sketch]) -> AbstractContextManager
         jobs = workers_for(sketches[0].ranks)
     if not 1 <= jobs <= _MOST_JOBS:
         raise UsageError(f"--jobs {jobs} is out of range: use 1 to {_MOST_JOBS}")
-    return worker_processes(min(jobs, PIECES_PER_SKETCH * len(sketches)))
+    return worker_processes(jobs)
 
 
 def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:

@@ -45,6 +45,24 @@ def guided(
     return tuple(sketches)
 
 
+def worth_trying(
+    collective: Collective, sketches: Sequence[Sketch], sizes_bytes: Sequence[int]
+) -> tuple[Sequence[Sketch], dict[str, str]]:
+    """The sketches to try for some of these sizes, and by name why the others are not.
+
+    A sketch that is alone is tried anyway.
+    """
+    if len(sketches) == 1:
+        return sketches, {}
+    given = [(sketch.name, sketch.sizes_of(collective.value)) for sketch in sketches]
+    left_out = {
+        name: sizes.reason
+        for name, sizes in given
+        if sizes and not any(map(sizes.holds, sizes_bytes))
+    }
+    return [sketch for sketch in sketches if sketch.name not in left_out], left_out
+
+
 def _figures(collective: Collective, sketch: Sketch, root: int) -> CandidateFigures:
     return CandidateFigures(
         sketch.name,

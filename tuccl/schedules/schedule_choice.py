@@ -1,27 +1,53 @@
-"""The fastest schedule for one collective and size: synthesized and expert, on every sketch."""
+"""The fastest schedule for one collective and size, of all that are made on every sketch.
+
+Schedules are timed by the plain alpha-beta model, wires alone, so that the time can be held against
+the bounds of the machine; what protocols and executors add is for measurement to find out.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
+from sketches.chunking import Misfit
 from sketches.sketch import Sketch
 from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
-from synthesizer.prove.verifier import verify
+from synthesizer.ir.collectives import Collective
+from synthesizer.simulate.simulator import ExecutionModel, simulate_us
 from tuccl.processes.workers import IN_PROCESS, Workers
-from tuccl.schedules.sketch_attempt import (
-    Attempt,
-    Request,
-    Stopwatch,
-    Tried,
-    attempt_experts,
-    attempt_search,
-)
+from tuccl.schedules.chunk_fit import misfits, worth
+from tuccl.schedules.guidance import worth_trying
+from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
 
-PIECES_PER_SKETCH = 2
-"""Its search and its expert algorithms."""
+WIRES_ALONE = ExecutionModel()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted."""
+
+    collective: Collective
+    size_bytes: int
+    """As in nccl-tests."""
+    root: int = 0
+    time_limit_s: float = 30.0
+    """For the solver on all sketches together; after it no further sketch is begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Made):
+    """One schedule that was considered."""
+
+    time_us: float
+    """Simulated."""
+    misfits: tuple[Misfit, ...]
+    """What is wrong with its chunks at this size."""
+
+    @property
+    def weighed_us(self) -> float:
+        """What schedules are compared by: more than the time where chunks misfit."""
+        return self.time_us * worth(self.misfits)
 
 
 @dataclass(frozen=True)
@@ -41,11 +67,15 @@ class Choice:
     """By stage, over all sketches."""
 
 
+Refusal = Callable[[Tried], str | None]
+"""Why a schedule can't be used although it is fast; None: it can."""
+
+
 def choose_schedule(
     request: Request,
     sketches: Sequence[Sketch],
     progress: Callable[[int], None] = lambda _: None,
-    refusal: Callable[[Tried], str | None] = lambda _: None,
+    refusal: Refusal = lambda _: None,
     workers: Workers = IN_PROCESS,
 ) -> Choice:
     """Tries every sketch that is worth it and takes the fastest schedule.
@@ -55,7 +85,7 @@ def choose_schedule(
         sketches: The most promising first. Those that are not worth trying at this size are tried
             when the others give no schedule.
         progress: Told how many sketches are done.
-        refusal: Why a schedule can't be used although it is fast; None: it can.
+        refusal: Asked about the fastest until one can be used.
         workers: Who solves the sketches; the choice does not depend on how many they are.
 
     Raises:
@@ -64,9 +94,9 @@ def choose_schedule(
         SolverError: No solver works, and no expert algorithm fits.
         DefectError: Every schedule fails its proof: a defect of the synthesizer.
     """
-    worth, left_out = _worth_trying(request, sketches)
+    kept, left_out = worth_trying(request.collective, sketches, [request.size_bytes])
     try:
-        return _choose(request, worth, left_out, progress, refusal, workers)
+        return _choose(request, kept, left_out, progress, refusal, workers)
     except SynthesisError:
         if not left_out:
             raise
@@ -78,106 +108,51 @@ def _choose(
     sketches: Sequence[Sketch],
     left_out: Mapping[str, str],
     progress: Callable[[int], None],
-    refusal: Callable[[Tried], str | None],
+    refusal: Refusal,
     workers: Workers,
 ) -> Choice:
-    search = _Search(request, left_out)
-    ends = time.perf_counter() + request.time_limit_s
-    limit_s = request.time_limit_s / len(sketches)
-    # Search and experts are pieces of their own, because mostly one sketch takes nearly all time.
-    pieces = [
-        piece
-        for sketch in sketches
-        for piece in (
-            partial(attempt_search, request, sketch, limit_s),
-            partial(attempt_experts, request, sketch),
-        )
-    ]
-
-    def told(done: int) -> None:
-        progress(len(left_out) + done // PIECES_PER_SKETCH)
-
-    def may_begin(begun: int, done: Sequence[Attempt]) -> bool:
-        within = time.perf_counter() <= ends or not any(one.tried for one in done)
-        return within or begun % PIECES_PER_SKETCH != 0
-
-    attempts = workers.each(pieces, told, may_begin)
-    for attempt in attempts:
-        search.add(attempt)
-    if too_late := sketches[len(attempts) // PIECES_PER_SKETCH :]:
-        names = ", ".join(sketch.name for sketch in too_late)
-        search.notes.append(f"sketches not tried, because the time limit was over: {names}")
-    return search.choice(refusal)
-
-
-def _worth_trying(
-    request: Request, sketches: Sequence[Sketch]
-) -> tuple[Sequence[Sketch], Mapping[str, str]]:
-    """The sketches to try, and why the others are not; a sketch that is alone is tried anyway."""
-    if len(sketches) == 1:
-        return sketches, {}
-    operation, size_bytes = request.collective.value, request.size_bytes
-    left_out = {
-        sketch.name: sizes.reason
-        for sketch in sketches
-        if (sizes := sketch.sizes_of(operation)) is not None and not sizes.holds(size_bytes)
-    }
-    return [sketch for sketch in sketches if sketch.name not in left_out], left_out
-
-
-@dataclass
-class _Search:
-    """What was found so far."""
-
-    request: Request
-    left_out: Mapping[str, str]
-    tried: list[Tried] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    failures: list[SynthesisError] = field(default_factory=list)
-    watch: Stopwatch = field(default_factory=Stopwatch)
-
-    def add(self, attempt: Attempt) -> None:
-        """Adds what came of a sketch; what failed is noted."""
-        self.tried += attempt.tried
-        self.failures += attempt.failures
-        self.notes += [*map(str, attempt.failures), *attempt.notes]
-        self.watch.add(attempt.seconds)
-
-    def choice(self, refusal: Callable[[Tried], str | None]) -> Choice:
-        """The fastest that is not refused and proved."""
-        self.tried.sort(key=lambda one: (one.weighed_us, one.time_us))
-        while self.tried:
-            best = self.tried[0]
-            reason = refusal(best)
-            error: SynthesisError = InfeasibleError(f"{reason}")
-            if reason is None:
-                reason = _defect(best, self.watch)
-                error = DefectError(f"{reason}")
-            if reason is None:
-                break
-            self.failures.append(error)
-            self.notes.append(f"left out on sketch {best.sketch.name}: {reason}")
-            del self.tried[0]
-        if not self.tried:
-            raise self.failures[0] if self.failures else _too_small(self.request)
-        notes = tuple(dict.fromkeys(self.notes))
-        seconds = dict(self.watch.seconds)
-        return Choice(self.tried[0], tuple(self.tried), notes, self.left_out, seconds)
-
-
-def _too_small(request: Request) -> InfeasibleError:
-    return InfeasibleError(
-        f"{request.collective}: {request.size_bytes} bytes are less than one for each chunk of any "
+    size_bytes, limit_s = request.size_bytes, request.time_limit_s
+    search_s = limit_s / len(sketches)
+    found = make_schedules(
+        Wanted(request.collective, (size_bytes,), search_s, request.root, limit_s),
+        sketches,
+        partial(_timed, size_bytes),
+        lambda done, _share: progress(len(left_out) + done),
+        workers,
+    )
+    tried = sorted(found.taken, key=lambda one: (one.weighed_us, one.time_us))
+    while tried:
+        error = _fault(tried[0], refusal, found.watch)
+        if error is None:
+            notes = tuple(dict.fromkeys(found.notes))
+            return Choice(tried[0], tuple(tried), notes, left_out, dict(found.watch.seconds))
+        found.failures.append(error)
+        found.notes.append(f"left out on sketch {tried[0].sketch.name}: {error}")
+        del tried[0]
+    if found.failures:
+        raise found.failures[0]
+    raise InfeasibleError(
+        f"{request.collective}: {size_bytes} bytes are less than one for each chunk of any "
         f"schedule; ask for a larger size"
     )
 
 
-def _defect(tried: Tried, watch: Stopwatch) -> str | None:
-    """Why a schedule is wrong; what `synthesize` gives back it has proved already."""
-    if tried.synthesis is not None:
+def _timed(size_bytes: int, made: Made, watch: Stopwatch) -> Tried | None:
+    """The schedule with its time, unless its chunks have less than a byte."""
+    algorithm, sketch = made.algorithm, made.sketch
+    if algorithm.chunks_per_loop > size_bytes:
         return None
+    with watch.stage("simulating"):
+        time_us = simulate_us(algorithm, sketch, size_bytes, WIRES_ALONE)
+    found = misfits(sketch, algorithm, size_bytes)
+    return Tried(algorithm, sketch, made.synthesis, made.size_bytes, time_us, found)
+
+
+def _fault(tried: Tried, refusal: Refusal, watch: Stopwatch) -> SynthesisError | None:
+    """Why it cannot be taken."""
+    reason = refusal(tried)
+    if reason is not None:
+        return InfeasibleError(reason)
     with watch.stage("verifying"):
-        verdict = verify(tried.algorithm)
-    if verdict.proved:
-        return None
-    return f"{tried.algorithm.name} is wrong, {verdict.describe()}; please report it"
+        defect = tried.defect()
+    return None if defect is None else DefectError(defect)

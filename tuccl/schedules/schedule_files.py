@@ -16,7 +16,7 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.msccl_limits import check_limits
 from tuccl.errors import UsageError
 from tuccl.schedules.chunk_fit import contributions
-from tuccl.schedules.sketch_attempt import Tried
+from tuccl.schedules.schedule_choice import Tried
 from tuccl.workspace.atomic_file import write_atomically
 
 STDOUT = Path("-")

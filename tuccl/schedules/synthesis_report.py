@@ -11,8 +11,7 @@ from probes.topology.graph import Topology
 from sketches.chunking import msccl_multiple_bytes
 from synthesizer.bounds.time_bounds import TimeBound
 from tuccl.schedules.chunk_fit import contributions
-from tuccl.schedules.schedule_choice import Choice
-from tuccl.schedules.sketch_attempt import Request, Tried
+from tuccl.schedules.schedule_choice import Choice, Request, Tried
 from tuccl.words.sizes import format_size
 
 _MOST_SHOWN = 5

@@ -20,8 +20,7 @@ from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
 from tuccl.errors import WorkerError
 from tuccl.processes.workers import IN_PROCESS, Workers, usable_cores, worker_processes
-from tuccl.schedules.schedule_choice import choose_schedule
-from tuccl.schedules.sketch_attempt import Request
+from tuccl.schedules.schedule_choice import Request, choose_schedule
 
 REPOSITORY = Path(__file__).parents[3]
 TUCCL = "from tuccl.cli.app import main; main()"

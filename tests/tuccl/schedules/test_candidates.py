@@ -1,4 +1,4 @@
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -7,19 +7,15 @@ from probes.files.shipped import shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
+from synthesizer.errors import DefectError
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.synthesize import SynthesisOptions
 from synthesizer.prove.verifier import verify
 from tests.sketches.machines import cluster
-from tuccl.errors import WorkspaceError
 from tuccl.processes.workers import worker_processes
-from tuccl.schedules.candidates import (
-    MADE_SHARE,
-    Candidate,
-    load_candidates,
-    make_candidates,
-    save_candidates,
-)
+from tuccl.schedules import making
+from tuccl.schedules.candidates import MADE_SHARE, Candidate, make_candidates
 
 SIZES = (1 << 10, 1 << 20, 1 << 28)
 
@@ -37,7 +33,7 @@ def sketches(topology: Topology) -> tuple[Sketch, ...]:
 @pytest.fixture(scope="module")
 def candidates(topology: Topology, sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
     machine = whole_machine(topology)
-    return make_candidates(Collective.ALL_REDUCE, sketches, machine, SIZES, SynthesisOptions())
+    return make_candidates(Collective.ALL_REDUCE, sketches, machine, SIZES, 5.0)
 
 
 def test_every_candidate_is_proved_and_promises_something(
@@ -69,40 +65,6 @@ def test_no_schedule_stands_twice(candidates: tuple[Candidate, ...]) -> None:
     assert len(hashes) == len(set(hashes))
 
 
-def test_saved_candidates_are_read_back_equal(
-    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
-) -> None:
-    save_candidates(tmp_path, candidates)
-    assert load_candidates(tmp_path, sketches) == candidates
-
-
-def test_without_an_index_there_are_none_yet(
-    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
-) -> None:
-    save_candidates(tmp_path, candidates)
-    (tmp_path / "index.json").unlink()
-    assert load_candidates(tmp_path, sketches) is None
-
-
-def test_a_changed_schedule_file_is_refused(
-    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
-) -> None:
-    save_candidates(tmp_path, candidates)
-    path = tmp_path / f"{candidates[0].content_hash}.xml"
-    path.write_text(path.read_text().replace('srcoff="0"', 'srcoff="1"', 1))
-    with pytest.raises(WorkspaceError, match="was changed"):
-        load_candidates(tmp_path, sketches)
-
-
-@pytest.mark.parametrize("index", ["", "[]", '{"version": 9}', '{"version": 1}', "[" * 100_000])
-def test_a_damaged_index_is_refused(
-    sketches: tuple[Sketch, ...], tmp_path: Path, index: str
-) -> None:
-    (tmp_path / "index.json").write_text(index)
-    with pytest.raises(WorkspaceError, match=r"index\.json"):
-        load_candidates(tmp_path, sketches)
-
-
 def test_large_machines_get_rail_exchanges_without_a_search() -> None:
     large = cluster(17, 8, 8, rails_only=True)
     found = make_candidates(
@@ -110,10 +72,32 @@ def test_large_machines_get_rail_exchanges_without_a_search() -> None:
         sketch_candidates(large),
         whole_machine(large),
         (1 << 20,),
-        SynthesisOptions(),
+        5.0,
     )
     assert found
     assert {candidate.origin for candidate in found} == {"expert on pruned"}
+
+
+def test_a_sketch_without_a_way_between_two_ranks_is_passed_over() -> None:
+    pruned, relay, *_ = sketch_candidates(cluster(2, 2, 1))
+    one_way = replace(
+        relay, edges=tuple(edge for edge in relay.edges if edge.src != 1), symmetries=()
+    )
+    found = make_candidates(Collective.ALL_GATHER, [pruned, one_way], pruned, SIZES, 5.0)
+    assert {candidate.sketch.name for candidate in found} == {"pruned"}
+
+
+def test_an_expert_algorithm_that_is_wrong_stops_the_run(
+    topology: Topology, sketches: tuple[Sketch, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def for_another_root(*_: object) -> tuple[Algorithm, ...]:
+        algorithm, *_others = expert_algorithms(Collective.BROADCAST, sketches[0], root=1)
+        return (replace(algorithm, root=0),)
+
+    monkeypatch.setattr(making, "expert_algorithms", for_another_root)
+    machine = whole_machine(topology)
+    with pytest.raises(DefectError, match=r"broadcast_.* is wrong, "):
+        make_candidates(Collective.BROADCAST, sketches, machine, SIZES, 5.0)
 
 
 def test_candidates_do_not_depend_on_the_number_of_workers(
@@ -127,7 +111,7 @@ def test_candidates_do_not_depend_on_the_number_of_workers(
             sketches,
             machine,
             SIZES,
-            SynthesisOptions(),
+            5.0,
             lambda sketches, share: told.append((sketches, share)),
             workers,
         )

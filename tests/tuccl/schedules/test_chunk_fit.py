@@ -16,9 +16,8 @@ from synthesizer.prove.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import cluster
 from tuccl.schedules.chunk_fit import contributions, synthesize_fitting
-from tuccl.schedules.schedule_choice import choose_schedule
+from tuccl.schedules.schedule_choice import Request, choose_schedule
 from tuccl.schedules.schedule_files import runtime_notes
-from tuccl.schedules.sketch_attempt import Request
 
 MIB = 1 << 20
 

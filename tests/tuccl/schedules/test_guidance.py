@@ -10,12 +10,10 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.guidance import SizeRange
 from synthesizer.errors import InfeasibleError
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.synthesize import SynthesisOptions
 from tests.sketches.machines import cluster, nvlink_path_with_pcie
 from tuccl.schedules.candidates import make_candidates
-from tuccl.schedules.guidance import guided
-from tuccl.schedules.schedule_choice import choose_schedule
-from tuccl.schedules.sketch_attempt import Request
+from tuccl.schedules.guidance import guided, worth_trying
+from tuccl.schedules.schedule_choice import Request, choose_schedule
 
 
 @pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.ALLTOALL])
@@ -77,6 +75,17 @@ def test_one_sketch_many_ranks_and_no_such_root_are_left_as_they_are() -> None:
     assert guided([Collective.BROADCAST], sketches, root=8) == sketches
 
 
+def test_sketches_are_left_out_with_the_reason_for_sizes_that_they_are_not_for() -> None:
+    one, other, *_ = sketch_candidates(cluster(2, 2, 1))
+    small = replace(one, sizes=(SizeRange("all_gather", 0, 4095, "large ones are for others"),))
+    gathers = (Collective.ALL_GATHER, (small, other))
+    left_out = {one.name: "large ones are for others"}
+    assert worth_trying(*gathers, [4096, 8192]) == ([other], left_out)
+    assert worth_trying(*gathers, [4095, 8192]) == ([small, other], {})
+    assert worth_trying(Collective.ALL_REDUCE, (small, other), [4096]) == ([small, other], {})
+    assert worth_trying(Collective.ALL_GATHER, [small], [4096]) == ([small], {})
+
+
 def test_a_run_leaves_out_sketches_that_are_worth_trying_for_none_of_its_sizes() -> None:
     topology = cluster(2, 2, 1)
     pruned, relay, *_ = sketch_candidates(topology)
@@ -90,7 +99,7 @@ def test_a_run_leaves_out_sketches_that_are_worth_trying_for_none_of_its_sizes()
         [pruned, few, never],
         whole_machine(topology),
         sizes_bytes,
-        SynthesisOptions(),
+        5.0,
         lambda sketches, _share: done.append(sketches),
     )
     origins = {candidate.origin for candidate in found}

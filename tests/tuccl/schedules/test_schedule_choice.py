@@ -17,9 +17,8 @@ from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
 from tests.sketches.machines import cluster
 from tuccl.errors import UsageError
-from tuccl.schedules import sketch_attempt
-from tuccl.schedules.schedule_choice import choose_schedule
-from tuccl.schedules.sketch_attempt import WIRES_ALONE, Request, Tried
+from tuccl.schedules import making
+from tuccl.schedules.schedule_choice import WIRES_ALONE, Request, Tried, choose_schedule
 from tuccl.words.collective_names import parse_collective
 from tuccl.words.durations import parse_seconds
 
@@ -87,7 +86,7 @@ def test_an_expert_algorithm_that_is_wrong_is_left_out(
         programs = tuple(replace(gpu, threadblocks=(block,)) for gpu in algorithm.programs)
         return (replace(algorithm, name="idle", programs=programs),)
 
-    monkeypatch.setattr(sketch_attempt, "expert_algorithms", idle)
+    monkeypatch.setattr(making, "expert_algorithms", idle)
     choice = choose_schedule(request(), sketches[:1])
     assert [one.synthesis is None for one in choice.tried] == [False]
     (note,) = choice.notes

@@ -1,0 +1,89 @@
+"""Candidates of a run on disk: MSCCL XML with an index.
+
+A run that continues reads its schedules instead of synthesizing them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sketches.sketch import Sketch
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from tuccl.errors import WorkspaceError
+from tuccl.schedules.candidates import Candidate, Promise
+from tuccl.workspace.atomic_file import write_atomically
+from tuccl.workspace.runs import read_text_if_present
+
+_INDEX = "index.json"
+_INDEX_VERSION = 1
+
+
+def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
+    """Write the schedules, then the index that makes them count.
+
+    Raises:
+        WorkspaceError: when a file cannot be written.
+    """
+    rows = []
+    for candidate in candidates:
+        file = f"{candidate.content_hash}.xml"
+        write_atomically(directory / file, write_msccl_xml(candidate.algorithm))
+        rows.append(
+            {
+                "schedule": candidate.content_hash,
+                "name": candidate.algorithm.name,
+                "file": file,
+                "sketch": candidate.sketch.name,
+                "origin": candidate.origin,
+                "promises": [
+                    {**asdict(promise), "ratio": promise.ratio} for promise in candidate.promises
+                ],
+            }
+        )
+    index = {"version": _INDEX_VERSION, "schedules": rows}
+    write_atomically(directory / _INDEX, json.dumps(index, indent=2) + "\n")
+
+
+def are_saved(directory: Path) -> bool:
+    """Whether candidates were saved there."""
+    return (directory / _INDEX).is_file()
+
+
+def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candidate, ...] | None:
+    """Candidates saved earlier; None where there is no index yet.
+
+    Raises:
+        WorkspaceError: when a file is damaged.
+    """
+    path = directory / _INDEX
+    text = read_text_if_present(path)
+    if text is None:
+        return None
+    by_name = {sketch.name: sketch for sketch in sketches}
+    try:
+        index = json.loads(text)
+        if index["version"] != _INDEX_VERSION:
+            raise WorkspaceError(f"{path} has version {index['version']}; move {directory} away")
+        return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise WorkspaceError(f"{path} is damaged ({error}); move {directory} away") from error
+
+
+def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sketch]) -> Candidate:
+    path = directory / row["file"]
+    text = read_text_if_present(path)
+    if text is None:
+        raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
+    algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
+    promises = tuple(
+        Promise(int(p["size_bytes"]), float(p["simulated_us"]), float(p["bound_us"]))
+        for p in row["promises"]
+    )
+    candidate = Candidate(algorithm, sketches[row["sketch"]], row["origin"], promises)
+    if candidate.content_hash != row["schedule"]:
+        raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
+    return candidate
