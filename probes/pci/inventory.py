@@ -61,11 +61,6 @@ class PciFunction:
     is_virtual: bool = False
     """A virtual function (SR-IOV) of a card whose physical function this host shows, too."""
 
-    @property
-    def is_bridge(self) -> bool:
-        """A PCI-to-PCI bridge (class 0604)."""
-        return self.class_code is not None and self.class_code >> 8 == 0x0604
-
 
 @dataclass(frozen=True, slots=True)
 class NicPort:

@@ -49,13 +49,6 @@ def host_topology(
     return replace(topology, hosts=(inventory.hostname,)) if inventory.hostname else topology
 
 
-def cpu_records(
-    inventory: PciInventory, gpus: Mapping[str, GpuRecord] | None = None
-) -> tuple[CpuRecord, ...]:
-    """The NUMA nodes that hold a GPU or a NIC, with the PCI trees below; arguments as above."""
-    return _records(inventory, gpus or {})[0]
-
-
 def gap_notes(gaps: Iterable[Gap]) -> list[str]:
     """One sentence for all places that miss the same."""
     places: dict[str, list[str]] = {}

@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from probes.pci.archive import archive_entries, is_plain
+from probes.pci.archive import archive_entries
 from probes.pci.errors import SnapshotError, TreeError
 
 MAX_FILE_BYTES = 1 << 20
@@ -147,61 +147,7 @@ def _tree_error(error: OSError) -> TreeError:
     return TreeError(error.strerror or "cannot be read", missing=missing)
 
 
-class _MemoryTree(_LinkedTree):
-    """Files and links held in memory."""
-
-    def __init__(self, files: dict[str, bytes], links: dict[str, str], folders: set[str]) -> None:
-        self._files = files
-        self._links = links
-        self._names: dict[str, set[str]] = {"": set(), **{folder: set() for folder in folders}}
-        for path in (*files, *links, *folders):
-            above, _, name = path.rpartition("/")
-            while name and name not in self._names.setdefault(above, set()):
-                self._names[above].add(name)
-                above, _, name = above.rpartition("/")
-
-    def read(self, path: str) -> bytes:
-        """As `FileTree.read`."""
-        real = self.resolve(path)
-        if real not in self._files:
-            raise TreeError("Is a directory")
-        return self._files[real]
-
-    def list(self, path: str) -> list[str]:
-        """As `FileTree.list`."""
-        real = self.resolve(path)
-        if real not in self._names:
-            raise TreeError("Not a directory", missing=True)
-        return sorted(self._names[real])
-
-    def _link(self, path: str) -> str | None:
-        if path in self._links:
-            return self._links[path]
-        if path not in self._files and path not in self._names:
-            raise TreeError("No such file or directory", missing=True)
-        return None
-
-
-class BundleTree(_MemoryTree):
-    """A text of files: lines `== path`, each followed by what the file holds."""
-
-    def __init__(self, text: str, below: str) -> None:
-        """Take the bundle apart.
-
-        Args:
-            text: the bundle.
-            below: folder that its paths are relative to, such as `sys/class/infiniband`.
-        """
-        parts = re.split(r"^== +(\S.*)$", text, flags=re.MULTILINE)
-        files = {
-            f"{below}/{path.strip()}": value.strip("\r\n").encode()
-            for path, value in zip(parts[1::2], parts[2::2], strict=True)
-            if is_plain(path.strip())
-        }
-        super().__init__(files, {}, set())
-
-
-class TarTree(_MemoryTree):
+class TarTree(_LinkedTree):
     """A tar archive, plain or packed (gzip, bzip2, xz), wherever in it the system's root lies."""
 
     def __init__(self, data: bytes, source: str = "archive") -> None:
@@ -229,11 +175,36 @@ class TarTree(_MemoryTree):
         except SnapshotError as error:
             raise SnapshotError(f"{source}: {error}") from None
         # The top folder becomes the root, which is what absolute links of the system mean.
-        super().__init__(
-            {path.removeprefix(top): content for path, content in files.items()},
-            {path.removeprefix(top): target for path, target in links.items()},
-            {path.removeprefix(top) for path in folders},
-        )
+        self._files = {path.removeprefix(top): content for path, content in files.items()}
+        self._links = {path.removeprefix(top): target for path, target in links.items()}
+        folders = {path.removeprefix(top) for path in folders}
+        self._names: dict[str, set[str]] = {"": set(), **{folder: set() for folder in folders}}
+        for path in (*self._files, *self._links, *folders):
+            above, _, name = path.rpartition("/")
+            while name and name not in self._names.setdefault(above, set()):
+                self._names[above].add(name)
+                above, _, name = above.rpartition("/")
+
+    def read(self, path: str) -> bytes:
+        """As `FileTree.read`."""
+        real = self.resolve(path)
+        if real not in self._files:
+            raise TreeError("Is a directory")
+        return self._files[real]
+
+    def list(self, path: str) -> list[str]:
+        """As `FileTree.list`."""
+        real = self.resolve(path)
+        if real not in self._names:
+            raise TreeError("Not a directory", missing=True)
+        return sorted(self._names[real])
+
+    def _link(self, path: str) -> str | None:
+        if path in self._links:
+            return self._links[path]
+        if path not in self._files and path not in self._names:
+            raise TreeError("No such file or directory", missing=True)
+        return None
 
 
 def _top_folder(paths: set[str]) -> str:

@@ -104,31 +104,6 @@ def network_path(topology: Topology, nic_a: str, nic_b: str) -> Path | None:
     return _fewest_hops(topology, topology.device[nic_a], topology.device[nic_b], _NETWORK_TRANSIT)
 
 
-def gpu_path(topology: Topology, a: str, b: str) -> Path | None:
-    """Route between two GPUs: `local_path` inside a host, else through one NIC on each side.
-
-    Of the NIC pairs that reach each other the closest in the PCIe trees wins, then the widest
-    route, then the one of least latency, then the first NICs.
-
-    Raises:
-        KeyError: no device of that name.
-    """
-    if topology.device[a].node == topology.device[b].node:
-        return local_path(topology, a, b)
-    best: tuple[tuple[int, float, float], Path] | None = None
-    for near, out in _nic_routes(topology, a, outwards=True):
-        for far, back in _nic_routes(topology, b, outwards=False):
-            between = network_path(topology, out.links[-1].dst, back.links[0].src)
-            if between is None:
-                continue
-            limit = min(out.limit_gb_per_s, back.limit_gb_per_s)
-            path = Path(out.links + between.links + back.links, limit)
-            rank = (near + far, -path.bandwidth_gb_per_s, path.latency_us)
-            if best is None or rank < best[0]:
-                best = (rank, path)
-    return None if best is None else best[1]
-
-
 def pcie_distance(topology: Topology, gpu: str, nic: str) -> Proximity:
     """How close a NIC sits to a GPU.
 
@@ -155,18 +130,6 @@ def _proximity(topology: Topology, path: Path) -> Proximity:
     if cpus == 0:
         return Proximity.SWITCH
     return Proximity.HOST_BRIDGE if cpus == 1 else Proximity.SOCKETS
-
-
-def _nic_routes(topology: Topology, gpu: str, *, outwards: bool) -> list[tuple[Proximity, Path]]:
-    """Routes from the GPU to the NICs of its host, or back."""
-    routes = []
-    for nic in topology.nics:
-        if nic.node == topology.device[gpu].node:
-            ends = (gpu, nic.name) if outwards else (nic.name, gpu)
-            path = local_path(topology, *ends)
-            if path is not None:
-                routes.append((_proximity(topology, path), path))
-    return routes
 
 
 def _nvswitch_path(topology: Topology, source: Device, target: Device) -> Path | None:

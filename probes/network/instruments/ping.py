@@ -41,9 +41,6 @@ class PingResult:
     """On a failure ping's own words; else what is particular about the figure, mostly nothing."""
     round_trips_ms: tuple[float, ...] = ()
     """Of the replies that are printed in full, without duplicates."""
-    transmitted: int | None = None
-    """None when the summary is cut off."""
-    received: int | None = None
 
 
 def ping_command(
@@ -65,7 +62,7 @@ def parse_ping(text: str) -> PingResult:
     sent, received = (int(counts[1]), int(counts[2])) if counts else (None, None)
 
     def result(latency_us: float | None, failure: Failure | None, detail: str) -> PingResult:
-        return PingResult(latency_us, failure, detail, times, sent, received)
+        return PingResult(latency_us, failure, detail, times)
 
     average = _AVERAGE.search(text)
     all_printed = received is not None and len(times) >= received

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from probes.pci.inventory import NicPort, PciInventory
 from probes.pci.ports import natural_key
 from probes.pci.sysfs import read_sysfs
-from probes.pci.tree import BundleTree, DirectoryTree, TarTree
+from probes.pci.tree import DirectoryTree, TarTree
 from tests.probes.pci.sysfs_tree import ETHERNET, INFINIBAND, SysfsTree
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
@@ -217,10 +218,13 @@ def test_ports_are_in_the_order_of_their_addresses_and_names_in_counting_order(
 
 
 @requires_shared_data
-def test_the_ports_of_a_real_h100_host() -> None:
+def test_the_ports_of_a_real_h100_host(tree: SysfsTree) -> None:
     path = SHARED_DATA / "pci_sysfs/infiniband/h100-sys-class-infiniband.bundle.txt"
-    tree = BundleTree(path.read_text("utf-8"), "sys/class/infiniband")
-    ports = read_sysfs(tree, path.name).ports
+    # Lines `== path`, each followed by what the file holds.
+    parts = re.split(r"^== +(\S.*)$", path.read_text("utf-8"), flags=re.MULTILINE)
+    for name, value in zip(parts[1::2], parts[2::2], strict=True):
+        tree.write(f"sys/class/infiniband/{name}", value.strip())
+    ports = _read(tree).ports
     assert [(port.name, port.speed_gbit_per_s, port.link_layer) for port in ports] == [
         *((f"mlx5_{number}", 400.0, "InfiniBand") for number in (0, 1, 4, 5, 6, 7, 8, 9)),
         ("mlx5_bond_0", 200.0, "Ethernet"),

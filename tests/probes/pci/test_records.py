@@ -23,7 +23,6 @@ from probes.pci.inventory import (
 )
 from probes.pci.records import (
     SILENT_TREE,
-    cpu_records,
     gap_notes,
     host_topology,
     is_tree_silent,
@@ -84,18 +83,6 @@ def test_sysfs_and_driver_give_the_machine_that_nccl_dumped(
     assert _names(topology, DeviceKind.PCIE_SWITCH) == _names(shipped(), DeviceKind.PCIE_SWITCH)
     assert [nic.os_name for nic in topology.nics] == [f"mlx5_{number}" for number in range(8)]
     assert topology.notes == ()
-
-
-def test_records_are_the_trees_of_the_cpus(a100: tuple[SysfsTree, dict[str, GpuRecord]]) -> None:
-    tree, gpus = a100
-    first, second = cpu_records(_inventory(tree), gpus)
-    assert (first.arch, first.vendor, first.model) == ("x86_64", "AuthenticAMD", 49)
-    assert [pci.bus_id for pci in first.pcis] == ["0000:10:00.0", "0000:30:00.0"]
-    assert [pci.bus_id for pci in second.pcis] == ["0000:50:00.0", "0000:70:00.0"]
-    switch = first.pcis[0]
-    assert [child.bus_id[5:7] for child in switch.children] == ["11", "12", "13", "14"]
-    assert (switch.link_speed, switch.link_width, switch.pci_class) == ("16 GT/s", 16, "060400")
-    assert switch.children[0].gpu == gpus["0000:11:00.0"]
 
 
 def test_without_a_driver_eight_board_parts_are_gpus_by_class(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from probes.pci import archive
 from probes.pci.errors import SnapshotError, TreeError
 from probes.pci.sysfs import read_sysfs
-from probes.pci.tree import BundleTree, DirectoryTree, FileTree, TarTree
+from probes.pci.tree import DirectoryTree, FileTree, TarTree
 from tests.probes.pci.sysfs_tree import GPU, SysfsTree
 
 LISTED = "sys/bus/pci/devices"
@@ -204,10 +204,3 @@ def test_a_damaged_archive_gives_a_tree_or_is_refused(
     except SnapshotError:
         return
     assert isinstance(tree.list(""), list)
-
-
-def test_a_bundle_of_values_is_a_tree() -> None:
-    tree = BundleTree("== a/rate\n100 Gb/sec\n== a/../b\nx\n== c\n\n", "sys/class")
-    assert tree.list("sys/class") == ["a", "c"]
-    assert tree.read("sys/class/a/rate") == b"100 Gb/sec"
-    assert tree.read("sys/class/c") == b""

@@ -6,7 +6,6 @@ from probes.topology.graph import Device, DeviceKind, Link, LinkKind, PairLimit,
 from probes.topology.paths import (
     Path,
     Proximity,
-    gpu_path,
     local_path,
     network_path,
     pcie_distance,
@@ -131,18 +130,6 @@ def test_network_of_two_levels() -> None:
     assert far.devices == ("n0/nic0", "s0", "s2", "s1", "n1/nic0")
     assert far.latency_us == pytest.approx(1.6)
     assert _devices(network_path(topology, "n1/nic0", "n2/nic0")) == ("n1/nic0", "s1", "n2/nic0")
-
-
-def test_gpus_of_two_hosts_meet_over_their_closest_nics() -> None:
-    cluster = replicate(shipped(), 2, Network(1.7))
-    path = gpu_path(cluster, "n0/gpu2", "n1/gpu2")
-    assert path is not None
-    assert path.devices[1:3] == ("n0/pcie1", "n0/nic2")
-    assert len(path.links) == 6
-    # PCIe gen 4 x16 carries 24 GB/s of payload, less than the 25 GB/s of the port.
-    assert path.bandwidth_gb_per_s == 24.0
-    assert path.latency_us == pytest.approx(1.7 + 4 * 0.1)
-    assert gpu_path(cluster, "n0/gpu0", "n0/gpu1") == local_path(cluster, "n0/gpu0", "n0/gpu1")
 
 
 def test_unknown_names_are_an_error() -> None:

@@ -44,7 +44,6 @@ def test_the_latency_is_half_the_median_round_trip(text: str) -> None:
     assert result.latency_us == pytest.approx(60)  # the median of 500, 100 and 120 is 120
     assert (result.failure, result.detail) == (None, "")
     assert result.round_trips_ms == (0.5, 0.1, 0.12)
-    assert (result.transmitted, result.received) == (3, 3)
 
 
 def test_old_iputils_call_the_number_icmp_req() -> None:
@@ -188,4 +187,4 @@ def test_real_output(name: str, latency_us: float, detail: str) -> None:
 def test_numbers_of_thousands_of_digits_are_no_counts() -> None:
     digits = "1" * 5000
     ping = parse_ping(f"{digits} packets transmitted, {digits} received\n")
-    assert (ping.transmitted, ping.received, ping.failure) == (None, None, Failure.UNREADABLE)
+    assert (ping.latency_us, ping.failure) == (None, Failure.UNREADABLE)

@@ -270,7 +270,8 @@ def _summary(path: Path) -> str:
         for f in inventory.functions
         if (f.class_code or 0) >> 16 == 0x03 and f.vendor in (0x10DE, 0x1002)
     ]
-    switches = Counter(f.parent for f in inventory.functions if f.is_bridge and f.parent)
+    bridges = (f for f in inventory.functions if (f.class_code or 0) >> 8 == 0x0604)
+    switches = Counter(bridge.parent for bridge in bridges if bridge.parent)
     ports = [port.function for port in inventory.ports if port.function]
     pairs = [
         f"{gpu}-{port}"
