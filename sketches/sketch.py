@@ -59,11 +59,6 @@ class Edge:
     ports: tuple[str, ...] = ()
     """Names of the shared ports on its route, in travel order."""
 
-    @property
-    def beta_us_per_mb(self) -> float:
-        """Microseconds per 1e6 bytes, TACCL's unit."""
-        return 1e3 / self.bandwidth_gb_per_s
-
 
 @dataclass(frozen=True, slots=True)
 class DroppedEdge:

@@ -133,11 +133,6 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
     return TimeBound(tuple(lines))
 
 
-def time_bound_us(collective: Collective, sketch: Sketch, size_bytes: int, root: int = 0) -> float:
-    """Return `time_bound` at one size."""
-    return time_bound(collective, sketch, root).time_us(size_bytes)
-
-
 def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:
     """Return the chunks, or whole buffers, that must leave a set of ranks."""
     inside, outside = len(members), ranks - len(members)

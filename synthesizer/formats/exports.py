@@ -30,7 +30,6 @@ class Export:
     """Suffix of its files, with the dot."""
     reader: str
     """The runtime that reads it."""
-    needs_machine: bool
     crosses_nodes: bool
     """Whether it can express messages between nodes."""
     write: _Writer
@@ -59,10 +58,10 @@ def _nccl_graph(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str
 
 
 _ALL = (
-    Export("msccl", ".xml", "Azure/msccl-executor-nccl", False, True, _msccl),
-    Export("msccl-microsoft", ".xml", "microsoft/msccl", False, True, _microsoft),
-    Export("mscclpp", ".json", "MSCCL++ executor", False, False, _mscclpp),
-    Export("nccl-graph", ".graph.xml", "NCCL_GRAPH_FILE of NCCL", True, True, _nccl_graph),
+    Export("msccl", ".xml", "Azure/msccl-executor-nccl", True, _msccl),
+    Export("msccl-microsoft", ".xml", "microsoft/msccl", True, _microsoft),
+    Export("mscclpp", ".json", "MSCCL++ executor", False, _mscclpp),
+    Export("nccl-graph", ".graph.xml", "NCCL_GRAPH_FILE of NCCL", True, _nccl_graph),
 )
 
 EXPORTS: Mapping[str, Export] = MappingProxyType({entry.name: entry for entry in _ALL})

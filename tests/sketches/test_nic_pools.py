@@ -9,7 +9,7 @@ from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.nic_pools import nic_pools
 from sketches.sketch import EdgeKind
-from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound_us
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
@@ -87,5 +87,5 @@ def test_no_candidate_is_better_than_the_whole_machine(topology: Topology) -> No
             for algorithm in expert_algorithms(collective, sketch):
                 compiled = compile_schedule(algorithm, sketch)
                 for size_bytes in (1 << 10, 1 << 30):
-                    bound_us = time_bound_us(collective, whole, size_bytes)
+                    bound_us = time_bound(collective, whole).of_us(size_bytes)
                     assert compiled.time_us(size_bytes, ExecutionModel()) >= bound_us * (1 - 1e-6)

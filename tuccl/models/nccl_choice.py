@@ -107,11 +107,6 @@ def nccl_choice(
     return _sized(operation, size_bytes, pair, machine, profile, config.nchannels)
 
 
-def stock_choice(operation: Operation, size_bytes: int, machine: MachineFigures) -> Choice:
-    """Return what NCCL runs when nothing is set."""
-    return nccl_choice(operation, size_bytes, ProcessProfile().default, machine)
-
-
 def _exists(operation: Operation, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
     if algorithm is _TREE:
         return operation is Operation.ALL_REDUCE

@@ -47,7 +47,6 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
 """Name, Arrow type (`list` is of float64) and whether it may be null."""
 _SETTINGS = ("settings", "string", True)
 """Further variables of the process: a column only where a row has some."""
-_UNUSABLE = (ProbeError, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 """Raised by contents that make no record."""
 _FORM = ParquetForm(
     what="record",

@@ -23,8 +23,7 @@ _PLAIN: dict[str, Callable[[int], Strategy]] = {
     "random": Random,
     "grid": Grid,
 }
-STRATEGIES = (*_OWN_REPEATS, *_PLAIN)
-"""Names; the plain ones, that measure everything equally, take `@N` repetitions: `tpe@1`."""
+"""They measure everything equally, and take `@N` repetitions: `tpe@1`."""
 
 
 def make_strategy(name: str) -> Strategy:

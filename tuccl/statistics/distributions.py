@@ -1,6 +1,6 @@
-"""Quantiles of Student's, Fisher's and the normal distribution.
+"""Quantiles of Student's and Fisher's distribution.
 
-Student's and Fisher's come from the regularised incomplete beta function, by its continued fraction
+They come from the regularised incomplete beta function, by its continued fraction
 (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.5.8; relations 26.5.27 and 26.6.2),
 and are inverted by bisection.
 """
@@ -10,17 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from statistics import NormalDist
 
 _TERMS = 400
 _PRECISION = 1e-14
 _TINY = 1e-300
 _FARTHEST = 1e9
-
-
-def normal_quantile(probability: float) -> float:
-    """Quantile of the standard normal distribution."""
-    return NormalDist().inv_cdf(probability)
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,6 @@ from statistics import stdev
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.statistics.estimators import (
-    Estimator,
     geometric_mean,
     interquartile_mean,
     log_gains,
@@ -395,7 +394,6 @@ def _known(decision: Decision, suggested: Config, default: Config) -> Comparison
         interval=UNKNOWN,
         samples=0,
         spread=0.0,
-        estimator=Estimator.MEAN_OVER_STARTS,
         starts=0,
     )
     return next((one for one in decision.rejected if one.config == suggested), nothing)
@@ -430,7 +428,6 @@ def _compared(
         interval=student_interval(gains, others.of_mean(gains), error),
         samples=starts * samples,
         spread=stdev(times),
-        estimator=Estimator.MEAN_OVER_STARTS,
         starts=starts,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.statistics.estimators import Estimator, paired_ratios, quartile_spread
+from tuccl.statistics.estimators import paired_ratios, quartile_spread
 from tuccl.statistics.intervals import Interval, median_interval
 from tuccl.statistics.looks import bonferroni
 from tuccl.trials.config import Config
@@ -39,17 +39,18 @@ class Comparison:
     reference: Config
     """What it was held against."""
     time_us: float
+    """Median of the samples; over several starts of the workers the geometric mean, to which each
+    start brings the interquartile mean of its samples."""
     reference_us: float
     ratio: float
-    """The reference's time over the configuration's: above 1 is faster."""
+    """The reference's time over the configuration's: above 1 is faster. Median of the pairs; over
+    several starts a geometric mean, too."""
     interval: Interval
     """One-sided confidence bounds of the ratio."""
     samples: int
     spread: float
     """Half the distance between the quartiles of the config's samples over their median; over
     starts the standard deviation of the logarithms."""
-    estimator: Estimator
-    """Of times and ratio."""
     starts: int
     """Of the workers, that the samples are of."""
 
@@ -190,7 +191,6 @@ def _compare(
         interval=median_interval(ratios, error),
         samples=len(samples),
         spread=quartile_spread(samples),
-        estimator=Estimator.MEDIAN_OF_PAIRS,
         starts=1,
     )
 

@@ -34,7 +34,3 @@ class Progress(Protocol):
             ValueError: More is done than there is, less is done than before, or the total changed.
             KeyboardInterrupt: Ctrl-C or SIGTERM was dropped on the way.
         """
-
-
-def silent(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
-    """A `Progress` that shows nothing."""

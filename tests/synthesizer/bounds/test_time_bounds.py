@@ -16,7 +16,6 @@ from synthesizer.bounds.time_bounds import (
     algbw_bound_gb_per_s,
     latency_bound_us,
     time_bound,
-    time_bound_us,
 )
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
@@ -78,8 +77,8 @@ def test_a_narrow_way_to_one_rank_bounds_what_it_must_get() -> None:
     assert algbw_bound_gb_per_s(Collective.REDUCE, line, root=1) == pytest.approx(10)
     assert latency_bound_us(Collective.BROADCAST, line, root=1) == pytest.approx(0.7)
     # All bytes over the narrow link, between an alpha before and one after.
-    assert time_bound_us(Collective.BROADCAST, line, 10**9) == pytest.approx(1e5 + 1.4, abs=1e-3)
-    assert time_bound_us(Collective.BROADCAST, line, 8) == pytest.approx(1.4 + 8e-3 / 10)
+    assert time_bound(Collective.BROADCAST, line).of_us(10**9) == pytest.approx(1e5 + 1.4, abs=1e-3)
+    assert time_bound(Collective.BROADCAST, line).of_us(8) == pytest.approx(1.4 + 8e-3 / 10)
 
 
 def test_of_two_ports_one_behind_the_other_the_narrow_one_counts() -> None:
@@ -99,7 +98,7 @@ def test_of_two_ports_one_behind_the_other_the_narrow_one_counts() -> None:
 
 def test_a_custom_collective_has_no_bound() -> None:
     assert algbw_bound_gb_per_s(Collective.CUSTOM, torus(3)) == math.inf
-    assert time_bound_us(Collective.CUSTOM, torus(3), 1 << 20) == 0
+    assert time_bound(Collective.CUSTOM, torus(3)).of_us(1 << 20) == 0
 
 
 @requires_shared_data
@@ -121,8 +120,8 @@ def test_symmetries_change_no_bound(collective: Collective) -> None:
         )
         assert latency_bound_us(collective, symmetric) == latency_bound_us(collective, sketch)
         for size in (1 << 10, 1 << 16, 1 << 30):
-            assert time_bound_us(collective, symmetric, size) == pytest.approx(
-                time_bound_us(collective, sketch, size)
+            assert time_bound(collective, symmetric).of_us(size) == pytest.approx(
+                time_bound(collective, sketch).of_us(size)
             )
 
 

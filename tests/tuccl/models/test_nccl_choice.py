@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.models.figures import Fabric, Generation, figures_of
-from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps, stock_choice
+from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
+from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps
 from tuccl.trials.config import Config, ProcessProfile
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
@@ -23,6 +23,10 @@ def all_reduce(
 ) -> Choice:
     config = profile.applied_to(Config("ring", protocol, nchannels))
     return nccl_choice(Operation.ALL_REDUCE, size_bytes, config, H200_X4)
+
+
+def stock_choice(operation: Operation, size_bytes: int, machine: MachineFigures) -> Choice:
+    return nccl_choice(operation, size_bytes, ProcessProfile().default, machine)
 
 
 def test_small_messages_take_ring_ll_and_large_ones_ring_simple_on_one_node() -> None:

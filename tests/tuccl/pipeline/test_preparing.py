@@ -11,11 +11,12 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.records.tiny_grid import tiny_grid
+from tests.tuccl.silent_progress import silent
 from tuccl.errors import UsageError
 from tuccl.pipeline import preparing, tuning_run
 from tuccl.pipeline.run_options import RunOptions
 from tuccl.records.record_file import write_record
-from tuccl.words.progress import Progress, silent
+from tuccl.words.progress import Progress
 from tuccl.workspace.runs import Workspace
 
 

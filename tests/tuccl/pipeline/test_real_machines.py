@@ -7,10 +7,10 @@ import pytest
 from lookup_tables.table import Operation
 from probes.errors import ProbeError
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tests.tuccl.silent_progress import silent
 from tuccl.inputs.machine import MachineOptions, load_machine
 from tuccl.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import silent
 from tuccl.workspace.runs import Workspace
 
 FILES = sorted((SHARED_DATA / "nccl_topo").rglob("*.xml"))

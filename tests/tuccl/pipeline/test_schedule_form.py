@@ -14,10 +14,10 @@ from programs.flow import Flow, run_on_symbols
 from programs.reader import check_programs
 from synthesizer.formats import msccl_xml
 from synthesizer.ir.algorithm import Algorithm
+from tests.tuccl.silent_progress import silent
 from tuccl.pipeline.stages import initialize
 from tuccl.reports.finished_run import read_table
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import silent
 from tuccl.workspace.runs import Workspace
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation, Shape
+from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import Family, Space
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import SearchSpaces, TuningResult, tune
-from tuccl.words.progress import Total, silent
+from tuccl.words.progress import Total
 from tuccl.workspace.measurement_log import MeasurementLog
 
 SHAPE = Shape(4, 1, 4)

@@ -1,0 +1,5 @@
+from tuccl.words.progress import Total
+
+
+def silent(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
+    """A `Progress` that shows nothing."""
