@@ -48,12 +48,6 @@ class Sum(NamedTuple):
     chunk: int
     ranks: int
 
-    def contributions(self) -> tuple[tuple[int, int], ...]:
-        """Return the contributions as pairs `(rank, chunk)`, by rank."""
-        return tuple(
-            (rank, self.chunk) for rank in range(self.ranks.bit_length()) if self.ranks >> rank & 1
-        )
-
 
 def input_chunks(
     collective: Collective, ranks: int, chunks_per_loop: int, rank: int = 0, root: int = 0

@@ -53,13 +53,6 @@ class SolveOutcome:
         """Whether there is a solution."""
         return self.status in {SolveStatus.OPTIMAL, SolveStatus.FEASIBLE}
 
-    @property
-    def gap(self) -> float:
-        """Relative distance between solution and bound; infinite without them."""
-        if not self.solved or self.bound != self.bound:
-            return float("inf")
-        return max(0.0, (self.objective - self.bound) / max(abs(self.objective), 1e-12))
-
 
 def add_variable(
     problem: pulp.LpProblem, name: str, low: float = 0.0, high: float | None = None

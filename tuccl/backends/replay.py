@@ -95,9 +95,6 @@ class ReplayBackend:
         configs = self._record.configs(task)
         return space_of("record", (config for config in configs if not config.is_schedule))
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _seconds(self, row: Row, samples: tuple[float, ...]) -> float:
         return sum(samples) * 1e-6 * self._record.timing.calls(row.size_bytes)
 

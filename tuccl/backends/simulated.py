@@ -94,9 +94,6 @@ class SimulatedBackend:
     def check(self, task: Task, config: Config) -> None:
         """There is no data."""
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
         if config.is_schedule:
             return self._schedule_us(task, config)

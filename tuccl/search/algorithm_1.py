@@ -25,7 +25,6 @@ class Algorithm1:
     """The strategy `algorithm-1`."""
 
     eta: int = 3
-    name: str = "algorithm-1"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""

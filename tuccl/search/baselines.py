@@ -28,7 +28,6 @@ class Grid:
 
     repeats: int = 0
     """Repetitions of each configuration; 0: the full budget."""
-    name: str = "grid"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
         """See `Strategy.explore`."""
@@ -43,7 +42,6 @@ class Random:
 
     repeats: int = 0
     """Repetitions of each configuration; 0: the full budget."""
-    name: str = "random"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""
@@ -59,7 +57,6 @@ class Tpe:
 
     repeats: int = 0
     """Repetitions of each configuration; 0: the full budget."""
-    name: str = "tpe"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""
@@ -80,7 +77,6 @@ class OptunaHyperband:
     """
 
     eta: int = 3
-    name: str = "optuna-hyperband"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""

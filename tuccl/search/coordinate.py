@@ -26,7 +26,6 @@ class Coordinate:
 
     repeats: int = 0
     """Repetitions of each configuration; 0: the full budget."""
-    name: str = "coordinate"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""

@@ -66,7 +66,6 @@ class Mraco:
     """The strategy `mraco`."""
 
     options: MracoOptions = field(default_factory=MracoOptions)
-    name: str = "mraco"
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """See `Strategy.explore`."""

@@ -35,10 +35,6 @@ class Stop(StrEnum):
 class Strategy(Protocol):
     """A way to search."""
 
-    @property
-    def name(self) -> str:
-        """As written on the command line: `mraco`, `tpe`, ..."""
-
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:
         """Measure what seems worth it.
 

@@ -58,6 +58,3 @@ class Backend(Protocol):
             ConfigurationFailedError: when a byte is wrong, or the configuration cannot run.
             MeasurementError: when the backend cannot go on.
         """
-
-    def close(self) -> None:
-        """Give back processes and devices."""

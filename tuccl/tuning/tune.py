@@ -321,6 +321,7 @@ class _Run:
         return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
 
     def _strategy(self) -> Strategy:
-        if self._settings.strategy == Mraco.name:
+        strategy = make_strategy(self._settings.strategy)
+        if isinstance(strategy, Mraco):
             return Mraco(MracoOptions(max_cycles=self._settings.cycles))
-        return make_strategy(self._settings.strategy)
+        return strategy

@@ -15,7 +15,10 @@ from synthesizer.ir.collectives import (
 def contributions(
     collective: Collective, chunks: int, rank: int, root: int = 0
 ) -> list[tuple[tuple[int, int], ...]]:
-    return [c.contributions() for c in postcondition(collective, 3, chunks, rank, root)]
+    return [
+        tuple((summand, one.chunk) for summand in range(3) if one.ranks >> summand & 1)
+        for one in postcondition(collective, 3, chunks, rank, root)
+    ]
 
 
 def test_all_reduce_wants_every_rank_once_in_every_chunk() -> None:

@@ -69,9 +69,6 @@ class Engine:
     def check(self, task: Task, config: Config) -> None:
         raise ConfigurationFailedError(f"{task.name} {config.describe()}: 3 bytes are wrong")
 
-    def close(self) -> None:
-        pass
-
 
 def test_a_record_holds_all_that_was_measured(tmp_path: Path) -> None:
     task = Task(Operation.REDUCE_SCATTER, 4096, SHAPE)

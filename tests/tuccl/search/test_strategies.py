@@ -147,9 +147,6 @@ class Counting:
     def check(self, task: Task, config: Config) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 @every_strategy
 def test_resumes_from_a_log_without_measuring_anything_again(name: str, tmp_path: Path) -> None:

@@ -69,9 +69,6 @@ class Starts:
         if (task, config) in self.wrong:
             raise ConfigurationFailedError("wrong data", seconds=0.01)
 
-    def close(self) -> None:
-        pass
-
 
 def compared(ratio: float, lower_bound: float) -> Comparison:
     return Comparison(

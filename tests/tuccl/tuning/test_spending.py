@@ -28,9 +28,6 @@ class HangsAtTheThird:
     def check(self, task: Task, config: Config) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 def spend(folder: Path) -> list[float]:
     """What is spent after each request."""
@@ -71,9 +68,6 @@ class LearnsItsPrice:
         return Measured((10.0,) * repeats, 1.0)
 
     def check(self, task: Task, config: Config) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 

@@ -61,9 +61,6 @@ class Machine:
         if (config.protocol, config.nchannels) == ("LL", 4) and "wrong" in str(self.broken):
             raise ConfigurationFailedError("12 bytes are wrong")
 
-    def close(self) -> None:
-        pass
-
 
 def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
     with MeasurementLog(folder / "log", machine, "id") as log:

@@ -40,9 +40,6 @@ class Counting:
     def check(self, task: Task, config: Config) -> None:
         """There is no data."""
 
-    def close(self) -> None:
-        pass
-
 
 def test_a_failure_is_recorded_and_not_tried_again(tmp_path: Path) -> None:
     with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
