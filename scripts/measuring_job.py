@@ -20,8 +20,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from measuring_seats import NAMED_THREADS  # noqa: E402
-
 from tuccl.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE  # noqa: E402
 
 LAST_WORDS_S = 1.0
@@ -91,16 +89,13 @@ def run_job(
     libraries: Path,
     controlled: bool,
     nodes: int = 1,
-    pinned: bool = False,
     gpus: int | None = None,
     limit_s: float = 120,
 ) -> JobResult:
     """Starts one process per rank, and waits for all of them.
 
-    With `pinned` each process and its threads stay on an equal share of the processor's cores, as
-    launchers of jobs arrange it, and on the same cores of it in every job (measuring_seats.py);
-    otherwise they run where the system puts them. With fewer `gpus` than ranks the ranks take them
-    in turn, which NCCL allows those of different nodes.
+    With fewer `gpus` than ranks the ranks take them in turn, which NCCL allows those of different
+    nodes.
 
     Raises:
         JobError: A process cannot be started; a rank died, hung or could not join; says which and
@@ -112,15 +107,12 @@ def run_job(
         "folder": str(folder),
         "steps": list(steps),
         "controlled": controlled,
-        "pinned": pinned,
         "gpus": gpus or ranks,
     }
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")
     inherited = without_tables(os.environ)
     inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
-    if pinned:
-        inherited |= NAMED_THREADS
     environments = [
         inherited | dict(variables) | fake_node(rank, ranks, nodes) for rank in range(ranks)
     ]

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measuring_seats import Seats
 from rank_zero_file import from_rank_zero
 
 from lookup_tables.table import Operation
@@ -23,7 +22,6 @@ from tuccl.engines.executor_engine import ExecutorEngine
 from tuccl.engines.executor_library import is_preloaded
 from tuccl.engines.nccl_engine import NcclEngine
 from tuccl.errors import TucclError
-from tuccl.measuring.cores import keep_to_share
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 
@@ -65,7 +63,6 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """All steps of the job, in order; a call that NCCL refuses is a result."""
     begin = time.monotonic()
-    seats = Seats(keep_to_share(rank, job["ranks"]) if job["pinned"] else ())
     engine_type = ExecutorEngine if is_preloaded() else NcclEngine
     engine = engine_type(controlled=job["controlled"])
     try:
@@ -75,7 +72,6 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
         opened = time.monotonic()
         results: list[dict[str, Any]] = []
         for step in job["steps"]:
-            seats.take()
             try:
                 results.append(run_step(engine, step))
             except EngineBrokenError:

@@ -42,8 +42,6 @@ class Site:
     limit_s: float
     call: Mapping[str, Any]
     """Members of every step: data type, in place or not, graph or not, which clock."""
-    pinned: bool = False
-    """Each rank on a share of the cores of its own."""
     gpus: int | None = None
     """Fewer than ranks, where those of faked nodes share them."""
     _numbers: Iterator[int] = field(default_factory=count)
@@ -60,7 +58,6 @@ class Site:
             libraries=self.libraries,
             controlled=controlled,
             nodes=self.nodes,
-            pinned=self.pinned,
             gpus=self.gpus,
             limit_s=self.limit_s,
         )
@@ -97,8 +94,6 @@ def site_of(
     folder: Path,
     libraries: Path,
     call: Mapping[str, Any],
-    *,
-    pinned: bool = False,
 ) -> Site:
     """The site that the options describe.
 
@@ -118,6 +113,5 @@ def site_of(
         nodes=arguments.fake_nodes,
         limit_s=arguments.limit,
         call=call,
-        pinned=pinned,
         gpus=gpus,
     )

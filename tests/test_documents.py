@@ -21,7 +21,9 @@ def named_paths(text: str) -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_that_a_document_names_are_there(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
-    gone = {path for path in named_paths(text) if not (ROOT / path).exists()}
+    gone = set()
+    if document.name != "CHANGELOG.md":  # It names files of the past, too.
+        gone = {path for path in named_paths(text) if not (ROOT / path).exists()}
     links = {link for link in LINK.findall(text) if "://" not in link}
     gone |= {link for link in links if not (document.parent / link).exists()}
     assert gone == set()

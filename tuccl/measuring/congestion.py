@@ -3,7 +3,7 @@
 Their traffic is loopback's. BBR paces each connection by what it believes the bandwidth to be, and
 over loopback it believes too little: messages of 1 MB take 1.7 times as long as with CUBIC, and
 where one of two connections was idle before, up to 1.8 times as long as where both were used. So
-one start of a job differs from the next (`scripts/bench_loopback.py`).
+one start of a job differs from the next (docs/nccl-backend.md has the figures).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ def loopback_notes(control: str) -> list[str]:
         return []
     note = (
         f"{_SETTING} is {control} here: from 512K on faked nodes take longer, and differ from "
-        f"start to start; `sysctl -w {_SETTING}=cubic` before the run spares them that "
-        "(scripts/bench_loopback.py shows both)"
+        f"start to start; `sysctl -w {_SETTING}=cubic` before the run spares them that"
     )
     return [note]
