@@ -130,7 +130,6 @@ def make_site(arguments: argparse.Namespace, folder: Path) -> Site:
         libraries=build_libraries(folder / "built"),
         nccl=str(find_nccl(arguments.nccl).path),
         ranks=arguments.gpus or count_gpus(2),
-        nodes=1,
         limit_s=arguments.limit,
         call={"data_type": "float16", "in_place": arguments.in_place},
     )

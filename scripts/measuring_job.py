@@ -68,18 +68,6 @@ def build_libraries(folder: Path) -> Path:
     return folder
 
 
-def fake_node(rank: int, ranks: int, nodes: int) -> dict[str, str]:
-    """Variables that make NCCL take this rank's process for one of another host, over TCP."""
-    if nodes <= 1:
-        return {}
-    return {
-        "NCCL_HOSTID": f"tuccl-fake-{rank * nodes // ranks}",
-        "NCCL_NET": "Socket",
-        "NCCL_SOCKET_IFNAME": "lo",
-        "NCCL_MNNVL_ENABLE": "0",
-    }
-
-
 def run_job(
     folder: Path,
     ranks: int,
@@ -88,14 +76,9 @@ def run_job(
     *,
     libraries: Path,
     controlled: bool,
-    nodes: int = 1,
-    gpus: int | None = None,
     limit_s: float = 120,
 ) -> JobResult:
     """Starts one process per rank, and waits for all of them.
-
-    With fewer `gpus` than ranks the ranks take them in turn, which NCCL allows those of different
-    nodes.
 
     Raises:
         JobError: A process cannot be started; a rank died, hung or could not join; says which and
@@ -107,15 +90,12 @@ def run_job(
         "folder": str(folder),
         "steps": list(steps),
         "controlled": controlled,
-        "gpus": gpus or ranks,
     }
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")
     inherited = without_tables(os.environ)
     inherited["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
-    environments = [
-        inherited | dict(variables) | fake_node(rank, ranks, nodes) for rank in range(ranks)
-    ]
+    environments = [inherited | dict(variables) for _ in range(ranks)]
     begin = time.monotonic()
     processes = start_all(folder, job_file, environments)
     ends = wait_for_all(processes, begin + limit_s)

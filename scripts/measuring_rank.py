@@ -68,7 +68,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     try:
         own = engine.make_group_id() if rank == 0 else None
         identifier = from_rank_zero(Path(job["folder"]) / "group-id", own)
-        versions = engine.open(rank, job["ranks"], rank % job["gpus"], identifier)
+        versions = engine.open(rank, job["ranks"], rank, identifier)
         opened = time.monotonic()
         results: list[dict[str, Any]] = []
         for step in job["steps"]:

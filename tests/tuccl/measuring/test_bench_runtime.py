@@ -124,7 +124,7 @@ def test_a_sweep_tells_what_ran_from_what_the_executor_left(
     monkeypatch.setattr(runtime_sweep, "WORTH", 1e9)
     grid = [Rule("all_gather", K, K, "direct", protocol, 4, 256) for protocol in ("LL", "Simple")]
     monkeypatch.setattr(runtime_sweep, "grid", lambda *_: grid)
-    site = Site(tmp_path, stand_ins.libraries, str(stand_ins.nccl), 2, 1, 60, {})
+    site = Site(tmp_path, stand_ins.libraries, str(stand_ins.nccl), 2, 60, {})
     rules, found = sweep(
         site, stand_ins.executor, [("all_gather", K), ("all_gather", 4 * K)], K, {}
     )
