@@ -31,7 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from regret_report import Outcome, draw, table  # noqa: E402
+from regret_report import Outcome, table  # noqa: E402
 from search_problems import Problem, record_problems, synthetic_problems  # noqa: E402
 
 from tuccl.errors import BudgetSpentError  # noqa: E402
@@ -199,7 +199,7 @@ def overhead(trials: int) -> str:
 
 
 def main() -> None:
-    """Run, tabulate, draw."""
+    """Run and tabulate."""
     given = _arguments()
     if given.overhead:
         print(overhead(1000))
@@ -216,8 +216,6 @@ def main() -> None:
         print(json.dumps([asdict(outcome) for outcome in outcomes]))
     else:
         print(table(outcomes, strategies, shares))
-    if given.plot:
-        given.plot.write_text(draw(outcomes, strategies, shares), encoding="utf-8")
 
 
 def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
@@ -253,7 +251,6 @@ def _arguments() -> argparse.Namespace:
     add("--keys", type=int, default=0, help="about so many keys, evenly spread; 0: all")
     add("--jobs", type=int, default=multiprocessing.cpu_count())
     add("--json", action="store_true")
-    add("--plot", type=Path, help="SVG file")
     add("--outcomes", type=Path, nargs="+", help="what --json printed earlier, to tabulate")
     return parser.parse_args()
 
