@@ -149,7 +149,7 @@ def test_the_command_runs_the_parts_tells_and_ends_with_a_code(tmp_path: Path) -
     words += ["--folder", str(tmp_path / "kept")]
     parts = ["--part", "inputs", "--part", "kills", "--part", "bundles"]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "attack.py"), *words, *parts],
+        [sys.executable, str(ROOT / "scripts" / "attack" / "attack.py"), *words, *parts],
         capture_output=True,
         text=True,
         check=False,

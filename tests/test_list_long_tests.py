@@ -1,4 +1,4 @@
-"""scripts/list_long_tests.py on a log of pytest's."""
+"""scripts/make/list_long_tests.py on a log of pytest's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts" / "make"))
 
 from list_long_tests import long_tests, main  # noqa: E402
 

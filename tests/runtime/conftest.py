@@ -43,7 +43,7 @@ def plugin_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which(CC) is None:
         pytest.skip(f"no C compiler: {CC}")
     output = tmp_path_factory.mktemp("plugin") / "libnccl-tuner-tuccl.so"
-    command = [str(ROOT / "scripts" / "build_plugin.sh"), str(output)]
+    command = [str(ROOT / "scripts" / "make" / "build_plugin.sh"), str(output)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return output

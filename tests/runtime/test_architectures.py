@@ -1,6 +1,6 @@
 """The CUDA code compiles for the GPUs that are named, whichever this build is for.
 
-`scripts/check_architectures.py` without arguments does all four.
+`scripts/check/check_architectures.py` without arguments does all four.
 """
 
 import shutil
@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path("scripts", "check", "check_architectures.py")
 NO_COMPILER = 77
 
 
 def check(architecture: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(root / "scripts" / "check_architectures.py"), architecture]
+    command = [sys.executable, str(root / SCRIPT), architecture]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def project_with(kernel: str, folder: Path) -> Path:
     """A project of one CUDA file beside the real script."""
-    (folder / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts" / "check_architectures.py", folder / "scripts")
+    (folder / "scripts" / "check").mkdir(parents=True)
+    shutil.copy(ROOT / SCRIPT, folder / SCRIPT)
     for place in ("tuccl/runtime", "probes/p2p/benchmark"):
         (folder / place).mkdir(parents=True)
     (folder / "tuccl" / "runtime" / "kernel.cu").write_text(kernel)

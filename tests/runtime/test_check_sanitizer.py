@@ -1,4 +1,4 @@
-"""scripts/check_sanitizer.sh over stand-ins of compute-sanitizer and of the checks."""
+"""scripts/check/check_sanitizer.sh over stand-ins of compute-sanitizer and of the checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_sanitizer.sh"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check" / "check_sanitizer.sh"
 
 SANITIZER = """#!/usr/bin/env bash
 while [[ $1 == --* ]]; do

@@ -1,4 +1,4 @@
-"""The parts of scripts/check_nccl_loads_table.py that need no GPU."""
+"""The parts of scripts/check/check_nccl_loads_table.py that need no GPU."""
 
 import dataclasses
 from functools import partial

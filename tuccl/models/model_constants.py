@@ -2,7 +2,7 @@
 
 `tuccl calibrate` fits them to measured times. They hold at Hopper's clock; other GPUs scale with
 theirs. `SHIPPED` was fitted by this project to
-a grid of four H200 and to published runs of nccl-tests (`scripts/bench_model.py` prints it).
+a grid of four H200 and to published runs of nccl-tests (`scripts/bench/bench_model.py` prints it).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""scripts/bench_rules.py and its sweep, over stand-ins of CUDA, NCCL and executor."""
+"""scripts/bench/bench_rules.py and its sweep, over stand-ins of CUDA, NCCL and executor."""
 
 from __future__ import annotations
 

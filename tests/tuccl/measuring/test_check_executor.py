@@ -1,4 +1,4 @@
-"""scripts/check_executor.py over stand-ins, and the calls that it draws."""
+"""scripts/check/check_executor.py over stand-ins, and the calls that it draws."""
 
 from __future__ import annotations
 
@@ -240,7 +240,12 @@ def test_the_verdict_is_written_when_the_check_is_ended(
     stand_ins: StandIns, tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
-    command = [sys.executable, str(ROOT / "scripts" / "check_executor.py"), "--part", "load"]
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "check" / "check_executor.py"),
+        "--part",
+        "load",
+    ]
     command += ["--executor", str(stand_ins.executor), "--nccl", str(stand_ins.nccl), *ALL_FOUR]
     command += ["--gpus", "2", "--reductions", "sum", "--types", "int32", "--largest", "4K"]
     command += ["--heartbeat", "0.2", "--json", str(report)]
@@ -288,9 +293,9 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"4": {"all_reduce": ["program:0"]}}', "none for 2: scripts/write_programs.py FOLDER 2"),
-        ('{"all_reduce": ["program:0"]}', "is not of scripts/write_programs.py"),
-        ("[", "is not of scripts/write_programs.py"),
+        ('{"4": {"all_reduce": ["program:0"]}}', "for 2: scripts/make/write_programs.py FOLDER 2"),
+        ('{"all_reduce": ["program:0"]}', "is not of scripts/make/write_programs.py"),
+        ("[", "is not of scripts/make/write_programs.py"),
         ('{"2": {}}', "the executor interpreted no schedule"),
     ],
 )

@@ -1,4 +1,4 @@
-"""scripts/measuring_job.py: how the processes of a job ended."""
+"""scripts/check/measuring_job.py: how the processes of a job ended."""
 
 import subprocess
 import sys
@@ -20,8 +20,8 @@ def started(*programs: str) -> list[subprocess.Popen[bytes]]:
 
 def with_ranks_that(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> ModuleType:
     """The module, whose ranks run this program."""
-    rank = folder / "scripts" / "measuring_rank.py"
-    rank.parent.mkdir()
+    rank = folder / "scripts" / "check" / "measuring_rank.py"
+    rank.parent.mkdir(parents=True)
     rank.write_text(program)
     monkeypatch.setattr(measuring_job, "ROOT", folder)
     return measuring_job

@@ -29,7 +29,7 @@ def check(name: str, text: str) -> Any:
 
 def test_the_schemas_are_those_of_the_models() -> None:
     written = {path.name: path.read_text() for path in SCHEMAS.iterdir()}
-    assert written == schema_texts(), "run scripts/write_json_schemas.py"
+    assert written == schema_texts(), "run scripts/make/write_json_schemas.py"
 
 
 @pytest.mark.usefixtures("tuned")

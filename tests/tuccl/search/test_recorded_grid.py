@@ -1,4 +1,4 @@
-"""MRACO on what four H200 really did; `scripts/bench_search.py` has all keys and strategies."""
+"""MRACO on what four H200 did; `scripts/bench/bench_search.py` has all keys and strategies."""
 
 from statistics import median
 

@@ -1,6 +1,6 @@
 """How often the rules on noise are mistaken, through the deciding code, with fixed seeds.
 
-`scripts/bench_statistics.py` says the same with more of them.
+`scripts/bench/bench_statistics.py` says the same with more of them.
 """
 
 import pytest

@@ -1,0 +1,259 @@
+"""All strategies on a record of real measurements and on synthetic surfaces, at what they cost.
+
+    python scripts/bench/bench_search.py              # the record: 27 keys, joint space
+    python scripts/bench/bench_search.py --warm       # sizes in turn, each from the one before
+    python scripts/bench/bench_search.py --synthetic  # Table IV of the paper, three regimes
+    python scripts/bench/bench_search.py --overhead   # what the search itself takes
+    python scripts/bench/bench_search.py --keys 8 --seeds 4 --strategies mraco,coordinate
+
+A search is run to the largest budget; at every smaller one it is forked, so that each figure is
+that of a search which had this budget and no more, its final choice included (no strategy knows its
+budget). A budget is a share of the seconds that measuring the whole grid of a key once takes. The
+truth is the median of a configuration's samples in the record; a sample costs its time times the
+calls of a launch; restarts are free here. Regret: how much slower the choice is than the best.
+
+Shares come with their standard error over keys (the seeds of a key are no independent machines).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from regret_report import Outcome, table  # noqa: E402
+from search_problems import Problem, record_problems, synthetic_problems  # noqa: E402
+
+from tuccl.errors import BudgetSpentError  # noqa: E402
+from tuccl.search.final_choice import RESERVE, chosen, confirm_rivals  # noqa: E402
+from tuccl.search.meter import Meter  # noqa: E402
+from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
+from tuccl.search.strategies import make_strategy  # noqa: E402
+from tuccl.search.strategy import Strategy, run_search  # noqa: E402
+from tuccl.trials.config import Config  # noqa: E402
+from tuccl.trials.presets import paper_space  # noqa: E402
+
+RECORD = ROOT.parent / "shared/data/replay/h200x4_nvlink_nccl2.28.9.csv"
+STRATEGIES = (
+    "mraco,tpe,tpe@1,optuna-hyperband,coordinate,coordinate@1,algorithm-1,random,random@1,grid"
+)
+ABLATIONS = {
+    "mraco-without-model": MracoOptions(uniform_share=1.0),
+    "mraco-without-polish": MracoOptions(polish=False),
+    "mraco-without-shortcuts": MracoOptions(hopeless_errors=math.inf, known_error=0.0),
+    "mraco-without-uniform": MracoOptions(uniform_share=0.0),
+}
+"""MRACO with one of its parts taken out: uniform draws for the model's, no polishing, Hyperband's
+rungs to the end whatever the noise, no uniform share. For `--strategies`."""
+RECORD_SHARES: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.1)
+SYNTHETIC_SHARES: tuple[float, ...] = (0.004, 0.008, 0.017, 0.03)
+_WARM = 6
+
+
+def _strategy(name: str) -> Strategy:
+    return Mraco(ABLATIONS[name]) if name in ABLATIONS else make_strategy(name)
+
+
+class ForkingMeter(Meter):
+    """Ends a search at every budget, and lets it go on to the next."""
+
+    def __init__(self, problem: Problem, seed: int, shares: Sequence[float]) -> None:
+        """A meter over a problem with the smallest budget first."""
+        super().__init__(problem.measure_of(seed), problem.max_repeats)
+        self._problem = problem
+        self._waiting = sorted(shares)
+        self.ends: list[tuple[float, Meter]] = []
+        self._next()
+
+    def affords(self, config: Config, repeats: int) -> bool:
+        """As `Meter`, at the largest budget."""
+        while not super().affords(config, repeats):
+            if not self._waiting:
+                return False
+            self.end()
+        return True
+
+    def end(self) -> None:
+        """What a search would choose that had the next budget."""
+        share = self._waiting.pop(0)
+        fork = self.fork(share * self._problem.grid_s)
+        confirm_rivals(fork)
+        self.ends.append((share, fork))
+        self._next()
+
+    def end_all(self) -> None:
+        """The same for all budgets that were not reached."""
+        while self._waiting:
+            self.end()
+
+    def _next(self) -> None:
+        if self._waiting:
+            self.limit_s = (1.0 - RESERVE) * self._waiting[0] * self._problem.grid_s
+
+
+def cold(strategy: str, problem: Problem, seed: int, shares: Sequence[float]) -> list[Outcome]:
+    """One search, looked at with each budget."""
+    meter = ForkingMeter(problem, seed, shares)
+    with suppress(BudgetSpentError):
+        _strategy(strategy).explore(problem.space, meter, (), seed)
+    meter.end_all()
+    return [_outcome(strategy, problem, seed, share, chosen(end), end) for share, end in meter.ends]
+
+
+def warm(
+    strategy: str, problems: Sequence[Problem], seed: int, shares: Sequence[float]
+) -> list[Outcome]:
+    """Searches over the sizes of one operation, each from the winners of the one before."""
+    outcomes = []
+    for share in shares:
+        first: list[Config] = []
+        for problem in problems:
+            budget_s = share * problem.grid_s
+            meter = Meter(problem.measure_of(seed), problem.max_repeats, budget_s)
+            found = run_search(_strategy(strategy), problem.space, meter, first=first, seed=seed)
+            first = [ranked.config for ranked in found.ranking[:_WARM]]
+            choice = first[0] if first else None
+            outcomes.append(_outcome(strategy, problem, seed, share, choice, meter))
+    return outcomes
+
+
+def _outcome(
+    strategy: str, problem: Problem, seed: int, share: float, choice: Config | None, meter: Meter
+) -> Outcome:
+    return Outcome(
+        strategy=strategy,
+        key=problem.name,
+        seed=seed,
+        share=share,
+        regret=problem.regret(choice),
+        spent=meter.spent_s / problem.grid_s,
+        tried=meter.tried,
+    )
+
+
+_Job = tuple[str, str, int, tuple[float, ...], bool]
+_PROBLEMS: dict[str, list[Problem]] = {}
+"""By group; in a global, so that the processes inherit them."""
+
+
+def _run(job: _Job) -> list[Outcome]:
+    strategy, group, seed, shares, in_turn = job
+    problems = _PROBLEMS[group]
+    if in_turn:
+        return warm(strategy, problems, seed, shares)
+    return [found for problem in problems for found in cold(strategy, problem, seed, shares)]
+
+
+def run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
+    """All jobs, in order, over processes; tells on standard error how far it is."""
+    outcomes: list[Outcome] = []
+    started = time.monotonic()
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        results: Iterable[list[Outcome]] = pool.imap(_run, jobs)
+        for done, found in enumerate(results, 1):
+            outcomes += found
+            if done % max(1, len(jobs) // 20) == 0:
+                seconds = time.monotonic() - started
+                print(f"{done} of {len(jobs)} searches, {seconds:.0f} s", file=sys.stderr)
+    return outcomes
+
+
+def overhead(trials: int) -> str:
+    """Milliseconds per measurement that MRACO itself takes."""
+    from search_surfaces import MAX_REPEATS, REGIMES, Surface  # noqa: PLC0415 - nothing else does
+
+    measured = Surface(REGIMES["medium"], rugged=1.0, seed=0)
+    outside_s = 0.0
+    asked = 0
+
+    def measure(config: Config, repeats: int) -> object:
+        nonlocal outside_s, asked
+        started = time.process_time()
+        result = measured(config, repeats)
+        outside_s += time.process_time() - started
+        asked += 1
+        if meter.tried >= trials:
+            meter.limit_s = 0.0
+        return result
+
+    meter = Meter(measure, MAX_REPEATS)  # type: ignore[arg-type]
+    started = time.process_time()
+    never = Mraco(MracoOptions(min_gain=-1.0))  # equation 5 would end it before
+    run_search(never, paper_space("ring"), meter)
+    inside_s = time.process_time() - started - outside_s
+    return (
+        f"{meter.tried} configurations, {asked} measurements: "
+        f"{1e3 * inside_s / asked:.2f} ms per measurement, "
+        f"{1e3 * inside_s / meter.tried:.2f} ms per configuration"
+    )
+
+
+def main() -> None:
+    """Run and tabulate."""
+    given = _arguments()
+    if given.overhead:
+        print(overhead(1000))
+        return
+    strategies = given.strategies.split(",")
+    if given.outcomes:
+        outcomes = [
+            Outcome(**one) for path in given.outcomes for one in json.loads(path.read_text())
+        ]
+    else:
+        outcomes = _searched(given, strategies)
+    shares = sorted({outcome.share for outcome in outcomes})
+    if given.json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes]))
+    else:
+        print(table(outcomes, strategies, shares))
+
+
+def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
+    if given.synthetic:
+        problems, default = synthetic_problems(given.rugged), SYNTHETIC_SHARES
+    else:
+        problems, default = record_problems(given.record), RECORD_SHARES
+    problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
+    shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or default
+    for problem in problems:
+        _PROBLEMS.setdefault(problem.group if given.warm else problem.name, []).append(problem)
+    jobs = [
+        (strategy, group, seed, shares, given.warm)
+        for seed in range(given.first_seed, given.first_seed + given.seeds)
+        for strategy in strategies
+        for group in _PROBLEMS
+    ]
+    return run_all(jobs, given.jobs)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add: Callable[..., object] = parser.add_argument
+    add("--record", type=Path, default=RECORD, help="a grid as CSV")
+    add("--synthetic", action="store_true")
+    add("--rugged", type=float, default=1.0, help="times the ruggedness of --synthetic")
+    add("--warm", action="store_true", help="sizes in turn, each from the winners before")
+    add("--overhead", action="store_true")
+    add("--strategies", default=STRATEGIES)
+    add("--shares", default="", help="budgets in per cent of the grid's seconds")
+    add("--seeds", type=int, default=20)
+    add("--first-seed", type=int, default=0)
+    add("--keys", type=int, default=0, help="about so many keys, evenly spread; 0: all")
+    add("--jobs", type=int, default=multiprocessing.cpu_count())
+    add("--json", action="store_true")
+    add("--outcomes", type=Path, nargs="+", help="what --json printed earlier, to tabulate")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

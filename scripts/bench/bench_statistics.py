@@ -1,0 +1,227 @@
+"""How often the rules that judge noise are mistaken, and what they find.
+
+Entries: keys of no gain, and of gains of 1, 3 and 12 %, each with two finalists that gain alike, go
+through the decision in one start and what holds it against other starts, as `tuccl init` has it.
+Profiles: of 8 keys one gets the share of stock NCCL's speed that is named, the others all of it;
+one visit judges the profile, and starts in turn with stock NCCL do.
+
+    bench_statistics.py [--seeds 400] [--first-seed 0]
+
+Every figure is a share with its standard error. Exit code 1: more than 1 % of the keys that gain
+nothing got an entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from noisy_machine import NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
+
+from lookup_tables.table import Operation, Shape  # noqa: E402
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
+from tuccl.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
+from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
+from tuccl.tuning.decision import Decision, decide  # noqa: E402
+from tuccl.tuning.guaranteed_minimum import Finalist, Floor, compare_in_turn  # noqa: E402
+from tuccl.tuning.profile_verdicts import Verdicts  # noqa: E402
+from tuccl.tuning.profile_visits import Visitor  # noqa: E402
+from tuccl.tuning.spending import Spending  # noqa: E402
+from tuccl.tuning.stock_times import StockTimes  # noqa: E402
+from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
+
+NOISES = (NVSWITCH, TCP, UNEVEN)
+SHAPE = Shape(4, 2, 2)
+TASKS = tuple(Task(Operation.ALL_REDUCE, 1 << bits, SHAPE) for bits in range(10, 22))
+GAINS = (1.0, 1.01, 1.0, 1.03, 1.0, 1.12) * 2
+"""By key; what gains and what does not lie side by side, as sizes do."""
+FINALISTS = (Config("tree", "LL", 4), Config("ring", "LL", 2))
+PROFILE = ProcessProfile(buffer_bytes=1 << 20)
+WORST = (1.0, 0.995, 0.985, 0.97)
+FLOOR = 0.99
+KEYS = TASKS[:8]
+MOST_MISTAKEN = 0.01
+
+
+@dataclass(frozen=True)
+class Share:
+    """So many of so many."""
+
+    count: int
+    whole: int
+
+    @property
+    def value(self) -> float:
+        """Between 0 and 1; 0 of nothing."""
+        return self.count / self.whole if self.whole else 0.0
+
+    def __str__(self) -> str:
+        """In per cent, with the standard error."""
+        error = math.sqrt(self.value * (1.0 - self.value) / max(1, self.whole))
+        return f"{self.value:.2%} ± {error:.2%}"
+
+
+@dataclass(frozen=True)
+class EntryRates:
+    """What became of keys by their true gain."""
+
+    entered: dict[float, Share]
+    mistaken: Share
+    """Of all entries those that gain nothing."""
+    starts: float
+    """Of the workers, per table, after those that searched."""
+
+
+@dataclass(frozen=True)
+class ProfileRates:
+    """What became of profiles whose worst key gets the same."""
+
+    ruled_out: Share
+    """By one visit."""
+    cleared: Share
+    """By one visit."""
+    held: Share
+    """After starts in turn with stock NCCL."""
+    proved: Share
+    """Of the same those that were clear of the floor."""
+    starts: float
+    """Rounds of them."""
+
+
+def entry_rates(noise: Noise, seeds: Sequence[int]) -> EntryRates:
+    """Tables of 12 keys, one per seed."""
+    entered, tried = Counter[float](), Counter[float]()
+    starts = 0
+    for seed in seeds:
+        machine = NoisyMachine(
+            noise,
+            TASKS,
+            {
+                (task, config): gain
+                for task, gain in zip(TASKS, GAINS, strict=True)
+                for config in FINALISTS
+            },
+            seed,
+        )
+        decisions = decided(machine)
+        starts += machine.starts
+        for task, gain in zip(TASKS, GAINS, strict=True):
+            tried[gain] += 1
+            entered[gain] += decisions[task].has_entry
+    return EntryRates(
+        {gain: Share(entered[gain], tried[gain]) for gain in sorted(tried)},
+        Share(entered[1.0], entered.total()),
+        (starts / len(seeds) - 4.0) / 2.0,
+    )
+
+
+def decided(machine: NoisyMachine) -> dict[Task, Decision]:
+    """As `tuccl.tuning.tune` decides, where the race left stock NCCL's profile the winner."""
+    spending = Spending(cast(MeasurementLog, machine))
+    stock = StockTimes(TASKS, spending, lambda *_, **__: None)
+    stock.begin()
+    spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # Another start, as after the race.
+    decisions = {
+        task: decide(
+            builtins=FINALISTS,
+            schedules=(),
+            profile_default=STOCK,
+            measure=partial(samples_us, spending, task),
+            taken=partial(spending.asked, task),
+        )
+        for task in TASKS
+    }
+    spending.measure(TASKS[0], SPELLED_OUT.default, 2)
+    stock.again()
+    others = [SPELLED_OUT.default]
+    confirmed, _ = held_against_starts(decisions, STOCK, others, spending, stock, lambda _: None)
+    return confirmed
+
+
+def samples_us(spending: Spending, task: Task, config: Config, repeats: int) -> tuple[float, ...]:
+    """All samples of a call so far."""
+    return spending.measure(task, config, repeats).samples_us
+
+
+def profile_rates(noise: Noise, worst: float, seeds: Sequence[int]) -> ProfileRates:
+    """One profile per seed, by a visit, and by starts in turn with stock NCCL."""
+    count: Counter[str] = Counter()
+    rounds = 0
+    for seed in seeds:
+        speed = {
+            (task, PROFILE.applied_to(call)): worst if task == KEYS[3] else 1.0
+            for task in KEYS
+            for call in (STOCK, *FINALISTS)
+        }
+        machine = NoisyMachine(noise, TASKS, speed, seed)
+        spending = Spending(cast(MeasurementLog, machine))
+        visited(spending, count)
+        calls = {task: (PROFILE.default, PROFILE.applied_to(FINALISTS[0])) for task in KEYS}
+        found = compare_in_turn([Finalist(PROFILE, calls)], FLOOR, spending.fresh, lambda _: True)
+        count["held"] += found[PROFILE].holds
+        count["proved"] += found[PROFILE].proved
+        rounds += found[PROFILE].starts
+    ruled_out, cleared, held, proved = (
+        Share(count[name], len(seeds)) for name in ("ruled out", "cleared", "held", "proved")
+    )
+    return ProfileRates(ruled_out, cleared, held, proved, rounds / len(seeds))
+
+
+def visited(spending: Spending, count: Counter[str]) -> None:
+    """Count what one visit says."""
+    stock = StockTimes(KEYS, spending, lambda *_, **__: None)
+    families = tuple(
+        Family(call.algorithm, call.protocol, (call.nchannels,), (0,), (0,)) for call in FINALISTS
+    )
+    spaces = {task: Space("two calls", families) for task in KEYS}
+    visitor = Visitor(spaces, spending.measure, stock.begin(), {})
+    visit = visitor.visit(PROFILE)
+    verdicts = Verdicts(Floor(FLOOR, spending.fresh), {PROFILE: visit})
+    count["ruled out"] += not verdicts.on(visit).holds
+    count["cleared"] += verdicts.needs_no_starts(visit)
+
+
+def rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
+    """Lines of two tables, each with whether it keeps the bound."""
+    yield "| noise | no gain | 1 % | 3 % | 12 % | entries of no gain | further starts |", True
+    yield "|---|---|---|---|---|---|---|", True
+    for noise in NOISES:
+        rates = entry_rates(noise, seeds)
+        cells = " | ".join(str(rates.entered[gain]) for gain in sorted(set(GAINS)))
+        line = f"| {noise.name} | {cells} | {rates.mistaken} | {rates.starts:.1f} |"
+        yield line, rates.entered[1.0].value <= MOST_MISTAKEN
+    yield "", True
+    yield "| noise | worst key | visit: under | visit: clear | holds | proved | rounds |", True
+    yield "|---|---|---|---|---|---|---|", True
+    for noise in NOISES:
+        for worst in WORST:
+            one = profile_rates(noise, worst, seeds)
+            cells = " | ".join(map(str, (one.ruled_out, one.cleared, one.held, one.proved)))
+            yield f"| {noise.name} | {worst:.3f} | {cells} | {one.starts:.1f} |", True
+
+
+def main(say: Callable[[str], None] = print) -> int:
+    """Prints both tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--seeds", type=int, default=400, help="tables, and profiles of each kind")
+    parser.add_argument("--first-seed", type=int, default=0)
+    given = parser.parse_args()
+    kept = True
+    for line, keeps in rows(range(given.first_seed, given.first_seed + given.seeds)):
+        say(line)
+        kept = kept and keeps
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""Schedules for the benchmark topologies, beside their bounds and what other synthesizers reach.
+
+Every sketch candidate of every entry is synthesized, expert algorithms are tried as well, and the
+fastest under the plain alpha-beta model (no executor costs) is shown with its share of the bound.
+Sizes are decimal (1 MB = 1e6 bytes, size as in nccl-tests), as the published figures are. With
+--prove each winner is also verified, sent through XML and run on real data.
+
+    python scripts/bench/bench_synthesis.py FILE.json --entry dgx1_8xV100 --op all_gather --size 1MB
+
+Peers' figures: TACOS 1.3.0 and ForestColl run side by side on the same link figures; TE-CCL's and
+TACCL's NDv2 and DGX-2 figures are those that TE-CCL's repository publishes for its own link model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
+from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
+from sketches.sketch import Sketch  # noqa: E402
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
+from synthesizer.errors import InfeasibleError, ProgramError  # noqa: E402
+from synthesizer.experts import expert_algorithms  # noqa: E402
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml  # noqa: E402
+from synthesizer.ir.algorithm import Algorithm  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
+from synthesizer.prove.verifier import verify  # noqa: E402
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
+from tuccl.testing.emulator import expected_outputs, run  # noqa: E402
+
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
+SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}
+WIRES = ExecutionModel()
+
+TACOS_1MB_US = {
+    "nvswitch_8xA100": 3.62,
+    "a100_2x8": 6.36,
+    "a100_4x8": 10.9,
+    "dgx1_8xV100": 9.6,
+    "torus_4x4": 7.8,
+    "v100_2x4_1nic": 50.0,
+    "ndv2_2x8": 58.75,
+}
+TACOS_GB_PER_S = {
+    "nvswitch_8xA100": {"64MB": 341.6, "1GB": 342.8},
+    "a100_2x8": {"64MB": 268.1, "1GB": 305.6},
+    "dgx1_8xV100": {"64MB": 162.7, "1GB": 169.2},
+    "torus_4x4": {"64MB": 206.1, "1GB": 212.9},
+    "v100_2x4_1nic": {"64MB": 24.35, "1GB": 24.84},
+    "v100_2x4_4nic": {"64MB": 88.7, "1GB": 93.6},
+    "ndv2_2x8": {"64MB": 23.9, "1GB": 24.7},
+}
+PUBLISHED_GB_PER_S = {
+    ("ndv2_2x8", "all_gather"): {
+        "TE-CCL": {"1KB": 0.242, "64KB": 10.53, "1MB": 20.51, "64MB": 22.86, "1GB": 22.86},
+        "TACCL": {"1KB": 0.098, "64KB": 4.89, "1MB": 16.09, "64MB": 20.43, "1GB": 18.60},
+    },
+    ("dgx2_2x16", "all_gather"): {
+        # Of 4.006 and 4.32 us in its files: rounded to 0.250 and 14.8 they would decide the ratio.
+        "TE-CCL": {"1KB": 0.24963, "64KB": 14.815, "1MB": 93.0, "64MB": 129.03, "1GB": 129.03},
+        "TACCL": {"1KB": 0.046, "64KB": 2.63, "1MB": 31.9, "64MB": 105.1, "1GB": 107.9},
+    },
+    ("ndv2_2x8", "alltoall"): {
+        "TE-CCL": {"1KB": 0.236, "64KB": 2.95, "1MB": 3.45, "64MB": 3.52, "1GB": 3.52},
+        "TACCL": {"1KB": 0.027, "64KB": 1.27, "1MB": 2.79, "64MB": 3.12, "1GB": 3.12},
+    },
+    ("dgx2_2x16", "alltoall"): {
+        "TE-CCL": {"1KB": 0.246, "64KB": 7.56, "1MB": 11.87, "64MB": 12.38, "1GB": 12.42},
+        "TACCL": {"1KB": 0.0083, "64KB": 0.486, "1MB": 4.54, "64MB": 11.06, "1GB": 11.13},
+    },
+}
+
+NOTES = {
+    ("ndv2_2x8", "alltoall"): (
+        "64 blocks of size/16 through one NIC of 12.5 GB/s: no schedule exceeds 3.125 GB/s, so"
+        " TE-CCL's figure is for 15 GPUs, 56 blocks"
+    ),
+}
+"""What a figure needs said beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell of the table."""
+
+    entry: str
+    collective: str
+    size: str
+    time_us: float
+    algbw_gb_per_s: float
+    bound_gb_per_s: float
+    ratio: float
+    """Of what no schedule undercuts: bandwidth, latency, and both at cuts."""
+    bandwidth_ratio: float
+    winner: str
+    chunks: int
+    steps: int
+    seconds: float
+    """Of one core, for all sketches together; experts are made once per entry and not counted."""
+    peers: str
+    met: str
+    proved: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An entry with what is made of it once."""
+
+    name: str
+    bench: BenchTopology
+    sketches: tuple[Sketch, ...]
+    whole: Sketch
+
+
+def main() -> None:
+    """Prints a row per cell as soon as it is known."""
+    given = arguments()
+    print(
+        f"{'entry':16} {'operation':14} {'size':>5} {'time us':>11} {'GB/s':>8} {'bound':>8} "
+        f"{'of bound':>8} {'of bw':>6} {'s':>6} {'chunks':>6} {'steps':>6}  winner; goal; notes"
+    )
+    for name, bench in read_bench_topologies(given.file).items():
+        if given.entry and name not in given.entry:
+            continue
+        machine = Machine(
+            name, bench, sketch_candidates(bench.topology), whole_machine(bench.topology)
+        )
+        for collective in given.op or COLLECTIVES:
+            for row in rows(machine, Collective(collective), given):
+                show(row)
+                if given.save:
+                    with given.save.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(row)) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="benchmark topologies, JSON")
+    parser.add_argument("--entry", action="append", help="only these entries")
+    parser.add_argument("--op", action="append", choices=COLLECTIVES, help="only these operations")
+    parser.add_argument("--size", action="append", choices=SIZES, help="only these sizes")
+    parser.add_argument("--time-limit", type=float, default=5.0, help="seconds for the solver")
+    parser.add_argument("--sketch", help="only this sketch candidate")
+    parser.add_argument("--no-experts", action="store_true")
+    parser.add_argument("--prove", action="store_true", help="verify, XML and real data")
+    parser.add_argument("--save", type=Path, help="append rows to this file, a JSON object a line")
+    return parser.parse_args()
+
+
+def rows(machine: Machine, collective: Collective, given: argparse.Namespace) -> Iterator[Row]:
+    """All sizes of one operation."""
+    experts = [] if given.no_experts else list(expert_choices(machine, collective))
+    bound = algbw_bound_gb_per_s(collective, machine.whole)
+    if collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}:
+        bound = min(bound, machine.bench.all_gather_bound_gb_per_s)
+    least = time_bound(collective, machine.whole)
+    for size in given.size or SIZES:
+        size_bytes = SIZES[size]
+        started = time.process_time()
+        routed = list(routed_choices(machine, collective, size_bytes, given))
+        seconds = time.process_time() - started
+        timed = [
+            (compile_schedule(algorithm, sketch).time_us(size_bytes, WIRES), label, algorithm)
+            for label, sketch, algorithm in [*routed, *experts]
+        ]
+        time_us, label, algorithm = min(timed, key=lambda item: item[:2])
+        algbw = size_bytes * 1e-3 / time_us
+        yield Row(
+            entry=machine.name,
+            collective=collective,
+            size=size,
+            time_us=time_us,
+            algbw_gb_per_s=algbw,
+            bound_gb_per_s=bound,
+            ratio=max(least.time_us(size_bytes), size_bytes * 1e-3 / bound) / time_us,
+            bandwidth_ratio=algbw / bound,
+            winner=label,
+            chunks=algorithm.chunks_per_loop,
+            steps=algorithm.step_count,
+            seconds=seconds,
+            peers=peers(machine.name, collective, size),
+            met=goal(machine.name, collective, size, time_us, algbw / bound),
+            proved=prove(algorithm) if given.prove else "",
+            note=NOTES.get((machine.name, collective.value), ""),
+        )
+
+
+def routed_choices(
+    machine: Machine, collective: Collective, size_bytes: int, given: argparse.Namespace
+) -> Iterator[tuple[str, Sketch, Algorithm]]:
+    """A synthesized schedule for every sketch."""
+    for sketch in machine.sketches:
+        if given.sketch not in {None, sketch.name}:
+            continue
+        options = SynthesisOptions(time_limit_s=given.time_limit)
+        try:
+            result = synthesize(collective, sketch, size_bytes, options)
+        except InfeasibleError:
+            continue
+        yield f"{sketch.name}:routed", sketch, result.algorithm
+
+
+def expert_choices(
+    machine: Machine, collective: Collective
+) -> Iterator[tuple[str, Sketch, Algorithm]]:
+    """Expert algorithms on every sketch."""
+    for sketch in machine.sketches:
+        try:
+            for algorithm in expert_algorithms(collective, sketch):
+                name = algorithm.name.removeprefix(f"{collective}_")
+                yield f"{sketch.name}:{name}", sketch, algorithm
+        except ProgramError as error:
+            print(f"{machine.name} {sketch.name}: no experts: {error}", file=sys.stderr)
+
+
+def peers(entry: str, collective: Collective, size: str) -> str:
+    """What others reach here, where it is known."""
+    found = []
+    if collective is Collective.ALL_GATHER:
+        if size == "1MB" and entry in TACOS_1MB_US:
+            found.append(f"TACOS {TACOS_1MB_US[entry]} us")
+        if size in TACOS_GB_PER_S.get(entry, {}):
+            found.append(f"TACOS {TACOS_GB_PER_S[entry][size]}")
+    for peer, figures in PUBLISHED_GB_PER_S.get((entry, collective.value), {}).items():
+        found.append(f"{peer} {figures[size]}")
+    return ", ".join(found)
+
+
+def goal(entry: str, collective: Collective, size: str, time_us: float, share: float) -> str:
+    """Whether the cell meets its goal; empty when it has none."""
+    least = {
+        (Collective.ALL_GATHER, "1GB"): 0.98,
+        (Collective.ALL_GATHER, "64MB"): 0.93,
+        (Collective.REDUCE_SCATTER, "1GB"): 0.98,
+        (Collective.REDUCE_SCATTER, "64MB"): 0.93,
+        (Collective.ALL_REDUCE, "1GB"): 0.95,
+        (Collective.ALLTOALL, "1GB"): 0.95,
+    }.get((collective, size))
+    if least is not None:
+        return "met" if share >= least else f"MISSED {least:.0%}"
+    gathers = collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
+    if gathers and size == "1MB" and entry in TACOS_1MB_US:
+        limit = TACOS_1MB_US[entry]
+        # The figures are rounded to three digits.
+        return "met" if time_us <= limit * 1.001 else f"MISSED {limit} us"
+    return ""
+
+
+def prove(algorithm: Algorithm) -> str:
+    """Verifies, reads back from XML, and runs on integers; `proved` or what failed."""
+    again = read_msccl_xml(write_msccl_xml(algorithm))
+    if again.content_hash() != algorithm.content_hash():
+        return "XML DIFFERS"
+    verdict = verify(again)
+    if not verdict.proved:
+        return f"DISPROVED {verdict.defects[0].describe()}"
+    rng = np.random.default_rng(7)
+    per_rank = algorithm.programs[0].input_chunks
+    inputs = [rng.integers(0, 1000, per_rank, dtype=np.int64) for _ in range(algorithm.ranks)]
+    outputs = run(again, inputs)
+    wanted = expected_outputs(algorithm.collective, inputs)
+    right = all(np.array_equal(a, b) for a, b in zip(outputs, wanted, strict=True))
+    return "proved" if right else "WRONG DATA"
+
+
+def show(row: Row) -> None:
+    """One line."""
+    notes: Sequence[str] = [row.winner, row.met, row.peers, row.proved, row.note]
+    print(
+        f"{row.entry:16} {row.collective:14} {row.size:>5} {row.time_us:11.2f} "
+        f"{row.algbw_gb_per_s:8.2f} {row.bound_gb_per_s:8.2f} {row.ratio:8.3f} "
+        f"{row.bandwidth_ratio:6.3f} {row.seconds:6.1f} {row.chunks:6} {row.steps:6}  "
+        f"{'; '.join(note for note in notes if note)}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""PyTorch as it is, without and with the executor in its environment: the same work, new processes.
+
+    check_executor_torch.py --executor libtuccl-executor.so --rules rules.txt [--json FILE]
+    check_executor_torch.py --table SHIPPED --parts latency decoding
+
+Parts: latencies of all_reduce; 200 steps of training, whose losses are compared; a tensor-parallel
+decode loop; several groups on several streams; groups destroyed and made anew. Stock trains twice:
+how far its own losses lie apart is what the executor's are to be read against. Needs NVIDIA GPUs
+and PyTorch, nothing of TuCCL in the processes but the environment. Exit code 0 when all is right,
+1 when something is not, 2 when something could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from measuring_job import JobError, wait_for_all, without_tables  # noqa: E402
+from measuring_site import STOCK  # noqa: E402
+from runtime_sweep import executor_variables  # noqa: E402
+
+from tuccl.bench.contenders import read_shipped_table  # noqa: E402
+from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
+from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.errors import TucclError  # noqa: E402
+from tuccl.words.sizes import format_size  # noqa: E402
+
+PARTS = ("latency", "training", "decoding", "streams", "groups")
+TOLERANCE = 0.01
+"""Largest distance of two losses of the same step, of the loss: sums of 32-bit floats in another
+order differ in the last bits, and training makes more of them."""
+
+
+class Variants:
+    """The environments that are compared, and a folder for what their processes write."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self._arguments = arguments
+        self._folder = folder
+        self._jobs = 0
+        self.ranks: int = arguments.gpus or count_gpus(2)
+        self.of = {"stock": dict(STOCK), "executor": executor_environment(arguments)}
+        if arguments.nccl:
+            for variables in self.of.values():
+                preloaded = [variables.get(PRELOAD_VARIABLE, ""), str(Path(arguments.nccl))]
+                variables[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
+
+    def run(self, part: str, variant: str) -> dict[str, Any]:
+        """A part in new processes; what its rank 0 found, and whether others found worse.
+
+        Raises:
+            JobError: A rank died or hung; says how its output ends.
+        """
+        folder = self._folder / f"torch{self._jobs}"
+        self._jobs += 1
+        folder.mkdir()
+        words = {name: getattr(self._arguments, name) for name in ("steps", "layers", "rounds")}
+        job = {"part": part, "ranks": self.ranks, "folder": str(folder)}
+        job["words"] = words | {"groups": 5}
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        begin = time.monotonic()
+        processes = list(self._start(folder, self.of[variant]))
+        ends = wait_for_all(processes, begin + self._arguments.limit)
+        results = [read_result(folder, rank, end) for rank, end in enumerate(ends)]
+        found = dict(results[0])
+        if "wrong" in found:
+            found["wrong"] = sum(result["wrong"] for result in results)
+        seconds = time.monotonic() - begin
+        print(f"{part}, {variant}: {seconds:.0f} s, {found['executor_calls']} calls", flush=True)
+        return found
+
+    def _start(
+        self, folder: Path, variables: Mapping[str, str]
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        inherited = without_tables(os.environ)
+        command = [sys.executable, str(ROOT / "scripts" / "check" / "torch_rank.py")]
+        for rank in range(self.ranks):
+            with (folder / f"out{rank}").open("wb") as out:
+                yield subprocess.Popen(
+                    [*command, str(folder / "job.json"), str(rank)],
+                    env=inherited | dict(variables),
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                )
+
+
+def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """What a job's environment gets.
+
+    Raises:
+        JobError: The words say no executor.
+        UsageError: The table lacks a file.
+    """
+    if arguments.table is not None:
+        table = read_shipped_table(arguments.table.resolve(), str(arguments.table))
+        variables = dict(table.variables)
+        if not table.has_executor and arguments.executor is not None:
+            variables[PRELOAD_VARIABLE] = str(arguments.executor.resolve())
+        return variables
+    if arguments.executor is None or arguments.rules is None:
+        raise JobError("name --executor and --rules, or --table")
+    return executor_variables(arguments.executor, arguments.rules)
+
+
+def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
+    """Of one rank, which ended like that.
+
+    Raises:
+        JobError: It has left none.
+    """
+    path = folder / f"result{rank}.json"
+    if not path.exists():
+        output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
+        raise JobError(f"rank {rank} {end}; its output ends: {output[-1500:]!r}")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def check(variants: Variants, part: str) -> dict[str, Any]:
+    """A part under both; `right` says whether all is as it must be."""
+    stock = variants.run(part, "stock")
+    executor = variants.run(part, "executor")
+    found: dict[str, Any] = {"stock": stock, "executor": executor}
+    found["right"] = executor["executor_calls"] > 0 and not (
+        stock.get("wrong", 0) or executor.get("wrong", 0)
+    )
+    if part == "training":
+        again = variants.run(part, "stock")["losses"]
+        found |= compare_losses(stock["losses"], again, executor["losses"])
+        found["right"] = found["right"] and found["largest_distance"] <= TOLERANCE
+    return found
+
+
+def compare_losses(stock: list[float], again: list[float], executor: list[float]) -> dict[str, Any]:
+    """How far curves lie apart, as a part of the loss at that step."""
+
+    def distance(other: list[float]) -> float:
+        pairs = zip(stock, other, strict=True)
+        return max(abs(a - b) / abs(a) if isfinite(a + b) else float("inf") for a, b in pairs)
+
+    return {
+        "bitwise": executor == stock,
+        "largest_distance": distance(executor),
+        "stock_twice_distance": distance(again),
+        "tolerance": TOLERANCE,
+        "first_and_last_loss": [stock[0], stock[-1], executor[0], executor[-1]],
+    }
+
+
+def tell(part: str, found: Mapping[str, Any]) -> None:
+    """One part for people."""
+    stock, executor = found["stock"], found["executor"]
+    print(f"{part}: {'right' if found['right'] else 'NOT RIGHT'} ({executor['versions']})")
+    for mode in ("eager_us", "graph_us"):
+        for size, stock_us in stock.get(mode, {}).items():
+            own_us = executor[mode][size]
+            print(
+                f"  all_reduce {format_size(int(size)):>5} {mode[:-3]:<6}{stock_us:>9.2f} us"
+                f"{own_us:>9.2f} us{stock_us / own_us:>8.3f}"
+            )
+    for name, what in (("reductions_us", "all_reduce of a token"), ("token_us", "a whole token")):
+        if name in stock:
+            ratio = stock[name] / executor[name]
+            print(f"  {what:<24}{stock[name]:>9.1f} us{executor[name]:>9.1f} us{ratio:>8.3f}")
+    if part == "training":
+        first, last, _, own_last = found["first_and_last_loss"]
+        print(
+            f"  loss {first:.4f} to {last:.6f}, with the executor to {own_last:.6f}; "
+            f"{'bitwise the same' if found['bitwise'] else 'not bitwise the same'}, apart by "
+            f"{found['largest_distance']:.2e} of the loss at most, stock twice by "
+            f"{found['stock_twice_distance']:.2e}, allowed {TOLERANCE:g}; "
+            f"{stock['seconds']:.1f} s and {executor['seconds']:.1f} s"
+        )
+    if "wrong" in executor:
+        print(f"  wrong results: {stock['wrong']} without, {executor['wrong']} with the executor")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--executor", type=Path, help="libtuccl-executor.so")
+    parser.add_argument("--rules", type=Path, help="file for TUCCL_EXECUTOR_RULES")
+    parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")
+    parser.add_argument("--steps", type=int, default=200, help="of training")
+    parser.add_argument("--layers", type=int, default=80, help="of decoding")
+    parser.add_argument("--rounds", type=int, default=100, help="of streams")
+    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument("--limit", type=float, default=60, help="seconds until a job is killed")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit code as the docstring of this file has it; what was found is written in any case."""
+    arguments = parse_arguments()
+    found: dict[str, Any] = {}
+    code = 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuccl-torch-") as folder:
+            variants = Variants(arguments, Path(folder))
+            for part in arguments.parts:
+                try:
+                    found[part] = check(variants, part)
+                    code = max(code, 0 if found[part]["right"] else 1)
+                except JobError as error:
+                    print(f"{part}: {error}", file=sys.stderr)
+                    code = 2
+    except (JobError, TucclError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        code = 2
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    for part, outcome in found.items():
+        tell(part, outcome)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

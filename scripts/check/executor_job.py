@@ -1,0 +1,167 @@
+"""Starts ranks of check_executor.py, watches them and collects what they found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from measuring_job import TAKEN_OUT, JobError, wait_for_all
+from random_calls import Wanted
+from runtime_sweep import executor_variables
+
+from tuccl.engines.executor_library import NOTHING, PRELOAD_VARIABLE, RULES_VARIABLE
+from tuccl.engines.nccl_library import find_nccl
+from tuccl.words.sizes import parse_size
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_job(
+    arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any], *, processes: int
+) -> list[dict[str, Any]]:
+    """What each rank of one job found.
+
+    Raises:
+        JobError: A rank died or hung; says which and how its output ends.
+    """
+    folder.mkdir()
+    job = {
+        "folder": str(folder),
+        "nccl": str(find_nccl(arguments.nccl).path.resolve()),
+        "ranks": arguments.gpus,
+        "wanted": asdict(wanted_of(arguments)),
+        "seed": arguments.seed,
+        **words,
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    started = start(processes, folder, environment_of(arguments, folder))
+    limit: float = arguments.limit + job.get("seconds", 0)
+    with heartbeat(folder, arguments.heartbeat):
+        ends = wait_for_all(started, time.monotonic() + limit)
+    return collect(folder, ends)
+
+
+def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """A job's, with the executor preloaded."""
+    rules = folder / "rules.txt"
+    rules.write_text(NOTHING, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
+    environment |= executor_variables(arguments.executor, rules)
+    if arguments.programs is not None:
+        bundle = arguments.programs / "bundle.tuccl"
+        environment |= {"TUCCL_BUNDLE": str(bundle.resolve()), RULES_VARIABLE: ""}
+    # Tools that watch a process, compute-sanitizer among them, come to it the same way.
+    preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
+    environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
+    environment["PYTHONPATH"] = str(ROOT)
+    environment["PYTHONFAULTHANDLER"] = "1"  # Who crashes in a library says where.
+    return environment
+
+
+def start(
+    processes: int, folder: Path, environment: Mapping[str, str]
+) -> list[subprocess.Popen[bytes]]:
+    """One for each rank, or one for all."""
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "check" / "executor_rank.py"),
+        str(folder / "job.json"),
+    ]
+    started = []
+    for rank in range(processes):
+        with (folder / f"out{rank}").open("wb") as out:
+            started.append(
+                subprocess.Popen(
+                    [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
+                )
+            )
+    return started
+
+
+@contextmanager
+def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
+    """Print what rank 0 says about its progress, now and then."""
+    begin = time.monotonic()
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(every_s):
+            with suppress(OSError):
+                text = (folder / "progress0").read_text(encoding="utf-8")
+                print(f"  {time.monotonic() - begin:.0f} s: {text}", flush=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
+    """The ranks' results; what one found wrong counts for more than how others ended then.
+
+    Raises:
+        JobError: One has none, and none found anything wrong.
+    """
+    results, missing = [], []
+    for rank, end in enumerate(ends):
+        path = folder / f"result{rank}.json"
+        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if result is None or "error" in result:
+            output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
+            progress = folder / f"progress{rank}"
+            last = progress.read_text(encoding="utf-8") if progress.exists() else "nothing"
+            why = f"{end} after {last}" if result is None else result["error"]
+            missing.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
+        else:
+            results.append(result)
+    if missing and not any(result["failures"] for result in results):
+        raise JobError("\n".join(missing))
+    return results
+
+
+def wanted_of(arguments: argparse.Namespace) -> Wanted:
+    """What calls are drawn from."""
+    runners = {} if arguments.programs is None else read_runners(arguments.programs, arguments.gpus)
+    return Wanted(
+        tuple(arguments.operations),
+        tuple(arguments.types),
+        tuple(arguments.reductions),
+        arguments.gpus,
+        parse_size(arguments.largest),
+        runners,
+    )
+
+
+def read_runners(folder: Path, gpus: int) -> dict[str, dict[str, list[str]]]:
+    """What write_programs.py made, by ranks and operation.
+
+    Raises:
+        JobError: It is not of write_programs.py, or has nothing for so many GPUs.
+    """
+    path = folder / "runners.json"
+    try:
+        runners: dict[str, dict[str, list[str]]] = json.loads(path.read_text(encoding="utf-8"))
+        made_for = [int(ranks) for ranks in runners]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise JobError(
+            f"{path} is not of scripts/make/write_programs.py: make the folder anew"
+        ) from error
+    if gpus not in made_for:
+        raise JobError(
+            f"{path} has schedules for {made_for} ranks, none for {gpus}: "
+            f"scripts/make/write_programs.py FOLDER 2 {gpus} makes them"
+        )
+    return runners

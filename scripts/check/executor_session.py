@@ -1,0 +1,223 @@
+"""What ranks of check_executor.py have: a device, NCCL twice, the executor, communicators.
+
+NCCL is there as it is and as a job sees it; ranks of a communicator meet in a folder; calls are
+prepared once, and compared on the device as often as they are run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_void_p, create_string_buffer, memmove, sizeof
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from device_calls import Array, Buffer, Cuda, DeviceError, Nccl, UniqueId
+from random_calls import REDUCTIONS, TYPES, RandomCall, data_of
+from rank_zero_file import from_rank_zero
+
+from tuccl.engines.executor_library import ExecutorLibrary
+
+GUARD_BYTES = 512
+UNTOUCHED = 0xA5
+_PARENT_DEATH_SIGNAL = 1
+
+
+class Session:
+    """One rank in its process."""
+
+    def __init__(self, job: dict[str, Any], rank: int) -> None:
+        self.folder = Path(job["folder"])
+        self.rank = rank
+        self.ranks: int = job["ranks"]
+        self.cuda = Cuda(rank)
+        self.real = Nccl(job["nccl"], as_seen=False)
+        self.seen = Nccl(job["nccl"], as_seen=True)
+        self.executor = ExecutorLibrary()
+        # Communicators take memory for what may be chosen where something was chosen before.
+        self.executor.choose(None)
+
+    def join(self, ranks: int, name: str, *, again: bool = False) -> c_void_p:
+        """A communicator of the first ranks; each name once.
+
+        Args:
+            ranks: How many.
+            name: Where they meet.
+            again: The first start fails, on an argument; the second one has the same id.
+
+        Raises:
+            DeviceError: NCCL failed, or did not fail where it should.
+            TimeoutError: Rank 0 did not come.
+        """
+        identifier = UniqueId()
+        if self.rank == 0:
+            self.real.call("ncclGetUniqueId", byref(identifier))
+        own = bytes(identifier) if self.rank == 0 else None
+        told = from_rank_zero(self.folder / f"id-{name}", own)
+        memmove(byref(identifier), told, sizeof(identifier))
+        communicator = c_void_p()
+        start = byref(communicator), c_int(ranks), identifier, c_int(self.rank)
+        if again:
+            self._fail_to_start(start)
+        self.seen.call("ncclCommInitRank", *start)
+        return communicator
+
+    def _fail_to_start(self, start: tuple[Any, ...]) -> None:
+        config = create_string_buffer(256)  # Without what NCCL_CONFIG_INITIALIZER puts there.
+        try:
+            self.seen.call("ncclCommInitRankConfig", *start, config)
+        except DeviceError:
+            return
+        raise DeviceError("ncclCommInitRankConfig took a configuration that is none")
+
+    def leave(self, communicator: c_void_p) -> None:
+        """Destroy it."""
+        self.seen.call("ncclCommDestroy", communicator)
+
+    def say(self, text: str) -> None:
+        """Where the parent looks to tell how far this is; rank 0's word counts."""
+        part = self.folder / f"progress{self.rank}.part"
+        part.write_text(text, encoding="utf-8")
+        part.replace(self.folder / f"progress{self.rank}")
+
+
+def end_with_parent() -> None:
+    """This process is killed when the one that started it dies, rather than hold a GPU for ever."""
+    library = ctypes.CDLL(None)
+    library.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def buffer_bytes(call: RandomCall) -> int:
+    """Of a buffer that holds the larger of both, its offset and what must stay as it is."""
+    elements = max(call.send_count, call.receive_count) + call.send_offset + call.receive_offset
+    return elements * call.element_bytes + GUARD_BYTES
+
+
+def send_at(call: RandomCall, rank: int) -> int:
+    """Byte where the send buffer begins; within the receive buffer in place."""
+    if not call.in_place:
+        return call.send_offset * call.element_bytes
+    inside = rank * call.count if call.operation == "all_gather" else 0
+    return (call.receive_offset + inside) * call.element_bytes
+
+
+def receive_at(call: RandomCall, rank: int) -> int:
+    """Byte where the receive buffer begins."""
+    inside = rank * call.count if call.operation == "reduce_scatter" and call.in_place else 0
+    return (call.receive_offset + inside) * call.element_bytes
+
+
+class Prepared:
+    """A call whose result is known: NCCL ran it once; now it is run again and compared.
+
+    Its results have to be the same bit for bit. `counter` is an address of 8 bytes on the device,
+    where bytes that differ are added up.
+    """
+
+    def __init__(self, cuda: Cuda, call: RandomCall, rank: int, counter: int) -> None:
+        self.call = call
+        self._cuda = cuda
+        self._rank = rank
+        self._counter = counter
+        self._bytes = buffer_bytes(call)
+        kinds = ("initial", "expected", "receive") + (() if call.in_place else ("send",))
+        self._buffers = {kind: Buffer(cuda) for kind in kinds}
+        for buffer in self._buffers.values():
+            buffer.reserve(self._bytes)
+
+    def write(self, stream: c_void_p, block: Array | None = None) -> None:
+        """What is sent: the call's random data, or copies of a block one behind another."""
+        sent = self._buffers["initial" if self.call.in_place else "send"]
+        for buffer in self._buffers.values():
+            buffer.fill(UNTOUCHED, self._bytes, stream)
+        self._cuda.wait(stream)
+        at = send_at(self.call, self._rank)
+        if block is None:
+            sent.write(at, data_of(self.call, self._rank))
+            return
+        size_bytes = self.call.send_count * self.call.element_bytes
+        done = min(block.nbytes, size_bytes)
+        sent.write(at, block[:done])
+        first = sent.reserve(0) + at
+        while done < size_bytes:
+            now = min(done, size_bytes - done)
+            self._cuda.copy(first + done, first, now, stream)
+            done += now
+        self._cuda.wait(stream)
+
+    def reset(self, stream: c_void_p) -> None:
+        """The receive buffer as it was before any call."""
+        self._copy("receive", "initial", stream)
+
+    def keep(self, stream: c_void_p) -> None:
+        """What is there now is what every later run must leave."""
+        self._copy("expected", "receive", stream)
+
+    def put(self, nccl: Nccl, communicator: c_void_p, stream: c_void_p) -> None:
+        """The call itself."""
+        receive = self._buffers["receive"].reserve(0)
+        send = receive if self.call.in_place else self._buffers["send"].reserve(0)
+        call = self.call
+        nccl.collective(
+            call.operation,
+            (send + send_at(call, self._rank), receive + receive_at(call, self._rank)),
+            call.count,
+            (TYPES.index(call.type), REDUCTIONS.index(call.reduction), call.root),
+            (communicator, stream),
+        )
+
+    def compare(self, stream: c_void_p) -> None:
+        """Everything in the receive buffer, with what is around the output."""
+        if self.call.operation == "reduce" and self._rank != self.call.root:
+            return  # NCCL leaves open what others than the root find there.
+        addresses = self._buffers["receive"].reserve(0), self._buffers["expected"].reserve(0)
+        self._cuda.compare(addresses, self._bytes, self._counter, stream)
+
+    def free(self) -> None:
+        """Its memory."""
+        for buffer in self._buffers.values():
+            buffer.free()
+
+    def _copy(self, to: str, source: str, stream: c_void_p) -> None:
+        addresses = self._buffers[to].reserve(0), self._buffers[source].reserve(0)
+        self._cuda.copy(*addresses, self._bytes, stream)
+
+
+class Counters:
+    """One for each prepared call: how many bytes differed so far."""
+
+    def __init__(self, cuda: Cuda, number: int) -> None:
+        self._number = number
+        self._buffer = Buffer(cuda)
+        self._first = self._buffer.reserve(8 * number)
+        self._buffer.write(0, np.zeros(number, np.uint64))
+
+    def address(self, index: int) -> int:
+        """Of one, on the device."""
+        return self._first + 8 * index
+
+    def read(self) -> list[int]:
+        """All, when nothing adds to them."""
+        values: list[int] = self._buffer.read(0, 8 * self._number).view(np.uint64).tolist()
+        return values
+
+
+def learn(session: Session, calls: Sequence[Prepared], communicator: c_void_p) -> None:
+    """Write what is sent, and let NCCL itself say what must come of it."""
+    stream = session.cuda.stream()
+    for call in calls:
+        call.write(stream)
+        call.reset(stream)
+        call.put(session.real, communicator, stream)
+        call.keep(stream)
+        session.cuda.wait(stream)
+    session.cuda.end(stream)
+
+
+def run_and_compare(call: Prepared, nccl: Nccl, communicator: c_void_p, stream: c_void_p) -> None:
+    """Reset, run, compare: all on one stream."""
+    call.reset(stream)
+    call.put(nccl, communicator, stream)
+    call.compare(stream)

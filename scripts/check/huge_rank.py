@@ -1,0 +1,133 @@
+"""Messages of 2 GiB and more on one rank of check_executor.py.
+
+Every operation with more than 2^31 elements of a byte for each rank, in and out of place, by every
+pattern and protocol and by NCCL through the executor, compared on the device with what NCCL itself
+does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from executor_session import Counters, Prepared, Session, run_and_compare
+from load_rank import LEFT
+from random_calls import RandomCall
+
+from tuccl.engines.executor_library import Rule
+
+BLOCK_BYTES = 61_000_003
+"""Of random data that are repeated: a prime, so that what is 2^31 or 2^32 off is seen."""
+PATTERNS = {
+    "all_reduce": ("one_phase", "two_phase"),
+    "all_gather": ("direct",),
+    "reduce_scatter": ("direct",),
+    "alltoall": ("direct",),
+    "broadcast": (),
+    "reduce": (),
+}
+BLOCKS, THREADS = 32, 512
+PROGRAM_BUFFER = 4 << 20
+
+
+def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
+    """Each operation, out of place and in place."""
+    for number, operation in enumerate(PATTERNS):
+        for in_place in (False, True):
+            if in_place and operation == "alltoall":
+                continue
+            yield RandomCall(
+                number=number,
+                seed=0,
+                ranks=ranks,
+                operation=operation,
+                type="int8",
+                reduction="sum",
+                count=count,
+                rule=LEFT,
+                send_offset=0 if in_place else 3,
+                in_place=in_place,
+            )
+
+
+def rules_of(call: RandomCall, runners: Mapping[str, Sequence[str]]) -> Iterator[Rule]:
+    """All that the executor has for it, then none; where there are programs, those."""
+    for pattern in () if runners else PATTERNS[call.operation]:
+        for protocol in ("LL", "LL128"):
+            yield Rule(call.operation, 1, 1 << 62, pattern, protocol, BLOCKS, THREADS)
+    for runner in runners.get(call.operation, ()):
+        for protocol in ("LL128", "Simple"):
+            yield Rule(call.operation, 1, 1 << 62, runner, protocol, 1, THREADS, PROGRAM_BUFFER)
+    yield LEFT
+
+
+class Huge:
+    """One rank, and what was found so far."""
+
+    def __init__(self, session: Session, calls: int, runners: Mapping[str, Sequence[str]]) -> None:
+        session.cuda.load_compare()
+        self.session = session
+        self.runners = runners
+        self.stream = session.cuda.stream()
+        self.communicator = session.join(session.ranks, "all")
+        self.counters = Counters(session.cuda, calls)
+        random = np.random.default_rng((1, session.rank))
+        self.block = random.integers(0, 256, BLOCK_BYTES, dtype=np.uint8)
+        self.done = 0
+        self.taken: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self.seconds_of: dict[str, float] = {}
+
+    def check(self, index: int, call: RandomCall) -> None:
+        """A call once by NCCL, then by each rule."""
+        session, stream = self.session, self.stream
+        address = self.counters.address(index)
+        prepared = Prepared(session.cuda, call, session.rank, address)
+        prepared.write(stream, self.block)
+        prepared.reset(stream)
+        prepared.put(session.real, self.communicator, stream)
+        prepared.keep(stream)
+        session.cuda.wait(stream)
+        seen = 0
+        for rule in rules_of(call, self.runners):
+            self._run(prepared, rule)
+            wrong = self.counters.read()[index] - seen
+            seen += wrong
+            if wrong:
+                what = replace(call, rule=rule).describe()
+                self.failures.append(f"rank {session.rank}, {what}: {wrong} bytes differed")
+        prepared.free()
+
+    def _run(self, prepared: Prepared, rule: Rule) -> None:
+        session, call = self.session, prepared.call
+        what = f"{call.operation}{' in place' if call.in_place else ''}, {rule.runner} "
+        what += rule.protocol if rule is not LEFT else "not chosen"
+        session.say(f"{self.done} calls, at {what}")
+        session.executor.choose(rule)
+        before, begin = session.executor.calls, time.monotonic()
+        run_and_compare(prepared, session.seen, self.communicator, self.stream)
+        session.cuda.wait(self.stream)
+        self.seconds_of[what] = round(time.monotonic() - begin, 4)
+        who = "executor" if session.executor.calls > before else "NCCL"
+        self.taken[f"{call.operation} by {who}"] += 1
+        self.done += 1
+
+
+def run_huge(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+    """All of them."""
+    calls = list(huge_calls(session.ranks, job["count"]))
+    runners = job["wanted"]["runners"].get(str(session.ranks), {})
+    huge = Huge(session, len(calls), runners)
+    for index, call in enumerate(calls):
+        huge.check(index, call)
+    session.leave(huge.communicator)
+    return {
+        "calls": huge.done,
+        "failures": huge.failures,
+        "taken": dict(huge.taken),
+        "seconds_of": huge.seconds_of,
+    }

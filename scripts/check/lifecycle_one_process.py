@@ -1,0 +1,264 @@
+"""All ranks in one process by ncclCommInitAll, for lifecycle_rank.py, and its calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_void_p
+from functools import partial
+from typing import Any
+
+from device_calls import Cuda, DeviceError, Nccl
+from executor_session import Counters, Prepared, Session, run_and_compare
+from load_rank import LEFT
+from random_calls import RandomCall
+
+from tuccl.engines.executor_library import Rule
+
+CALLS = 6
+CHILDREN = 60
+HANGS_AFTER_S = 30.0
+
+
+def calls_of(ranks: int) -> list[RandomCall]:
+    """A few of every kind, small and middle, by rules that differ."""
+    kinds = (
+        ("all_reduce", "one_phase", "LL", 4099),
+        ("all_gather", "direct", "LL128", 30011),
+        ("all_reduce", "two_phase", "LL128", 262147),
+        ("reduce_scatter", "direct", "LL", 1021),
+        ("alltoall", "direct", "LL128", 65537),
+        ("all_reduce", "", "", 8191),
+    )
+    return [
+        RandomCall(
+            number=number,
+            seed=7,
+            ranks=ranks,
+            operation=operation,
+            type="int32",
+            reduction="sum",
+            count=count,
+            rule=Rule(operation, 1, 1 << 30, pattern, protocol, 8, 256) if pattern else LEFT,
+            send_offset=number % 3,
+        )
+        for number, (operation, pattern, protocol, count) in enumerate(kinds)
+    ]
+
+
+class OneProcess:
+    """All ranks in this process, made by one ncclCommInitAll of `nccl`."""
+
+    def __init__(self, session: Session, nccl: Nccl | None = None) -> None:
+        self._session = session
+        self._nccl = nccl or session.seen
+        self.ranks = session.ranks
+        self.devices = [Cuda(rank) for rank in range(self.ranks)]
+        self.streams = list(self.each(lambda rank: self.devices[rank].stream()))
+        for device in self.devices:
+            device.use()
+            device.load_compare()
+        handles = (c_void_p * self.ranks)()
+        numbers = (c_int * self.ranks)(*range(self.ranks))
+        self._nccl.call("ncclCommInitAll", handles, c_int(self.ranks), numbers)
+        self.communicators = [c_void_p(handle) for handle in handles]
+        self.counters = list(self.each(lambda rank: Counters(self.devices[rank], CALLS)))
+        self.calls = list(self.each(self._calls))
+        self._learn()
+
+    def each(self, act: Callable[[int], Any]) -> Iterator[Any]:
+        """What it does on every rank, with that rank's device."""
+        for rank, device in enumerate(self.devices):
+            device.use()
+            yield act(rank)
+
+    def _calls(self, rank: int) -> list[Prepared]:
+        return [
+            Prepared(self.devices[rank], call, rank, self.counters[rank].address(index))
+            for index, call in enumerate(calls_of(self.ranks))
+        ]
+
+    @contextmanager
+    def group(self, nccl: Nccl) -> Iterator[None]:
+        """NCCL's group."""
+        nccl.call("ncclGroupStart")
+        yield
+        nccl.call("ncclGroupEnd")
+
+    def _learn(self) -> None:
+        for index in range(CALLS):
+            list(self.each(partial(self._begin, index)))
+            with self.group(self._session.real):
+                self._put(self._session.real, index)
+            for rank in self.each(lambda rank: rank):
+                self.calls[rank][index].keep(self.streams[rank])
+        self.wait()
+
+    def _begin(self, index: int, rank: int) -> None:
+        self.calls[rank][index].write(self.streams[rank])
+        self.calls[rank][index].reset(self.streams[rank])
+
+    def _put(self, nccl: Nccl, index: int) -> None:
+        for rank in self.each(lambda rank: rank):
+            self.put(nccl, index, rank)
+
+    def put(self, nccl: Nccl, index: int, rank: int) -> None:
+        """A call on one rank."""
+        self.calls[rank][index].put(nccl, self.communicators[rank], self.streams[rank])
+
+    def wait(self) -> None:
+        """For all streams."""
+        for rank in self.each(lambda rank: rank):
+            self.devices[rank].wait(self.streams[rank])
+
+    def grouped(self, indices: Sequence[int]) -> None:
+        """Calls of all ranks in one group; several calls are one group too."""
+        seen = self._session.seen
+        self._session.executor.choose(calls_of(self.ranks)[indices[0]].rule)
+        for rank in self.each(lambda rank: rank):
+            for index in indices:
+                self.calls[rank][index].reset(self.streams[rank])
+        with self.group(seen):
+            for index in indices:
+                self._put(seen, index)
+        for rank in self.each(lambda rank: rank):
+            for index in indices:
+                self.calls[rank][index].compare(self.streams[rank])
+
+    def threaded(self, rank: int) -> None:
+        """All calls of one rank, from a thread of its own."""
+        self.devices[rank].use()
+        stream = self.streams[rank]
+        for _ in range(10):
+            call = self.calls[rank][0]
+            run_and_compare(call, self._session.seen, self.communicators[rank], stream)
+        self.devices[rank].wait(stream)
+
+    def wrong(self, what: str) -> list[str]:
+        """Calls whose results differed."""
+        return [
+            f"{what}, rank {rank}, {call.call.describe()}: {wrong} bytes differed"
+            for rank in self.each(lambda rank: rank)
+            for call, wrong in zip(self.calls[rank], self.counters[rank].read(), strict=True)
+            if wrong
+        ]
+
+    def leave(self, order: Sequence[int]) -> None:
+        """In an order of ranks."""
+        for rank in order:
+            self.devices[rank].use()
+            self._nccl.call("ncclCommDestroy", self.communicators[rank])
+
+    def child_ends(self, rank: int, child: c_void_p, called: threading.Barrier | None) -> None:
+        """A call on a child, its end, and at once the parent's next call.
+
+        Who has a barrier to wait for comes late to the end: when the others' calls are there.
+        """
+        stream = self.streams[rank]
+        run_and_compare(self.calls[rank][0], self._nccl, child, stream)
+        self.devices[rank].wait(stream)
+        if called is not None:
+            called.wait(HANGS_AFTER_S)
+        self._nccl.call("ncclCommDestroy", child)
+        run_and_compare(self.calls[rank][0], self._nccl, self.communicators[rank], stream)
+
+    def split(self, rank: int) -> c_void_p:
+        """A child of all ranks; all have to come to it."""
+        child = c_void_p()
+        words = self.communicators[rank], c_int(0), c_int(rank), byref(child), c_void_p()
+        self._nccl.call("ncclCommSplit", *words)
+        return child
+
+
+def init_all(session: Session) -> list[str]:
+    """One process: groups of one thread, then a thread per GPU.
+
+    Twice, as communicators come back at the same addresses.
+    """
+    failures = []
+    for number in range(2):
+        process = OneProcess(session)
+        for index in range(CALLS):
+            process.grouped([index])
+        process.grouped([0, 2])
+        process.grouped([1, 3])
+        process.wait()
+        failures += process.wrong("ncclCommInitAll, groups")
+        # All threads call by one rule, which is the process's.
+        session.executor.choose(calls_of(session.ranks)[0].rule)
+        with ThreadPoolExecutor(session.ranks) as pool:
+            list(pool.map(process.threaded, range(session.ranks)))
+        failures += process.wrong("ncclCommInitAll, a thread per GPU")
+        order = list(range(session.ranks))
+        process.leave(order[::-1] if number else order)
+    return failures
+
+
+def child_ends(session: Session) -> list[str]:
+    """A thread per GPU; a child's last rank leaves while the parent's next call runs elsewhere."""
+    return _children_end(session, session.seen)
+
+
+def child_ends_nccl(session: Session) -> list[str]:
+    """The same by NCCL alone, which knows nothing of the executor here. 2.28 hangs."""
+    return _children_end(session, session.real)
+
+
+class _Threads:
+    """A daemon for each rank, and what each of them does."""
+
+    def __init__(self, process: OneProcess) -> None:
+        self._process = process
+        self._called = threading.Barrier(process.ranks)
+        self.doing = ["begins"] * process.ranks
+        self.errors: list[str] = []
+        self.threads = [
+            threading.Thread(target=self._run, args=(rank,), daemon=True)
+            for rank in range(process.ranks)
+        ]
+
+    def _run(self, rank: int) -> None:
+        try:
+            self._process.devices[rank].use()
+            for number in range(CHILDREN):
+                self._round(rank, number)
+        except (DeviceError, threading.BrokenBarrierError) as error:
+            self.errors.append(f"rank {rank}, {self.doing[rank]}: {error!r}")
+            return
+        self.doing[rank] = "done"
+
+    def _round(self, rank: int, number: int) -> None:
+        process = self._process
+        late = rank == number % process.ranks
+        self.doing[rank] = f"child {number}: splits"
+        child = process.split(rank)
+        self.doing[rank] = f"child {number}: leaves {'last' if late else 'first'}, calls the parent"
+        process.child_ends(rank, child, self._called if late else None)
+        if not late:
+            self._called.wait(HANGS_AFTER_S)
+        self.doing[rank] = f"child {number}: waits for the parent's call"
+        process.devices[rank].wait(process.streams[rank])
+
+
+def _children_end(session: Session, nccl: Nccl) -> list[str]:
+    process = OneProcess(session, nccl)
+    session.executor.choose(calls_of(session.ranks)[0].rule)
+    ranks = _Threads(process)
+    for thread in ranks.threads:
+        thread.start()
+    while any(thread.is_alive() for thread in ranks.threads):
+        before = list(ranks.doing)
+        end = time.monotonic() + HANGS_AFTER_S
+        while before == ranks.doing and time.monotonic() < end:
+            if not any(thread.is_alive() for thread in ranks.threads):
+                break
+            time.sleep(0.05)
+        else:
+            if before == ranks.doing:
+                where = "; ".join(f"rank {rank} {what}" for rank, what in enumerate(before))
+                raise DeviceError(f"hangs: {where}")
+    process.leave(range(process.ranks))
+    return ranks.errors + process.wrong("children that end beside the parent's calls")

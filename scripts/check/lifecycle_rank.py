@@ -1,0 +1,231 @@
+"""How communicators begin and end, on one rank of check_executor.py or all in one process.
+
+What is called in between is compared on the device with what NCCL itself does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from ctypes import byref, c_int, c_void_p
+from typing import Any
+
+from device_calls import DeviceError
+from executor_session import Counters, Prepared, Session, learn, run_and_compare
+from lifecycle_one_process import CALLS, calls_of, child_ends, child_ends_nccl, init_all
+
+LATE_S = 0.5
+LATE_CALLS = (0, 1, 5)
+"""One phase, blocks, and one that is NCCL's; the rank of the same number is late."""
+ABORT_WITHIN_S = 10.0
+
+
+class Case:
+    """Prepared calls of a communicator on one rank."""
+
+    def __init__(self, session: Session, communicator: c_void_p, ranks: int, rank: int) -> None:
+        self._session = session
+        self._counters = Counters(session.cuda, CALLS)
+        self.communicator = communicator
+        self.calls = [
+            Prepared(session.cuda, call, rank, self._counters.address(index))
+            for index, call in enumerate(calls_of(ranks))
+        ]
+        learn(session, self.calls, communicator)
+
+    def run(self, index: int, stream: c_void_p) -> None:
+        """One of them on a stream."""
+        call = self.calls[index]
+        self._session.executor.choose(call.call.rule)
+        run_and_compare(call, self._session.seen, self.communicator, stream)
+
+    def run_all(self, stream: c_void_p) -> None:
+        """Every one."""
+        for index in range(CALLS):
+            self.run(index, stream)
+
+    def wrong(self, what: str) -> list[str]:
+        """Calls whose results differed; when nothing runs any more."""
+        return [
+            f"rank {self._session.rank}, {what}, {call.call.describe()}: {wrong} bytes differed"
+            for call, wrong in zip(self.calls, self._counters.read(), strict=True)
+            if wrong
+        ]
+
+
+def split(session: Session) -> list[str]:
+    """Even and odd ranks, and all again; children end before the parent and after it."""
+    cuda, stream = session.cuda, session.cuda.stream()
+    parent = session.join(session.ranks, "parent")
+    failures: list[str] = []
+    colours = [(0, session.ranks, session.rank)]
+    if session.ranks % 2 == 0 and session.ranks >= 4:
+        colours.append((session.rank % 2, session.ranks // 2, session.rank // 2))
+    for number, parent_first in enumerate((False, True)):
+        children = []
+        for colour, ranks, rank in colours:
+            child = c_void_p()
+            words = parent, c_int(colour), c_int(session.rank), byref(child), c_void_p()
+            session.seen.call("ncclCommSplit", *words)
+            children.append(Case(session, child, ranks, rank))
+        own = Case(session, parent, session.ranks, session.rank)
+        for case in (own, *children, own):
+            case.run_all(stream)
+        cuda.wait(stream)
+        if parent_first:
+            session.leave(parent)
+        for case in children:
+            case.run_all(stream)
+            cuda.wait(stream)
+            session.leave(case.communicator)
+        if not parent_first:
+            own.run_all(stream)
+            cuda.wait(stream)
+        for case in (own, *children):
+            failures += case.wrong(f"round {number} of splits")
+    return failures
+
+
+def start_again(session: Session) -> list[str]:
+    """One rank's start fails and is tried again: the executor serves the communicator on all."""
+    cuda, stream = session.cuda, session.cuda.stream()
+    failures: list[str] = []
+    for number in range(session.ranks):
+        before = session.executor.calls
+        communicator = session.join(session.ranks, f"all{number}", again=session.rank == number)
+        case = Case(session, communicator, session.ranks, session.rank)
+        case.run_all(stream)
+        cuda.wait(stream)
+        session.leave(communicator)
+        what = f"after rank {number} started again"
+        failures += case.wrong(what)
+        if session.executor.calls == before:
+            failures.append(f"rank {session.rank}, {what}: the executor ran none of the calls")
+    return failures
+
+
+def destroyed_streams(session: Session) -> list[str]:
+    """Streams that end between calls, their work done."""
+    return _on_short_streams(session, busy=False)
+
+
+def busy_streams(session: Session) -> list[str]:
+    """Streams that end between calls, their work still running."""
+    return _on_short_streams(session, busy=True)
+
+
+def _on_short_streams(session: Session, *, busy: bool) -> list[str]:
+    cuda = session.cuda
+    case = Case(session, session.join(session.ranks, "all"), session.ranks, session.rank)
+    for number in range(60):
+        stream = cuda.stream()
+        case.run(number % CALLS, stream)
+        if not busy:
+            cuda.wait(stream)
+        cuda.end(stream)
+        if number % CALLS == CALLS - 1:
+            cuda.call("cuCtxSynchronize")
+    last = cuda.stream()
+    case.run_all(last)
+    cuda.call("cuCtxSynchronize")
+    session.leave(case.communicator)
+    return case.wrong("streams destroyed between calls")
+
+
+def early_leave(session: Session) -> list[str]:
+    """One rank comes late to the last call; the others destroy the communicator meanwhile."""
+    cuda, stream = session.cuda, session.cuda.stream()
+    failures = []
+    for number in LATE_CALLS:
+        case = Case(
+            session, session.join(session.ranks, f"all{number}"), session.ranks, session.rank
+        )
+        if session.rank == number % session.ranks:
+            time.sleep(LATE_S)
+        case.run(number, stream)
+        session.leave(case.communicator)
+        cuda.wait(stream)
+        failures += case.wrong("left while others were late")
+    return failures
+
+
+def graphs(session: Session) -> list[str]:
+    """A graph beside eager calls, and replayed when other communicators have gone.
+
+    Of another communicator at once, of its own one in an order that the job makes.
+    """
+    cuda = session.cuda
+    eager, graphed = cuda.stream(), cuda.stream()
+    one = Case(session, session.join(session.ranks, "one"), session.ranks, session.rank)
+    other = Case(session, session.join(session.ranks, "other"), session.ranks, session.rank)
+    own = Case(session, one.communicator, session.ranks, session.rank)
+    beside = cuda.captured(graphed, lambda: other.run_all(graphed))
+    ordered = cuda.captured(graphed, lambda: own.run_all(graphed))
+    for number in range(30):
+        cuda.launch(beside, graphed)
+        one.run(number % CALLS, eager)
+        one.run((number + 1) % CALLS, eager)
+        cuda.after(eager, graphed)
+        cuda.launch(ordered, graphed)
+        cuda.after(graphed, eager)
+        one.run((number + 2) % CALLS, eager)
+        cuda.after(eager, graphed)
+    cuda.wait(eager)
+    cuda.wait(graphed)
+    cuda.end_graph(beside)
+    session.leave(other.communicator)
+    cuda.launch(ordered, graphed)
+    cuda.wait(graphed)
+    cuda.end_graph(ordered)
+    session.leave(one.communicator)
+    return [text for case in (one, other, own) for text in case.wrong("a graph beside eager calls")]
+
+
+def abort(session: Session) -> list[str]:
+    """The last rank never comes to a call; the others abort, and a new communicator works."""
+    cuda, stream = session.cuda, session.cuda.stream()
+    case = Case(session, session.join(session.ranks, "aborted"), session.ranks, session.rank)
+    missing = session.rank == session.ranks - 1
+    if not missing:
+        case.run(0, stream)
+    time.sleep(LATE_S)
+    begin = time.monotonic()
+    session.seen.call("ncclCommAbort", case.communicator)
+    cuda.wait(stream)
+    seconds = time.monotonic() - begin
+    failures = []
+    if seconds > ABORT_WITHIN_S:
+        failures.append(f"rank {session.rank}: aborting took {seconds:.1f} s")
+    after = Case(session, session.join(session.ranks, "after"), session.ranks, session.rank)
+    after.run_all(stream)
+    cuda.wait(stream)
+    session.leave(after.communicator)
+    return failures + after.wrong("after an abort")
+
+
+CASES: dict[str, Callable[[Session], list[str]]] = {
+    "init_all": init_all,
+    "child_ends": child_ends,
+    "child_ends_nccl": child_ends_nccl,
+    "split": split,
+    "start_again": start_again,
+    "destroyed_streams": destroyed_streams,
+    "early_leave": early_leave,
+    "graphs": graphs,
+    "abort": abort,
+    "busy_streams": busy_streams,
+}
+IN_ONE_PROCESS = ("init_all", "child_ends", "child_ends_nccl")
+BY_NCCL_ALONE = ("child_ends_nccl",)
+"""To compare with: the executor takes no part, and what NCCL does is not ours to mend."""
+
+
+def run_lifecycle(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+    """The job's case."""
+    session.cuda.load_compare()
+    before = session.executor.calls
+    failures = CASES[job["case"]](session)
+    calls = session.executor.calls - before
+    if not calls and job["case"] not in BY_NCCL_ALONE:
+        raise DeviceError("the executor ran none of the calls")
+    return {"calls": calls, "failures": failures, "taken": {f"{job['case']}": calls}}

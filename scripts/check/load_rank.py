@@ -1,0 +1,247 @@
+"""Minutes of mixed load on one rank of check_executor.py.
+
+Several streams, graphs, two communicators at once, calls of the executor and of NCCL in turn. All
+is prepared before: a round puts a dozen calls of one communicator on two streams, a graph of
+others of a second communicator on a third, and resets and compares on the device around each. The
+second communicator, its graphs and its calls' memory are made anew time and again, with memory,
+descriptors and host memory written down each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from ctypes import c_void_p
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from device_calls import Buffer
+from executor_session import Counters, Prepared, Session, learn, run_and_compare
+from random_calls import RandomCall, Wanted, draw, tolerance
+
+from tuccl.engines.executor_library import Rule
+
+EAGER, IN_GRAPH, PER_ROUND, GRAPHS = 48, 24, 12, 2
+ROUNDS_BETWEEN_WORDS = 20
+MOST_BLOCKS_BESIDE = 16
+"""Of a call that runs beside another communicator's: blocks that wait for other ranks must all find
+room, as NCCL's own do."""
+LEFT = Rule("broadcast", 1, 1, "direct", "LL", 1, 32)
+"""What no call here is: the next one is NCCL's."""
+MOST_GROWTH = {"device_bytes": 32 << 20, "host_bytes": 256 << 20, "descriptors": 16}
+"""Over all the communicators that were made and destroyed."""
+
+
+def drawn(wanted: Wanted, seed: int, first: int, number: int) -> list[RandomCall]:
+    """Calls of all ranks whose result no order of adding changes."""
+    calls: list[RandomCall] = []
+    at = first
+    while len(calls) < number:
+        call = draw(wanted, seed, at)
+        at += 1
+        if call.ranks == wanted.ranks and call.count and tolerance(call) == 0.0:
+            calls.append(call)
+    return calls
+
+
+def beside(call: RandomCall) -> RandomCall:
+    """The same with fewer blocks."""
+    blocks = min(call.rule.nchannels, MOST_BLOCKS_BESIDE)
+    return replace(call, rule=replace(call.rule, nchannels=blocks))
+
+
+class Load:
+    """Everything that a round needs."""
+
+    def __init__(self, session: Session, job: dict[str, Any]) -> None:
+        self.session = session
+        wanted = Wanted(**job["wanted"])
+        seed: int = job["seed"]
+        cuda = session.cuda
+        cuda.load_compare()
+        self._random = np.random.default_rng(seed)
+        self._streams = [cuda.stream() for _ in range(3)]
+        self._counters = Counters(cuda, EAGER + IN_GRAPH)
+        eager = drawn(wanted, seed, 0, EAGER)
+        self._in_graph = [beside(call) for call in drawn(wanted, seed, 1 << 20, IN_GRAPH)]
+        self._eager = [self._prepare(call, index) for index, call in enumerate(eager)]
+        self._communicator = session.join(session.ranks, "all")
+        learn(session, self._eager, self._communicator)
+        self._agreement = Buffer(cuda)
+        self._agreement.reserve(8)
+        self._made = 0
+        self.rounds = self.calls = 0
+        self.taken: Counter[str] = Counter()
+        self.statistics: list[dict[str, float]] = []
+        self._begin = time.monotonic()
+        self._make()
+
+    def _prepare(self, call: RandomCall, index: int) -> Prepared:
+        session = self.session
+        return Prepared(session.cuda, call, session.rank, self._counters.address(index))
+
+    def _make(self) -> None:
+        """The second communicator, and graphs of its calls."""
+        session = self.session
+        self._second = session.join(session.ranks, f"second{self._made}")
+        self._made += 1
+        self._graphed = [
+            self._prepare(call, EAGER + index) for index, call in enumerate(self._in_graph)
+        ]
+        learn(session, self._graphed, self._second)
+        share = IN_GRAPH // GRAPHS
+        self._graphs = [
+            session.cuda.captured(
+                self._streams[2], partial(self._run_all, self._graphed[i : i + share])
+            )
+            for i in range(0, IN_GRAPH, share)
+        ]
+
+    def _run_all(self, calls: Sequence[Prepared]) -> None:
+        for call in calls:
+            self._run(call, self._second, 2)
+
+    def remake(self) -> None:
+        """End what `_make` made, write down what is held, and make it anew."""
+        session = self.session
+        for graph in self._graphs:
+            session.cuda.end_graph(graph)
+        session.leave(self._second)
+        for call in self._graphed:
+            call.free()
+        self.sum_of(0)  # What others still had open of this rank's memory is closed now.
+        self.statistics.append(
+            {
+                "seconds": round(time.monotonic() - self._begin, 1),
+                "device_bytes": session.cuda.used_bytes(),
+                "host_bytes": resident_bytes(),
+                "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+            }
+        )
+        self._make()
+
+    def _run(self, prepared: Prepared, communicator: c_void_p, stream: int) -> None:
+        """By its rule, or by NCCL, drawn alike on every rank."""
+        session, handle = self.session, self._streams[stream]
+        by_nccl = self._random.random() < 0.2
+        session.executor.choose(LEFT if by_nccl else prepared.call.rule)
+        before = session.executor.calls
+        run_and_compare(prepared, session.seen, communicator, handle)
+        own = session.executor.calls > before
+        mode = "in graphs" if stream == 2 else "one by one"
+        self.taken[f"{prepared.call.operation} by {'executor' if own else 'NCCL'} {mode}"] += 1
+        self.calls += 1
+
+    def round(self) -> None:
+        """Two streams of one communicator, a graph of the other on a third, all at once."""
+        cuda = self.session.cuda
+        graph = self._graphs[self.rounds % GRAPHS]
+        chosen = self._random.permutation(EAGER)[:PER_ROUND]
+        for place, index in enumerate(chosen):
+            if place == PER_ROUND // 3:
+                cuda.launch(graph, self._streams[2])
+                self.calls += IN_GRAPH // GRAPHS
+            self._run(self._eager[index], self._communicator, int(self._random.integers(2)))
+        for stream in self._streams:
+            cuda.wait(stream)
+        self.rounds += 1
+
+    def sum_of(self, number: int) -> int:
+        """Over all ranks, by NCCL itself."""
+        session, stream = self.session, self._streams[0]
+        self._agreement.write(0, np.array([number], np.int64))
+        address = self._agreement.reserve(0)
+        pair, handles = (address, address), (self._communicator, stream)
+        session.real.collective("all_reduce", pair, 1, (4, 0, 0), handles)
+        session.cuda.wait(stream)
+        return int(self._agreement.read(0, 8).view(np.int64)[0])
+
+    def failures(self) -> list[str]:
+        """Calls whose results differed."""
+        calls = [prepared.call for prepared in (*self._eager, *self._graphed)]
+        return [
+            f"rank {self.session.rank}, after {self.rounds} rounds {call.describe()}: "
+            f"{wrong} bytes differed"
+            for call, wrong in zip(calls, self._counters.read(), strict=True)
+            if wrong
+        ]
+
+    def say(self) -> None:
+        """How far it is."""
+        last = self.statistics[-1] if self.statistics else {}
+        held = ", ".join(f"{name} {value:.0f}" for name, value in last.items() if name != "seconds")
+        self.session.say(f"{self.rounds} rounds, {self.calls} calls; {held}")
+
+    def close(self) -> None:
+        """Leave."""
+        for graph in self._graphs:
+            self.session.cuda.end_graph(graph)
+        self.session.leave(self._second)
+        self.session.leave(self._communicator)
+
+
+def resident_bytes() -> int:
+    """Host memory of this process."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def growth(statistics: list[dict[str, float]]) -> dict[str, float]:
+    """From the first third of what was written down to the last: the least of each.
+
+    What a rank keeps for good before the last third raises all of its figures, so also the least;
+    what comes and goes does not. The first figure is left out: it warms up.
+    """
+    if len(statistics) < 3:
+        return {}
+    third = (len(statistics) - 1 + 2) // 3
+    first, last = (
+        {name: min(one[name] for one in part) for name in MOST_GROWTH}
+        for part in (statistics[1 : 1 + third], statistics[-third:])
+    )
+    return {name: last[name] - first[name] for name in MOST_GROWTH}
+
+
+def run_load(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+    """Rounds until the job's seconds are over or something is wrong."""
+    load = Load(session, job)
+    begin = time.monotonic()
+    between: float = job["seconds_between"]
+    next_time = begin + between
+    failures: list[str] = []
+    while not failures:
+        for _ in range(ROUNDS_BETWEEN_WORDS):
+            load.round()
+        failures = load.failures()
+        now = time.monotonic()
+        load.say()
+        # All ranks do the same: what rank 0's clock says, and none goes on alone.
+        over = session.rank == 0 and now - begin >= job["seconds"]
+        due = session.rank == 0 and now >= next_time
+        word = load.sum_of((1 << 20) * over + (1 << 10) * due + bool(failures))
+        if word >= 1 << 20 or word % (1 << 10):
+            break
+        if word >= 1 << 10:
+            load.remake()
+            next_time = now + between
+    grown = growth(load.statistics)
+    failures += [
+        f"rank {session.rank}: {name} grew by {value:.0f}"
+        for name, value in grown.items()
+        if value > MOST_GROWTH[name]
+    ]
+    load.close()
+    return {
+        "calls": load.calls,
+        "rounds": load.rounds,
+        "failures": failures,
+        "taken": dict(load.taken),
+        "statistics": load.statistics,
+        "growth": grown,
+    }

@@ -1,0 +1,100 @@
+"""One rank of a job of measuring_job.py: times and checks calls with NCCL.
+
+Where the job preloads TuCCL's executor, it tells which calls that took.
+
+    measuring_rank.py JOB.json RANK
+
+The job file and the ncclUniqueId lie in the job's folder, and so does the result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rank_zero_file import from_rank_zero
+
+from lookup_tables.table import Operation
+from tuccl.engines.executor_engine import ExecutorEngine
+from tuccl.engines.executor_library import is_preloaded
+from tuccl.engines.nccl_engine import NcclEngine
+from tuccl.errors import TucclError
+from tuccl.measuring.engine import Call
+from tuccl.measuring.errors import EngineBrokenError, EngineError
+
+
+def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
+    """Times of one call, and what its data looked like if that was asked."""
+    call = Call(
+        operation=Operation(step["operation"]),
+        size_bytes=step["size_bytes"],
+        algorithm=step.get("algorithm", "default"),
+        protocol=step.get("protocol", ""),
+        nchannels=step.get("nchannels", 0),
+        data_type=step.get("data_type", "float16"),
+        in_place=step.get("in_place", False),
+        use_graph=step.get("use_graph", True),
+        calls=step.get("calls", 20),
+        nthreads=step.get("nthreads", 0),
+        buffer_bytes=step.get("buffer_bytes", 0),
+    )
+    begin = time.monotonic()
+    timed = engine.time_on_host if step.get("host_clock") else engine.time
+    result: dict[str, Any] = {"times_us": timed(call, step.get("launches", 3))}
+    result["seconds"] = time.monotonic() - begin
+    if isinstance(engine, ExecutorEngine):
+        result["by_executor"] = engine.ran_by(call) == "executor"
+    question = engine.last_question()
+    if question is not None:
+        result["asked_about_bytes"] = question.size_bytes
+    if question is not None and question.model_us:
+        algorithm, protocol = min(question.model_us, key=question.model_us.__getitem__)
+        result["nccl_prefers"] = f"{algorithm} {protocol}"
+    if step.get("check"):
+        begin = time.monotonic()
+        result["finding"] = engine.check(call)
+        result["check_seconds"] = time.monotonic() - begin
+    return result
+
+
+def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
+    """All steps of the job, in order; a call that NCCL refuses is a result."""
+    begin = time.monotonic()
+    engine_type = ExecutorEngine if is_preloaded() else NcclEngine
+    engine = engine_type(controlled=job["controlled"])
+    try:
+        own = engine.make_group_id() if rank == 0 else None
+        identifier = from_rank_zero(Path(job["folder"]) / "group-id", own)
+        versions = engine.open(rank, job["ranks"], rank, identifier)
+        opened = time.monotonic()
+        results: list[dict[str, Any]] = []
+        for step in job["steps"]:
+            try:
+                results.append(run_step(engine, step))
+            except EngineBrokenError:
+                raise
+            except EngineError as error:
+                results.append({"error": str(error)})
+    finally:
+        engine.close()
+    return {"versions": versions, "open_seconds": opened - begin, "results": results}
+
+
+def main() -> int:
+    """Exit code 0, or 1 with the error in the result file."""
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    rank = int(sys.argv[2])
+    try:
+        result = run_job(job, rank)
+    except (TucclError, OSError) as error:
+        result = {"error": f"{type(error).__name__}: {error}"}
+    text = json.dumps(result)
+    (Path(job["folder"]) / f"result{rank}.json").write_text(text, encoding="utf-8")
+    return 1 if "error" in result else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

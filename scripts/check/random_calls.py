@@ -1,0 +1,257 @@
+"""Random collective calls for check_executor.py: what is called, on which data, how held.
+
+Everything follows from a seed and a number, so that all ranks draw the same and a call that failed
+can be drawn again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuccl.engines.executor_library import Rule
+
+K, M = 1 << 10, 1 << 20
+TYPES = (
+    *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
+    *("float16", "float32", "float64", "bfloat16"),
+)
+"""In the order of ncclDataType_t."""
+REDUCTIONS = ("sum", "prod", "max", "min", "avg")
+"""In the order of ncclRedOp_t."""
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce")
+ROOTED = ("broadcast", "reduce")
+BY_RANK = ("all_gather", "reduce_scatter", "alltoall")
+"""Whose one buffer has a part for each rank."""
+PRIMES = (3, 7, 31, 127, 509, 2039, 8191, 32749, 131071, 524287)
+_EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52, "bfloat16": 2.0**-7}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What calls may be drawn from."""
+
+    operations: Sequence[str] = OPERATIONS
+    types: Sequence[str] = TYPES
+    reductions: Sequence[str] = REDUCTIONS
+    ranks: int = 2
+    """Most of a communicator."""
+    largest_bytes: int = 4 * M
+    runners: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """Programs to interpret in half of the calls that they are for, by ranks and operation."""
+
+
+@dataclass(frozen=True)
+class RandomCall:
+    """One call, the same on every rank."""
+
+    number: int
+    seed: int
+    ranks: int
+    operation: str
+    type: str
+    reduction: str
+    count: int
+    """As NCCL's function takes it."""
+    rule: Rule
+    send_offset: int = 0
+    receive_offset: int = 0
+    """Elements from the aligned start of the buffers."""
+    in_place: bool = False
+    in_graph: bool = False
+    root: int = 0
+    stream: int = 0
+    whole: bool = True
+    """Small whole numbers as data, which every order of summing gives exactly."""
+
+    @property
+    def program(self) -> str | None:
+        """That is to be interpreted, if one is."""
+        return self.rule.runner if self.rule.runner.startswith("program:") else None
+
+    @property
+    def element_bytes(self) -> int:
+        """Of its type."""
+        return storage(self.type).itemsize
+
+    @property
+    def send_count(self) -> int:
+        """Elements of the send buffer."""
+        return self.count * (self.ranks if self.operation in {"reduce_scatter", "alltoall"} else 1)
+
+    @property
+    def receive_count(self) -> int:
+        """Elements of the receive buffer."""
+        return self.count * (self.ranks if self.operation in {"all_gather", "alltoall"} else 1)
+
+    def describe(self) -> str:
+        """Enough to see what is special about it."""
+        parts = [
+            f"call {self.number} of seed {self.seed}: {self.operation} of {self.count} {self.type}",
+            self.reduction if self.operation in REDUCING else "",
+            f"on {self.ranks} ranks",
+            "in place" if self.in_place else "",
+            "in a graph" if self.in_graph else "",
+            f"offsets {self.send_offset}, {self.receive_offset}, root {self.root},",
+            f"stream {self.stream}, rule {self.rule.line}",
+        ]
+        return " ".join(part for part in parts if part)
+
+
+def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
+    """The call with this number."""
+    random = np.random.default_rng((seed, number))
+    operation = str(random.choice(list(wanted.operations)))
+    data_type = str(random.choice(list(wanted.types)))
+    ranks = int(random.integers(1, wanted.ranks + 1))
+    runners = wanted.runners.get(str(ranks), {}).get(operation, ())
+    interpreted = bool(runners) and bool(random.random() < 0.5)
+    parts = ranks if operation in BY_RANK else 1
+    most = wanted.largest_bytes // storage(data_type).itemsize // parts
+    count = _count(random, most)
+    size_bytes = count * parts * storage(data_type).itemsize
+    in_place = bool(random.random() < 0.3) and operation != "alltoall"
+    return RandomCall(
+        number=number,
+        seed=seed,
+        ranks=ranks,
+        operation=operation,
+        type=data_type,
+        reduction=str(random.choice(list(wanted.reductions))),
+        count=count,
+        send_offset=_offset(random),
+        receive_offset=_offset(random),
+        in_place=in_place,
+        in_graph=bool(random.random() < 0.2),
+        # Programs are compiled for root 0.
+        root=int(random.integers(1 if interpreted else ranks)) if operation in ROOTED else 0,
+        stream=int(random.integers(3)),
+        whole=bool(random.random() < 0.5),
+        rule=_program_rule(random, operation, max(size_bytes, 1), runners)
+        if interpreted
+        else _rule(random, operation, max(size_bytes, 1)),
+    )
+
+
+def _count(random: np.random.Generator, most: int) -> int:
+    kind = random.integers(5)
+    if kind == 0:
+        return int(random.choice([0, 1, 2, 3, 5, 7, 9, 15, 17]))
+    size = int(math.exp(random.uniform(0, math.log(most))))
+    if kind == 1:
+        return min(most, int(random.choice(PRIMES)))
+    if kind == 2:
+        return min(most, (1 << size.bit_length()) + int(random.integers(-1, 2)))
+    return size
+
+
+def _offset(random: np.random.Generator) -> int:
+    return 0 if random.random() < 0.5 else int(random.integers(1, 17))
+
+
+def _rule(random: np.random.Generator, operation: str, size_bytes: int) -> Rule:
+    small = size_bytes <= 512 * K
+    patterns = ["direct"]
+    if operation == "all_reduce":
+        patterns = ["one_phase", "two_phase"] if small else ["two_phase"]
+    return Rule(
+        operation,
+        size_bytes,
+        size_bytes,
+        str(random.choice(patterns)),
+        str(random.choice(["LL", "LL128"])),
+        int(random.choice([1, 2, 3, 8, 16, 32, 64])),
+        int(random.choice([32, 96, 256, 512, 1024])),
+    )
+
+
+def _program_rule(
+    random: np.random.Generator, operation: str, size_bytes: int, runners: Sequence[str]
+) -> Rule:
+    return Rule(
+        operation,
+        size_bytes,
+        size_bytes,
+        str(random.choice(list(runners))),
+        str(random.choice(["LL", "LL128", "Simple"])),
+        int(random.choice([1, 1, 2, 4, 8])),
+        int(random.choice([32, 96, 256, 512])),
+        1 << int(random.integers(15, 23)),
+    )
+
+
+def storage(data_type: str) -> np.dtype[Any]:
+    """What numpy keeps it in: bfloat16, which it has not, as 16 bits."""
+    return np.dtype("uint16" if data_type == "bfloat16" else data_type)
+
+
+def data_of(call: RandomCall, rank: int) -> Array:
+    """The send buffer of a rank."""
+    random = np.random.default_rng((call.seed, call.number, 1 + rank))
+    count = call.send_count
+    if call.operation not in REDUCING:
+        bits = random.integers(0, 256, count * call.element_bytes, dtype=np.uint8)
+        return bits.view(storage(call.type))
+    if call.type not in _EPSILON:
+        bits = random.integers(0, 256, count * call.element_bytes, dtype=np.uint8)
+        return bits.view(storage(call.type))
+    if call.whole:
+        return _from_float(random.integers(0, 4, count).astype(np.float64), call.type)
+    return _from_float(random.uniform(0.5, 1.5, count), call.type)
+
+
+def _from_float(values: Array, data_type: str) -> Array:
+    if data_type != "bfloat16":
+        return values.astype(storage(data_type))
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def to_float(values: Array, data_type: str) -> Array:
+    """Numbers of 16 bits too."""
+    if data_type != "bfloat16":
+        return values.astype(np.float64)
+    return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def tolerance(call: RandomCall) -> float:
+    """Distance that results may have, of the result; 0 where every bit has to be the same.
+
+    Summands have one sign, so each of the n roundings moves the result by at most half an epsilon.
+    """
+    rounds = call.operation in REDUCING and call.type in _EPSILON
+    if not rounds or call.reduction in {"max", "min"}:
+        return 0.0
+    if call.whole and call.reduction in {"sum", "prod"}:
+        return 0.0
+    return 2 * call.ranks * _EPSILON[call.type]
+
+
+def first_difference(call: RandomCall, found: Array, wanted: Array) -> str:
+    """Where two results differ more than they may; empty where nowhere."""
+    allowed = tolerance(call)
+    if allowed == 0.0:
+        # Bit by bit: bytes that are moved may be no numbers.
+        bits = np.dtype(f"u{call.element_bytes}")
+        wrong = found.view(bits) != wanted.view(bits)
+    else:
+        own, real = to_float(found, call.type), to_float(wanted, call.type)
+        wrong = ~(np.abs(own - real) <= allowed * np.abs(real))
+    where = np.flatnonzero(wrong)
+    if where.size == 0:
+        return ""
+    at = int(where[0])
+    return (
+        f"element {at} is {_show(found[at])} instead of {_show(wanted[at])}, {where.size} of "
+        f"{wrong.size} differ"
+    )
+
+
+def _show(value: Any) -> str:
+    return f"{value} (0x{np.asarray(value).tobytes()[::-1].hex()})"

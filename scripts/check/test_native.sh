@@ -1,0 +1,30 @@
+#!/bin/sh
+# The native tests at length: a million mutated bundles and as many programs under AddressSanitizer
+# and UBSan from a seed of one's choice, then starts from several threads under ThreadSanitizer.
+# Needs cmake, cc, and python3 with this project's packages.
+#   scripts/check/test_native.sh [SEED]
+set -eu
+cd "$(dirname "$0")/../.."
+seed=${1:-1}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+build() {
+    cmake -S . -B "$work/$1" -DTUCCL_BUILD_TESTS=ON -DTUCCL_BUILD_EXECUTOR=OFF \
+        -DTUCCL_SANITIZE="$2" >"$work/log" \
+        && cmake --build "$work/$1" -j2 >>"$work/log" || { cat "$work/log"; exit 1; }
+}
+
+PYTHONPATH=. "${PYTHON:-python3}" tests/runtime/write_bundles.py "$work"
+PYTHONPATH=. "${PYTHON:-python3}" scripts/make/write_programs.py "$work/programs" 3
+build memory address,undefined
+build threads thread
+"$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" damaged
+"$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" sealed
+for program in "$work"/programs/3/all_reduce_*.program; do
+    "$work/memory/tests/runtime/native/fuzz_program" "$program" 200000 "$seed"
+done
+"$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
+"$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
+"$work/memory/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"
+"$work/threads/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"

@@ -1,0 +1,261 @@
+"""One rank of check_executor_torch.py: plain torch.distributed, as any job has it.
+
+    torch_rank.py JOB.json RANK
+
+It knows nothing of TuCCL but one thing: it asks how many calls the executor ran, if that is here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+K, M = 1 << 10, 1 << 20
+LATENCY_BYTES = (1 * K, 4 * K, 16 * K, 64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M)
+CALLS_IN_GRAPH = 20
+SAMPLES = 9
+VOCABULARY, WIDTH, SEQUENCE, BATCH = 1024, 512, 128, 8
+HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
+"""Of a model of 70 billion parameters."""
+
+
+class Job:
+    """This rank in its job; makes process groups anew as often as it is asked."""
+
+    def __init__(self, job: dict[str, Any], rank: int) -> None:
+        self.rank = rank
+        self.ranks: int = job["ranks"]
+        self.words: dict[str, Any] = job["words"]
+        self._folder = Path(job["folder"])
+        self._groups_made = 0
+        self.device = torch.device("cuda", rank)
+        torch.cuda.set_device(self.device)
+
+    def join(self) -> None:
+        """The default process group."""
+        store = self._folder / f"store{self._groups_made}"
+        self._groups_made += 1
+        dist.init_process_group(
+            "nccl", init_method=f"file://{store}", rank=self.rank, world_size=self.ranks
+        )
+
+    def zeros(self, size_bytes: int) -> Any:
+        """A tensor of 16-bit floats that sums leave as it is."""
+        return torch.zeros(size_bytes // 2, dtype=torch.float16, device=self.device)
+
+
+def executor_calls() -> int:
+    """That TuCCL's executor ran in this process; 0 without it."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "tuccl_executor_calls"):
+        return 0
+    library.tuccl_executor_calls.restype = ctypes.c_uint64
+    return int(library.tuccl_executor_calls())
+
+
+def captured(job: Job, act: Callable[[], object]) -> Any:
+    """A CUDA graph of what `act` does."""
+    side = torch.cuda.Stream(job.device)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            act()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    # Other threads of torch.distributed may ask for events meanwhile.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        act()
+    graph.replay()
+    torch.cuda.synchronize()
+    return graph
+
+
+def timed_us(act: Callable[[], object], samples: int = SAMPLES) -> float:
+    """Median time on the GPU, from a moment when all ranks have met."""
+    times: list[float] = []
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(samples):
+        dist.barrier()
+        torch.cuda.synchronize()
+        begin.record()
+        act()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times)
+
+
+def latency(job: Job) -> dict[str, Any]:
+    """Of torch.distributed.all_reduce, one by one and in graphs, in us by size."""
+    job.join()
+    found: dict[str, Any] = {"eager_us": {}, "graph_us": {}}
+    for size_bytes in LATENCY_BYTES:
+        tensor = job.zeros(size_bytes)
+
+        def several(tensor: Any = tensor) -> None:
+            for _ in range(CALLS_IN_GRAPH):
+                dist.all_reduce(tensor)
+
+        several()
+        found["eager_us"][size_bytes] = timed_us(several) / CALLS_IN_GRAPH
+        graph = captured(job, several)
+        found["graph_us"][size_bytes] = timed_us(graph.replay) / CALLS_IN_GRAPH
+    return found
+
+
+def training(job: Job) -> dict[str, Any]:
+    """Losses of a small transformer under DistributedDataParallel."""
+    job.join()
+    torch.manual_seed(1)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    layer = nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, dropout=0.0, batch_first=True)
+    model = nn.Sequential(
+        nn.Embedding(VOCABULARY, WIDTH),
+        nn.TransformerEncoder(layer, 4),
+        nn.Linear(WIDTH, VOCABULARY),
+    ).to(job.device)
+    parallel = nn.parallel.DistributedDataParallel(model, device_ids=[job.rank])
+    optimizer = torch.optim.AdamW(parallel.parameters(), lr=3e-4)
+    generator = torch.Generator(device="cpu").manual_seed(100 + job.rank)
+    losses = []
+    begin = time.monotonic()
+    for _ in range(job.words["steps"]):
+        start = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
+        # Each token is the one before plus 7: something that can be learnt.
+        tokens = (start + 7 * torch.arange(SEQUENCE + 1)).remainder(VOCABULARY).to(job.device)
+        logits = parallel(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    values = torch.stack(losses).tolist()
+    return {"losses": values, "seconds": time.monotonic() - begin}
+
+
+def decoding(job: Job) -> dict[str, Any]:
+    """Time per token of a tensor-parallel decode loop in one graph, with and without its weights.
+
+    Projections and MLP of each layer with weights of their own; no attention over a cache.
+    """
+    job.join()
+    layers, part = job.words["layers"], job.ranks
+    state = torch.zeros(1, HIDDEN, dtype=torch.float16, device=job.device)
+
+    def reductions() -> None:
+        for _ in range(2 * layers):
+            dist.all_reduce(state)
+
+    found = {"reductions_us": timed_us(captured(job, reductions).replay)}
+    shapes = (
+        (HIDDEN, (HIDDEN + 2 * KEY_VALUE) // part),
+        (HIDDEN // part, HIDDEN),
+        (HIDDEN, 2 * MLP // part),
+        (MLP // part, HIDDEN),
+    )
+    weights = [
+        [torch.zeros(shape, dtype=torch.float16, device=job.device) for shape in shapes]
+        for _ in range(layers)
+    ]
+
+    def token() -> None:
+        hidden = state
+        for query, out, up, down in weights:
+            mixed = (hidden @ query)[:, : HIDDEN // part] @ out
+            dist.all_reduce(mixed)
+            hidden = hidden + mixed
+            gate, value = (hidden @ up).chunk(2, dim=1)
+            mixed = (nn.functional.silu(gate) * value) @ down
+            dist.all_reduce(mixed)
+            hidden = hidden + mixed
+
+    found["token_us"] = timed_us(captured(job, token).replay)
+    return found
+
+
+def streams(job: Job) -> dict[str, Any]:
+    """Sums of two groups on three streams at once, eagerly and in graphs; each is looked at."""
+    job.join()
+    groups = [None, dist.new_group(list(range(job.ranks)))]
+    wrong = 0
+    side = [torch.cuda.Stream(job.device) for _ in range(3)]
+    total = job.ranks * (job.ranks + 1) // 2
+    for number in range(job.words["rounds"]):
+        count = (1, 1000, 4099, 65536, 1 << 20)[number % 5]
+        tensors = []
+        for i, stream in enumerate(side):
+            with torch.cuda.stream(stream):
+                tensor = torch.full((count + i,), job.rank + 1, device=job.device).int()
+                dist.all_reduce(tensor, group=groups[(number + i) % 2])
+                tensors.append(tensor)
+        torch.cuda.synchronize()
+        wrong += sum(int((tensor != total).any()) for tensor in tensors)
+    kept = torch.zeros(5000, dtype=torch.int32, device=job.device)
+
+    def refilled() -> None:
+        kept.fill_(job.rank + 1)
+        dist.all_reduce(kept)
+
+    graph = captured(job, refilled)
+    for _ in range(job.words["rounds"]):
+        graph.replay()
+        other = torch.full((333,), job.rank + 1, device=job.device)
+        dist.all_reduce(other, group=groups[1])
+        torch.cuda.synchronize()
+        wrong += int((kept != total).any()) + int((other != total).any())
+    return {"rounds": job.words["rounds"], "wrong": wrong}
+
+
+def groups_anew(job: Job) -> dict[str, Any]:
+    """Process groups made, used and destroyed several times."""
+    wrong = 0
+    total = job.ranks * (job.ranks + 1) // 2
+    for _ in range(job.words["groups"]):
+        job.join()
+        tensor = torch.full((4096,), job.rank + 1, device=job.device)
+        dist.all_reduce(tensor)
+        wrong += int((tensor != total).any())
+        dist.destroy_process_group()
+    return {"groups": job.words["groups"], "wrong": wrong}
+
+
+PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
+    "latency": latency,
+    "training": training,
+    "decoding": decoding,
+    "streams": streams,
+    "groups": groups_anew,
+}
+
+
+def main() -> int:
+    """Exit code 0; a failure ends with its traceback in this rank's output."""
+    words = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    rank = int(sys.argv[2])
+    job = Job(words, rank)
+    begin = time.monotonic()
+    result = PARTS[words["part"]](job)
+    result["part_seconds"] = time.monotonic() - begin
+    result["executor_calls"] = executor_calls()
+    result["versions"] = f"torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
+    path = Path(words["folder"]) / f"result{rank}.json"
+    path.write_text(json.dumps(result), encoding="utf-8")
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

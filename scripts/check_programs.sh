@@ -1,5 +1,0 @@
-#!/usr/bin/env bash
-# Compiled programs on the GPUs of this host: every byte compared.
-#
-#   scripts/check_programs.sh [FOLDER [cases [seed]] [--ranks=N]]
-exec "$(dirname "$0")/run_on_programs.sh" check_programs "$@"

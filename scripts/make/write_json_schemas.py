@@ -1,0 +1,46 @@
+"""Write the JSON schemas of the command line's documents to docs/schemas.
+
+    python scripts/make/write_json_schemas.py [DIRECTORY]
+
+Run it after a change of tuccl/reports/json_documents.py; a test holds the files against the models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from tuccl.reports.json_documents import DOCUMENTS
+from tuccl.workspace.atomic_file import write_atomically
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+
+
+def schema_texts() -> dict[str, str]:
+    """The text of each schema by the name of its file."""
+    return {
+        f"{name}.schema.json": json.dumps(
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                **document.model_json_schema(mode="serialization"),
+            },
+            indent=1,
+        )
+        + "\n"
+        for name, document in DOCUMENTS.items()
+    }
+
+
+def main() -> None:
+    """Write them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("directory", nargs="?", type=Path, default=SCHEMAS)
+    directory = parser.parse_args().directory
+    for name, text in schema_texts().items():
+        write_atomically(directory / name, text)
+        print(directory / name)
+
+
+if __name__ == "__main__":
+    main()
