@@ -1,7 +1,7 @@
 """The bundle's records, shared by writer and reader.
 
-`tuccl/runtime/bundle_layout.h` defines them in C, and docs/bundle-format.md describes them. All
-integers are little-endian; sections start at multiples of 8.
+`tuccl/runtime/bundle_layout.h` defines them in C, and docs/reference/bundle-format.md describes
+them. All integers are little-endian; sections start at multiples of 8.
 """
 
 from __future__ import annotations

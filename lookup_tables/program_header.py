@@ -3,8 +3,8 @@
 What stands behind the header, and whether it computes anything, is not a table's to know:
 `programs.layout` describes the rest, `programs.compiler` writes it, and the C loader
 (`tuccl/runtime/program.c`) checks all of it before an executor uses any. The records of both pages
-are in `tuccl/runtime/program_layout.h` for C, and in docs/bundle-format.md for people. All integers
-are little-endian.
+are in `tuccl/runtime/program_layout.h` for C, and in docs/reference/bundle-format.md for people.
+All integers are little-endian.
 """
 
 from __future__ import annotations

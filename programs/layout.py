@@ -1,11 +1,11 @@
 """The records that follow a program's header, shared by writer and reader.
 
 `lookup_tables.program_header` defines the header, `tuccl/runtime/program_layout.h` both in C, and
-docs/bundle-format.md describes them. All integers are little-endian; every record is a multiple of
-8 bytes.
+docs/reference/bundle-format.md describes them. All integers are little-endian; every record is a
+multiple of 8 bytes.
 
 A program of version 1 has one phase: steps of one communicator on one host. "What a later version
-may add" in docs/bundle-format.md describes steps across hosts.
+may add" in docs/reference/bundle-format.md describes steps across hosts.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     result = tuccl.tune(machine, operations="all_reduce")
     print(tuccl.lookup(result.table, "all_reduce", "4M").why)
 
-docs/python.md shows all of it. Names are imported when they are first used, so that `import tuccl`
-takes no time; `tuccl/__init__.pyi` tells type checkers where they come from.
+docs/guide/python.md shows all of it. Names are imported when they are first used, so that `import
+tuccl` takes no time; `tuccl/__init__.pyi` tells type checkers where they come from.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command, as documented in docs/commands.md."""
+    """Exit codes of every command, as documented in docs/reference/commands.md."""
 
     OK = 0
     """Done, or nothing to do."""

@@ -1,7 +1,7 @@
 """Writer of bundles, the binary form of a table.
 
 Equal tables have equal bytes, without a time stamp, because ranks compare tables by their CRC.
-Format: docs/bundle-format.md.
+Format: docs/reference/bundle-format.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The section has one record per schedule, in the order of SCHEDULES. A schedule that no executor can
 run (too many ranks, an unknown operation) has a record without a program, and NCCL serves its
-calls. Programs are bytes here; only their checksums are checked. Format: docs/bundle-format.md.
+calls. Programs are bytes here; only their checksums are checked. Format:
+docs/reference/bundle-format.md.
 """
 
 from __future__ import annotations

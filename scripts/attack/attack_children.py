@@ -21,7 +21,7 @@ MOST_S = 20.0
 MOST_MEMORY_BYTES = 1 << 30
 """That a command may use beyond what its modules take."""
 DOCUMENTED = (0, 1, 2, 3)
-"""Exit codes of docs/commands.md of a command that nobody stopped."""
+"""Exit codes of docs/reference/commands.md of a command that nobody stopped."""
 _CRASHED = 70
 _MOST_ERROR_BYTES = 1 << 20
 """Of a command's standard error; who writes more waits, and is over the time."""

@@ -1,4 +1,4 @@
-"""Write the JSON schemas of the command line's documents to docs/schemas.
+"""Write the JSON schemas of the command line's documents to docs/reference/schemas.
 
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tuccl.reports.json_documents import DOCUMENTS
 from tuccl.workspace.atomic_file import write_atomically
 
-SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 
 
 def schema_texts() -> dict[str, str]:

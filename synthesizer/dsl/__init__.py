@@ -4,7 +4,7 @@ A schedule is a sequence of statements about chunks: `Schedule.chunk` names chun
 buffer, `Reference.copy` and `Reference.reduce` move and add them on a channel, and
 `Schedule.parallelize` runs statements in several instances. The result is a `Program`, which is
 lowered and verified like any other.
-docs/schedule-dsl.md shows how it is used.
+docs/guide/schedule-dsl.md shows how it is used.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The embedded default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
-the machine itself; docs/simulated-backend.md has the errors. Noise is optional and seeded.
+the machine itself; docs/lab/model.md has the errors. Noise is optional and seeded.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Their traffic is loopback's. BBR paces each connection by what it believes the bandwidth to be, and
 over loopback it believes too little: messages of 1 MB take 1.7 times as long as with CUBIC, and
 where one of two connections was idle before, up to 1.8 times as long as where both were used. So
-one start of a job differs from the next (docs/nccl-backend.md has the figures).
+one start of a job differs from the next (docs/lab/faked-nodes.md has the figures).
 """
 
 from __future__ import annotations

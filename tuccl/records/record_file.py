@@ -3,7 +3,8 @@
 `pandas.read_parquet` shows the rows as they are. What belongs to the whole record (topology, shape,
 versions, how calls were timed) travels as JSON in the schema metadata under keys that start with
 `tuccl.`; `tuccl.record_version` says that it is a record, and which form it has. The topology is
-whole, so that a record can be replayed without any other file. docs/records.md has the columns.
+whole, so that a record can be replayed without any other file. docs/reference/records.md has the
+columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The JSON documents of `init`, `tune`, `table`, `retune`, `explain`, `ship`, `verify` and `bench`.
 
-scripts/make/write_json_schemas.py writes the schema of each to docs/schemas, and docs/json.md
-describes them. `SCHEMA_VERSION` is raised when a member is added, goes or changes its meaning.
+scripts/make/write_json_schemas.py writes the schema of each to docs/reference/schemas, and
+docs/reference/json.md describes them. `SCHEMA_VERSION` is raised when a member is added, goes or
+changes its meaning.
 
 Units: bytes are integers, times microseconds. A speedup is stock NCCL's time over another.
 """

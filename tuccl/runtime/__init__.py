@@ -1,11 +1,11 @@
 """The compiled libraries of the runtime, and where they were installed.
 
 `libnccl-tuner-tuccl.so` (C11) is compiled by the package build. NCCL loads it by path from
-NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See docs/runtime.md.
-`libtuccl-measure.so` (C11) is what a worker of the `nccl` backend runs collectives with. See
-docs/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA) runs schedules on NCCL's
-communicators; the package build compiles it where it finds GPUs, `tuccl build-executor` when asked.
-See docs/executor.md.
+NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See
+docs/reference/runtime.md. `libtuccl-measure.so` (C11) is what a worker of the `nccl` backend runs
+collectives with. See docs/reference/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA) runs
+schedules on NCCL's communicators; the package build compiles it where it finds GPUs, `tuccl
+build-executor` when asked. See docs/reference/executor.md.
 """
 
 from __future__ import annotations

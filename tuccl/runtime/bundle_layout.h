@@ -1,5 +1,5 @@
 /* The bundle's records, byte by byte. lookup_tables/bundle_layout.py is the same page for Python,
- * docs/bundle-format.md describes the format. All integers are little-endian. */
+ * docs/reference/bundle-format.md describes the format. All integers are little-endian. */
 #ifndef TUCCL_BUNDLE_LAYOUT_H
 #define TUCCL_BUNDLE_LAYOUT_H
 

@@ -6,8 +6,8 @@
 #include "tuner_abi.h"
 
 /* Sets `*context` to the communicator's selection, or to NULL where NCCL is to stay as it is.
- * Fails only where starting would let ranks decide differently: see docs/runtime.md. `abi` is the
- * version of the tuner ABI through which NCCL called. */
+ * Fails only where starting would let ranks decide differently: see docs/reference/runtime.md.
+ * `abi` is the version of the tuner ABI through which NCCL called. */
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger);
 

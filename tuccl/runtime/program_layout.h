@@ -1,6 +1,6 @@
 /* The compiled program's records, byte by byte. lookup_tables/program_header.py and
- * programs/layout.py are the same page for Python, docs/bundle-format.md describes the format. All
- * integers are little-endian; kernels read the records where they lie. */
+ * programs/layout.py are the same page for Python, docs/reference/bundle-format.md describes the
+ * format. All integers are little-endian; kernels read the records where they lie. */
 #ifndef TUCCL_PROGRAM_LAYOUT_H
 #define TUCCL_PROGRAM_LAYOUT_H
 

@@ -1,9 +1,9 @@
-"""TuCCL's Algorithm 1 to the letter, for comparison; docs/deviations.md says what is wrong with it.
+"""TuCCL's Algorithm 1 to the letter, for comparison.
 
 The numbers of the lines are the paper's. Where the paper leaves a choice, the kinder one is taken:
 configurations are not proposed twice, warm ones come first, and after the last bracket the
 algorithm starts over with the model that it has, so that it can be held against others at any
-budget.
+budget. docs/reference/deviations.md says what is wrong with it.
 """
 
 from __future__ import annotations

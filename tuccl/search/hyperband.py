@@ -3,7 +3,7 @@
 Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization" (JMLR 2018),
 Algorithm 1. TuCCL's Algorithm 1 prints the plan with the roles of n and R exchanged (line 3 against
 line 4: the bracket with the most configurations would run them all at full cost); this is the
-original, see docs/deviations.md.
+original, see docs/reference/deviations.md.
 
 A budget is a number of repetitions of one measurement.
 """

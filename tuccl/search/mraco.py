@@ -11,7 +11,7 @@ parameter distributions moved by less than 0.1 in Kullback-Leibler divergence.
 
 The search is deterministic: the seed and the measurements decide everything, so a run that was
 killed repeats its steps from the measurement log at no measuring cost and goes on from there.
-Deviations from the printed Algorithm 1 are in docs/deviations.md.
+Deviations from the printed Algorithm 1 are in docs/reference/deviations.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// tuccl-p2p: what the GPUs of one host do when they copy to each other. docs/p2p.md describes the
-// figures.
+// tuccl-p2p: what the GPUs of one host do when they copy to each other. docs/reference/p2p.md
+// describes the figures.
 #include "cuda_error.h"
 #include "gpu.h"
 #include "options.h"

@@ -1,4 +1,4 @@
-"""docs/schedule-dsl.md: its code runs, with the results that the page states."""
+"""docs/guide/schedule-dsl.md: its code runs, with the results that the page states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from synthesizer.lower.lowering import lower
 from tests.synthesizer.proofs import busbw_gb_per_s, proved
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "schedule-dsl.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "schedule-dsl.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
-    exec(compile(code, "docs/schedule-dsl.md", "exec"), names)  # noqa: S102 - our own page
+    exec(compile(code, "docs/guide/schedule-dsl.md", "exec"), names)  # noqa: S102 - our own page
     return names
 
 

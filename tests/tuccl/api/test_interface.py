@@ -12,7 +12,7 @@ import tuccl
 from tests.quickest import quickest_of_three
 from tests.runtime.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "python.md").read_text(encoding="utf-8")
 NAMES = [name for name in tuccl.__all__ if not name.startswith("__")]
 
 

@@ -1,4 +1,4 @@
-"""docs/python.md and examples/: their code runs as it is printed."""
+"""docs/guide/python.md and examples/: their code runs as it is printed."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from tests.runtime.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "python.md").read_text(encoding="utf-8")
 EXAMPLES = {
     "links_of_a_machine.py": "16 links of nvlink: 300.0 to 300.0 GB/s",
     "schedule_against_ring.py": "all_gather.xml: proved",
@@ -26,7 +26,7 @@ def test_the_code_of_the_page_runs(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(code, "docs/python.md", "exec"), names)  # noqa: S102 - our own page
+        exec(compile(code, "docs/guide/python.md", "exec"), names)  # noqa: S102 - our own page
     said = capsys.readouterr().out
     assert "no-such-file.xml: cannot be read" in said
     assert "confirmation: " in said
@@ -34,7 +34,7 @@ def test_the_code_of_the_page_runs(
 
 def test_every_example_is_tried_and_named_on_the_page() -> None:
     assert {path.name for path in (ROOT / "examples").iterdir() if path.is_file()} == set(EXAMPLES)
-    assert all(f"(../examples/{name})" in PAGE for name in EXAMPLES)
+    assert all(f"(../../examples/{name})" in PAGE for name in EXAMPLES)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

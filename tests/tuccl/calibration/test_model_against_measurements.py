@@ -1,4 +1,4 @@
-"""The figures that docs/simulated-backend.md states, on what the constants were not fitted to."""
+"""The figures of docs/lab/model.md, on what the constants were not fitted to."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""The JSON that commands print is what docs/schemas says."""
+"""The JSON that commands print is what docs/reference/schemas says."""
 
 import json
 from pathlib import Path

@@ -16,7 +16,7 @@ constexpr uint32_t kNoProgram = UINT32_MAX;
 constexpr uint8_t kAnyRoot = 0xFF;
 
 // What runs calls of one operation from min_bytes to max_bytes, both inclusive, counted as in the
-// bundle (docs/bundle-format.md).
+// bundle (docs/reference/bundle-format.md).
 struct Rule {
     uint64_t min_bytes;
     uint64_t max_bytes;

@@ -19,7 +19,7 @@ enum {
     TUCCL_HANDLE_BYTES = 128,
 };
 
-/* As in the bundle (docs/bundle-format.md). */
+/* As in the bundle (docs/reference/bundle-format.md). */
 enum tuccl_operation {
     TUCCL_BROADCAST = 0,
     TUCCL_REDUCE = 1,
@@ -57,7 +57,7 @@ enum tuccl_reduction {
 };
 
 /* What runs a call: a kernel written for one pattern, or a program that is interpreted. The
- * compiler of programs recognises patterns (docs/executor.md). */
+ * compiler of programs recognises patterns (docs/reference/programs.md). */
 enum tuccl_pattern {
     TUCCL_PATTERN_NONE = 0,
     /* all_reduce: everybody sends everything to everybody. */
