@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ from runtime_sweep import sweep, write_rules  # noqa: E402
 from tuccl.engines.executor_library import Rule  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.engines.nccl_library import find_nccl  # noqa: E402
-from tuccl.errors import TucclError, UsageError  # noqa: E402
+from tuccl.errors import TucclError  # noqa: E402
 from tuccl.words.sizes import parse_size, size_ladder  # noqa: E402
 
 
 def bench_all(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Write the rules of this machine; every time that was measured."""
-    settings = parse_settings(arguments.settings)
     call = {"data_type": "float16", "in_place": arguments.in_place}
     if arguments.plain:
         call |= {"use_graph": False, "host_clock": True}
@@ -49,21 +48,9 @@ def bench_all(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any
     largest = parse_size(arguments.largest)
     sizes = size_ladder(parse_size(arguments.smallest), largest, 2)
     keys = [(operation, size) for operation in arguments.operations for size in sizes]
-    rules, found = sweep(site, arguments.executor, keys, largest, settings)
+    rules, found = sweep(site, arguments.executor, keys, largest, {})
     write_rules(arguments.rules, rules)
     return found
-
-
-def parse_settings(words: Sequence[str]) -> dict[str, str]:
-    """Variables from `NAME=VALUE`.
-
-    Raises:
-        UsageError: A word has no `=`.
-    """
-    for word in words:
-        if "=" not in word.lstrip("="):
-            raise UsageError(f"--set {word}: write NAME=VALUE")
-    return dict(word.split("=", 1) for word in words)
 
 
 def tell(found: Iterable[Mapping[str, Any]]) -> None:
@@ -86,14 +73,6 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
     parser.add_argument("--rules", type=Path, required=True, help="the file to write")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help="further variables of the processes, as NCCL_MIN_NCHANNELS=32",
-    )
     parser.add_argument(
         "--operations",
         nargs="+",

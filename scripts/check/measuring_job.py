@@ -39,7 +39,6 @@ class JobResult:
     """What all ranks found."""
 
     versions: str
-    open_seconds: float
     seconds: float
     """Of the whole job, starting and ending included."""
     steps: tuple[dict[str, Any], ...]
@@ -194,9 +193,7 @@ def _collect(folder: Path, ends: Sequence[str], seconds: float) -> JobResult:
         _slowest(together)
         for together in zip(*(result["results"] for result in results), strict=True)
     )
-    return JobResult(
-        results[0]["versions"], max(result["open_seconds"] for result in results), seconds, steps
-    )
+    return JobResult(results[0]["versions"], seconds, steps)
 
 
 def _slowest(ranks: tuple[dict[str, Any], ...]) -> dict[str, Any]:

@@ -54,22 +54,18 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
         algorithm, protocol = min(question.model_us, key=question.model_us.__getitem__)
         result["nccl_prefers"] = f"{algorithm} {protocol}"
     if step.get("check"):
-        begin = time.monotonic()
         result["finding"] = engine.check(call)
-        result["check_seconds"] = time.monotonic() - begin
     return result
 
 
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     """All steps of the job, in order; a call that NCCL refuses is a result."""
-    begin = time.monotonic()
     engine_type = ExecutorEngine if is_preloaded() else NcclEngine
     engine = engine_type(controlled=job["controlled"])
     try:
         own = engine.make_group_id() if rank == 0 else None
         identifier = from_rank_zero(Path(job["folder"]) / "group-id", own)
         versions = engine.open(rank, job["ranks"], rank, identifier)
-        opened = time.monotonic()
         results: list[dict[str, Any]] = []
         for step in job["steps"]:
             try:
@@ -80,7 +76,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
                 results.append({"error": str(error)})
     finally:
         engine.close()
-    return {"versions": versions, "open_seconds": opened - begin, "results": results}
+    return {"versions": versions, "results": results}
 
 
 def main() -> int:
