@@ -143,6 +143,7 @@ DEFECTS: dict[str, Callable[[bytearray], None]] = {
     "65 channels": content(ENTRY, 18, "<H", 65),
     "algorithm 7": content(ENTRY, 16, "<B", 7),
     "protocol 3": content(ENTRY, 16, "<BB", 1, 3),
+    "a schedule with protocol 3": content(ENTRY, 20, "<IB", 0, 3),
     "shapes out of order": swap_shapes,
     "one shape twice": content(SectionKind.SHAPES, layout.SHAPE.size, "<III", 8, 1, 8),
     "a range of entries behind the end": drop_entry_but_keep_ranges,

@@ -2,13 +2,17 @@
 #include "bundle_file.h"
 #include "crc32.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { OPERATIONS = 6, ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
+enum {
+    OPERATIONS = 6,
+    ALGORITHMS = 7,
+    PROTOCOLS = 3,
+    LARGEST_NCHANNELS = 64,
+};
 
 static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_TEXT] = 1,
@@ -113,8 +117,10 @@ static const void *records(const struct tuccl_bundle *bundle, const struct direc
     return bundle->data + directory->of_kind[kind]->offset;
 }
 
-static bool entry_is_sound(const struct tuccl_entry_record *entry) {
+bool tuccl_entry_is_sound(const struct tuccl_entry_record *entry) {
     if (entry->min_bytes > entry->max_bytes || entry->nchannels > LARGEST_NCHANNELS)
+        return false;
+    if (entry->schedule != TUCCL_NO_SCHEDULE && entry->schedule_protocol >= PROTOCOLS)
         return false;
     return entry->algorithm == TUCCL_NO_CODE ||
            (entry->algorithm < ALGORITHMS && entry->protocol < PROTOCOLS);
@@ -122,7 +128,7 @@ static bool entry_is_sound(const struct tuccl_entry_record *entry) {
 
 static bool entries_are_sound(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
-        if (!entry_is_sound(&bundle->entries[i]))
+        if (!tuccl_entry_is_sound(&bundle->entries[i]))
             return false;
         if (i > range.first && bundle->entries[i].min_bytes <= bundle->entries[i - 1].max_bytes)
             return false;

@@ -5,6 +5,7 @@
 
 #include "bundle_layout.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +37,10 @@ enum tuccl_bundle_fault tuccl_bundle_load(const char *path, struct tuccl_bundle 
                                           size_t why_bytes);
 
 void tuccl_bundle_free(struct tuccl_bundle *bundle);
+
+/* Whether a record may be an entry: sizes in order, codes and channels in range. Of a bundle that
+ * was loaded every entry is; its schedule may be one that the bundle has no program of. */
+bool tuccl_entry_is_sound(const struct tuccl_entry_record *entry);
 
 /* The entries of one communicator shape, NULL when the bundle has none for it. */
 const struct tuccl_shape_record *tuccl_bundle_shape(const struct tuccl_bundle *bundle,

@@ -11,6 +11,7 @@
 #endif
 
 #define TUCCL_BUNDLE_MAGIC "TUCCLBDL"
+#define TUCCL_NO_SCHEDULE UINT32_MAX
 
 enum {
     TUCCL_BUNDLE_VERSION = 1,
