@@ -15,7 +15,7 @@ from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.program_section import programs_section
 from lookup_tables.errors import InvalidTableError
 from lookup_tables.lookup import check_table
-from lookup_tables.table import Entry, Table
+from lookup_tables.table import BuiltinConfig, Entry, ScheduleConfig, Table
 
 
 def bundle_bytes(table: Table) -> bytes:
@@ -99,7 +99,27 @@ def _pack_shapes(entries: tuple[Entry, ...]) -> bytes:
 
 
 def _pack_entry(entry: Entry, schedule_position: Mapping[str, int]) -> bytes:
-    builtin, schedule = entry.builtin, entry.schedule
+    sizes = entry.key.min_bytes, entry.key.max_bytes
+    times = entry.builtin_time_us or 0.0, entry.default_time_us
+    return entry_record(sizes, entry.builtin, entry.schedule, schedule_position, times)
+
+
+def entry_record(
+    sizes: tuple[int, int],
+    builtin: BuiltinConfig | None,
+    schedule: ScheduleConfig | None,
+    schedule_position: Mapping[str, int],
+    times_us: tuple[float, float] = (0.0, 0.0),
+) -> bytes:
+    """One record of ENTRIES; also what `tuccl_executor_choose` takes.
+
+    Args:
+        sizes: The smallest and the largest, inclusive.
+        builtin: The built-in configuration, if there is one.
+        schedule: The schedule, if there is one.
+        schedule_position: Index of each schedule in the bundle, by content hash.
+        times_us: Of the built-in configuration and of the stock default.
+    """
     builtin_codes = (layout.NO_CODE, layout.NO_CODE, 0)
     if builtin is not None:
         builtin_codes = (
@@ -117,10 +137,7 @@ def _pack_entry(entry: Entry, schedule_position: Mapping[str, int]) -> bytes:
             schedule.nthreads,
             schedule.buffer_bytes,
         )
-    times = (entry.builtin_time_us or 0.0, entry.default_time_us)
-    return layout.ENTRY.pack(
-        entry.key.min_bytes, entry.key.max_bytes, *builtin_codes, *executor, *times
-    )
+    return layout.ENTRY.pack(*sizes, *builtin_codes, *executor, *times_us)
 
 
 def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:

@@ -1,9 +1,9 @@
-"""Times the executor's configurations beside NCCL, and writes the best as rules.
+"""Times the executor's configurations beside NCCL, and writes the best as a bundle.
 
-    bench_rules.py --executor libtuccl-executor.so --rules rules.txt [--to 64M] [--json FILE]
+    bench_rules.py --executor libtuccl-executor.so --bundle swept.tuccl [--to 64M] [--json FILE]
 
-All of it is one job of new processes, calls in CUDA graphs unless --plain is there. The rules are
-for TUCCL_EXECUTOR_RULES and `check_executor_torch.py --rules`; how much faster than stock NCCL a
+All of it is one job of new processes, calls in CUDA graphs unless --plain is there. The bundle
+is for TUCCL_BUNDLE and `check_executor_torch.py --bundle`; how much faster than stock NCCL a
 job with a table is, `tuccl bench` says. Needs NVIDIA GPUs, an installed NCCL and a C compiler. Exit
 code 0, or 2 when something could not run.
 """
@@ -23,9 +23,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "check")]
 
 from measuring_job import JobError, build_libraries  # noqa: E402
 from measuring_site import Key, Site  # noqa: E402
+from random_calls import Rule  # noqa: E402
 from runtime_sweep import sweep, write_rules  # noqa: E402
 
-from tuccl.engines.executor_library import Rule  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
@@ -33,7 +33,7 @@ from tuccl.words.sizes import parse_size, size_ladder  # noqa: E402
 
 
 def bench_all(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Write the rules of this machine; every time that was measured."""
+    """Write the bundle of this machine; every time that was measured."""
     call = {"data_type": "float16", "in_place": arguments.in_place}
     if arguments.plain:
         call |= {"use_graph": False, "host_clock": True}
@@ -49,7 +49,7 @@ def bench_all(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any
     sizes = size_ladder(parse_size(arguments.smallest), largest, 2)
     keys = [(operation, size) for operation in arguments.operations for size in sizes]
     rules, found = sweep(site, arguments.executor, keys, largest, {})
-    write_rules(arguments.rules, rules)
+    write_rules(arguments.bundle, rules, site.ranks)
     return found
 
 
@@ -72,7 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
-    parser.add_argument("--rules", type=Path, required=True, help="the file to write")
+    parser.add_argument("--bundle", type=Path, required=True, help="the file to write")
     parser.add_argument(
         "--operations",
         nargs="+",

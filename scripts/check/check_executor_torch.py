@@ -1,6 +1,6 @@
 """PyTorch as it is, without and with the executor in its environment: the same work, new processes.
 
-    check_executor_torch.py --executor libtuccl-executor.so --rules rules.txt [--json FILE]
+    check_executor_torch.py --executor libtuccl-executor.so --bundle swept.tuccl [--json FILE]
     check_executor_torch.py --table SHIPPED --parts latency decoding
 
 Parts: latencies of all_reduce; 200 steps of training, whose losses are compared; a tensor-parallel
@@ -109,9 +109,9 @@ def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
         if not table.has_executor and arguments.executor is not None:
             variables[PRELOAD_VARIABLE] = str(arguments.executor.resolve())
         return variables
-    if arguments.executor is None or arguments.rules is None:
-        raise JobError("name --executor and --rules, or --table")
-    return executor_variables(arguments.executor, arguments.rules)
+    if arguments.executor is None or arguments.bundle is None:
+        raise JobError("name --executor and --bundle, or --table")
+    return executor_variables(arguments.executor, arguments.bundle)
 
 
 def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, help="libtuccl-executor.so")
-    parser.add_argument("--rules", type=Path, help="file for TUCCL_EXECUTOR_RULES")
+    parser.add_argument("--bundle", type=Path, help="as bench_rules.py writes it")
     parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")

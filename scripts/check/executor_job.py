@@ -15,15 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kernel_schedules import Hashes, kernels_of
 from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 from runtime_sweep import executor_variables
 
-from tuccl.engines.executor_library import NOTHING, PRELOAD_VARIABLE, RULES_VARIABLE
+from lookup_tables.bundles.bundle import load_bundle
+from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_library import find_nccl
+from tuccl.schedules.executor_schedules import programs_bundle
 from tuccl.words.sizes import parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
+_BUNDLE = "bundle.tuccl"
 
 
 def run_job(
@@ -35,11 +39,12 @@ def run_job(
         JobError: A rank died or hung; says which and how its output ends.
     """
     folder.mkdir()
+    kernels = write_schedules(arguments, folder)
     job = {
         "folder": str(folder),
         "nccl": str(find_nccl(arguments.nccl).path.resolve()),
         "ranks": arguments.gpus,
-        "wanted": asdict(wanted_of(arguments)),
+        "wanted": asdict(wanted_of(arguments, kernels)),
         "seed": arguments.seed,
         **words,
     }
@@ -51,15 +56,23 @@ def run_job(
     return collect(folder, ends)
 
 
+def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
+    """Put a bundle into the job's folder that has all that may be chosen.
+
+    Returns:
+        What kernels run of it; what is interpreted is of `arguments.programs`.
+    """
+    kernels, schedules = kernels_of(range(2, arguments.gpus + 1))
+    if arguments.programs is not None:
+        schedules += load_bundle(arguments.programs / _BUNDLE).schedules
+    (folder / _BUNDLE).write_bytes(programs_bundle(schedules))
+    return kernels
+
+
 def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
     """A job's, with the executor preloaded."""
-    rules = folder / "rules.txt"
-    rules.write_text(NOTHING, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
-    environment |= executor_variables(arguments.executor, rules)
-    if arguments.programs is not None:
-        bundle = arguments.programs / "bundle.tuccl"
-        environment |= {"TUCCL_BUNDLE": str(bundle.resolve()), RULES_VARIABLE: ""}
+    environment |= executor_variables(arguments.executor, folder / _BUNDLE)
     # Tools that watch a process, compute-sanitizer among them, come to it the same way.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
@@ -132,7 +145,7 @@ def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
     return results
 
 
-def wanted_of(arguments: argparse.Namespace) -> Wanted:
+def wanted_of(arguments: argparse.Namespace, kernels: Hashes) -> Wanted:
     """What calls are drawn from."""
     runners = {} if arguments.programs is None else read_runners(arguments.programs, arguments.gpus)
     return Wanted(
@@ -141,6 +154,7 @@ def wanted_of(arguments: argparse.Namespace) -> Wanted:
         tuple(arguments.reductions),
         arguments.gpus,
         parse_size(arguments.largest),
+        kernels,
         runners,
     )
 

@@ -136,7 +136,7 @@ class Checker:
             slot.prepare(call, self._rank, self._streams[call.stream])
         for call, slot in mine:
             before = self._executor.calls
-            self._executor.choose(call.rule)
+            self._executor.choose(call.choice)
             self._submit(self._seen, call, slot, which=0)
             self._count(call, by_executor=self._executor.calls > before)
         for call, slot in mine:
@@ -149,12 +149,12 @@ class Checker:
 
     def _count(self, call: RandomCall, *, by_executor: bool) -> None:
         self.by_ranks[call.ranks] += 1
-        if not by_executor:
+        if not by_executor or call.rule is None:
             self.left += 1
             self.programs_left += bool(call.program and call.count)
             return
-        runner = "interpreted" if call.program else call.rule.runner
-        self.taken[f"{call.operation} {runner} {call.rule.protocol}"] += 1
+        protocol = call.rule.choice.config.protocol
+        self.taken[f"{call.operation} {call.rule.pattern} {protocol.value}"] += 1
         if call.program:
             self.programs.add(call.program)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_int, c_void_p, create_string_buffer, memmove, sizeof
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,13 @@ class Session:
         self.folder = Path(job["folder"])
         self.rank = rank
         self.ranks: int = job["ranks"]
+        self.kernels: Mapping[str, Mapping[str, Mapping[str, str]]] = job["wanted"]["kernels"]
+        """See `Wanted.kernels`."""
         self.cuda = Cuda(rank)
         self.real = Nccl(job["nccl"], as_seen=False)
         self.seen = Nccl(job["nccl"], as_seen=True)
         self.executor = ExecutorLibrary()
-        # Communicators take memory for what may be chosen where something was chosen before.
+        # Communicators are served for what may be chosen where something was chosen before.
         self.executor.choose(None)
 
     def join(self, ranks: int, name: str, *, again: bool = False) -> c_void_p:

@@ -15,28 +15,17 @@ from typing import Any
 
 import numpy as np
 from executor_session import Counters, Prepared, Session, run_and_compare
-from load_rank import LEFT
-from random_calls import RandomCall
-
-from tuccl.engines.executor_library import Rule
+from random_calls import INTERPRETED, OPERATIONS, RandomCall, Rule, rule_by
 
 BLOCK_BYTES = 61_000_003
 """Of random data that are repeated: a prime, so that what is 2^31 or 2^32 off is seen."""
-PATTERNS = {
-    "all_reduce": ("one_phase", "two_phase"),
-    "all_gather": ("direct",),
-    "reduce_scatter": ("direct",),
-    "alltoall": ("direct",),
-    "broadcast": (),
-    "reduce": (),
-}
 BLOCKS, THREADS = 32, 512
 PROGRAM_BUFFER = 4 << 20
 
 
 def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
     """Each operation, out of place and in place."""
-    for number, operation in enumerate(PATTERNS):
+    for number, operation in enumerate(OPERATIONS):
         for in_place in (False, True):
             if in_place and operation == "alltoall":
                 continue
@@ -48,21 +37,26 @@ def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
                 type="int8",
                 reduction="sum",
                 count=count,
-                rule=LEFT,
+                rule=None,
                 send_offset=0 if in_place else 3,
                 in_place=in_place,
             )
 
 
-def rules_of(call: RandomCall, runners: Mapping[str, Sequence[str]]) -> Iterator[Rule]:
-    """All that the executor has for it, then none; where there are programs, those."""
-    for pattern in () if runners else PATTERNS[call.operation]:
+def rules_of(
+    call: RandomCall, kernels: Mapping[str, Mapping[str, str]], runners: Mapping[str, Sequence[str]]
+) -> Iterator[Rule | None]:
+    """By all kernels for it, then by none; where there are schedules to interpret, by those."""
+    sizes = 1, 1 << 62
+    for pattern, schedule in {} if runners else kernels.get(call.operation, {}).items():
         for protocol in ("LL", "LL128"):
-            yield Rule(call.operation, 1, 1 << 62, pattern, protocol, BLOCKS, THREADS)
-    for runner in runners.get(call.operation, ()):
+            words = call.operation, pattern
+            yield rule_by(words, schedule, sizes, protocol, (BLOCKS, THREADS))
+    for schedule in runners.get(call.operation, ()):
         for protocol in ("LL128", "Simple"):
-            yield Rule(call.operation, 1, 1 << 62, runner, protocol, 1, THREADS, PROGRAM_BUFFER)
-    yield LEFT
+            words = call.operation, INTERPRETED
+            yield rule_by(words, schedule, sizes, protocol, (1, THREADS, PROGRAM_BUFFER))
+    yield None
 
 
 class Huge:
@@ -71,6 +65,7 @@ class Huge:
     def __init__(self, session: Session, calls: int, runners: Mapping[str, Sequence[str]]) -> None:
         session.cuda.load_compare()
         self.session = session
+        self.kernels = session.kernels.get(str(session.ranks), {})
         self.runners = runners
         self.stream = session.cuda.stream()
         self.communicator = session.join(session.ranks, "all")
@@ -93,7 +88,7 @@ class Huge:
         prepared.keep(stream)
         session.cuda.wait(stream)
         seen = 0
-        for rule in rules_of(call, self.runners):
+        for rule in rules_of(call, self.kernels, self.runners):
             self._run(prepared, rule)
             wrong = self.counters.read()[index] - seen
             seen += wrong
@@ -102,12 +97,12 @@ class Huge:
                 self.failures.append(f"rank {session.rank}, {what}: {wrong} bytes differed")
         prepared.free()
 
-    def _run(self, prepared: Prepared, rule: Rule) -> None:
+    def _run(self, prepared: Prepared, rule: Rule | None) -> None:
         session, call = self.session, prepared.call
-        what = f"{call.operation}{' in place' if call.in_place else ''}, {rule.runner} "
-        what += rule.protocol if rule is not LEFT else "not chosen"
+        by = f"{rule.pattern} {rule.choice.config.protocol.value}" if rule else "not chosen"
+        what = f"{call.operation}{' in place' if call.in_place else ''}, {by}"
         session.say(f"{self.done} calls, at {what}")
-        session.executor.choose(rule)
+        session.executor.choose(rule.choice if rule else None)
         before, begin = session.executor.calls, time.monotonic()
         run_and_compare(prepared, session.seen, self.communicator, self.stream)
         session.cuda.wait(self.stream)

@@ -13,18 +13,23 @@ from typing import Any
 
 from device_calls import Cuda, DeviceError, Nccl
 from executor_session import Counters, Prepared, Session, run_and_compare
-from load_rank import LEFT
-from random_calls import RandomCall
-
-from tuccl.engines.executor_library import Rule
+from random_calls import RandomCall, Rule, rule_by
 
 CALLS = 6
 CHILDREN = 60
 HANGS_AFTER_S = 30.0
 
 
-def calls_of(ranks: int) -> list[RandomCall]:
+def calls_of(session: Session, ranks: int) -> list[RandomCall]:
     """A few of every kind, small and middle, by rules that differ."""
+    kernels = session.kernels.get(str(ranks), {})
+
+    def rule(operation: str, pattern: str, protocol: str) -> Rule | None:
+        if not pattern:
+            return None
+        schedule = kernels[operation][pattern]
+        return rule_by((operation, pattern), schedule, (1, 1 << 30), protocol, (8, 256))
+
     kinds = (
         ("all_reduce", "one_phase", "LL", 4099),
         ("all_gather", "direct", "LL128", 30011),
@@ -42,7 +47,7 @@ def calls_of(ranks: int) -> list[RandomCall]:
             type="int32",
             reduction="sum",
             count=count,
-            rule=Rule(operation, 1, 1 << 30, pattern, protocol, 8, 256) if pattern else LEFT,
+            rule=rule(operation, pattern, protocol),
             send_offset=number % 3,
         )
         for number, (operation, pattern, protocol, count) in enumerate(kinds)
@@ -78,7 +83,7 @@ class OneProcess:
     def _calls(self, rank: int) -> list[Prepared]:
         return [
             Prepared(self.devices[rank], call, rank, self.counters[rank].address(index))
-            for index, call in enumerate(calls_of(self.ranks))
+            for index, call in enumerate(calls_of(self._session, self.ranks))
         ]
 
     @contextmanager
@@ -117,7 +122,7 @@ class OneProcess:
     def grouped(self, indices: Sequence[int]) -> None:
         """Calls of all ranks in one group; several calls are one group too."""
         seen = self._session.seen
-        self._session.executor.choose(calls_of(self.ranks)[indices[0]].rule)
+        self._session.executor.choose(calls_of(self._session, self.ranks)[indices[0]].choice)
         for rank in self.each(lambda rank: rank):
             for index in indices:
                 self.calls[rank][index].reset(self.streams[rank])
@@ -188,7 +193,7 @@ def init_all(session: Session) -> list[str]:
         process.wait()
         failures += process.wrong("ncclCommInitAll, groups")
         # All threads call by one rule, which is the process's.
-        session.executor.choose(calls_of(session.ranks)[0].rule)
+        session.executor.choose(calls_of(session, session.ranks)[0].choice)
         with ThreadPoolExecutor(session.ranks) as pool:
             list(pool.map(process.threaded, range(session.ranks)))
         failures += process.wrong("ncclCommInitAll, a thread per GPU")
@@ -245,7 +250,7 @@ class _Threads:
 
 def _children_end(session: Session, nccl: Nccl) -> list[str]:
     process = OneProcess(session, nccl)
-    session.executor.choose(calls_of(session.ranks)[0].rule)
+    session.executor.choose(calls_of(session, session.ranks)[0].choice)
     ranks = _Threads(process)
     for thread in ranks.threads:
         thread.start()

@@ -29,14 +29,14 @@ class Case:
         self.communicator = communicator
         self.calls = [
             Prepared(session.cuda, call, rank, self._counters.address(index))
-            for index, call in enumerate(calls_of(ranks))
+            for index, call in enumerate(calls_of(session, ranks))
         ]
         learn(session, self.calls, communicator)
 
     def run(self, index: int, stream: c_void_p) -> None:
         """One of them on a stream."""
         call = self.calls[index]
-        self._session.executor.choose(call.call.rule)
+        self._session.executor.choose(call.call.choice)
         run_and_compare(call, self._session.seen, self.communicator, stream)
 
     def run_all(self, stream: c_void_p) -> None:

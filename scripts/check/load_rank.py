@@ -23,15 +23,11 @@ from device_calls import Buffer
 from executor_session import Counters, Prepared, Session, learn, run_and_compare
 from random_calls import RandomCall, Wanted, draw, tolerance
 
-from tuccl.engines.executor_library import Rule
-
 EAGER, IN_GRAPH, PER_ROUND, GRAPHS = 48, 24, 12, 2
 ROUNDS_BETWEEN_WORDS = 20
 MOST_BLOCKS_BESIDE = 16
 """Of a call that runs beside another communicator's: blocks that wait for other ranks must all find
 room, as NCCL's own do."""
-LEFT = Rule("broadcast", 1, 1, "direct", "LL", 1, 32)
-"""What no call here is: the next one is NCCL's."""
 MOST_GROWTH = {"device_bytes": 32 << 20, "host_bytes": 256 << 20, "descriptors": 16}
 """Over all the communicators that were made and destroyed."""
 
@@ -50,8 +46,12 @@ def drawn(wanted: Wanted, seed: int, first: int, number: int) -> list[RandomCall
 
 def beside(call: RandomCall) -> RandomCall:
     """The same with fewer blocks."""
-    blocks = min(call.rule.nchannels, MOST_BLOCKS_BESIDE)
-    return replace(call, rule=replace(call.rule, nchannels=blocks))
+    if call.rule is None:
+        return call
+    choice = call.rule.choice
+    blocks = min(choice.config.nchannels, MOST_BLOCKS_BESIDE)
+    fewer = replace(choice, config=replace(choice.config, nchannels=blocks))
+    return replace(call, rule=replace(call.rule, choice=fewer))
 
 
 class Load:
@@ -128,7 +128,7 @@ class Load:
         """By its rule, or by NCCL, drawn alike on every rank."""
         session, handle = self.session, self._streams[stream]
         by_nccl = self._random.random() < 0.2
-        session.executor.choose(LEFT if by_nccl else prepared.call.rule)
+        session.executor.choose(None if by_nccl else prepared.call.choice)
         before = session.executor.calls
         run_and_compare(prepared, session.seen, communicator, handle)
         own = session.executor.calls > before

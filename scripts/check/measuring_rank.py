@@ -40,6 +40,7 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
         calls=step.get("calls", 20),
         nthreads=step.get("nthreads", 0),
         buffer_bytes=step.get("buffer_bytes", 0),
+        schedule=step.get("schedule", ""),
     )
     begin = time.monotonic()
     timed = engine.time_on_host if step.get("host_clock") else engine.time

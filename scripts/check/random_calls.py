@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tuccl.engines.executor_library import Rule
+from lookup_tables.table import NcclProtocol, ScheduleConfig
+from tuccl.engines.executor_library import Choice
 
 K, M = 1 << 10, 1 << 20
 TYPES = (
@@ -31,6 +32,9 @@ BY_RANK = ("all_gather", "reduce_scatter", "alltoall")
 PRIMES = (3, 7, 31, 127, 509, 2039, 8191, 32749, 131071, 524287)
 _EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52, "bfloat16": 2.0**-7}
 
+INTERPRETED = "interpreted"
+"""`Rule.pattern` of what no kernel runs."""
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -44,8 +48,51 @@ class Wanted:
     ranks: int = 2
     """Most of a communicator."""
     largest_bytes: int = 4 * M
+    kernels: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    """Schedules that kernels run, by ranks, operation and pattern: their content hashes."""
     runners: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    """Programs to interpret in half of the calls that they are for, by ranks and operation."""
+    """Schedules to interpret in half of the calls that they are for, by ranks and operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is to run calls of an operation: a schedule, by a pattern's kernel or interpreted."""
+
+    operation: str
+    pattern: str
+    """Of the kernel, or `interpreted`."""
+    choice: Choice
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        choice, config = self.choice, self.choice.config
+        return (
+            f"{self.operation} {choice.min_bytes} {choice.max_bytes} {self.pattern} "
+            f"{config.protocol.value} {config.nchannels} {config.nthreads} {config.buffer_bytes} "
+            f"({config.schedule})"
+        )
+
+
+def rule_by(
+    words: tuple[str, str],
+    schedule: str,
+    sizes: tuple[int, int],
+    protocol: str,
+    cut: tuple[int, int] | tuple[int, int, int],
+) -> Rule:
+    """A rule of its parts.
+
+    Args:
+        words: Operation, and pattern or `interpreted`.
+        schedule: Content hash.
+        sizes: Smallest and largest.
+        protocol: As in `NcclProtocol`.
+        cut: Channels, threads, and buffer bytes where it is interpreted.
+    """
+    nchannels, nthreads, buffer_bytes = (*cut, 0)[:3]
+    config = ScheduleConfig(schedule, NcclProtocol(protocol), nchannels, nthreads, buffer_bytes)
+    return Rule(*words, Choice(*sizes, config))
 
 
 @dataclass(frozen=True)
@@ -60,7 +107,8 @@ class RandomCall:
     reduction: str
     count: int
     """As NCCL's function takes it."""
-    rule: Rule
+    rule: Rule | None
+    """What the executor is to run it by; None: it is NCCL's."""
     send_offset: int = 0
     receive_offset: int = 0
     """Elements from the aligned start of the buffers."""
@@ -74,7 +122,14 @@ class RandomCall:
     @property
     def program(self) -> str | None:
         """That is to be interpreted, if one is."""
-        return self.rule.runner if self.rule.runner.startswith("program:") else None
+        if self.rule is None or self.rule.pattern != INTERPRETED:
+            return None
+        return self.rule.choice.config.schedule
+
+    @property
+    def choice(self) -> Choice | None:
+        """What the executor is told before it."""
+        return None if self.rule is None else self.rule.choice
 
     @property
     def element_bytes(self) -> int:
@@ -100,7 +155,7 @@ class RandomCall:
             "in place" if self.in_place else "",
             "in a graph" if self.in_graph else "",
             f"offsets {self.send_offset}, {self.receive_offset}, root {self.root},",
-            f"stream {self.stream}, rule {self.rule.line}",
+            f"stream {self.stream}, rule {self.rule.line if self.rule else 'none'}",
         ]
         return " ".join(part for part in parts if part)
 
@@ -136,7 +191,12 @@ def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
         whole=bool(random.random() < 0.5),
         rule=_program_rule(random, operation, max(size_bytes, 1), runners)
         if interpreted
-        else _rule(random, operation, max(size_bytes, 1)),
+        else _rule(
+            random,
+            operation,
+            max(size_bytes, 1),
+            wanted.kernels.get(str(ranks), {}).get(operation, {}),
+        ),
     )
 
 
@@ -156,34 +216,36 @@ def _offset(random: np.random.Generator) -> int:
     return 0 if random.random() < 0.5 else int(random.integers(1, 17))
 
 
-def _rule(random: np.random.Generator, operation: str, size_bytes: int) -> Rule:
+def _rule(
+    random: np.random.Generator, operation: str, size_bytes: int, kernels: Mapping[str, str]
+) -> Rule | None:
     small = size_bytes <= 512 * K
     patterns = ["direct"]
     if operation == "all_reduce":
         patterns = ["one_phase", "two_phase"] if small else ["two_phase"]
-    return Rule(
-        operation,
-        size_bytes,
-        size_bytes,
-        str(random.choice(patterns)),
-        str(random.choice(["LL", "LL128"])),
-        int(random.choice([1, 2, 3, 8, 16, 32, 64])),
-        int(random.choice([32, 96, 256, 512, 1024])),
-    )
+    pattern = str(random.choice(patterns))
+    protocol = str(random.choice(["LL", "LL128"]))
+    blocks = int(random.choice([1, 2, 3, 8, 16, 32, 64]))
+    threads = int(random.choice([32, 96, 256, 512, 1024]))
+    if pattern not in kernels:
+        return None
+    sizes = size_bytes, size_bytes
+    return rule_by((operation, pattern), kernels[pattern], sizes, protocol, (blocks, threads))
 
 
 def _program_rule(
     random: np.random.Generator, operation: str, size_bytes: int, runners: Sequence[str]
 ) -> Rule:
-    return Rule(
-        operation,
-        size_bytes,
-        size_bytes,
+    return rule_by(
+        (operation, INTERPRETED),
         str(random.choice(list(runners))),
+        (size_bytes, size_bytes),
         str(random.choice(["LL", "LL128", "Simple"])),
-        int(random.choice([1, 1, 2, 4, 8])),
-        int(random.choice([32, 96, 256, 512])),
-        1 << int(random.integers(15, 23)),
+        (
+            int(random.choice([1, 1, 2, 4, 8])),
+            int(random.choice([32, 96, 256, 512])),
+            1 << int(random.integers(15, 23)),
+        ),
     )
 
 

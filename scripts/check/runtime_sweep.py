@@ -1,4 +1,4 @@
-"""What the executor runs best at each size: times a small grid and writes its rules.
+"""What the executor runs best at each size: times a small grid and writes a bundle of its rules.
 
 One job of new processes times NCCL's own choice and every configuration of a key one after the
 other. A key gets a rule where the best one beats NCCL by more than the noise of such a short look.
@@ -13,16 +13,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from kernel_schedules import kernel_schedules
 from measuring_job import JobError
 from measuring_site import STOCK, Key, Site, step
+from random_calls import Rule, rule_by
 
-from tuccl.engines.executor_library import (
-    EXECUTOR_PREFIX,
-    NOTHING,
-    PRELOAD_VARIABLE,
-    RULES_VARIABLE,
-    Rule,
-)
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import Operation, Shape, StoredSchedule
+from tests.lookup_tables.tables import make_entry, make_table
+from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.schedules.executor_schedules import programs_bundle
 
 K, M = 1 << 10, 1 << 20
 WORTH = 0.99
@@ -33,16 +33,18 @@ LARGEST_LL = 256 * K
 LARGEST_ONE_PHASE = 512 * K
 
 
-def executor_variables(library: Path, rules: Path) -> dict[str, str]:
-    """With these a process runs NCCL with the executor in front of it, by these rules."""
+def executor_variables(library: Path, bundle: Path) -> dict[str, str]:
+    """With these a process runs NCCL with the executor in front of it, by this bundle."""
     return {
         **STOCK,
         PRELOAD_VARIABLE: str(library.resolve()),
-        RULES_VARIABLE: str(rules.resolve()),
+        BUNDLE_VARIABLE: str(bundle.resolve()),
     }
 
 
-def grid(operation: str, size_bytes: int) -> list[Rule]:
+def grid(
+    operation: str, size_bytes: int, kernels: Mapping[tuple[str, str], StoredSchedule]
+) -> list[Rule]:
     """Configurations that are worth a look: blocks that grow with the size, all thread counts."""
     small = size_bytes <= LARGEST_ONE_PHASE
     patterns = ["direct"]
@@ -52,8 +54,15 @@ def grid(operation: str, size_bytes: int) -> list[Rule]:
     least = 1 if size_bytes <= 16 * K else 4 if size_bytes <= 256 * K else 16
     most = 16 if size_bytes <= 16 * K else 64
     return [
-        Rule(operation, size_bytes, size_bytes, pattern, protocol, blocks, threads)
+        rule_by(
+            (operation, pattern),
+            kernels[operation, pattern].content_hash,
+            (size_bytes, size_bytes),
+            protocol,
+            (blocks, threads),
+        )
         for pattern in patterns
+        if (operation, pattern) in kernels
         for protocol in protocols
         for blocks in BLOCKS
         if least <= blocks <= most
@@ -63,12 +72,14 @@ def grid(operation: str, size_bytes: int) -> list[Rule]:
 
 def as_step(key: Key, rule: Rule, launches: int) -> dict[str, Any]:
     """A step of a job that forces the rule."""
+    config = rule.choice.config
     return step(key, launches) | {
-        "algorithm": f"{EXECUTOR_PREFIX}{rule.runner}",
-        "protocol": rule.protocol,
-        "nchannels": rule.nchannels,
-        "nthreads": rule.nthreads,
-        "buffer_bytes": rule.buffer_bytes,
+        "algorithm": "",
+        "protocol": config.protocol.value,
+        "nchannels": config.nchannels,
+        "nthreads": config.nthreads,
+        "buffer_bytes": config.buffer_bytes,
+        "schedule": config.schedule,
     }
 
 
@@ -93,14 +104,15 @@ def sweep(
     Raises:
         JobError: The executor cannot be measured, or serves nothing at all.
     """
-    empty = site.folder / "no-rules.txt"
-    empty.write_text(NOTHING, encoding="utf-8")
+    kernels = kernel_schedules(site.ranks)
+    bundle = site.folder / "kernels.tuccl"
+    bundle.write_bytes(programs_bundle(kernels.values()))
     tried: list[tuple[Key, Rule | None]] = []
     for key in keys:
         if key[1] <= largest:
-            tried += [(key, None), *((key, rule) for rule in grid(*key))]
+            tried += [(key, None), *((key, rule) for rule in grid(*key, kernels))]
     steps = [as_step(key, rule, launches) if rule else step(key, launches) for key, rule in tried]
-    result = site.run(steps, executor_variables(library, empty) | dict(settings), controlled=False)
+    result = site.run(steps, executor_variables(library, bundle) | dict(settings), controlled=False)
     found: list[dict[str, Any]] = []
     for (key, rule), outcome in zip(tried, result.steps, strict=True):
         time_us = statistics.median(outcome["times_us"]) if "times_us" in outcome else None
@@ -139,21 +151,47 @@ def with_ranges(rules: Sequence[Rule]) -> list[Rule]:
     ranged: list[Rule] = []
     for rule in rules:
         last = ranged[-1] if ranged else None
+        size_bytes = rule.choice.max_bytes
         if last is None or last.operation != rule.operation:
-            ranged.append(replace(rule, min_bytes=1))
+            ranged.append(_with_sizes(rule, 1, size_bytes))
             continue
-        begins = max(last.max_bytes, rule.max_bytes // 2) + 1
-        same = replace(rule, min_bytes=last.min_bytes, max_bytes=last.max_bytes) == last
-        if same and begins == last.max_bytes + 1:
-            ranged[-1] = replace(last, max_bytes=rule.max_bytes)
+        first_bytes, last_bytes = last.choice.min_bytes, last.choice.max_bytes
+        begins = max(last_bytes, size_bytes // 2) + 1
+        if rule.choice.config == last.choice.config and begins == last_bytes + 1:
+            ranged[-1] = _with_sizes(last, first_bytes, size_bytes)
         else:
-            ranged.append(replace(rule, min_bytes=begins))
+            ranged.append(_with_sizes(rule, begins, size_bytes))
     return ranged
 
 
-def write_rules(path: Path, rules: Sequence[Rule]) -> None:
-    """A file for TUCCL_EXECUTOR_RULES."""
+def _with_sizes(rule: Rule, min_bytes: int, max_bytes: int) -> Rule:
+    return replace(rule, choice=replace(rule.choice, min_bytes=min_bytes, max_bytes=max_bytes))
+
+
+def write_rules(path: Path, rules: Sequence[Rule], ranks: int) -> None:
+    """A bundle whose entries are these rules, for communicators of so many ranks.
+
+    Raises:
+        JobError: Rules overlap.
+    """
     for before, after in pairwise(rules):
-        if before.operation == after.operation and before.max_bytes >= after.min_bytes:
+        same = before.operation == after.operation
+        if same and before.choice.max_bytes >= after.choice.min_bytes:
             raise JobError(f"rules overlap: {before.line} and {after.line}")
-    path.write_text("".join(f"{rule.line}\n" for rule in rules), encoding="utf-8")
+    shape = Shape(ranks, 1, ranks)
+    entries = [
+        make_entry(
+            Operation(rule.operation),
+            rule.choice.min_bytes,
+            rule.choice.max_bytes,
+            None,
+            shape=shape,
+            schedule=rule.choice.config,
+        )
+        for rule in rules
+    ]
+    used = {rule.choice.config.schedule for rule in rules}
+    by_hash = {one.content_hash: one for one in kernel_schedules(ranks).values()}
+    schedules = tuple(one for name, one in sorted(by_hash.items()) if name in used)
+    table = make_table(entries, gpu_models=(), profile={}, schedules=schedules)
+    path.write_bytes(bundle_bytes(table))

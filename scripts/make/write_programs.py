@@ -2,56 +2,50 @@
 
 write_programs.py FOLDER [RANKS ...]
 
-Beside the folders bundle.tuccl, which holds all of them for the executor, and runners.json: what a
-rule calls them when they are to be interpreted, by ranks and operation.
+Beside the folders bundle.tuccl, which holds all of them for the executor to interpret, and
+runners.json: their content hashes there, by ranks and operation. Programs of the bundle say no
+pattern, so that none of them is run by a kernel.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from itertools import permutations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "check")]
 
-from programs.compiler import compile_program  # noqa: E402
-from sketches.sketch import Edge, EdgeKind, Port, Sketch  # noqa: E402
-from synthesizer.experts import expert_algorithms  # noqa: E402
+from kernel_schedules import experts, stored, with_pattern  # noqa: E402
+
+from lookup_tables.table import StoredSchedule  # noqa: E402
+from programs.layout import Pattern  # noqa: E402
 from synthesizer.ir.algorithm import Algorithm  # noqa: E402
-from synthesizer.ir.collectives import Collective  # noqa: E402
-from tuccl.schedules.executor_schedules import executor_programs  # noqa: E402
+from tuccl.schedules.executor_schedules import programs_bundle  # noqa: E402
+
+_INTERPRETED = "i"
+"""Behind a content hash: the program has lost its pattern, and is another one."""
 
 
-def switched(ranks: int) -> Sketch:
-    """GPUs behind one NVSwitch."""
-    ports = [Port(f"g{rank}/{way}", 400.0) for rank in range(ranks) for way in ("out", "in")]
-    edges = [
-        Edge(a, b, EdgeKind.NVLINK, 0.7, 400.0, (f"g{a}/out", f"g{b}/in"))
-        for a, b in permutations(range(ranks), 2)
-    ]
-    return Sketch(
-        name=f"switched_{ranks}",
-        why="every GPU reaches every other",
-        node_of_rank=(0,) * ranks,
-        edges=tuple(edges),
-        ports=tuple(ports),
-        symmetries=(tuple((rank + 1) % ranks for rank in range(ranks)),),
-    )
+def interpreted(algorithm: Algorithm) -> StoredSchedule:
+    """A schedule that no kernel runs."""
+    schedule = stored(algorithm)
+    program = with_pattern(schedule.program, Pattern.NONE)
+    return StoredSchedule(schedule.content_hash + _INTERPRETED, schedule.name, "", program)
 
 
 def write_bundle(folder: Path, algorithms: list[Algorithm]) -> None:
-    """All of them; a schedule that a kernel runs is interpreted too."""
-    schedules = {algorithm.content_hash(): algorithm for algorithm in algorithms}
-    programs = executor_programs(schedules)
-    (folder / "bundle.tuccl").write_bytes(programs.bundle)
+    """All of them, and what they are called."""
+    schedules: dict[str, StoredSchedule] = {}
     runners: dict[int, dict[str, list[str]]] = {}
-    for content_hash, runner in programs.runners.items():
-        algorithm = schedules[content_hash]
+    for algorithm in algorithms:
+        schedule = interpreted(algorithm)
+        if schedule.content_hash in schedules:
+            continue
+        schedules[schedule.content_hash] = schedule
         of_ranks = runners.setdefault(algorithm.ranks, {})
-        named = of_ranks.setdefault(algorithm.collective.value, [])
-        named.append(":".join(runner.split(":")[:2]))
+        of_ranks.setdefault(algorithm.collective.value, []).append(schedule.content_hash)
+    (folder / "bundle.tuccl").write_bytes(programs_bundle(schedules.values()))
     (folder / "runners.json").write_text(json.dumps(runners, indent=1), encoding="utf-8")
 
 
@@ -61,13 +55,9 @@ def main(folder: Path, counts: list[int]) -> None:
     for ranks in counts:
         target = folder / str(ranks)
         target.mkdir(parents=True, exist_ok=True)
-        for collective in Collective:
-            if collective is Collective.CUSTOM:
-                continue
-            for algorithm in expert_algorithms(collective, switched(ranks)):
-                data = compile_program(algorithm)
-                (target / f"{algorithm.name}.program").write_bytes(data)
-                algorithms.append(algorithm)
+        for algorithm in experts(ranks):
+            (target / f"{algorithm.name}.program").write_bytes(stored(algorithm).program)
+            algorithms.append(algorithm)
     write_bundle(folder, algorithms)
     alone = len({algorithm.content_hash() for algorithm in algorithms})
     print(f"{len(algorithms)} programs in {folder}, {alone} of them different")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.runtime.executor_tables import session_table
 from tests.runtime.test_executor import (
     FOLDER,
     build_nccl,
@@ -28,5 +29,6 @@ def compile_shm_job(folder: Path, flags: Sequence[str] = ()) -> list[str]:
 
 
 def link_shm_job(folder: Path, objects: Sequence[str], flags: Sequence[str] = ()) -> Path:
-    """The program, beside its stand-in of NCCL."""
+    """The program, beside its stand-in of NCCL and its table."""
+    (folder / "table.tuccl").write_bytes(session_table())
     return link(folder / "shm_job", objects, "-rdynamic", *libraries(folder), *flags)

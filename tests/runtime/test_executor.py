@@ -25,6 +25,7 @@ from programs.compiler import compile_program
 from tests.lookup_tables.tables import make_entry, make_table
 from tests.programs.schedules import exchange
 from tests.runtime.conftest import CC, FLAGS, RUNTIME
+from tests.runtime.executor_tables import session_table, write_tables
 
 CXX = os.environ.get("CXX", "c++")
 FOLDER = Path(__file__).resolve().parent / "executor"
@@ -119,6 +120,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     build_nccl(folder, *flags)
     own = [*FOLDER.glob("scenario_*.cc"), FOLDER / "session.cc", FOLDER / "stand_in_device.cc"]
     objects = compile_all(folder, [*sorted(own), *host_sources()], flags)
+    write_tables(folder / "tables")
     # NCCL is behind the interposer, as with LD_PRELOAD.
     return link(folder / "session", objects, "-rdynamic", *libraries(folder), *flags)
 
@@ -146,6 +148,7 @@ def play(
             **os.environ,
             "LD_LIBRARY_PATH": str(session.parent),
             "NCCL_DEBUG": "INFO",
+            "TEST_TABLES": str(session.parent / "tables"),
             **environment,
         },
         capture_output=True,
@@ -176,7 +179,7 @@ def test_ranks_of_one_process_need_no_room_in_dev_shm(session: Path, tmp_path: P
         ("create_fails", "rank 2: there is no device memory for its staging area"),
         ("connect_fails", "rank 1: memory of another process's device cannot be reached"),
         ("different_tables", "ranks 0 and 2 have different tables"),
-        ("wrong_rules", "line 1 is not: operation min_bytes max_bytes pattern"),
+        ("wrong_entry", "contradicts itself in its entries"),
         ("not_on_all_ranks", " of its ranks are seen to run the executor"),
         ("p2p_disabled", "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it"),
         ("too_many_ranks", "it serves 2 to 8 ranks"),
@@ -191,7 +194,7 @@ def test_every_rank_says_once_why_it_is_off(
         "not_on_all_ranks": 4,
         "p2p_disabled": 6,
         "too_many_ranks": 9,
-        "wrong_rules": 2,
+        "wrong_entry": 2,
         "damaged_bundle": 2,
     }.get(scenario, 3)
     assert all(" NCCL WARN TuCCL: executor is off" in line for line in warnings)
@@ -199,7 +202,7 @@ def test_every_rank_says_once_why_it_is_off(
 
 
 def test_nothing_is_said_where_nothing_is_wanted(session: Path, tmp_path: Path) -> None:
-    out = play(session, "no_rules_and_no_bundle", tmp_path)
+    out = play(session, "no_table", tmp_path)
     assert "WARN" not in out
     assert out.count("serves nothing") == 2
     assert play(session, "collectives", tmp_path, NCCL_DEBUG="VERSION") == "passed\n"
@@ -267,9 +270,6 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-RULES = "all_reduce 1 65536 two_phase ll 8 512 65536\n"
-
-
 def run_job(
     folder: Path,
     command: Sequence[str],
@@ -277,14 +277,14 @@ def run_job(
     prefix: Sequence[str] = (),
     **environment: str,
 ) -> str:
-    rules = tmp_path / "rules.txt"
-    rules.write_text(RULES)
+    table = tmp_path / "table.tuccl"
+    table.write_bytes(session_table())
     done = subprocess.run(
         [*prefix, str(folder / command[0]), *command[1:]],
         env={
             "LD_LIBRARY_PATH": str(folder),
             "STAND_IN_SHOWS": "1",
-            "TUCCL_EXECUTOR_RULES": str(rules),
+            "TUCCL_BUNDLE": str(table),
             **environment,
         },
         capture_output=True,
@@ -306,7 +306,7 @@ def test_a_job_runs_the_same_without_and_with_it(job_folder: Path, tmp_path: Pat
     assert (served.count("executor 4"), served.count("nccl AllReduce")) == (6, 0)
 
 
-@pytest.mark.parametrize("table", [{}, {"TUCCL_EXECUTOR_RULES": ""}], ids=["table", "no table"])
+@pytest.mark.parametrize("table", [{}, {"TUCCL_BUNDLE": ""}], ids=["table", "no table"])
 def test_a_full_dev_shm_stops_no_job(
     job_folder: Path, tmp_path: Path, table: dict[str, str]
 ) -> None:

@@ -2,20 +2,27 @@
 
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from kernel_schedules import with_pattern
 
+from lookup_tables.lookup import MAX_SIZE_BYTES
+from lookup_tables.table import Entry, NcclProtocol, StoredSchedule
 from programs.compiler import compile_program
+from programs.layout import Pattern
 from tests.programs.schedules import exchange
 from tests.runtime.conftest import RUNTIME
+from tests.runtime.executor_tables import LL, LL128, SIMPLE, bundle_of, entry_of, kernel
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 
 Show = Callable[..., list[int]]
 MIB = 1 << 20
-NOTHING = "broadcast 1 1 direct ll 1 32 0\n"
-C_SOURCES = ("program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
-CC_SOURCES = ("decision.cc", "program_plan.cc", "rules_file.cc", "staging_need.cc")
+CUT = (8, 512, 0)
+C_SOURCES = (
+    *("bundle.c", "bundle_file.c", "crc32.c"),
+    *("program.c", "program_rehearsal.c", "program_section.c"),
+)
+CC_SOURCES = ("bundle_rules.cc", "decision.cc", "program_plan.cc", "staging_need.cc")
 
 
 @pytest.fixture(scope="module")
@@ -26,60 +33,87 @@ def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     objects = compile_all(folder, [*sources, *(RUNTIME / name for name in C_SOURCES)], [])
     program = link(folder / "show", objects)
 
-    def run(ranks: int, rules: str, *programs: Path) -> list[int]:
-        command = [str(program), str(ranks), rules, *map(str, programs)]
+    def run(ranks: int, bundle: bytes | None) -> list[int]:
+        table = folder / "table.tuccl"
+        if bundle is not None:
+            table.write_bytes(bundle)
+        command = [str(program), str(ranks), *([str(table)] if bundle is not None else [])]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return [int(word) for word in done.stdout.split()]
 
     return run
 
 
-def test_a_rule_without_a_kernel_and_a_program_needs_nothing(show: Show) -> None:
-    assert show(4, NOTHING)[:8] == [0] * 8
-    assert show(4, NOTHING)[8] < MIB / 8  # The state that launches share.
+Won = tuple[str, str, tuple[int, int], NcclProtocol, tuple[int, int, int]]
+"""Operation, pattern, sizes, protocol and cut."""
+
+
+def of_kernels(ranks: int, *won: Won) -> bytes:
+    """A table of what kernels run."""
+    entries: list[Entry] = []
+    schedules: list[StoredSchedule] = []
+    for operation, pattern, sizes, protocol, cut in won:
+        schedules.append(kernel(ranks, operation, pattern))
+        entries.append(entry_of(schedules[-1], sizes, protocol, cut))
+    return bundle_of(entries, schedules)
+
+
+def empty() -> bytes:
+    return bundle_of([], [])
+
+
+def test_a_table_without_a_schedule_needs_nothing(show: Show) -> None:
+    assert show(4, empty())[:8] == [0] * 8
+    assert show(4, empty())[8] < MIB / 8  # The state that launches share.
 
 
 def test_lines_of_the_largest_message(show: Show) -> None:
-    least = show(4, NOTHING)[8]
+    least = show(4, empty())[8]
     # 65536 bytes are 8192 lines of 16 bytes from each of 4 ranks, in two halves.
-    small = show(4, "all_reduce 1 65536 one_phase ll 8 512 0\n")
+    small = show(4, of_kernels(4, ("all_reduce", "one_phase", (1, 65536), LL, CUT)))
     assert small == [131072, 1, 0, 0, 0, 0, 0, 0, least + 2 * 4 * 131072]
     # A shard is 262144 bytes, 547 pieces of 512; there are two phases.
-    middle = show(4, "all_reduce 1 1048576 two_phase ll128 8 512 0\n")
+    middle = show(4, of_kernels(4, ("all_reduce", "two_phase", (1, 1048576), LL128, CUT)))
     assert middle == [0, 0, 280064, 2, 0, 0, 0, 0, least + 2 * 2 * 4 * 280064]
     # A part is whole pieces of LL128 under LL too.
-    assert show(3, "all_gather 1 100 direct ll 1 32 0\n")[:2] == [512, 1]
+    gather = of_kernels(3, ("all_gather", "direct", (1, 100), LL, (1, 32, 0)))
+    assert show(3, gather)[:2] == [512, 1]
 
 
-def test_the_largest_of_all_rules_counts(show: Show) -> None:
-    rules = (
-        "all_reduce 1 4096 two_phase ll 8 512 0\n"
-        "all_reduce 4097 8192 one_phase ll 8 512 0\n"
-        "alltoall 1 4096 direct ll128 8 512 0\n"
+def test_the_largest_of_all_entries_counts(show: Show) -> None:
+    table = of_kernels(
+        2,
+        ("all_reduce", "two_phase", (1, 4096), LL, CUT),
+        ("all_reduce", "one_phase", (4097, 8192), LL, CUT),
+        ("alltoall", "direct", (1, 4096), LL128, CUT),
     )
-    assert show(2, rules)[:4] == [16384, 2, 2560, 1]
+    assert show(2, table)[:4] == [16384, 2, 2560, 1]
 
 
 def test_messages_beyond_the_most_are_cut(show: Show) -> None:
-    rules = (
-        f"all_gather 1 {64 * MIB} direct ll128 8 512 0\n"
-        f"all_reduce 1 {2**64 - 1} one_phase ll 8 512 0\n"
+    table = of_kernels(
+        4,
+        ("all_gather", "direct", (1, 64 * MIB), LL128, CUT),
+        ("all_reduce", "one_phase", (1, MAX_SIZE_BYTES), LL, CUT),
     )
-    assert show(4, rules)[:4] == [MIB, 1, 18 * MIB // 4, 1]
-    whole = show(4, "")
+    assert show(4, table)[:4] == [MIB, 1, 18 * MIB // 4, 1]
+    whole = show(4, None)
     assert whole[:8] == [MIB, 2, 18 * MIB // 4, 2, *(many * MIB for many in (8, 16, 32, 32))]
-    assert whole[8] == (2 * 2 * 22 + 2 * 56 + 32) * MIB + show(4, NOTHING)[8]
+    assert whole[8] == (2 * 2 * 22 + 2 * 56 + 32) * MIB + show(4, empty())[8]
 
 
-def test_a_program_needs_its_connections(show: Show, tmp_path: Path) -> None:
-    file = tmp_path / "exchange.program"
-    file.write_bytes(compile_program(exchange()))
+def test_a_program_needs_its_connections(show: Show) -> None:
+    program = with_pattern(compile_program(exchange()), Pattern.NONE)
+    schedule = StoredSchedule("5a5a", "exchange", "", program)
+    cut = 2, 64, 65536
     # One connection a rank, in two instances, of 65536 bytes; a scratch chunk's tile is a slot, and
     # there are two of each.
-    simple = show(2, "all_reduce 1 1000 program:0 simple 2 64 65536\n", file)
+    simple = show(2, bundle_of([entry_of(schedule, (1, 1000), SIMPLE, cut)], [schedule]))
     assert simple[:8] == [0, 0, 0, 0, 0, 0, 131072, 32768]
-    assert simple[8] == show(2, NOTHING)[8] + 2 * 131072 + 32768
-    low_latency = show(2, "all_reduce 1 1000 program:0 ll 2 64 65536\n", file)
-    assert low_latency[:8] == [0, 0, 0, 0, 131072, 0, 0, 16384]
-    assert show(2, "all_reduce 1 1000 program:1 ll 2 64 65536\n", file)[:8] == [0] * 8
-    assert show(2, "all_gather 1 1000 program:0 ll 2 64 65536\n", file)[:8] == [0] * 8
+    assert simple[8] == show(2, empty())[8] + 2 * 131072 + 32768
+    low_latency = entry_of(schedule, (1, 1000), LL, cut)
+    assert show(2, bundle_of([low_latency], [schedule]))[:8] == [0, 0, 0, 0, 131072, 0, 0, 16384]
+    by_kernel = StoredSchedule("5a5a", "exchange", "", compile_program(exchange()))
+    assert show(2, bundle_of([low_latency], [by_kernel]))[:8] == [2048, 1, 0, 0, 0, 0, 0, 0]
+    without = StoredSchedule("5a5a", "exchange", "", b"")
+    assert show(2, bundle_of([low_latency], [without]))[:8] == [0] * 8

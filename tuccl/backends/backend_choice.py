@@ -230,7 +230,7 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
             options = WorkersOptions(
                 timing=request.timing,
                 variables=variables,
-                runners=programs.runners,
+                schedules=programs.content_hashes,
                 tell=request.tell,
             )
             places = LocalPlaces(shape.ranks)

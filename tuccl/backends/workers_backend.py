@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from lookup_tables.table import Shape
 from tuccl import __version__
-from tuccl.engines.executor_library import EXECUTOR_PREFIX
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
@@ -57,8 +56,8 @@ class WorkersOptions:
     """For a group to be ready."""
     least_deadline_s: float = 5.0
     """For a request that takes no time; a call's first use may set up connections."""
-    runners: Mapping[str, str] = field(default_factory=dict)
-    """What the workers' executor calls a schedule, by content hash; others cannot run."""
+    schedules: frozenset[str] = frozenset()
+    """Content hashes of those that the workers' executor has; others cannot run."""
     tell: Callable[[str], None] = lambda _: None
     """Told in a sentence when workers were lost and are back."""
 
@@ -160,10 +159,10 @@ class WorkersBackend:
             ConfigurationFailedError: It is the configuration's fault.
             MeasurementError: The group cannot be recovered.
         """
-        if config.is_schedule and config.schedule not in self._options.runners:
+        if config.is_schedule and config.schedule not in self._options.schedules:
             raise ConfigurationFailedError(
                 f"{self.name} has no program of {config.algorithm}"
-                if self._options.runners
+                if self._options.schedules
                 else f"{self.name} runs no schedules"
             )
         began = time.monotonic()
@@ -251,7 +250,8 @@ class WorkersBackend:
             return call
         return replace(
             call,
-            algorithm=f"{EXECUTOR_PREFIX}{self._options.runners[config.schedule]}",
+            algorithm="",
+            schedule=config.schedule,
             nthreads=config.nthreads,
             buffer_bytes=config.buffer_bytes,
         )

@@ -21,12 +21,11 @@ from lookup_tables.program_header import executor_serves
 from lookup_tables.table import Table
 from programs.reader import check_programs
 from tuccl.bench.surroundings import (
-    BUNDLE_VARIABLE,
     DIRECTORY_VARIABLE,
     PROFILE_VARIABLE,
     without_executor,
 )
-from tuccl.engines.executor_library import PRELOAD_VARIABLE
+from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import UsageError
 from tuccl.reports.finished_run import read_table_file

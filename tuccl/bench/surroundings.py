@@ -6,7 +6,7 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from tuccl.engines.executor_library import PRELOAD_VARIABLE, RULES_VARIABLE
+from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
@@ -14,7 +14,6 @@ PROFILE_VARIABLE = "TUCCL_PROFILE"
 """Holds the names of the variables that a table's process profile has set."""
 DIRECTORY_VARIABLE = "TUCCL_DIR"
 """Where shipped files lie, if they were moved."""
-BUNDLE_VARIABLE = "TUCCL_BUNDLE"
 _OF_A_TABLE = (
     BUNDLE_VARIABLE,
     "TUCCL_BUNDLE_CRC",
@@ -22,7 +21,6 @@ _OF_A_TABLE = (
     "TUCCL_ENV",
     "TUCCL_NCCL",
     PROFILE_VARIABLE,
-    RULES_VARIABLE,
 )
 
 

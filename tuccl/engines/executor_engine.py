@@ -1,8 +1,8 @@
 """`ExecutorEngine`: NCCL's engine with TuCCL's executor in front of it, in one process.
 
-What NCCL runs is measured exactly as by `NcclEngine`; calls whose algorithm begins with `executor:`
-are run by the executor, and it is looked at that it took them: it hands what it cannot run to NCCL,
-whose time must not pass for its own.
+What NCCL runs is measured exactly as by `NcclEngine`; calls of a schedule are run
+by the executor, and it is looked at that it took them: it hands what it cannot run to NCCL, whose
+time must not pass for its own.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from ctypes import byref
 from zlib import crc32
 
-from tuccl.engines.executor_library import EXECUTOR_PREFIX, ExecutorLibrary, Rule
+from lookup_tables.table import NcclProtocol, ScheduleConfig
+from tuccl.engines.executor_library import Choice, ExecutorLibrary
 from tuccl.engines.measure_library import NativeCall
 from tuccl.engines.nccl_engine import NcclEngine
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError
 
 _EXECUTOR_WORD = 1 << 63
-"""Keeps the names of rules apart from what the tuner plugin is told."""
+"""Keeps the names of choices apart from what the tuner plugin is told."""
 
 
 class ExecutorEngine(NcclEngine):
@@ -40,22 +41,22 @@ class ExecutorEngine(NcclEngine):
         return f"{super().open(rank, ranks, local_rank, group_id)}, executor"
 
     def ran_by(self, call: Call) -> str:
-        """See `Engine.ran_by`: the executor by a rule of its own or by the job's table."""
+        """See `Engine.ran_by`: the executor by a choice or by the job's table."""
         return "executor" if call in self._taken else super().ran_by(call)
 
     def _wish(self, call: Call) -> int:
-        rule = rule_of(call)
-        if rule is None:
+        choice = choice_of(call)
+        if choice is None:
             return super()._wish(call)
-        return _EXECUTOR_WORD | crc32(rule.line.encode())
+        return _EXECUTOR_WORD | crc32(self._executor.record(choice))
 
     def _prepare(self, call: Call, native: NativeCall) -> bool:
-        rule = rule_of(call)
+        choice = choice_of(call)
         if call in self._not_taken:
             raise EngineError(self._not_taken[call])
-        self._executor.choose(rule)
+        self._executor.choose(choice)
         before = self._executor.calls
-        if rule is None:
+        if choice is None:
             is_new = super()._prepare(call, native)
         else:
             is_new = self._session.call("prepare", byref(native)) != 0
@@ -64,23 +65,33 @@ class ExecutorEngine(NcclEngine):
         self._taken.discard(call)
         if self._executor.calls > before:
             self._taken.add(call)
-        elif rule is not None:
-            self._not_taken[call] = f"the executor cannot run {rule.line} here, NCCL would"
+        elif choice is not None:
+            self._not_taken[call] = f"the executor cannot run {_describe(call)} here, NCCL would"
             raise EngineError(self._not_taken[call])
         return True
 
 
-def rule_of(call: Call) -> Rule | None:
-    """What the executor is told for a call; None for what NCCL runs."""
-    if not call.algorithm.startswith(EXECUTOR_PREFIX):
+def choice_of(call: Call) -> Choice | None:
+    """What the executor is told for a call; None for what NCCL runs.
+
+    Raises:
+        EngineError: There is no such protocol.
+    """
+    if not call.schedule:
         return None
-    return Rule(
-        call.operation.value,
-        call.size_bytes,
-        call.size_bytes,
-        call.algorithm.removeprefix(EXECUTOR_PREFIX),
-        call.protocol,
+    if call.protocol not in list(NcclProtocol):
+        raise EngineError(f"no schedule runs with protocol {call.protocol!a:.40}")
+    config = ScheduleConfig(
+        call.schedule,
+        NcclProtocol(call.protocol),
         call.nchannels,
         call.nthreads,
         call.buffer_bytes,
     )
+    return Choice(call.size_bytes, call.size_bytes, config)
+
+
+def _describe(call: Call) -> str:
+    """`5a5a LL ch8 th256 buf65536 for all_reduce of 1024 bytes`."""
+    parts = f"{call.schedule} {call.protocol} ch{call.nchannels} th{call.nthreads}"
+    return f"{parts} buf{call.buffer_bytes} for {call.operation} of {call.size_bytes} bytes"

@@ -1,47 +1,36 @@
 """`ExecutorLibrary`: libtuccl-executor.so in this process, told what to run the next calls with.
 
-It has to be preloaded, as a job does it, so that NCCL's functions are the executor's here.
+It has to be preloaded, as a job does it, so that NCCL's functions are the executor's here. What it
+is told is the record that a bundle has for an entry, with a schedule of the process's own bundle.
 `tuccl/runtime/executor/choose.h` is the same page for C++.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.bundles.bundle_writer import entry_record
+from lookup_tables.errors import TableFileError
+from lookup_tables.table import ScheduleConfig
 from tuccl.measuring.errors import EngineError
 
 PRELOAD_VARIABLE = "LD_PRELOAD"
-RULES_VARIABLE = "TUCCL_EXECUTOR_RULES"
-EXECUTOR_PREFIX = "executor:"
-"""`Call.algorithm` of what the executor is to run: a pattern, or `program:INDEX` of its bundle."""
-NOTHING = "broadcast 1 1 direct ll 1 32 0\n"
-"""Rules of a process that chooses call by call: without any the executor would not start."""
+BUNDLE_VARIABLE = "TUCCL_BUNDLE"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What runs calls of an operation from one size to another; a line of TUCCL_EXECUTOR_RULES."""
+class Choice:
+    """What runs calls from one size to another, of the operation that the schedule is for."""
 
-    operation: str
     min_bytes: int
     max_bytes: int
     """Inclusive, as nccl-tests counts."""
-    runner: str
-    """`one_phase`, `two_phase`, `direct`, or `program:INDEX`."""
-    protocol: str
-    """As in `NcclProtocol`."""
-    nchannels: int
-    nthreads: int
-    buffer_bytes: int = 0
-
-    @property
-    def line(self) -> str:
-        """As the executor reads it."""
-        return (
-            f"{self.operation} {self.min_bytes} {self.max_bytes} {self.runner} "
-            f"{self.protocol.lower()} {self.nchannels} {self.nthreads} {self.buffer_bytes}"
-        )
+    config: ScheduleConfig
 
 
 class ExecutorLibrary:
@@ -61,27 +50,53 @@ class ExecutorLibrary:
             raise EngineError(
                 "libtuccl-executor.so is not in this process: name it in LD_PRELOAD"
             ) from error
-        self._choose.argtypes = (ctypes.c_char_p,)
+        self._choose.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
         self._choose.restype = ctypes.c_char_p
         self._calls.argtypes = ()
         self._calls.restype = ctypes.c_uint64
-        # Communicators that start from now on get staging memory for whatever may be chosen.
+        # Communicators that start from now on are served for whatever may be chosen.
         self.choose(None)
 
-    def choose(self, rule: Rule | None) -> None:
-        """Run the next calls by this rule, and all others by NCCL; None: by the own table.
+    def record(self, choice: Choice) -> bytes:
+        """A choice as the executor takes it.
 
         Raises:
-            EngineError: The executor does not understand it.
+            EngineError: The process has no bundle with this schedule.
         """
-        wrong = self._choose(rule.line.encode() if rule else None)
+        if choice.config.schedule not in self._positions:
+            raise EngineError(
+                f"{BUNDLE_VARIABLE} has no schedule {choice.config.schedule}: name a bundle with it"
+            )
+        sizes = choice.min_bytes, choice.max_bytes
+        return entry_record(sizes, None, choice.config, self._positions)
+
+    def choose(self, choice: Choice | None) -> None:
+        """Run the next calls by this choice, and all others by NCCL; None: by the own table.
+
+        Raises:
+            EngineError: The executor does not understand it, or has no such schedule.
+        """
+        record = None if choice is None else self.record(choice)
+        wrong = self._choose(record, len(record or b""))
         if wrong is not None:
-            raise EngineError(f"the executor refused {rule}: line {wrong.decode(errors='replace')}")
+            raise EngineError(f"the executor refused {choice}: {wrong.decode(errors='replace')}")
 
     @property
     def calls(self) -> int:
         """That the executor ran so far in this process."""
         return int(self._calls())
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """Index of each schedule in the bundle that the executor has, by content hash."""
+        path = os.environ.get(BUNDLE_VARIABLE, "")
+        if not path:
+            return {}
+        try:
+            bundle = load_bundle(Path(path))
+        except (OSError, TableFileError) as error:
+            raise EngineError(f"{BUNDLE_VARIABLE}: {error}") from error
+        return {stored.content_hash: index for index, stored in enumerate(bundle.schedules)}
 
 
 def is_preloaded() -> bool:

@@ -35,8 +35,8 @@ class Call:
     size_bytes: int
     """As nccl-tests counts it: the larger of the two buffers for all_gather and reduce_scatter."""
     algorithm: str = DEFAULT_ALGORITHM
-    """A value of `NcclAlgorithm`, `default`: the library chooses everything itself, or what TuCCL's
-    executor is to run (`executor_library.EXECUTOR_PREFIX`)."""
+    """A value of `NcclAlgorithm`, `default`: the library chooses everything itself, or empty where
+    TuCCL's executor is to run a schedule."""
     protocol: str = ""
     nchannels: int = 0
     """0: the library's own count."""
@@ -50,6 +50,8 @@ class Call:
     """Of a block of the executor; holds per process for everything else."""
     buffer_bytes: int = 0
     """Of the executor's connections, as `nthreads`."""
+    schedule: str = ""
+    """Content hash of what TuCCL's executor is to run; empty: the library runs the call."""
 
 
 class Engine(Protocol):

@@ -93,13 +93,3 @@ const unsigned char *tuccl_read_pages(int file, size_t bytes, char *why, size_t 
     fail(why, why_bytes, "cannot be read", error);
     return NULL;
 }
-
-const unsigned char *tuccl_read_file(const char *path, size_t most_bytes, size_t *bytes, char *why,
-                                     size_t why_bytes) {
-    int file = tuccl_open_file(path, most_bytes, bytes, why, why_bytes);
-    if (file < 0)
-        return NULL;
-    const unsigned char *data = tuccl_read_pages(file, *bytes, why, why_bytes);
-    close(file);
-    return data;
-}

@@ -18,8 +18,4 @@ bool tuccl_read_start(int file, void *start, size_t bytes, char *why, size_t why
  * with munmap. */
 const unsigned char *tuccl_read_pages(int file, size_t bytes, char *why, size_t why_bytes);
 
-/* All of a file of at most `most_bytes`. */
-const unsigned char *tuccl_read_file(const char *path, size_t most_bytes, size_t *bytes, char *why,
-                                     size_t why_bytes);
-
 #endif

@@ -12,16 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import (
-    Entry,
-    Key,
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-    Table,
-)
+from lookup_tables.table import Operation, StoredSchedule, Table
 from programs.compiler import compile_program, pattern_in, program_of
 from programs.errors import NoProgramError
 from programs.layout import Pattern
@@ -31,6 +22,7 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
+from tuccl.engines.executor_library import BUNDLE_VARIABLE
 from tuccl.schedules.candidates import Candidate, promises_of
 from tuccl.trials.presets import executor_families, pattern_families
 from tuccl.trials.space import Space
@@ -39,8 +31,6 @@ _NOWHERE = "executor-workers"
 _FILE = "programs.tuccl"
 _NO_XML = ""
 """Nobody reads the bundle but workers."""
-_UNUSED = ScheduleConfig("", NcclProtocol.LL, 1, 32, 64 << 10)
-"""Of the entries that a bundle needs to be looked at: for one byte, which nobody measures."""
 
 
 def pattern_of_candidate(candidate: Candidate) -> Pattern | None:
@@ -114,8 +104,8 @@ def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Sp
 class ExecutorPrograms:
     """What the workers of a run need to run its schedules."""
 
-    runners: Mapping[str, str]
-    """By content hash: what a rule of the executor calls it (`Rule.runner`)."""
+    content_hashes: frozenset[str]
+    """Of those that can be run."""
     bundle: bytes
     """Empty where there is nothing to run."""
 
@@ -123,8 +113,7 @@ class ExecutorPrograms:
         """Put the bundle into a folder; the variables that make the executor read it."""
         path = folder / _FILE
         path.write_bytes(self.bundle)
-        named = str(path) if self.bundle else ""
-        return {"TUCCL_BUNDLE": named, "TUCCL_BUNDLE_CRC": "", "TUCCL_EXECUTOR_RULES": ""}
+        return {BUNDLE_VARIABLE: str(path) if self.bundle else "", "TUCCL_BUNDLE_CRC": ""}
 
 
 def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
@@ -133,34 +122,15 @@ def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
     Args:
         schedules: By content hash.
     """
-    stored: list[StoredSchedule] = []
-    runners: dict[str, str] = {}
-    first: dict[tuple[int, Operation], str] = {}
-    for content_hash, algorithm in sorted(schedules.items()):
-        program = program_of(algorithm)
-        if not program:
-            continue
-        pattern = pattern_in(program)
-        kernel = f":{pattern.name.lower()}" if pattern else ""
-        runners[content_hash] = f"program:{len(stored)}{kernel}"
-        stored.append(StoredSchedule(content_hash, algorithm.name, _NO_XML, program))
-        operation = Operation(algorithm.collective.value)
-        first.setdefault((algorithm.ranks, operation), content_hash)
-    entries = tuple(
-        Entry(
-            key=Key(operation, 1, 1, Shape(ranks, 1, ranks), _NOWHERE),
-            tuned_bytes=1,
-            builtin=None,
-            schedule=replace(_UNUSED, schedule=content_hash),
-            time_us=1.0,
-            builtin_time_us=None,
-            default_time_us=1.0,
-            samples=1,
-            spread=0.0,
-            tuned_at="",
-            versions="",
-        )
-        for (ranks, operation), content_hash in sorted(first.items())
-    )
-    table = Table(_NOWHERE, _NOWHERE, (), entries, {}, tuple(stored))
-    return ExecutorPrograms(runners, bundle_bytes(table) if entries else b"")
+    stored = []
+    for content_hash, algorithm in schedules.items():
+        if program := program_of(algorithm):
+            stored.append(StoredSchedule(content_hash, algorithm.name, _NO_XML, program))
+    content_hashes = frozenset(one.content_hash for one in stored)
+    return ExecutorPrograms(content_hashes, programs_bundle(stored) if stored else b"")
+
+
+def programs_bundle(schedules: Iterable[StoredSchedule]) -> bytes:
+    """A bundle of schedules without an entry, for processes that choose call by call."""
+    by_hash = sorted(schedules, key=lambda one: one.content_hash)
+    return bundle_bytes(Table(_NOWHERE, _NOWHERE, (), (), {}, tuple(by_hash)))

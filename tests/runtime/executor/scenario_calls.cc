@@ -1,7 +1,12 @@
 // What the executor takes, what it leaves to NCCL, alone and in groups.
 #include "choose.h"
+#include "executor.h"
 #include "scenarios.h"
 #include "session.h"
+
+extern "C" {
+#include "bundle_layout.h"
+}
 
 #include <cstdint>
 
@@ -45,34 +50,97 @@ void collectives() {
     CHECK(notes.count("destroy") == 4);
 }
 
+// With LL, by a schedule of the tables `chosen` and `programs`.
+tuccl_entry_record entry_of(uint32_t schedule, uint64_t min_bytes, uint64_t max_bytes) {
+    tuccl_entry_record entry = {};
+    entry.min_bytes = min_bytes;
+    entry.max_bytes = max_bytes;
+    entry.algorithm = TUCCL_NO_CODE;
+    entry.protocol = TUCCL_NO_CODE;
+    entry.schedule = schedule;
+    entry.schedule_protocol = TUCCL_LL;
+    entry.schedule_nchannels = 1;
+    entry.schedule_nthreads = 32;
+    return entry;
+}
+
+const char *choose(const tuccl_entry_record &entry) {
+    return tuccl_executor_choose(&entry, sizeof entry);
+}
+
+constexpr size_t kLarge = 70000;
+constexpr size_t kSmall = 64;
+
+// One large and one small all_reduce of two ranks: how many of these four calls the executor ran.
+uint64_t taken_of_large_and_small() {
+    const uint64_t before = tuccl_executor_calls();
+    with_communicator(2, [](Rank &rank) {
+        std::vector<unsigned char> data(kLarge, 1);
+        for (const size_t count : {kLarge, kSmall})
+            CHECK(ncclAllReduce(data.data(), data.data(), count, 1, kSum, rank.comm,
+                                &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(data[0] == 4 && data[kLarge - 1] == 2);
+    });
+    return tuccl_executor_calls() - before;
+}
+
 // What the process chose goes before the table, and what it did not choose is NCCL's.
 void chosen() {
-    CHECK(tuccl_executor_choose("all_reduce 1 nothing") != nullptr);
-    CHECK(tuccl_executor_choose("all_reduce 1 8 program:x ll 1 32 0") != nullptr);
-    CHECK(tuccl_executor_choose("all_reduce 1 8 program:1:no ll 1 32 0") != nullptr);
-    CHECK(tuccl_executor_choose("all_reduce 1 8 program:1 ll 1 32 0") == nullptr);
-    CHECK(tuccl_executor_choose("all_reduce 65537 300000 program:2:two_phase ll 1 32 0") ==
-          nullptr);
-    const uint64_t before = tuccl_executor_calls();
-    std::vector<std::vector<unsigned char>> data(2, std::vector<unsigned char>(70000, 1));
-    const auto reduce = [&](Rank &rank, size_t count) {
-        unsigned char *own = data[static_cast<size_t>(rank.rank)].data();
-        CHECK(ncclAllReduce(own, own, count, 1, kSum, rank.comm, &rank.stream) == 0);
-        rank.stream.wait();
-    };
-    with_communicator(2, [&](Rank &rank) {
-        reduce(rank, 70000);
-        reduce(rank, 64);
-    });
-    CHECK(tuccl_executor_calls() - before == 2);
-    CHECK(tuccl_executor_choose(nullptr) == nullptr);
-    with_communicator(2, [&](Rank &rank) {
-        reduce(rank, 70000);
-        reduce(rank, 64);
-    });
-    CHECK(tuccl_executor_calls() - before == 4);
-    const Notes notes; // Of the second time.
+    set_table("chosen");
+    CHECK(choose(entry_of(0, kLarge, 300000)) == nullptr);
+    CHECK(taken_of_large_and_small() == 2);
+    CHECK(Notes().count("executor 4") == 2);
+    CHECK(choose(entry_of(0, 1, 300000)) == nullptr && taken_of_large_and_small() == 4);
+    // Schedules of another operation, of other ranks, without a program, and none at all.
+    for (const uint32_t schedule : {1U, 2U, 3U, 4U, TUCCL_NO_SCHEDULE})
+        CHECK(choose(entry_of(schedule, 1, 300000)) == nullptr && taken_of_large_and_small() == 0);
+    tuccl_entry_record entry = entry_of(0, 1, 300000);
+    entry.schedule_nthreads = 1025;
+    CHECK(choose(entry) == nullptr && taken_of_large_and_small() == 0);
+    CHECK(tuccl_executor_choose(nullptr, 0) == nullptr);
+    (void)stand_in::take_notes();
+    CHECK(taken_of_large_and_small() == 2);
+    const Notes notes; // By the table: the small ones.
     CHECK(notes.count("executor 4") == 2 && notes.count("nccl AllReduce") == 2);
+}
+
+// What is no entry is refused as a bundle with it is; what was chosen before holds no more.
+void chosen_wrong() {
+    set_table("chosen");
+    const tuccl_entry_record good = entry_of(0, 1, 300000);
+    for (const size_t bytes : {size_t{0}, sizeof good - 1, sizeof good + 1})
+        CHECK(tuccl_executor_choose(&good, bytes) != nullptr);
+    tuccl_entry_record entry = good;
+    entry.max_bytes = 0;
+    CHECK(choose(entry) != nullptr);
+    entry = good;
+    entry.schedule_protocol = 3;
+    CHECK(choose(entry) != nullptr);
+    entry = good;
+    entry.algorithm = 7;
+    CHECK(choose(entry) != nullptr);
+    CHECK(choose(good) == nullptr && choose(entry) != nullptr);
+    CHECK(taken_of_large_and_small() == 2); // By the table.
+}
+
+// A bundle without entries serves who says that it will choose, and nobody else.
+void chosen_of_programs_alone() {
+    set_table("programs");
+    CHECK(taken_of_large_and_small() == 0);
+    CHECK(tuccl_executor_choose(nullptr, 0) == nullptr);
+    CHECK(taken_of_large_and_small() == 0);
+    const Notes notes;
+    CHECK(notes.count("executor") == 0 && notes.count("nccl AllReduce") == 4);
+    CHECK(choose(entry_of(0, 1, 300000)) == nullptr && taken_of_large_and_small() == 4);
+    // It has none for four ranks.
+    with_communicator(4, [](Rank &rank) {
+        AllReduce call(rank);
+        CHECK(call.start(rank.comm, &rank.stream) == 0);
+        rank.stream.wait();
+        CHECK(call.is_right());
+    });
+    CHECK(Notes().count("nccl AllReduce") == 4);
 }
 
 // Each line is a reason of its own.
@@ -250,6 +318,8 @@ std::vector<Scenario> call_scenarios() {
         {"collectives", collectives},
         {"fallbacks", fallbacks},
         {"chosen", chosen},
+        {"chosen_wrong", chosen_wrong},
+        {"chosen_of_programs_alone", chosen_of_programs_alone},
         {"wrong_arguments", wrong_arguments},
         {"groups", groups},
         {"group_of_operations", group_of_operations},

@@ -1,13 +1,13 @@
 // How communicators come to be served or not, and how they end.
 #include "agreement.h"
 #include "choose.h"
+#include "plan.h"
 #include "scenarios.h"
 #include "session.h"
 
 #include <atomic>
 #include <chrono>
 #include <dlfcn.h>
-#include <fstream>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -208,17 +208,16 @@ void p2p_disabled() {
 void too_many_ranks() {
     off_on_all(9);
 }
-void wrong_rules() {
-    set_rules("all_reduce 1 65536 two_phase ll 8 512\n");
+void wrong_entry() {
+    set_table("wrong_entry");
     off_on_all(2);
 }
-void no_rules_and_no_bundle() {
-    setenv("TUCCL_EXECUTOR_RULES", "", 1);
+void no_table() {
+    setenv("TUCCL_BUNDLE", "", 1);
     off_on_all(2);
 }
 void damaged_bundle() {
-    setenv("TUCCL_BUNDLE", std::getenv("TUCCL_EXECUTOR_RULES"), 1); // That is no bundle.
-    setenv("TUCCL_EXECUTOR_RULES", "", 1);
+    set_table("no_bundle");
     off_on_all(2);
 }
 
@@ -240,15 +239,15 @@ void from_bundle() {
 
 // Threads have one environment, but may have a working directory each.
 void different_tables() {
-    setenv("TUCCL_EXECUTOR_RULES", "rules.txt", 1);
+    setenv("TUCCL_BUNDLE", "table.tuccl", 1);
     const std::string folder = std::getenv("TEST_FOLDER");
     ncclUniqueId id = {};
     CHECK(ncclGetUniqueId(&id) == 0);
     in_threads(3, [&](Rank &rank) {
         const std::string own = folder + "/rank" + std::to_string(rank.rank);
         CHECK(unshare(CLONE_FS) == 0 && mkdir(own.c_str(), 0700) == 0 && chdir(own.c_str()) == 0);
-        std::ofstream("rules.txt")
-            << "all_reduce 1 " << (rank.rank == 2 ? 4096 : 8192) << " two_phase ll 8 512 65536\n";
+        const std::string path = table_path(rank.rank == 2 ? "to_4096" : "to_8192");
+        CHECK(symlink(path.c_str(), "table.tuccl") == 0);
         CHECK(ncclCommInitRank(&rank.comm, 3, id, rank.rank) == 0);
         meet_threads();
         CHECK(!is_served(rank, rank.comm, 3));
@@ -260,7 +259,7 @@ void different_tables() {
 // byte.
 void nothing_to_greet_for() {
     for (const bool some : {false, true}) {
-        set_rules(some ? "all_reduce 1 1024 one_phase ll 1 32 0\n" : "# none\n");
+        set_table(some ? "one_phase" : "nothing");
         (void)stand_in::take_notes();
         ncclComm_t comms[2];
         CHECK(ncclCommInitAll(comms, 2, nullptr) == 0);
@@ -270,7 +269,7 @@ void nothing_to_greet_for() {
     }
 }
 
-// Who will choose rules call by call gets memory for any; else the table's rules count. All ranks
+// Who will choose call by call gets memory for any; else the table's entries count. All ranks
 // or none.
 void memory_by_need() {
     const auto created = [] {
@@ -282,9 +281,11 @@ void memory_by_need() {
             CHECK(ncclCommDestroy(comm) == 0);
         return notes;
     };
-    set_rules("all_reduce 1 1024 one_phase ll 1 32 0\n");
+    set_table("one_phase");
     CHECK(created().count("staging 2048 0") == 2);
-    CHECK(tuccl_executor_choose(nullptr) == nullptr);
+    const uint64_t mark = tuccl::read_table()->mark();
+    CHECK(tuccl_executor_choose(nullptr, 0) == nullptr);
+    CHECK(tuccl::read_table()->mark() != mark); // So that no rank leaves before they have talked.
     CHECK(created().count("staging 2097152 33554432") == 2);
     std::vector<tuccl::Greeting> greetings(2);
     for (tuccl::Greeting &greeting : greetings)
@@ -584,7 +585,7 @@ void revoked() {
 // Addresses of communicators come back; what was remembered of the old one must not.
 void made_again_and_again() {
     for (int round = 0; round < 30; round++) {
-        set_rules(round % 2 == 0 ? "all_reduce 1 65536 two_phase ll 8 512 65536\n" : "# none\n");
+        set_table(round % 2 == 0 ? "session" : "nothing");
         with_communicator(
             2, [round](Rank &rank) { CHECK(is_served(rank, rank.comm, 2) == (round % 2 == 0)); });
     }
@@ -623,8 +624,8 @@ std::vector<Scenario> communicator_scenarios() {
         {"not_on_all_ranks", not_on_all_ranks},
         {"p2p_disabled", p2p_disabled},
         {"too_many_ranks", too_many_ranks},
-        {"wrong_rules", wrong_rules},
-        {"no_rules_and_no_bundle", no_rules_and_no_bundle},
+        {"wrong_entry", wrong_entry},
+        {"no_table", no_table},
         {"damaged_bundle", damaged_bundle},
         {"from_bundle", from_bundle},
         {"different_tables", different_tables},

@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <thread>
 
 namespace {
 
-std::string folder;
 std::unique_ptr<stand_in::Meeting> threads_meeting;
 
 } // namespace
@@ -57,24 +55,19 @@ int Notes::count(const std::string &start) const {
     }));
 }
 
-void set_rules(const std::string &text) {
-    const std::string path = folder + "/rules.txt";
-    std::ofstream(path) << text;
-    setenv("TUCCL_EXECUTOR_RULES", path.c_str(), 1);
+std::string table_path(const std::string &name) {
+    return std::string(std::getenv("TEST_TABLES")) + "/" + name + ".tuccl";
+}
+
+void set_table(const std::string &name) {
+    setenv("TUCCL_BUNDLE", table_path(name).c_str(), 1);
 }
 
 int main(int count, char **arguments) {
     CHECK(count == 3);
-    folder = arguments[2];
     setenv("TEST_FOLDER", arguments[2], 1);
     if (std::getenv("TUCCL_BUNDLE") == nullptr)
-        set_rules("# operation min max pattern protocol nchannels nthreads buffer_bytes\n"
-                  "all_reduce 1 65536 two_phase ll 8 512 65536\n"
-                  "all_reduce 1000000 2000000 two_phase simple 8 512 65536\n"
-                  "all_gather 1 65536 direct ll 8 512 65536\n"
-                  "reduce_scatter 1 65536 direct ll128 8 512 65536\n"
-                  "broadcast 1 65536 direct ll 8 512 65536\n"
-                  "alltoall 1 65536 direct ll 8 512 65536\n");
+        set_table("session");
     for (const Scenario &scenario : scenarios())
         if (std::strcmp(arguments[1], scenario.name) == 0) {
             scenario.run();

@@ -91,8 +91,10 @@ struct AllReduce {
     int expected;
 };
 
-// Sets the rules that all further communicators start with.
-void set_rules(const std::string &text);
+// Sets the table that all further communicators start with: its name in executor_tables.py.
+void set_table(const std::string &name);
+// Where it lies.
+std::string table_path(const std::string &name);
 
 // Waits for all ranks' threads of in_threads.
 void meet_threads();

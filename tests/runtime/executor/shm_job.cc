@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstring>
 #include <dirent.h>
+#include <fstream>
 #include <map>
 #include <random>
 #include <sys/mman.h>
@@ -327,13 +328,14 @@ std::string play() {
     return still_left.empty() ? "" : "left in /dev/shm after the next start:" + still_left;
 }
 
-// Readable by any user that a job may have.
-void set_rules_in_memory() {
-    constexpr char kRules[] = "all_reduce 1 65536 two_phase ll 8 512 65536\n";
-    const int file = memfd_create("rules", 0);
-    CHECK(file >= 0 && fchmod(file, 0666) == 0);
-    CHECK(write(file, kRules, sizeof kRules - 1) == static_cast<ssize_t>(sizeof kRules - 1));
-    setenv("TUCCL_EXECUTOR_RULES", ("/proc/self/fd/" + std::to_string(file)).c_str(), 1);
+// What lies beside the program, readable by any user that a job may have.
+void set_table_in_memory(const std::string &program) {
+    std::ifstream beside(program.substr(0, program.rfind('/')) + "/table.tuccl", std::ios::binary);
+    const std::string table{std::istreambuf_iterator<char>(beside), {}};
+    const int file = memfd_create("table", 0);
+    CHECK(!table.empty() && file >= 0 && fchmod(file, 0666) == 0);
+    CHECK(write(file, table.data(), table.size()) == static_cast<ssize_t>(table.size()));
+    setenv("TUCCL_BUNDLE", ("/proc/self/fd/" + std::to_string(file)).c_str(), 1);
 }
 
 } // namespace
@@ -346,7 +348,7 @@ int main(int count, char **arguments) {
         options[argument.substr(0, equals)] = std::atoi(argument.c_str() + equals + 1);
     }
     CHECK(option("processes") * option("threads") <= kMostRanks);
-    set_rules_in_memory();
+    set_table_in_memory(arguments[0]);
     counts = Shared::of_host().make<Counts>();
     const std::string fault = play();
     std::printf("served=%llu nccl=%llu failed=%llu\n",

@@ -1,26 +1,50 @@
-/* A libtuccl-executor.so for tests without a GPU, over the stand-in of NCCL: it takes calls of one
- * rule, counts them, and lets NCCL do them. Like the real one it knows no Simple patterns. With
+/* A libtuccl-executor.so for tests without a GPU, over the stand-in of NCCL: it takes calls of an
+ * operation that was chosen, or that TUCCL_BUNDLE has an entry for, whatever their size and ranks;
+ * counts them, and lets NCCL do them. Like the real one it knows no Simple patterns. With
  * STAND_IN_EXECUTOR_SPOILS its all_gather leaves out half of what it is to send. */
+#include "bundle.h"
+#include "program.h"
+
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RULE_CHARACTERS = 200 };
+enum { ALL_GATHER = 2, ALL_REDUCE = 4, ALLTOALL = 5, SIMPLE = 2 };
 
-static char chosen[RULE_CHARACTERS];
+static struct tuccl_entry_record chosen;
+static bool has_chosen;
 static uint64_t calls;
+static struct tuccl_bundle bundle;
+static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 #define EXPORTED __attribute__((visibility("default")))
 
-EXPORTED const char *tuccl_executor_choose(const char *rules) {
-    chosen[0] = '\0';
-    if (rules != NULL && strstr(rules, "ll") == NULL)
-        return "1 names no protocol (ll, ll128, simple)";
-    if (rules != NULL)
-        snprintf(chosen, sizeof chosen, "%s", rules);
+static void load(void) {
+    char why[200] = "";
+    const char *path = getenv("TUCCL_BUNDLE");
+    if (path != NULL && path[0] != '\0' &&
+        (tuccl_bundle_load(path, &bundle, why, sizeof why) != TUCCL_BUNDLE_GOOD ||
+         (bundle.programs != NULL &&
+          !tuccl_programs_check(bundle.programs, bundle.program_bytes, why, sizeof why)))) {
+        fprintf(stderr, "%s %s\n", path, why);
+        abort();
+    }
+}
+
+EXPORTED const char *tuccl_executor_choose(const void *entry, size_t bytes) {
+    has_chosen = false;
+    if (entry == NULL)
+        return NULL;
+    if (bytes != sizeof chosen)
+        return "an entry has 48 bytes";
+    memcpy(&chosen, entry, sizeof chosen);
+    if (!tuccl_entry_is_sound(&chosen))
+        return "the entry contradicts itself";
+    has_chosen = true;
     return NULL;
 }
 
@@ -33,20 +57,18 @@ static void *find(const char *name) {
     return dlsym(nccl, name);
 }
 
-/* The first rule of the file counts where nothing was chosen. */
-static bool takes(const char *operation) {
-    char rule[RULE_CHARACTERS] = "";
-    const char *path = getenv("TUCCL_EXECUTOR_RULES");
-    FILE *file = chosen[0] == '\0' && path != NULL ? fopen(path, "r") : NULL;
-    snprintf(rule, sizeof rule, "%s", chosen);
-    if (file != NULL) {
-        if (fgets(rule, sizeof rule, file) == NULL)
-            rule[0] = '\0';
-        fclose(file);
-    }
-    size_t length = strlen(operation);
-    bool taken = strncmp(rule, operation, length) == 0 && rule[length] == ' ' &&
-                 strstr(rule, " simple ") == NULL;
+static bool is_for(const struct tuccl_entry_record *entry, uint8_t operation) {
+    struct tuccl_program program;
+    return bundle.programs != NULL && entry->schedule < tuccl_programs_count(bundle.programs) &&
+           tuccl_programs_at(bundle.programs, entry->schedule, &program) &&
+           program.header->operation == operation && entry->schedule_protocol != SIMPLE;
+}
+
+static bool takes(uint8_t operation) {
+    pthread_once(&loaded, load);
+    bool taken = has_chosen && is_for(&chosen, operation);
+    for (uint32_t i = 0; i < bundle.entry_count && !has_chosen; i++)
+        taken |= is_for(&bundle.entries[i], operation);
     calls += taken;
     return taken;
 }
@@ -55,7 +77,7 @@ EXPORTED int ncclAllReduce(const void *send, void *receive, size_t count, int ty
                            void *communicator, void *stream) {
     int (*real)(const void *, void *, size_t, int, int, void *, void *);
     *(void **)&real = find("ncclAllReduce");
-    (void)takes("all_reduce");
+    (void)takes(ALL_REDUCE);
     return real(send, receive, count, type, reduction, communicator, stream);
 }
 
@@ -63,7 +85,7 @@ EXPORTED int ncclAllGather(const void *send, void *receive, size_t count, int ty
                            void *communicator, void *stream) {
     int (*real)(const void *, void *, size_t, int, void *, void *);
     *(void **)&real = find("ncclAllGather");
-    bool spoils = takes("all_gather") && getenv("STAND_IN_EXECUTOR_SPOILS") != NULL;
+    bool spoils = takes(ALL_GATHER) && getenv("STAND_IN_EXECUTOR_SPOILS") != NULL;
     return real(send, receive, spoils ? count / 2 : count, type, communicator, stream);
 }
 
@@ -71,6 +93,6 @@ EXPORTED int ncclAlltoAll(const void *send, void *receive, size_t count, int typ
                           void *communicator, void *stream) {
     int (*real)(const void *, void *, size_t, int, void *, void *);
     *(void **)&real = find("ncclAlltoAll");
-    (void)takes("alltoall");
+    (void)takes(ALLTOALL);
     return real(send, receive, count, type, communicator, stream);
 }

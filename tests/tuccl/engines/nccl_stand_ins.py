@@ -8,7 +8,7 @@ from pathlib import Path
 from measuring_job import JobError, JobResult, build_libraries, run_job
 
 from probes.nvidia.gpu_programs import build_name
-from tests.runtime.conftest import ROOT, compile_c
+from tests.runtime.conftest import ROOT, RUNTIME, compile_c
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_program
 
@@ -58,5 +58,9 @@ def build_stand_ins(base: Path) -> StandIns:
         compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
         build_libraries(stand_ins.libraries)
         stand_ins.executor.parent.mkdir(parents=True)
-        compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c"], *shared, "-ldl")
+        loader = [RUNTIME / name for name in ("bundle.c", "bundle_file.c", "crc32.c")]
+        loader += sorted(RUNTIME.glob("program*.c"))
+        # What is its own alone is seen: the plugin in the same process has the same loader.
+        hidden = ("-fvisibility=hidden", "-ldl")
+        compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c", *loader], *shared, *hidden)
     return stand_ins

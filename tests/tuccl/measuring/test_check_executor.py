@@ -14,9 +14,11 @@ import check_executor as script
 import numpy as np
 import pytest
 import write_programs
+from kernel_schedules import kernels_of
 from load_rank import growth
 from random_calls import (
     OPERATIONS,
+    ROOTED,
     TYPES,
     Wanted,
     data_of,
@@ -28,7 +30,11 @@ from random_calls import (
 )
 
 from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.table import NcclProtocol
+from programs.compiler import pattern_in
+from programs.layout import Pattern
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
+from tuccl.schedules.executor_schedules import programs_bundle
 
 
 @pytest.fixture
@@ -93,7 +99,8 @@ def test_an_executor_that_runs_nothing_checks_nothing(
 
 
 def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> None:
-    wanted = Wanted(ranks=4, largest_bytes=1 << 20)
+    kernels, _ = kernels_of([2, 3, 4])
+    wanted = Wanted(ranks=4, largest_bytes=1 << 20, kernels=kernels)
     calls = [draw(wanted, 3, number) for number in range(400)]
     assert calls[:20] == [draw(wanted, 3, number) for number in range(20)]
     assert {call.operation for call in calls} == set(OPERATIONS)
@@ -102,7 +109,13 @@ def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> No
     assert {call.ranks for call in calls} == {1, 2, 3, 4}
     for call in calls:
         assert max(call.send_count, call.receive_count) * call.element_bytes <= 1 << 20
-        assert call.rule.min_bytes == call.rule.max_bytes
+        # Of one rank, and of operations without a kernel, there is nothing to choose.
+        assert (call.rule is None) == (call.ranks == 1 or call.operation in ROOTED)
+        if call.rule is not None:
+            assert call.rule.choice.min_bytes == call.rule.choice.max_bytes
+            pattern = call.rule.pattern
+            schedule = kernels[str(call.ranks)][call.operation][pattern]
+            assert call.rule.choice.config.schedule == schedule
         data = data_of(call, 1)
         assert (data.size, data.dtype) == (call.send_count, storage(call.type))
 
@@ -267,9 +280,11 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "bundle.tuccl").write_bytes(b"")
-    runners = {"2": {"all_reduce": ["program:4", "program:7"], "all_gather": ["program:1"]}}
-    (tmp_path / "runners.json").write_text(json.dumps(runners))
+    write_programs.main(tmp_path, [2])
+    runners = json.loads((tmp_path / "runners.json").read_text())["2"]
+    kept = {"all_reduce": runners["all_reduce"][:2], "all_gather": runners["all_gather"][:1]}
+    (tmp_path / "runners.json").write_text(json.dumps({"2": kept}))
+    capsys.readouterr()
     report = tmp_path / "report.json"
     words = [*ALL_FOUR, "--programs", str(tmp_path), "--json", str(report)]
     assert run(check_executor, stand_ins, monkeypatch, *words, "--calls", "60") == 0
@@ -293,8 +308,8 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"4": {"all_reduce": ["program:0"]}}', "for 2: scripts/make/write_programs.py FOLDER 2"),
-        ('{"all_reduce": ["program:0"]}', "is not of scripts/make/write_programs.py"),
+        ('{"4": {"all_reduce": ["5a5a"]}}', "none for 2: scripts/make/write_programs.py FOLDER 2"),
+        ('{"all_reduce": ["5a5a"]}', "is not of scripts/make/write_programs.py"),
         ("[", "is not of scripts/make/write_programs.py"),
         ('{"2": {}}', "the executor interpreted no schedule"),
     ],
@@ -308,7 +323,7 @@ def test_programs_that_would_not_be_interpreted_are_no_success(
     text: str,
     why: str,
 ) -> None:
-    (tmp_path / "bundle.tuccl").write_bytes(b"")
+    (tmp_path / "bundle.tuccl").write_bytes(programs_bundle([]))
     (tmp_path / "runners.json").write_text(text)
     words = ["--operations", "all_gather", "--programs", tmp_path, "--calls", 8]
     assert run(check_executor, stand_ins, monkeypatch, *words) == 2
@@ -316,16 +331,17 @@ def test_programs_that_would_not_be_interpreted_are_no_success(
 
 
 def test_programs_are_for_their_ranks_and_operations_from_root_0() -> None:
-    runners = {"3": {"broadcast": ["program:2"], "alltoall": ["program:0"]}}
+    runners = {"3": {"broadcast": ["2b2b"], "alltoall": ["0a0a"]}}
     wanted = Wanted(ranks=3, runners=runners)
     calls = [draw(wanted, 1, number) for number in range(400)]
     interpreted = [call for call in calls if call.program]
     assert {(call.operation, call.program) for call in interpreted} == {
-        ("broadcast", "program:2"),
-        ("alltoall", "program:0"),
+        ("broadcast", "2b2b"),
+        ("alltoall", "0a0a"),
     }
     assert {(call.ranks, call.root) for call in interpreted} == {(3, 0)}
-    assert {call.rule.protocol for call in interpreted} == {"LL", "LL128", "Simple"}
+    protocols = {call.rule.choice.config.protocol for call in interpreted if call.rule}
+    assert protocols == set(NcclProtocol)
     others = [call for call in calls if not call.program]
     assert {call.ranks for call in others} == {1, 2, 3}
     assert any(call.operation == "alltoall" and call.ranks == 3 for call in others)
@@ -335,12 +351,9 @@ def test_one_bundle_has_the_programs_of_every_number_of_ranks(tmp_path: Path) ->
     write_programs.main(tmp_path, [2, 3])
     bundle = read_bundle((tmp_path / "bundle.tuccl").read_bytes(), "test")
     runners = json.loads((tmp_path / "runners.json").read_text())
-    assert {(e.key.shape.ranks, e.key.operation.value) for e in bundle.entries} == {
-        (ranks, operation) for ranks in (2, 3) for operation in OPERATIONS
-    }
+    assert bundle.entries == ()
     assert set(runners["2"]) == set(runners["3"]) == set(OPERATIONS)
-    named = [
-        int(name.split(":")[1]) for of in runners.values() for all_ in of.values() for name in all_
-    ]
-    assert sorted(named) == list(range(len(bundle.schedules)))
+    named = [name for of in runners.values() for all_ in of.values() for name in all_]
+    assert sorted(named) == [schedule.content_hash for schedule in bundle.schedules]
+    assert {pattern_in(schedule.program) for schedule in bundle.schedules} == {Pattern.NONE}
     assert len(list((tmp_path / "3").glob("*.program"))) > len(runners["3"])

@@ -15,8 +15,17 @@ bool has_root(uint32_t operation) {
     return operation == TUCCL_BROADCAST || operation == TUCCL_REDUCE;
 }
 
-// An entry's rule; false where it is NCCL's: won by no schedule, or by one without a program for
-// this.
+// Whether one of the programs, which are sound, is for so many ranks.
+bool has_program_for(const void *programs, uint32_t ranks) {
+    tuccl_program program;
+    for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
+        if (tuccl_programs_at(programs, index, &program) && program.header->ranks == ranks)
+            return true;
+    return false;
+}
+
+} // namespace
+
 bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
                uint32_t ranks, Rule *rule) {
     tuccl_program program;
@@ -39,27 +48,24 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
     return true;
 }
 
-} // namespace
-
-std::string take_bundle_rules(const tuccl_bundle &bundle, uint32_t ranks, Plan *plan) {
-    const tuccl_shape_record *shape = tuccl_bundle_shape(&bundle, ranks, 1, ranks);
-    if (shape == nullptr || bundle.programs == nullptr)
+std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, uint32_t ranks,
+                              bool chooses, Plan *plan) {
+    const tuccl_shape_record *shape = tuccl_bundle_shape(bundle.get(), ranks, 1, ranks);
+    if ((shape == nullptr && !chooses) || bundle->programs == nullptr)
         return {};
     char why[200];
-    if (!tuccl_programs_check(bundle.programs, bundle.program_bytes, why, sizeof why))
+    if (!tuccl_programs_check(bundle->programs, bundle->program_bytes, why, sizeof why))
         return std::string("its TUCCL_BUNDLE has damaged programs: ") + why;
-    for (uint32_t operation = 0; operation < kOperations; operation++) {
+    for (uint32_t operation = 0; shape != nullptr && operation < kOperations; operation++) {
         const tuccl_range_record range = shape->of_operation[operation];
         for (uint32_t i = range.first; i < range.first + range.count; i++) {
             Rule rule = {};
-            if (make_rule(bundle.entries[i], bundle, operation, ranks, &rule))
+            if (make_rule(bundle->entries[i], *bundle, operation, ranks, &rule))
                 plan->decision.add(operation, rule);
         }
     }
-    if (plan->decision.rule_count() > 0) {
-        const auto *first = static_cast<const unsigned char *>(bundle.programs);
-        plan->programs.assign(first, first + bundle.program_bytes);
-    }
+    if (plan->decision.rule_count() > 0 || (chooses && has_program_for(bundle->programs, ranks)))
+        plan->bundle = bundle;
     return {};
 }
 

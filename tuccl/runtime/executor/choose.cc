@@ -1,22 +1,24 @@
 #include "choose.h"
 
-#include "rules_file.h"
+extern "C" {
+#include "bundle.h"
+}
 
 #include <atomic>
-#include <utility>
+#include <cstring>
 
 namespace tuccl {
 
 namespace {
 
-Decision chosen;
-std::atomic<const Decision *> in_force{nullptr};
+tuccl_entry_record chosen;
+std::atomic<const tuccl_entry_record *> in_force{nullptr};
 std::atomic<bool> has_chosen{false};
 std::atomic<uint64_t> calls{0};
 
 } // namespace
 
-const Decision *chosen_decision() {
+const tuccl_entry_record *chosen_entry() {
     return in_force.load(std::memory_order_acquire);
 }
 
@@ -32,17 +34,18 @@ void count_call() {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-EXPORTED const char *tuccl_executor_choose(const char *rules) {
-    static std::string wrong;
+EXPORTED const char *tuccl_executor_choose(const void *entry, size_t bytes) {
     tuccl::has_chosen.store(true);
     tuccl::in_force.store(nullptr, std::memory_order_release);
-    if (rules == nullptr)
+    if (entry == nullptr)
         return nullptr;
-    tuccl::Decision read;
-    wrong = tuccl::parse_rules(rules, &read);
-    if (!wrong.empty())
-        return wrong.c_str();
-    tuccl::chosen = std::move(read);
+    tuccl_entry_record read;
+    if (bytes != sizeof read)
+        return "an entry has 48 bytes";
+    std::memcpy(&read, entry, sizeof read);
+    if (!tuccl_entry_is_sound(&read))
+        return "the entry contradicts itself";
+    tuccl::chosen = read;
     tuccl::in_force.store(&tuccl::chosen, std::memory_order_release);
     return nullptr;
 }

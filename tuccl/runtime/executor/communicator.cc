@@ -1,6 +1,11 @@
 #include "communicator.h"
 
+#include "bundle_rules.h"
 #include "choose.h"
+
+extern "C" {
+#include "bundle.h"
+}
 
 namespace tuccl {
 
@@ -8,6 +13,13 @@ namespace {
 
 bool reduces(CallKind kind) {
     return kind == kAllReduce || kind == kReduceScatter || kind == kReduce;
+}
+
+// What was chosen, as a rule of this communicator's.
+bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
+                 uint64_t bytes, Rule *rule) {
+    return bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
+           make_rule(entry, *serving.bundle, operation, serving.ranks, rule);
 }
 
 } // namespace
@@ -21,9 +33,15 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
         return false;
     const auto bytes =
         table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, serving_.ranks);
-    const Decision *chosen = chosen_decision();
-    const Decision &table = chosen != nullptr ? *chosen : serving_.decision;
-    const Rule *rule = bytes ? table.find(call.kind, *bytes) : nullptr;
+    if (!bytes)
+        return false;
+    Rule own;
+    const Rule *rule = &own;
+    const tuccl_entry_record *chosen = chosen_entry();
+    if (chosen == nullptr)
+        rule = serving_.decision.find(call.kind, *bytes);
+    else if (!chosen_rule(*chosen, serving_, call.kind, *bytes, &own))
+        return false;
     if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root))
         return false;
     decided->send = call.send;

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <memory>
 
+struct tuccl_bundle;
+
 namespace tuccl {
 
 // What it takes to serve; made at set-up.
@@ -19,6 +21,7 @@ struct Serving {
     uint32_t ranks = 0;
     std::shared_ptr<LocalRanks> local;
     Decision decision;
+    std::shared_ptr<const tuccl_bundle> bundle; // Whose programs the device has.
     StreamOrder order;
 };
 

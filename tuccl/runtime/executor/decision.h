@@ -12,7 +12,6 @@
 namespace tuccl {
 
 constexpr uint32_t kOperations = 6;
-constexpr uint32_t kNoProgram = UINT32_MAX;
 constexpr uint8_t kAnyRoot = 0xFF;
 
 // What runs calls of one operation from min_bytes to max_bytes, both inclusive, counted as in the

@@ -84,7 +84,7 @@ struct tuccl_call {
     uint8_t protocol;
     uint16_t nchannels; /* Threadblocks of a pattern, instances of a program. */
     uint16_t nthreads;
-    uint32_t program; /* Index of a program, UINT32_MAX without one. */
+    uint32_t program; /* Index in the section of programs; of a pattern none is looked at. */
     uint64_t buffer_bytes;
 };
 

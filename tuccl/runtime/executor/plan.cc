@@ -2,12 +2,10 @@
 
 #include "bundle_rules.h"
 #include "choose.h"
-#include "rules_file.h"
 #include "staging_need.h"
 
 extern "C" {
 #include "bundle.h"
-#include "bundle_file.h"
 #include "crc32.h"
 #include "machine.h"
 }
@@ -15,14 +13,10 @@ extern "C" {
 #include <cstdlib>
 #include <cstring>
 #include <strings.h>
-#include <sys/mman.h>
 
 namespace tuccl {
 
 namespace {
-
-// A line is some 60 bytes.
-constexpr size_t kMostRulesBytes = size_t{1} << 20;
 
 // A variable that is set and not empty: `export NAME=` is how people unset one.
 const char *setting(const char *name) {
@@ -36,23 +30,6 @@ bool p2p_is_forbidden() {
     const char *level = setting("NCCL_P2P_LEVEL");
     return (disable != nullptr && std::strtol(disable, nullptr, 0) == 1) ||
            (level != nullptr && (strcasecmp(level, "LOC") == 0 || std::strcmp(level, "0") == 0));
-}
-
-void read_rules(const char *path, Table *table) {
-    char why[200];
-    size_t bytes = 0;
-    const unsigned char *data = tuccl_read_file(path, kMostRulesBytes, &bytes, why, sizeof why);
-    if (data == nullptr) {
-        table->fault = std::string("its TUCCL_EXECUTOR_RULES ") + why;
-        return;
-    }
-    table->rules.assign(reinterpret_cast<const char *>(data), bytes);
-    table->sum = tuccl_crc32(0, data, bytes);
-    munmap(const_cast<unsigned char *>(data), bytes);
-    Decision parsed;
-    const std::string wrong = parse_rules(table->rules, &parsed);
-    if (!wrong.empty())
-        table->fault = "its TUCCL_EXECUTOR_RULES: " + wrong;
 }
 
 bool sum_is_as_demanded(const tuccl_bundle &bundle, const char *demanded) {
@@ -80,10 +57,10 @@ void read_bundle(const char *path, Table *table) {
         delete bundle;
         return;
     }
-    table->bundle = {bundle, [](tuccl_bundle *loaded) {
-                         tuccl_bundle_free(loaded);
-                         delete loaded;
-                     }};
+    table->bundle = std::shared_ptr<tuccl_bundle>(bundle, [](tuccl_bundle *loaded) {
+        tuccl_bundle_free(loaded);
+        delete loaded;
+    });
     table->sum = bundle->crc;
     table->fault = fault_of(*bundle);
 }
@@ -91,23 +68,21 @@ void read_bundle(const char *path, Table *table) {
 } // namespace
 
 uint64_t Table::mark() const {
-    const std::string text = (wanted ? "wanted " : "") + fault;
+    const std::string text =
+        (wanted ? "wanted " : "") + std::string(chooses ? "chooses " : "") + fault;
     return uint64_t{sum} << 32 |
            tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
 }
 
 std::shared_ptr<const Table> read_table() {
     auto table = std::make_shared<Table>();
-    const char *rules = setting("TUCCL_EXECUTOR_RULES");
-    const char *path = rules != nullptr ? rules : setting("TUCCL_BUNDLE");
+    const char *path = setting("TUCCL_BUNDLE");
     if (path == nullptr)
         return table;
     table->wanted = true;
+    table->chooses = process_chooses();
     table->source = path;
-    if (rules != nullptr)
-        read_rules(rules, table.get());
-    else
-        read_bundle(path, table.get());
+    read_bundle(path, table.get());
     if (table->fault.empty() && p2p_is_forbidden())
         table->fault = "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids it to reach other devices";
     return table;
@@ -116,20 +91,16 @@ std::shared_ptr<const Table> read_table() {
 Plan make_plan(const Table &table, uint32_t ranks) {
     Plan plan;
     plan.wanted = table.wanted;
+    plan.chooses = table.chooses;
     plan.sum = table.sum;
     plan.source = table.source;
     plan.fault = table.fault;
-    if (!table.fault.empty())
+    if (!table.fault.empty() || table.bundle == nullptr)
         return plan;
-    if (table.bundle != nullptr)
-        plan.fault = take_bundle_rules(*table.bundle, ranks, &plan);
-    else
-        (void)parse_rules(table.rules, &plan.decision); // It is right: read_table looked.
-    plan.staging =
-        process_chooses()
-            ? most_staging(ranks)
-            : staging_need(plan.decision, plan.programs.empty() ? nullptr : plan.programs.data(),
-                           ranks);
+    plan.fault = take_bundle_rules(table.bundle, ranks, table.chooses, &plan);
+    if (plan.has_something())
+        plan.staging = table.chooses ? most_staging(ranks)
+                                     : staging_need(plan.decision, plan.bundle->programs, ranks);
     return plan;
 }
 

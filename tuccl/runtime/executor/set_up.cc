@@ -11,6 +11,7 @@
 #include "watchdog.h"
 
 extern "C" {
+#include "bundle.h"
 #include "crc32.h"
 }
 
@@ -62,8 +63,9 @@ const char *connect(tuccl_device_comm *device, const Plan &plan,
     for (size_t rank = 0; rank < greetings.size(); rank++)
         std::memcpy(handles[rank], greetings[rank].handle, TUCCL_HANDLE_BYTES);
     const char *fault = tuccl_device_comm_connect(device, handles);
-    if (fault == nullptr && !plan.programs.empty())
-        fault = tuccl_device_comm_load_programs(device, plan.programs.data(), plan.programs.size());
+    if (fault == nullptr)
+        fault = tuccl_device_comm_load_programs(device, plan.bundle->programs,
+                                                plan.bundle->program_bytes);
     return fault;
 }
 
@@ -94,15 +96,15 @@ std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
 }
 
 void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
-    const size_t rules = plan.decision.rule_count();
     const auto ranks = static_cast<uint32_t>(place.ranks);
-    if (verdict.serve && rules == 0)
+    if (verdict.serve && !plan.has_something())
         log_info("%s (CRC %08x) has nothing for the executor with %d ranks on one node",
                  plan.source.c_str(), plan.sum, place.ranks);
     else if (verdict.serve)
         log_info(
-            "executor serves rank %d of %d: %s (CRC %08x), %zu ranges, %.1f MiB of device memory",
-            place.rank, place.ranks, plan.source.c_str(), plan.sum, rules,
+            "executor serves rank %d of %d: %s (CRC %08x), %zu ranges%s, %.1f MiB of device memory",
+            place.rank, place.ranks, plan.source.c_str(), plan.sum, plan.decision.rule_count(),
+            plan.chooses ? " and what the process chooses" : "",
             static_cast<double>(staging_bytes(plan.staging, ranks)) / (1 << 20));
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
@@ -160,7 +162,7 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
                   DeviceComm *made, Verdict *verdict) {
     const auto ranks = static_cast<uint32_t>(place.ranks);
     Greeting mine = greet(plan);
-    if (plan.wanted && plan.fault.empty() && plan.decision.rule_count() > 0)
+    if (plan.fault.empty() && plan.has_something())
         if (const char *fault =
                 tuccl_device_comm_create(&made->device, static_cast<uint32_t>(place.rank), ranks,
                                          &plan.staging, mine.handle))
@@ -172,8 +174,9 @@ const char *agree(Exchange *exchange, const Place &place, const Plan &plan, cons
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
-    // Equal sums are equal tables, so that all ranks stop here alike.
-    if (!verdict->serve || plan.decision.rule_count() == 0)
+    // Equal sums are equal tables, and equal staging says that all choose or none, so that all
+    // ranks stop here alike.
+    if (!verdict->serve || !plan.has_something())
         return nullptr;
     made->local = LocalRanks::join(greetings.front().number); // The same on all ranks.
     if (const char *fault = connect(made->device, plan, greetings))
@@ -197,7 +200,7 @@ const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting 
         return fault;
     }
     tell(plan, place, verdict);
-    if (!verdict.serve || plan.decision.rule_count() == 0)
+    if (!verdict.serve || !plan.has_something())
         return nullptr;
     Serving serving;
     serving.device = made.device;
@@ -205,6 +208,7 @@ const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting 
     serving.ranks = static_cast<uint32_t>(place.ranks);
     serving.local = std::move(made.local);
     serving.decision = std::move(plan.decision);
+    serving.bundle = std::move(plan.bundle);
     made.device = nullptr;
     Register::of_process().add(comm, std::move(serving));
     start_watchdog();
@@ -230,7 +234,7 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
     Plan plan = make_plan(*origin.table, static_cast<uint32_t>(place.ranks));
     // All ranks know then that none of them wants anything. NCCL would connect rings for a
     // greeting, which take memory and time that a communicator of sends and receives never needs.
-    if (plan.fault.empty() && plan.decision.rule_count() == 0 && roll.marks_agree) {
+    if (plan.fault.empty() && !plan.has_something() && roll.marks_agree) {
         tell(plan, place, {plan.wanted, !plan.wanted, {}});
         return kNcclSuccess;
     }

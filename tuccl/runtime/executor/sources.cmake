@@ -27,7 +27,6 @@ set(executor_host_sources
   ${executor_folder}/rendezvous.cc
   ${executor_folder}/roll_call.cc
   ${executor_folder}/roll_file.cc
-  ${executor_folder}/rules_file.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/sha256.cc
   ${executor_folder}/staging_need.cc

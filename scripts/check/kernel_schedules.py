@@ -1,0 +1,89 @@
+"""Expert schedules for GPUs of one node, and which of the executor's kernels runs one.
+
+Scripts that choose call by call put them into a bundle without an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import permutations
+
+from lookup_tables.program_header import HEADER, sealed
+from lookup_tables.table import StoredSchedule
+from programs.compiler import compile_program, pattern_in
+from programs.layout import Pattern
+from sketches.sketch import Edge, EdgeKind, Port, Sketch
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+
+KERNELS = {
+    Collective.ALL_REDUCE: (Pattern.ONE_PHASE, Pattern.TWO_PHASE),
+    Collective.ALL_GATHER: (Pattern.DIRECT,),
+    Collective.REDUCE_SCATTER: (Pattern.DIRECT,),
+    Collective.ALLTOALL: (Pattern.DIRECT,),
+}
+"""Patterns that the executor has a kernel for."""
+Hashes = dict[str, dict[str, dict[str, str]]]
+"""Content hashes of schedules that kernels run, by ranks, operation and pattern."""
+_PATTERN_FIELD = 7
+
+
+def switched(ranks: int) -> Sketch:
+    """GPUs behind one NVSwitch."""
+    ports = [Port(f"g{rank}/{way}", 400.0) for rank in range(ranks) for way in ("out", "in")]
+    edges = [
+        Edge(a, b, EdgeKind.NVLINK, 0.7, 400.0, (f"g{a}/out", f"g{b}/in"))
+        for a, b in permutations(range(ranks), 2)
+    ]
+    return Sketch(
+        name=f"switched_{ranks}",
+        why="every GPU reaches every other",
+        node_of_rank=(0,) * ranks,
+        edges=tuple(edges),
+        ports=tuple(ports),
+        symmetries=(tuple((rank + 1) % ranks for rank in range(ranks)),),
+    )
+
+
+def experts(ranks: int) -> Iterator[Algorithm]:
+    """All that experts have for so many GPUs."""
+    for collective in Collective:
+        if collective is not Collective.CUSTOM:
+            yield from expert_algorithms(collective, switched(ranks))
+
+
+def stored(algorithm: Algorithm) -> StoredSchedule:
+    """A schedule as a bundle has it."""
+    return StoredSchedule(algorithm.content_hash(), algorithm.name, "", compile_program(algorithm))
+
+
+def with_pattern(program: bytes, pattern: Pattern) -> bytes:
+    """The same program, said to be of another pattern; of `Pattern.NONE` it is interpreted."""
+    fields = list(HEADER.unpack_from(program))
+    fields[_PATTERN_FIELD] = pattern
+    return sealed(HEADER.pack(*fields) + program[HEADER.size :])
+
+
+def kernel_schedules(ranks: int) -> dict[tuple[str, str], StoredSchedule]:
+    """A schedule for each kernel, by operation and pattern."""
+    found: dict[tuple[str, str], StoredSchedule] = {}
+    for collective, patterns in KERNELS.items():
+        for algorithm in expert_algorithms(collective, switched(ranks)):
+            schedule = stored(algorithm)
+            pattern = pattern_in(schedule.program)
+            if pattern in patterns:
+                found.setdefault((collective.value, pattern.name.lower()), schedule)
+    return found
+
+
+def kernels_of(counts: Iterable[int]) -> tuple[Hashes, list[StoredSchedule]]:
+    """The same for several numbers of ranks: their names, and the schedules."""
+    names: Hashes = {}
+    schedules: list[StoredSchedule] = []
+    for ranks in counts:
+        for (operation, pattern), schedule in kernel_schedules(ranks).items():
+            of_operation = names.setdefault(str(ranks), {}).setdefault(operation, {})
+            of_operation[pattern] = schedule.content_hash
+            schedules.append(schedule)
+    return names, schedules

@@ -1,0 +1,147 @@
+"""Bundles that the interposer's native tests start with, each by its name.
+
+`executor_tables.py FOLDER` writes them.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kernel_schedules import kernel_schedules, switched, with_pattern
+
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.program_header import HEADER
+from lookup_tables.table import (
+    Entry,
+    NcclProtocol,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+)
+from programs.compiler import compile_program
+from programs.layout import Pattern
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.collectives import Collective
+from tests.lookup_tables.tables import make_entry, make_table
+
+LL, LL128, SIMPLE = NcclProtocol
+MOST_RANKS = 8
+SMALL = (1, 65536)
+
+
+def entry_of(
+    schedule: StoredSchedule,
+    sizes: tuple[int, int] = SMALL,
+    protocol: NcclProtocol = LL,
+    cut: tuple[int, int, int] = (8, 512, 65536),
+) -> Entry:
+    """What a schedule won: its operation and ranks are its program's.
+
+    Args:
+        schedule: That won.
+        sizes: The smallest and the largest.
+        protocol: It was tuned with.
+        cut: Channels, threads and bytes of a buffer.
+    """
+    fields = HEADER.unpack_from(schedule.program)
+    operation, ranks = layout.OPERATIONS[fields[6]], fields[10]
+    config = ScheduleConfig(schedule.content_hash, protocol, *cut)
+    return make_entry(operation, *sizes, None, shape=Shape(ranks, 1, ranks), schedule=config)
+
+
+def bundle_of(entries: Sequence[Entry], schedules: Sequence[StoredSchedule]) -> bytes:
+    """A bundle for any machine; schedules that are there twice are one."""
+    by_hash = {schedule.content_hash: schedule for schedule in schedules}
+    ordered = tuple(schedule for _, schedule in sorted(by_hash.items()))
+    return bundle_bytes(make_table(list(entries), gpu_models=(), schedules=ordered))
+
+
+def kernel(ranks: int, operation: str, pattern: str, name: str | None = None) -> StoredSchedule:
+    """A schedule that a kernel runs, with another content hash if that is wanted."""
+    schedule = kernel_schedules(ranks)[operation, pattern]
+    return schedule if name is None else replace(schedule, content_hash=name)
+
+
+def session_table() -> bytes:
+    """Small calls of all operations but reduce, for 2 to 8 ranks; one range that is Simple's."""
+    entries: list[Entry] = []
+    schedules: list[StoredSchedule] = []
+    for ranks in range(2, MOST_RANKS + 1):
+        kernels = kernel_schedules(ranks)
+        chain = next(iter(expert_algorithms(Collective.BROADCAST, switched(ranks))))
+        # As if of a kernel, for every root: the stand-in of the device looks at no program.
+        program = with_pattern(compile_program(chain), Pattern.DIRECT)
+        broadcast = StoredSchedule(chain.content_hash(), chain.name, "", program)
+        two_phase = kernels["all_reduce", "two_phase"]
+        entries += [
+            entry_of(two_phase),
+            entry_of(two_phase, (1_000_000, 2_000_000), SIMPLE),
+            entry_of(kernels["all_gather", "direct"]),
+            entry_of(kernels["reduce_scatter", "direct"], protocol=LL128),
+            entry_of(broadcast),
+            entry_of(kernels["alltoall", "direct"]),
+        ]
+        schedules += [*kernels.values(), broadcast]
+    return bundle_of(entries, schedules)
+
+
+def one_phase_table(ranks: int, largest: int) -> bytes:
+    """All_reduce up to a size."""
+    schedule = kernel(ranks, "all_reduce", "one_phase")
+    return bundle_of([entry_of(schedule, (1, largest), cut=(1, 32, 0))], [schedule])
+
+
+def chosen_schedules() -> list[StoredSchedule]:
+    """By their index in the bundles `chosen` and `programs`, which is their content hash too."""
+    return [
+        kernel(2, "all_reduce", "two_phase", "0"),
+        kernel(2, "all_gather", "direct", "1"),
+        kernel(3, "all_reduce", "two_phase", "2"),
+        StoredSchedule("3", "without a program", "", b""),
+    ]
+
+
+def chosen_table() -> bytes:
+    """Schedules of several kinds, and an entry of the first."""
+    schedules = chosen_schedules()
+    return bundle_of([entry_of(schedules[0])], schedules)
+
+
+def with_wrong_entry(bundle: bytes) -> bytes:
+    """A bundle with a right sum whose first entry ends before it begins."""
+    for index in range(layout.HEADER.unpack_from(bundle)[4]):
+        place = layout.HEADER.size + index * layout.SECTION.size
+        kind, _, offset, *_ = layout.SECTION.unpack_from(bundle, place)
+        if kind == layout.SectionKind.ENTRIES:
+            turned = bundle[:offset] + struct.pack("<QQ", 2, 1) + bundle[offset + 16 :]
+            crc = struct.pack("<I", layout.bundle_crc(turned))
+            end = layout.CRC_OFFSET + layout.CRC_BYTES
+            return turned[: layout.CRC_OFFSET] + crc + turned[end:]
+    raise AssertionError("no entries")
+
+
+def write_tables(folder: Path) -> None:
+    """All of them, as NAME.tuccl."""
+    folder.mkdir(exist_ok=True)
+    tables = {
+        "session": session_table(),
+        "nothing": bundle_of([], []),
+        "one_phase": one_phase_table(2, 1024),
+        "to_4096": one_phase_table(3, 4096),
+        "to_8192": one_phase_table(3, 8192),
+        "chosen": chosen_table(),
+        "programs": bundle_of([], chosen_schedules()),
+        "wrong_entry": with_wrong_entry(one_phase_table(2, 1024)),
+        "no_bundle": b"all_reduce 1 65536 two_phase ll 8 512 65536\n",
+    }
+    for name, data in tables.items():
+        (folder / f"{name}.tuccl").write_bytes(data)
+
+
+if __name__ == "__main__":
+    write_tables(Path(sys.argv[1]))
