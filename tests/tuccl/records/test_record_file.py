@@ -183,3 +183,14 @@ def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
     pq.write_table(table.replace_schema_metadata(metadata), damaged)
     with pytest.raises(RecordFileError, match="there is no device 'n0/none'"):
         record_from_parquet_bytes(damaged.getvalue(), "record")
+
+
+def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> None:
+    record = read_record(GOLDEN.parent / "executor-run.parquet")
+    assert record.backend == "nccl,executor"
+    schedules = [row for row in record.rows if row.config.is_schedule]
+    assert [row.config.describe() for row in schedules] == [
+        "schedule:52d75516b7814cf2 LL ch8 th256 buf64K",
+        "schedule:52d75516b7814cf2 Simple ch8 th256 buf64K",
+    ]
+    assert [bool(row.failed) for row in schedules] == [False, True]

@@ -454,3 +454,16 @@ def test_further_variables_of_a_profile_are_kept(tmp_path: Path) -> None:
     again = read_log(tmp_path / "log", "id")
     assert again.known(TASK.name, under).samples_us == (1.0, 2.0)
     assert again.profiles == [under.profile, RING.profile]
+
+
+def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> None:
+    contents = read_log(Path(__file__).parent / "golden" / "executor-run.jsonl", "identity")
+    assert contents.source is not None
+    assert contents.source.backend == "nccl,executor"
+    default, ring, measured, failed = contents.all
+    assert (default.config, ring.config) == (STOCK, Config("ring", "LL", 4))
+    schedule = "schedule:52d75516b7814cf2"
+    assert measured.config == Config(schedule, "LL", 8, 256, 65536)
+    assert len(measured.samples_us) == 2
+    assert failed.config == Config(schedule, "Simple", 8, 256, 65536)
+    assert "program:1:one_phase simple 8 256 65536" in failed.failed
