@@ -1,4 +1,4 @@
-"""Mutated bundles and programs with right sums, for the loaders that a job uses.
+"""Mutated bundles, programs and choices, for the loaders that a job and a search use.
 
 The fuzzers of tests/runtime/native are compiled with address and undefined behaviour sanitizers,
 and run in rounds with new seeds. They bound the time and memory of every load themselves; a round
@@ -21,6 +21,8 @@ from programs.compiler import compile_program
 from synthesizer.ir.algorithm import Algorithm
 from tests.programs.schedules import chain, exchange, halves
 from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.executor_tables import chosen_table
+from tests.runtime.test_choose import choice_fuzzer_of
 from tests.runtime.test_native import MEMORY, NATIVE
 from tests.runtime.test_program_rules import fuzzer_of
 from tests.runtime.write_bundles import write_bundles
@@ -95,7 +97,10 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
         found.append(_fuzzer(f"programs ({name})", of_programs, program))
     section = folder / "section"
     section.write_bytes(programs_section(programs))
-    return [*found, _fuzzer("sections", of_programs, section, "s")]
+    found.append(_fuzzer("sections", of_programs, section, "s"))
+    table = folder / "chosen.tuccl"
+    table.write_bytes(chosen_table())
+    return [*found, _fuzzer("choices", choice_fuzzer_of(folder), table)]
 
 
 def _fuzzer(name: str, program: Path, start: Path, *more: str) -> Fuzzer:
