@@ -28,6 +28,7 @@ from tuccl.words.sizes import parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
 _BUNDLE = "bundle.tuccl"
+_OF_ANOTHER = "is not of scripts/make/write_programs.py: make the folder anew"
 
 
 def run_job(
@@ -169,10 +170,11 @@ def read_runners(folder: Path, gpus: int) -> dict[str, dict[str, list[str]]]:
     try:
         runners: dict[str, dict[str, list[str]]] = json.loads(path.read_text(encoding="utf-8"))
         made_for = [int(ranks) for ranks in runners]
+        named = {name for of in runners.values() for names in of.values() for name in names}
     except (ValueError, AttributeError, TypeError) as error:
-        raise JobError(
-            f"{path} is not of scripts/make/write_programs.py: make the folder anew"
-        ) from error
+        raise JobError(f"{path} {_OF_ANOTHER}") from error
+    if not named <= {stored.content_hash for stored in load_bundle(folder / _BUNDLE).schedules}:
+        raise JobError(f"{path} {_OF_ANOTHER}")
     if gpus not in made_for:
         raise JobError(
             f"{path} has schedules for {made_for} ranks, none for {gpus}: "

@@ -308,7 +308,8 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"4": {"all_reduce": ["5a5a"]}}', "none for 2: scripts/make/write_programs.py FOLDER 2"),
+        ('{"2": {"all_gather": ["program:0"]}}', "is not of scripts/make/write_programs.py"),
+        ('{"4": {"all_reduce": []}}', "none for 2: scripts/make/write_programs.py FOLDER 2"),
         ('{"all_reduce": ["5a5a"]}', "is not of scripts/make/write_programs.py"),
         ("[", "is not of scripts/make/write_programs.py"),
         ('{"2": {}}', "the executor interpreted no schedule"),
