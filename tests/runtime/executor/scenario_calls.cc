@@ -124,6 +124,31 @@ void chosen_wrong() {
     CHECK(taken_of_large_and_small() == 2); // By the table.
 }
 
+// Communicators that started before the process said that it chooses: NCCL's while it does.
+void chosen_late() {
+    set_table("chosen");
+    with_communicator(2, [](Rank &rank) {
+        const auto taken = [&] {
+            meet_threads();
+            const uint64_t before = tuccl_executor_calls();
+            meet_threads();
+            AllReduce call(rank);
+            CHECK(call.start(rank.comm, &rank.stream) == 0);
+            rank.stream.wait();
+            CHECK(call.is_right());
+            meet_threads();
+            return tuccl_executor_calls() - before;
+        };
+        CHECK(taken() == 2);
+        if (rank.rank == 0)
+            CHECK(choose(entry_of(0, 1, 300000)) == nullptr);
+        CHECK(taken() == 0);
+        if (rank.rank == 0)
+            CHECK(tuccl_executor_choose(nullptr, 0) == nullptr);
+        CHECK(taken() == 2);
+    });
+}
+
 // A bundle without entries serves who says that it will choose, and nobody else.
 void chosen_of_programs_alone() {
     set_table("programs");
@@ -319,6 +344,7 @@ std::vector<Scenario> call_scenarios() {
         {"fallbacks", fallbacks},
         {"chosen", chosen},
         {"chosen_wrong", chosen_wrong},
+        {"chosen_late", chosen_late},
         {"chosen_of_programs_alone", chosen_of_programs_alone},
         {"wrong_arguments", wrong_arguments},
         {"groups", groups},

@@ -28,8 +28,8 @@ extern "C" {
 // communicators that this process is served for, the same on every rank; all calls that it does not
 // hold for are NCCL's. Its operation is that of its schedule, which is one of each communicator's
 // own bundle. NULL: their own tables again. Not beside a call in another thread. Communicators that
-// started before the first call have programs and memory for their own tables' entries only, and
-// leave to NCCL what needs more. Returns NULL, or what is wrong with the entry.
+// started before the first call are NCCL's for as long as something is chosen. Returns NULL, or
+// what is wrong with the entry.
 const char *tuccl_executor_choose(const void *entry, size_t bytes);
 
 // Calls of this process that the executor ran so far: whether it took one, or NCCL did.

@@ -18,7 +18,7 @@ bool reduces(CallKind kind) {
 // What was chosen, as a rule of this communicator's.
 bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
                  uint64_t bytes, Rule *rule) {
-    return bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
+    return serving.bundle != nullptr && bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
            make_rule(entry, *serving.bundle, operation, serving.ranks, rule);
 }
 

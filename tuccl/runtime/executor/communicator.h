@@ -21,7 +21,8 @@ struct Serving {
     uint32_t ranks = 0;
     std::shared_ptr<LocalRanks> local;
     Decision decision;
-    std::shared_ptr<const tuccl_bundle> bundle; // Whose programs the device has.
+    // Whose programs the device has; NULL where the process has not said that it will choose.
+    std::shared_ptr<const tuccl_bundle> bundle;
     StreamOrder order;
 };
 

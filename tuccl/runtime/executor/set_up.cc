@@ -208,7 +208,8 @@ const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting 
     serving.ranks = static_cast<uint32_t>(place.ranks);
     serving.local = std::move(made.local);
     serving.decision = std::move(plan.decision);
-    serving.bundle = std::move(plan.bundle);
+    if (plan.chooses)
+        serving.bundle = std::move(plan.bundle);
     made.device = nullptr;
     Register::of_process().add(comm, std::move(serving));
     start_watchdog();
