@@ -7,6 +7,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
 
+# Tests start hundreds of processes, which would compile the modules of this checkout each time.
+unset PYTHONDONTWRITEBYTECODE
+
 if [ "${1-}" = --quick ]; then
   shift
   make_environment .venv-dev "-e .[test]"
