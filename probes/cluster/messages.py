@@ -24,7 +24,7 @@ MESSAGES_VERSION = 1
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Look(_Message):

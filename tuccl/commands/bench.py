@@ -18,7 +18,6 @@ from tuccl.bench.rounds import Bench, Plan
 from tuccl.bench.surroundings import leave_table
 from tuccl.console import display
 from tuccl.console.bench_display import print_bench
-from tuccl.console.bench_output import bench_document
 from tuccl.console.json_output import print_document
 from tuccl.console.progress import shown_progress
 from tuccl.engines.gpu_sharing import require_mps
@@ -198,6 +197,8 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         measured = jobs.run(wanted.plan)
     result = bench_result(measured, tables, shape, timing)
     if command.as_json:
+        from tuccl.console.bench_output import bench_document  # noqa: PLC0415 - for JSON
+
         print_document(bench_document(result, measured))
     else:
         print_bench(result)

@@ -11,7 +11,7 @@ from pathlib import Path
 from lookup_tables.table import Shape
 from tuccl.console import display
 from tuccl.console.json_output import print_document
-from tuccl.console.result_output import key_in_job, print_result
+from tuccl.console.result_output import print_result
 from tuccl.errors import ExitCode
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import (
@@ -24,7 +24,6 @@ from tuccl.reports.explanation import Explanation, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
-from tuccl.reports.json_documents import ExplainDocument, ShipDocument
 from tuccl.shipping import shipment
 from tuccl.words.operation_names import parse_operation
 from tuccl.words.sizes import format_size, parse_size
@@ -46,7 +45,9 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
     gains = gains_of(current)
     gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
     if as_json:
-        print_document(_explanation_document(found, gain, current, gains))
+        from tuccl.console.table_document import explain_document  # noqa: PLC0415 - for JSON
+
+        print_document(explain_document(found, gain, current, gains))
     else:
         display.print_lines(_explanation_lines(found, gain, current, gains))
     applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
@@ -57,6 +58,8 @@ def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int
     """`tuccl ship DIR`."""
     shipped = shipment.ship(Workspace(root).current(), directory, force=force)
     if as_json:
+        from tuccl.reports.json_documents import ShipDocument  # noqa: PLC0415 - for JSON
+
         files = [str(path) for path in shipped.files]
         print_document(ShipDocument(files=files, caveats=list(shipped.caveats)))
     else:
@@ -65,24 +68,6 @@ def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int
         display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
     display.say_notes(shipped.caveats)
     return ExitCode.OK
-
-
-def _explanation_document(
-    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
-) -> ExplainDocument:
-    return ExplainDocument(
-        operation=found.operation,
-        size_bytes=found.size_bytes,
-        shape=found.shape,
-        times=gains.evidence,
-        caveats=list(gains.caveats),
-        job=None if gain is None else key_in_job(gain, current),
-        entry=found.entry,
-        evidence=found.evidence,
-        tuned_from_bytes=found.tuned_from_bytes,
-        tuned_to_bytes=found.tuned_to_bytes,
-        profile=dict(current.table.profile),
-    )
 
 
 def _explanation_lines(

@@ -17,7 +17,7 @@ from tuccl.commands.running import with_ranks
 from tuccl.console import display
 from tuccl.console.json_output import print_document, print_json
 from tuccl.console.progress import shown_progress
-from tuccl.console.result_output import print_result, table_document
+from tuccl.console.result_output import print_result
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
 from tuccl.measuring.places import Places
@@ -29,7 +29,6 @@ from tuccl.pipeline.retuning import changes_since
 from tuccl.pipeline.tuning_run import run
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.job_gains import gains_of
-from tuccl.reports.json_documents import SCHEMA_VERSION, RetuneDocument
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
@@ -109,6 +108,8 @@ def _plan(command: TuneCommand) -> int:
     prepared = prepare(command.options, probed, display.say_notes)
     plan = make_plan(prepared.settings, prepared.request)
     if command.as_json:
+        from tuccl.reports.json_documents import SCHEMA_VERSION  # noqa: PLC0415 - for JSON
+
         print_json(asdict(plan), SCHEMA_VERSION)
     else:
         print("\n".join(plan_lines(plan)))  # noqa: T201 - the command's result
@@ -179,6 +180,9 @@ def _retune(
     else:
         display.say(f"the machine is as it was ({change.same}): the table stands")
     if as_json:
+        from tuccl.console.table_document import table_document  # noqa: PLC0415 - for JSON
+        from tuccl.reports.json_documents import RetuneDocument  # noqa: PLC0415
+
         found = table_document(result, gains_of(result))
         document = RetuneDocument(
             **found.model_dump(),

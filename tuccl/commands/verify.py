@@ -10,7 +10,6 @@ from synthesizer.prove.verifier import verify as verify_algorithm
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode
-from tuccl.reports.json_documents import VerifyDocument
 from tuccl.schedules.schedule_files import read_schedule_file
 
 
@@ -20,6 +19,8 @@ def verify(file: Path, as_json: bool) -> int:
     verdict = verify_algorithm(algorithm)
     limits = check_limits(algorithm)
     if as_json:
+        from tuccl.reports.json_documents import VerifyDocument  # noqa: PLC0415 - for JSON
+
         found = {
             "file": str(file),
             "algorithm": algorithm.name,

@@ -1,0 +1,98 @@
+"""A finished run for machines, and the answer to one call.
+
+Imported where JSON is asked for: the models take longer to make than a table takes to print.
+"""
+
+from __future__ import annotations
+
+from tuccl.reports.choice_text import describe_runner, describe_schedule
+from tuccl.reports.explanation import Explanation
+from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.job_gains import JobGains, KeyGain
+from tuccl.reports.json_documents import (
+    Apart,
+    ExplainDocument,
+    JobMeans,
+    KeyApart,
+    KeyInJob,
+    ReasonApart,
+    TableDocument,
+    TunedKey,
+    WithoutExecutor,
+)
+
+
+def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
+    """The table for machines."""
+    table = result.table
+    return TableDocument(
+        topology=table.topology_name,
+        fingerprint=table.fingerprint,
+        times=gains.evidence,
+        caveats=list(gains.caveats),
+        job=JobMeans(
+            speedup=gains.speedup,
+            speedup_without_executor=gains.speedup_without_executor,
+            keys_by_runner=dict(gains.runners),
+        ),
+        apart=_apart(gains),
+        profile=dict(table.profile),
+        weights=result.report.weights,
+        entries=list(table.entries),
+        keys=[
+            TunedKey(**gain.key.model_dump(), job=key_in_job(gain, result)) for gain in gains.keys
+        ],
+        table=str(result.run.table),
+        bundle=str(result.run.bundle),
+    )
+
+
+def _apart(gains: JobGains) -> Apart | None:
+    if not gains.obstacles:
+        return None
+    reasons = [
+        ReasonApart(reason=obstacle, text=obstacle.sentence, keys=count)
+        for obstacle, count in gains.obstacles.items()
+    ]
+    return Apart(speedup=gains.speedup_with_all_schedules, reasons=reasons)
+
+
+def key_in_job(gain: KeyGain, result: FinishedRun) -> KeyInJob:
+    """The outcome for a key in a job, and the schedule that stands apart."""
+    apart = None
+    if gain.obstacle is not None and gain.entry is not None:
+        apart = KeyApart(
+            schedule=describe_schedule(gain.entry, result.table),
+            time_us=gain.apart_us,
+            speedup=gain.apart_speedup,
+            reason=gain.obstacle,
+        )
+    return KeyInJob(
+        runner=gain.runner,
+        runs=describe_runner(gain, result.table),
+        time_us=gain.time_us,
+        speedup=gain.speedup,
+        without_executor=WithoutExecutor(
+            runner=gain.without_executor, time_us=gain.without_executor_us
+        ),
+        apart=apart,
+    )
+
+
+def explain_document(
+    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
+) -> ExplainDocument:
+    """What a call gets, and why."""
+    return ExplainDocument(
+        operation=found.operation,
+        size_bytes=found.size_bytes,
+        shape=found.shape,
+        times=gains.evidence,
+        caveats=list(gains.caveats),
+        job=None if gain is None else key_in_job(gain, current),
+        entry=found.entry,
+        evidence=found.evidence,
+        tuned_from_bytes=found.tuned_from_bytes,
+        tuned_to_bytes=found.tuned_to_bytes,
+        profile=dict(current.table.profile),
+    )
