@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept_builds import compile_kept, compiler_words, content_sum, kept
 from tests.runtime.plugin_abi import Plugin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,11 +25,11 @@ FLAGS = [
 
 
 def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:
-    """Runs the system compiler; its messages are the failure's text."""
+    """Runs the system compiler where need be; its messages are the failure's text."""
     if shutil.which(CC) is None:
         pytest.skip(f"no C compiler: {CC}")
     command = [CC, *FLAGS, *flags, "-o", str(output), *map(str, sources), "-lpthread"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = compile_kept(command)
     assert done.returncode == 0, done.stderr
     return output
 
@@ -39,14 +40,18 @@ def plugin_sources() -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def plugin_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugin_file() -> Path:
     if shutil.which(CC) is None:
         pytest.skip(f"no C compiler: {CC}")
-    output = tmp_path_factory.mktemp("plugin") / "libnccl-tuner-tuccl.so"
-    command = [str(ROOT / "scripts" / "make" / "build_plugin.sh"), str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return output
+    name, script = "libnccl-tuner-tuccl.so", ROOT / "scripts" / "make" / "build_plugin.sh"
+
+    def build(folder: Path) -> None:
+        command = [str(script), str(folder / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    everything = [script, *sorted(RUNTIME.glob("*.[ch]"))]
+    return kept(content_sum(compiler_words(CC), everything), build) / name
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from lookup_tables.bundle_layout import OPERATIONS
 from lookup_tables.table import Operation
+from tests.kept_builds import compile_kept
 from tests.runtime.conftest import RUNTIME, compile_c
 
 CXX = os.environ.get("CXX", "c++")
@@ -92,9 +92,7 @@ def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: st
     executor = [RUNTIME / "executor" / name for name in CC_SOURCES]
     files = [*sources, *executor, *objects]
     command = [CXX, "-std=c++17", "-fPIC", *warnings, *flags, *places, "-o", output, *files]
-    done = subprocess.run(
-        [*map(str, command), "-lpthread"], capture_output=True, text=True, check=False
-    )
+    done = compile_kept([*map(str, command), "-lpthread"])
     assert done.returncode == 0, done.stderr
     return output
 

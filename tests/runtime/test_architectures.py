@@ -3,6 +3,7 @@
 `scripts/check/check_architectures.py` without arguments does all four.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept_builds import compiler_words, content_sum, kept
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts", "check", "check_architectures.py")
 NO_COMPILER = 77
+COMPILERS = ("nvcc", "clang++", "c++")
+SOURCES = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".h"})
 
 
 def check(architecture: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -35,12 +40,21 @@ def project_with(kernel: str, folder: Path) -> Path:
     ["90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("70", "80", "100"))],
 )
 def test_the_cuda_code_compiles(architecture: str) -> None:
-    done = check(architecture)
-    if done.returncode == NO_COMPILER:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stderr
-    files = len([*ROOT.glob("tuccl/runtime/**/*.cu"), *ROOT.glob("probes/p2p/benchmark/*.cu")])
-    assert done.stdout.startswith(f"sm_{architecture}: {files} files, ")
+    def compile_all(folder: Path) -> None:
+        done = check(architecture)
+        if done.returncode == NO_COMPILER:
+            pytest.skip(done.stderr.strip())
+        assert done.returncode == 0, done.stderr
+        (folder / "said").write_text(done.stdout)
+
+    places = [ROOT / "tuccl" / "runtime", ROOT / "probes" / "p2p" / "benchmark"]
+    sources = [path for place in places for path in place.rglob("*.*") if path.suffix in SOURCES]
+    compilers = [word for name in COMPILERS if shutil.which(name) for word in compiler_words(name)]
+    named = [os.environ.get(name, "") for name in ("TUCCL_CLANG", "TUCCL_CUDA_12")]
+    everything = [ROOT / "scripts" / "check_architectures.py", *sorted(sources)]
+    said = kept(content_sum([architecture, *compilers, *named], everything), compile_all) / "said"
+    files = len([path for path in sources if path.suffix == ".cu"])
+    assert said.read_text().startswith(f"sm_{architecture}: {files} files, ")
 
 
 @pytest.mark.parametrize(

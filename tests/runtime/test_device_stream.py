@@ -1,8 +1,8 @@
 """What the executor asks of streams, over a stand-in of CUDA's runtime."""
 
-import subprocess
 from pathlib import Path
 
+from tests.kept_builds import compile_kept
 from tests.runtime.host_node import CXX, NATIVE
 from tests.runtime.test_executor import EXECUTOR
 from tests.runtime.test_native import MEMORY, run
@@ -16,6 +16,6 @@ def test_a_stream_in_a_capture_is_not_asked_for_its_number(tmp_path: Path) -> No
     folders = (f"-I{NATIVE}", f"-I{EXECUTOR}", f"-I{NATIVE / 'cuda_on_host'}")
     sources = (NATIVE / "drive_device_stream.cc", EXECUTOR / "device_stream.cc")
     command = (CXX, *WARNINGS, *MEMORY, *folders, "-o", program, *sources)
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    done = compile_kept(list(map(str, command)))
     assert done.returncode == 0, done.stderr
     run(program)

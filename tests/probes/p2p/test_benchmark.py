@@ -14,6 +14,7 @@ import pytest
 from probes.p2p.errors import P2pFailedError, P2pReportError
 from probes.p2p.report import Figure, What, read_p2p_report
 from probes.p2p.run import ENVIRONMENT, run_p2p
+from tests.kept_builds import compiler_words, content_sum, kept
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "probes" / "p2p" / "benchmark"
@@ -21,27 +22,30 @@ NATIVE = Path(__file__).with_name("native")
 
 
 @pytest.fixture(scope="session")
-def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def benchmark() -> Path:
     """The program, compiled once with warnings as errors."""
     nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
     if nvcc is None or shutil.which("cmake") is None:
         pytest.skip("the CUDA program cannot be compiled here: no nvcc or no cmake")
-    build = tmp_path_factory.mktemp("p2p")
-    for command in (
-        [
-            "cmake",
-            "-S",
-            str(ROOT),
-            "-B",
-            str(build),
-            "-DTUCCL_WARNINGS_AS_ERRORS=ON",
-            "-DCMAKE_CUDA_ARCHITECTURES=75",
-        ],
-        ["cmake", "--build", str(build), "--target", "tuccl-p2p", "-j2"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return build / "probes" / "p2p" / "benchmark" / "tuccl-p2p"
+    target, place = "tuccl-p2p", Path("probes", "p2p", "benchmark")
+    options = ["-DTUCCL_WARNINGS_AS_ERRORS=ON", "-DCMAKE_CUDA_ARCHITECTURES=75"]
+
+    def compile_in(folder: Path) -> None:
+        build = folder / "build"
+        for command in (
+            ["cmake", "-S", str(ROOT), "-B", str(build), *options],
+            ["cmake", "--build", str(build), "--target", target, "-j2"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        (build / place / target).rename(folder / target)
+        shutil.rmtree(build)
+
+    sources = [path for path in SOURCES.rglob("*") if path.is_file()]
+    lists = [ROOT / "CMakeLists.txt", *ROOT.glob("cmake/*"), *ROOT.glob("tuccl/**/*.txt")]
+    compilers = [word for name in (nvcc, "cmake", "c++") for word in compiler_words(name)]
+    everything = sorted(path for path in [*sources, *lists] if path.is_file())
+    return kept(content_sum([*compilers, *options], everything), compile_in) / target
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,166 @@
+"""What tests compile, kept in build/kept-by-tests by the sum of all that goes into it.
+
+A second run of the tests compiles only what changed since, and of two workers that want the same
+one waits for the other. Everything counts: the compiler, its options, each source and header as it
+is, comments included, and the names in the folders that headers are looked for in, since a new one
+may hide another. Failures are not kept. Removing the folder loses nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "build" / "kept-by-tests"
+_SOURCES = frozenset({".c", ".cc", ".cpp"})
+_LIBRARIES = frozenset({"-lpthread", "-ldl"})
+"""Of the system, which say nothing about what is compiled."""
+_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+"""Where a compiler looks besides its options."""
+
+_UNUSED_S = 14 * 24 * 3600
+
+
+def kept(content_sum: str, make: Callable[[Path], object]) -> Path:
+    """The folder that `make` filled for this sum, now, or in another process or run."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    folder = KEPT / content_sum
+    with (KEPT / f"{content_sum}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _forget_unused()
+            with tempfile.TemporaryDirectory(dir=KEPT, prefix=".") as scratch:
+                whole = Path(scratch) / "whole"
+                whole.mkdir()
+                make(whole)
+                whole.rename(folder)
+        os.utime(folder)
+    return folder
+
+
+def _forget_unused() -> None:
+    oldest = time.time() - _UNUSED_S
+    for path in KEPT.iterdir():
+        # Another worker may look at the same.
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def content_sum(words: Iterable[object], files: Iterable[Path]) -> str:
+    """Of words and of the bytes of files; a file that is missing counts as that."""
+    total = hashlib.sha256()
+    for word in words:
+        total.update(f"{word}\0".encode())
+    for file in files:
+        total.update(f"{file}\0{_sum_of(file)}\0".encode())
+    return total.hexdigest()
+
+
+def _sum_of(file: Path) -> str:
+    # Most headers are the system's, which stay as they are while a test runs.
+    return _sum_now(file) if file.is_relative_to(ROOT) else _sum_once(file)
+
+
+def _sum_now(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return "missing"
+
+
+_sum_once = cache(_sum_now)
+
+
+@cache
+def compiler_words(compiler: str) -> tuple[str, ...]:
+    """Which compiler it is: its file, and what it says of itself."""
+    found = os.path.realpath(shutil.which(compiler) or compiler)
+    status = Path(found).stat()
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    return found, str(status.st_size), str(status.st_mtime_ns), said.stdout
+
+
+def compile_kept(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a compiler's command, unless its output for the same input is kept.
+
+    Kept is what is made of sources of this checkout and of objects, into one file named by `-o`;
+    what is linked with libraries of a test is made each time.
+    """
+    sources = [Path(word) for word in command if Path(word).suffix in _SOURCES]
+    own = all(source.is_relative_to(ROOT) for source in sources)
+    libraries = {word for word in command if word.startswith(("-L", "-l", "-Wl,"))}
+    if not sources or not own or not libraries <= _LIBRARIES:
+        return _run(command)
+    at = command.index("-o") + 1
+    output = Path(command[at])
+    objects = [Path(word) for word in command if word.endswith(".o") and word != str(output)]
+    words = [word for word in command if word not in {str(output), *map(str, objects)}]
+    places = [str(Path.cwd()), *(os.environ.get(name, "") for name in _VARIABLES)]
+    asked = [*compiler_words(command[0]), *places, *words, *map(_sum_now, objects)]
+    needed = _needed_files(asked, _preprocessing(words), sources)
+    if not needed:
+        return _run(command)
+    done = subprocess.CompletedProcess[str](list(command), 0, "", "")
+
+    def make(folder: Path) -> None:
+        nonlocal done
+        done = _run([*command[:at], str(folder / "output"), *command[at + 1 :]])
+        done.check_returncode()
+
+    try:
+        folder = kept(content_sum(asked, needed), make)
+    except subprocess.CalledProcessError:
+        return done
+    shutil.copy(folder / "output", output)
+    return done
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _preprocessing(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word not in {"-c", "-o", "-shared", *_LIBRARIES}]
+
+
+def _needed_files(
+    asked: Sequence[str], preprocessing: Sequence[str], sources: Sequence[Path]
+) -> list[Path]:
+    """Sources and headers, listed once for each state of the folders that headers come from.
+
+    None where they cannot be listed, as those of a source that does not compile.
+    """
+    places = {Path(word[2:]) for word in preprocessing if word.startswith("-I")}
+    places |= {source.parent for source in sources}
+    names = [str(name) for place in sorted(places) for name in sorted(place.glob("*"))]
+    # The list follows from what the files include, so an older one may lack what a changed file
+    # asks for: it is made again with every change of one of its files.
+    listing = KEPT / f"{content_sum([*asked, *names], [])}.json"
+    if listing.exists():
+        remembered: dict[str, str] = json.loads(listing.read_text(encoding="utf-8"))
+        files = [Path(name) for name in remembered]
+        if all(_sum_of(file) == remembered[str(file)] for file in files):
+            os.utime(listing)
+            return files
+    listed = _run([*preprocessing, "-M"])
+    found = {word for word in listed.stdout.split() if word != "\\" and not word.endswith(":")}
+    files = [Path(name) for name in sorted(found)]
+    if listed.returncode != 0 or not all(file.exists() for file in files):
+        return []
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=KEPT, prefix=".", delete=False) as new:
+        json.dump({str(file): _sum_of(file) for file in files}, new)
+    Path(new.name).replace(listing)
+    return files
