@@ -27,6 +27,8 @@ SKETCHES = {
     "cube_mesh": hybrid_cube_mesh(),
     "torus": torus(4),
 }
+LARGER_NODES = [("2x8", one) for one in COLLECTIVES if one is not Collective.ALL_REDUCE]
+"""What 2 x 3, 2 x 4 and 3 x 3 show in less time."""
 
 
 def _sent(algorithm: Algorithm) -> int:
@@ -40,8 +42,18 @@ def _sent(algorithm: Algorithm) -> int:
     )
 
 
-@pytest.mark.parametrize("name", SKETCHES)
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize(
+    ("collective", "name"),
+    [
+        pytest.param(
+            collective,
+            name,
+            marks=[pytest.mark.slow] if (name, collective) in LARGER_NODES else [],
+        )
+        for collective in COLLECTIVES
+        for name in SKETCHES
+    ],
+)
 def test_every_expert_algorithm_is_proved_and_moves_data_right(
     name: str, collective: Collective
 ) -> None:

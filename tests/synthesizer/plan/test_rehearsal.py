@@ -53,16 +53,24 @@ def test_the_longest_path_or_the_longest_wait_goes_first() -> None:
     assert starts(Precedence.LONGEST_WAIT)[-1] == (1, (0, 2))
 
 
+SKETCHES = (
+    switched(2, 4),
+    torus(3),
+    replace(hybrid_cube_mesh(), symmetries=find_symmetries(hybrid_cube_mesh())),
+)
+SIZES_BYTES = {Collective.ALL_GATHER: (10**6, 10**9), Collective.REDUCE_SCATTER: (10**9, 10**6)}
+"""Each collective's size that every run of the tests takes, and another."""
+
+
+@pytest.mark.parametrize("sketch", SKETCHES)
 @pytest.mark.parametrize(
-    "sketch",
+    ("collective", "size_bytes"),
     [
-        switched(2, 4),
-        torus(3),
-        replace(hybrid_cube_mesh(), symmetries=find_symmetries(hybrid_cube_mesh())),
+        pytest.param(collective, size_bytes, marks=[] if number == 0 else [pytest.mark.slow])
+        for collective, sizes in SIZES_BYTES.items()
+        for number, size_bytes in enumerate(sizes)
     ],
 )
-@pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.REDUCE_SCATTER])
-@pytest.mark.parametrize("size_bytes", [10**6, 10**9])
 def test_a_rehearsal_predicts_the_lowered_schedule(
     sketch: Sketch, collective: Collective, size_bytes: int
 ) -> None:
