@@ -111,8 +111,9 @@ def test_nothing_to_retune_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_the_old_table_stays_and_the_same_command_continues(
-    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path
+    tuccl_command: str, run_tuccl: Run, h200: Path, tmp_path: Path, kills: int
 ) -> None:
     machine = tmp_path / "machine.xml"
     machine.write_text(h200.read_text())
@@ -125,7 +126,7 @@ def test_killed_in_the_middle_the_old_table_stays_and_the_same_command_continues
     old_bundle = old.bundle.read_bytes()
     machine.write_text(h200.read_text().replace('count="18"', 'count="9"', 1))
     rng = random.Random(0)
-    for _ in range(5):
+    for _ in range(kills):
         process = subprocess.Popen(
             [tuccl_command, "retune", *here],
             cwd=tmp_path,

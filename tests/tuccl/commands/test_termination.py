@@ -143,19 +143,33 @@ def is_clean(lines: Sequence[str]) -> bool:
     return all(re.match(r"(2 x a100|[a-zA-Z ]+: \d+ |still running)", line) for line in lines)
 
 
+MOMENTS: list[tuple[Callable[[subprocess.Popen[str], Path], None], Send]] = [
+    (when_workers_start, to_the_group),
+    (when_workers_are_busy, followed_by_ctrl_c),
+    (when_it_measures, twice),
+]
+FURTHER_MOMENTS = [
+    (when_workers_are_busy, alone),
+    (when_workers_are_busy, to_the_group),
+    (when_it_measures, alone),
+]
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param(MOMENTS, id="three"),
+        pytest.param(FURTHER_MOMENTS, id="further", marks=pytest.mark.slow),
+    ],
+)
 def test_terminated_at_any_moment_it_continues_and_ends_with_the_same_bundle(
-    start: Start, tuccl_command: str, tmp_path: Path
+    start: Start,
+    tuccl_command: str,
+    tmp_path: Path,
+    moments: Sequence[tuple[Callable[[subprocess.Popen[str], Path], None], Send]],
 ) -> None:
     whole = run_in(tmp_path, [tuccl_command, *TWO_NODES, "--workspace", "whole"])
     assert whole.returncode == 0, whole.stderr
-    moments: list[tuple[Callable[[subprocess.Popen[str], Path], None], Send]] = [
-        (when_workers_start, to_the_group),
-        (when_workers_are_busy, alone),
-        (when_workers_are_busy, to_the_group),
-        (when_workers_are_busy, followed_by_ctrl_c),
-        (when_it_measures, twice),
-        (when_it_measures, alone),
-    ]
     root = tmp_path / "stopped"
     for moment, send in moments:
         process = start([tuccl_command, *TWO_NODES, "--workspace", root], tmp_path)
