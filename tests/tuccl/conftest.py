@@ -17,6 +17,7 @@ from tests.tuccl.measuring.worker_fixtures import (  # noqa: F401 - fixtures
     open_backend,
     stand_ins,
 )
+from tests.tuccl.ready_command import ReadyCommand
 from tuccl.cli.app import main
 from tuccl.console.progress import EVERY_VARIABLE
 from tuccl.workspace.runs import Workspace
@@ -77,12 +78,36 @@ def tuccl_command() -> str:
     return found
 
 
+@pytest.fixture(scope="session")
+def ready_command() -> Iterator[ReadyCommand]:
+    """Runs `tuccl` with its modules loaded."""
+    ready = ReadyCommand()
+    yield ready
+    ready.close()
+
+
+@pytest.fixture(scope="session")
+def begun() -> set[str]:
+    """Commands that were started from the beginning, as users start them."""
+    return set()
+
+
 @pytest.fixture
-def run_tuccl(tuccl_command: str, tmp_path: Path) -> Run:
-    """Run `tuccl ARGS` in an empty directory of its own."""
+def run_tuccl(
+    tuccl_command: str, ready_command: ReadyCommand, begun: set[str], tmp_path: Path
+) -> Run:
+    """Run `tuccl ARGS` in an empty directory of its own.
+
+    The first run of each command is of a new process, and so is each in an environment of its own;
+    the others spare what they would import.
+    """
 
     def run(*args: str | Path, **options: Unpack[StartOptions]) -> subprocess.CompletedProcess[str]:
-        return run_in(tmp_path, [tuccl_command, *args], **options)
+        command, name = [tuccl_command, *map(str, args)], " ".join(map(str, args[:1]))
+        if "env" in options or name not in begun:
+            begun.add(name)
+            return run_in(tmp_path, command, **options)
+        return ready_command.run(tmp_path, command, options.get("input", ""))
 
     return run
 
