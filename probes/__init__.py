@@ -1,4 +1,4 @@
-"""What the machine is: devices, links, and where each figure came from.
+"""The machine: devices, links, and the provenance of each figure.
 
-The package on the left of the import order: it imports nothing of the project.
+The first package in the import order: it imports no other package of the project.
 """

@@ -1,13 +1,13 @@
 """Errors of `probes`: one type per cause, each message says what, where and what to do.
 
 ProbeError
-├── TopologyFileError    a file cannot be read or is not what its name promises
+├── TopologyFileError    a topology file cannot be read or is malformed
 ├── MachineFileError     a text or snapshot of a machine (lspci, hwloc, ...) cannot be used
-├── InvalidTopologyError the machine described cannot exist or cannot be tuned
-│   └── UnknownNicSpeedError the network's bandwidth must be given, no NIC states it
-├── TopologyExportError  a form has no place for what the machine is
-├── MigEnabledError      a GPU is cut into MIG instances
-└── HostReportError      what another host sent is no report of this release
+├── InvalidTopologyError the machine cannot exist or cannot be tuned
+│   └── UnknownNicSpeedError the network's bandwidth must be given, since a NIC does not state it
+├── TopologyExportError  the output format cannot represent the machine
+├── MigEnabledError      a GPU is partitioned into MIG instances
+└── HostReportError      another host's report is not valid in this release
 """
 
 
@@ -16,28 +16,28 @@ class ProbeError(Exception):
 
 
 class TopologyFileError(ProbeError):
-    """A topology file is unreadable, malformed, or of a version this release does not know."""
+    """Raised when a topology file is unreadable, malformed, or of an unknown version."""
 
 
 class InvalidTopologyError(ProbeError):
-    """A topology breaks a rule: duplicate names, a link without bandwidth, unreachable GPUs, ..."""
+    """Raised for a topology with duplicate names, links without bandwidth, unreachable GPUs, ..."""
 
 
 class UnknownNicSpeedError(InvalidTopologyError):
-    """A network is as fast as its NICs, and one of them does not state its speed."""
+    """Raised when neither the network nor a NIC on it states a speed."""
 
 
 class MigEnabledError(ProbeError):
-    """A GPU is cut into MIG instances, or will be after its next reset."""
+    """Raised when a GPU is partitioned into MIG instances, or will be after its next reset."""
 
 
 class HostReportError(ProbeError):
-    """A host's report is malformed, contradicts itself, or is of an unknown version."""
+    """Raised when a host's report is malformed, contradictory, or of an unknown version."""
 
 
 class MachineFileError(ProbeError):
-    """What somebody saved of a machine (lspci, hwloc, topo -m, ...) is cut, damaged, or no tree."""
+    """Raised when a saved description (lspci, hwloc, topo -m, ...) is cut, damaged, or no tree."""
 
 
 class TopologyExportError(ProbeError):
-    """A topology cannot be written in the form asked for: another has the place that it lacks."""
+    """Raised when a topology cannot be represented in the requested output format."""

@@ -1,1 +1,1 @@
-"""Two looks at a machine held against each other: which device is which, and what changed."""
+"""Comparison of two topologies of a machine: matching devices, and the changes between them."""

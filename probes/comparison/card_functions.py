@@ -1,6 +1,6 @@
-"""Cards with several functions, which a topology holds as a PCIe switch with each port below.
+"""Cards with several functions, which a topology models as a PCIe switch with a port per function.
 
-A card whose second port goes loses this switch, though nobody took a switch out of the machine.
+A card that loses its second port loses this switch, though no switch left the machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _ENDPOINTS = (DeviceKind.GPU, DeviceKind.NIC)
 
 
 def functions_of_card(topology: Topology, name: str) -> tuple[str, ...]:
-    """GPU and ports that are one PCI device together with this switch; none below a real switch."""
+    """Names of the GPU and ports of the card that this switch models; none for a real switch."""
     switch = topology.device[name]
     if switch.kind is not DeviceKind.PCIE_SWITCH or not switch.bus_id:
         return ()
@@ -21,16 +21,16 @@ def functions_of_card(topology: Topology, name: str) -> tuple[str, ...]:
     return tuple(d.name for d in linked if d.kind in _ENDPOINTS and d.bus_id == switch.bus_id)
 
 
-def without_lone_cards(topology: Topology, other: Topology) -> Topology:
-    """The topology with ports straight on what is above their card, where the other has them so.
+def without_lone_cards(topology: Topology, reference: Topology) -> Topology:
+    """Attach ports to the device above their card, where the reference has no switch for the card.
 
-    Devices of one name are the same in both.
+    Devices of equal name are the same device in both topologies.
     """
     above = {
         device.name: parent
         for device in topology.devices
-        if device.name not in other.device
-        and any(name in other.device for name in functions_of_card(topology, device.name))
+        if device.name not in reference.device
+        and any(name in reference.device for name in functions_of_card(topology, device.name))
         and (parent := _parent(topology, device.name))
     }
     if not above:
@@ -48,7 +48,7 @@ def without_lone_cards(topology: Topology, other: Topology) -> Topology:
 
 
 def _parent(topology: Topology, card: str) -> str:
-    """The device that forwards for the card, empty if there is none."""
+    """Name of the CPU or switch above the card; empty if there is none."""
     for link in topology.links_from[card]:
         kind = topology.device[link.dst].kind
         if link.kind is LinkKind.PCIE and kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH):

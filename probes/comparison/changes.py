@@ -1,11 +1,10 @@
-"""Differences between two looks at a machine, in words: `describe_changes`.
+"""Differences between two topologies of a machine, in sentences: `describe_changes`.
 
 Devices are matched first (see `probes.comparison.device_matching`), so that a missing NIC is
-reported as that
-and not as a renumbering of all behind it. Speeds count by class (see
-`probes.topology.bandwidth_class`): noise is no change. What follows from a change by itself is not
-told: the links of a device that is gone, the bridge that held nothing else, a network link as slow
-as its port has become.
+reported as such and not as a renumbering of the NICs after it. Bandwidths are compared by class
+(see `probes.topology.bandwidth_class`), so noise is no change. Consequences of a change are not
+reported: the links of a missing device, a bridge with nothing else below it, a network link that
+slowed down with its port.
 """
 
 from __future__ import annotations
@@ -47,22 +46,22 @@ _LINK_NAMES = {
 @dataclass(frozen=True, slots=True)
 class _Change:
     node: int
-    """Host that it concerns; `NETWORK_NODE` for none or several."""
+    """Host of the change; `NETWORK_NODE` for none or several."""
     sentence: str
 
 
 def describe_changes(old: Topology, new: Topology) -> tuple[str, ...]:
-    """One sentence per change, empty when the fingerprints are equal.
+    """Return one sentence per change, none when the fingerprints are equal.
 
-    Both topologies must be valid. Devices come first, then where they sit, then links; each in the
-    order of the old topology, what was added in the order of the new one. Names are those of the
-    old topology. What changed alike on several hosts is one sentence.
+    Both topologies must be valid. Devices come first, then their positions, then links; each in the
+    order of the old topology, additions in the order of the new one. Names are those of the old
+    topology. Equal changes on several hosts are one sentence.
     """
     if old.fingerprint() == new.fingerprint():
         return ()
     changes = _changes(old, _with_old_names(old, new))
     if changes:
-        return tuple(_once_for_all_hosts(old, changes))
+        return tuple(_merged_over_hosts(old, changes))
     unexplained = (
         "The machine is wired differently, though no single device or link explains it: "
         "GPU ranks or NICs may have changed places."
@@ -71,45 +70,49 @@ def describe_changes(old: Topology, new: Topology) -> tuple[str, ...]:
 
 
 def _changes(old: Topology, new: Topology) -> list[_Change]:
-    """All changes; the new topology bears the old names."""
+    """Return all changes; devices of the new topology have their old names."""
     old, new = without_lone_cards(old, new), without_lone_cards(new, old)
     return [
-        *_devices_gone_or_new(old, new),
+        *_devices_removed_or_added(old, new),
         *_devices_changed(old, new),
         *_links_changed(old, new),
         *_limits_changed(old, new),
     ]
 
 
-def _once_for_all_hosts(old: Topology, changes: Iterable[_Change]) -> Iterator[str]:
-    """The sentences, those that say the same of several hosts as one, at the place of the first."""
+def _merged_over_hosts(old: Topology, changes: Iterable[_Change]) -> Iterator[str]:
+    """Yield the sentences, equal ones about several hosts as one, at the place of the first."""
     alike: dict[str, list[_Change]] = {}
     for change in changes:
         of_this_host = f"n{change.node}/"
         common = change.sentence.replace(of_this_host, "")
         alike.setdefault(common if change.node >= 0 else change.sentence, []).append(change)
-    for common, told in alike.items():
-        if len(told) == 1:
-            yield told[0].sentence
+    for common, group in alike.items():
+        if len(group) == 1:
+            yield group[0].sentence
         else:
-            names = folded(host_name(old, change.node) for change in told)
-            yield f"On {len(told)} hosts ({names}): {common}"
+            names = folded(host_name(old, change.node) for change in group)
+            yield f"On {len(group)} hosts ({names}): {common}"
 
 
 def describe_figures(old: Topology, new: Topology) -> tuple[str, ...]:
-    """One sentence per link whose bandwidth reads differently though its class is the same.
+    """Return one sentence per link whose bandwidth changed within its class.
 
-    Both topologies must be valid. In the order of the links of the old topology and in its names.
+    Both topologies must be valid. Order and names are those of the old topology.
     """
     before, after = _by_pair(old), _by_pair(_with_old_names(old, new))
-    told: dict[_Pair, str] = {}
+    changes: dict[_Pair, str] = {}
     for pair, links in before.items():
-        others = after.get(pair, ())
-        if others and _link_change(links, others) is None and _figures(links) != _figures(others):
-            told[pair] = f"does {_figures(others)}, it did {_figures(links)}"
+        new_links = after.get(pair, ())
+        if (
+            new_links
+            and _link_change(links, new_links) is None
+            and _figures(links) != _figures(new_links)
+        ):
+            changes[pair] = f"does {_figures(new_links)}, it did {_figures(links)}"
     sentences: dict[_Pair, str] = {}
-    for (src, dst, kind), change in told.items():
-        both = told.get((dst, src, kind)) == change
+    for (src, dst, kind), change in changes.items():
+        both = changes.get((dst, src, kind)) == change
         if not (both and (dst, src, kind) in sentences):
             arrow = "<->" if both else "->"
             sentences[src, dst, kind] = f"{_LINK_NAMES[kind]} {src} {arrow} {dst} {change}."
@@ -117,18 +120,18 @@ def describe_figures(old: Topology, new: Topology) -> tuple[str, ...]:
 
 
 def _figures(links: tuple[Link, ...]) -> str:
-    """`386 GB/s (measured)`."""
+    """Format the total bandwidth and its provenance: `386 GB/s (measured)`."""
     sources = sorted({link.provenance.value for link in links})
     return f"{speed(sum(link.bandwidth_gb_per_s for link in links))} ({', '.join(sources)})"
 
 
 def _with_old_names(old: Topology, new: Topology) -> Topology:
-    """The new topology with the old names for every device that both have."""
+    """Return the new topology with the old names of all devices that both have."""
     return _renamed(old, new, match_devices(old, new, _count_changes))
 
 
 def _count_changes(old: Topology, new: Topology, matched: Mapping[str, str]) -> float:
-    """How many changes of a host are told by this matching, infinite if it explains nothing."""
+    """Count the changes of a host under this matching; infinite if it explains nothing."""
     count = len(_changes(old, _renamed(old, new, matched)))
     return count if count or old.fingerprint() == new.fingerprint() else math.inf
 
@@ -148,45 +151,49 @@ def _renamed(old: Topology, new: Topology, matched: Mapping[str, str]) -> Topolo
     )
 
 
-def _called(device: Device) -> str:
-    details = ", ".join(part for part in (device.os_name, device.bus_id) if part)
+def _device_name(device: Device) -> str:
+    details = ", ".join(detail for detail in (device.os_name, device.bus_id) if detail)
     return f"{_KIND_NAMES[device.kind]} {device.name}" + (f" ({details})" if details else "")
 
 
-def _devices_gone_or_new(old: Topology, new: Topology) -> Iterator[_Change]:
+def _devices_removed_or_added(old: Topology, new: Topology) -> Iterator[_Change]:
     for device in _not_in(old, new):
-        yield _Change(device.node, f"{_called(device)} is missing.")
+        yield _Change(device.node, f"{_device_name(device)} is missing.")
     for device in _not_in(new, old):
-        yield _Change(device.node, f"{_called(device)} is new.")
+        yield _Change(device.node, f"{_device_name(device)} is new.")
 
 
-def _not_in(topology: Topology, other: Topology) -> Iterator[Device]:
-    """Devices that the other topology lacks, without switches and CPUs that held these alone.
+def _not_in(topology: Topology, reference: Topology) -> Iterator[Device]:
+    """Devices that the reference lacks, without switches and CPUs with only such devices below.
 
-    Readers leave out what has nothing below, so it comes and goes with its devices.
+    Readers leave out forwarding devices with nothing below, so these come and go with the rest.
     """
-    lacking = [device for device in topology.devices if device.name not in other.device]
+    lacking = [device for device in topology.devices if device.name not in reference.device]
     endpoints = {device.name for device in lacking if device.kind in _ENDPOINTS}
     implied: set[str] = set()
     found = -1
     while found != len(implied):
         found = len(implied)
-        held = endpoints | implied
-        implied |= {d.name for d in lacking if _held_alone(topology, other, d, held)} - endpoints
+        missing = endpoints | implied
+        implied |= {
+            d.name for d in lacking if _only_served(topology, reference, d, missing)
+        } - endpoints
     return (device for device in lacking if device.name not in implied)
 
 
-def _held_alone(topology: Topology, other: Topology, device: Device, lacking: set[str]) -> bool:
-    """Whether all that hung on the device is lacking; at most one link may lead up from it."""
+def _only_served(
+    topology: Topology, reference: Topology, device: Device, missing: set[str]
+) -> bool:
+    """Whether all devices below this one are missing; one link may lead up from it."""
     links = (*topology.links_from[device.name], *topology.links_to[device.name])
     beside = {
         name for link in links if link.kind is not LinkKind.UPI for name in (link.src, link.dst)
     }
-    staying = [topology.device[name].kind for name in beside if name in other.device]
-    most = 0 if device.kind is DeviceKind.CPU else 1
+    staying = [topology.device[name].kind for name in beside if name in reference.device]
+    max_uplinks = 0 if device.kind is DeviceKind.CPU else 1
     return (
-        not beside.isdisjoint(lacking)
-        and len(staying) <= most
+        not beside.isdisjoint(missing)
+        and len(staying) <= max_uplinks
         and not any(kind in _ENDPOINTS for kind in staying)
     )
 
@@ -198,17 +205,17 @@ def _devices_changed(old: Topology, new: Topology) -> Iterator[_Change]:
         now = new.device.get(was.name)
         if now is None:
             continue
-        # When a GPU or NIC is gone those behind it shift, which goes without saying, and the
-        # numbers of NICs mean something between hosts only (see `probes.topology.fingerprint`).
+        # A missing GPU or NIC shifts the indices after it, which is not reported; indices of NICs
+        # matter between hosts only (see `probes.topology.fingerprint`).
         shifted = members[was.node, was.kind] != members_now.get((now.node, now.kind))
         idle = was.kind is DeviceKind.NIC and one_host
         keeps_number = shifted or idle or was.index == now.index
-        for what in _device_changes(was, now, keeps_number=keeps_number):
-            yield _Change(was.node, f"{_called(was)} {what}.")
+        for change in _device_changes(was, now, keeps_number=keeps_number):
+            yield _Change(was.node, f"{_device_name(was)} {change}.")
         if _moved(old, new, was.name):
             above, above_now = _parents(old, was.name), _parents(new, was.name)
-            moved = f"moved from {_listed(old, above)} to {_listed(new, above_now)}"
-            yield _Change(was.node, f"{_called(was)} {moved}.")
+            move = f"moved from {_listed(old, above)} to {_listed(new, above_now)}"
+            yield _Change(was.node, f"{_device_name(was)} {move}.")
 
 
 def _members(topology: Topology) -> dict[tuple[int, DeviceKind], set[str]]:
@@ -248,11 +255,11 @@ def _speed(gb_per_s: float) -> str:
 
 
 def _listed(topology: Topology, names: tuple[str, ...]) -> str:
-    return " and ".join(_called(topology.device[name]) for name in names)
+    return " and ".join(_device_name(topology.device[name]) for name in names)
 
 
 def _parents(topology: Topology, name: str) -> tuple[str, ...]:
-    """What a GPU or NIC hangs on by PCIe, and a NIC by network; nothing for other devices."""
+    """Devices that a GPU or NIC is attached to by PCIe or network; none for other devices."""
     if topology.device[name].kind not in _ENDPOINTS:
         return ()
     parents = {link.dst for link in topology.links_from[name] if link.kind in _HANGING_KINDS}
@@ -260,7 +267,7 @@ def _parents(topology: Topology, name: str) -> tuple[str, ...]:
 
 
 def _moved(old: Topology, new: Topology, name: str) -> bool:
-    """Whether it hangs on another device, both of which exist before and after."""
+    """Whether the device is attached elsewhere, and both parents exist before and after."""
     above, above_now = _parents(old, name), _parents(new, name)
     return (
         bool(above and above_now and above != above_now)
@@ -270,35 +277,35 @@ def _moved(old: Topology, new: Topology, name: str) -> bool:
 
 
 def _links_changed(old: Topology, new: Topology) -> Iterator[_Change]:
-    """Links between devices that both have, one sentence for both directions if alike."""
+    """Changes of links between common devices; equal ones of both directions are one sentence."""
     before, after = _by_pair(old), _by_pair(new)
     changes = {
         pair: change
         for pair in {**before, **after}
         if (change := _link_change(before.get(pair, ()), after.get(pair, ()))) is not None
-        and _untold(old, new, pair)
+        and _is_unexplained(old, new, pair)
     }
-    told: set[_Pair] = set()
+    reported: set[_Pair] = set()
     for pair, change in changes.items():
         src, dst, kind = pair
         follows = _follows_port(old, new, before.get(pair, ()), after.get(pair, ()))
-        if pair in told or follows or _follows_card(old, pair, changes):
+        if pair in reported or follows or _follows_card(old, pair, changes):
             continue
         back = (dst, src, kind)
         both = changes.get(back) == change
-        told |= {pair, back} if both else {pair}
+        reported |= {pair, back} if both else {pair}
         sentence = f"{_LINK_NAMES[kind]} {src} {'<->' if both else '->'} {dst} {change}."
         yield _Change(_host_of(old, src, dst), sentence)
 
 
 def _host_of(topology: Topology, *names: str) -> int:
-    """The one host that these devices are of, apart from the network."""
+    """The only host of these devices; `NETWORK_NODE` for several."""
     nodes = {topology.device[name].node for name in names} - {NETWORK_NODE}
     return nodes.pop() if len(nodes) == 1 else NETWORK_NODE
 
 
-def _untold(old: Topology, new: Topology, pair: _Pair) -> bool:
-    """Whether the link tells something that no device's absence or move has told already."""
+def _is_unexplained(old: Topology, new: Topology, pair: _Pair) -> bool:
+    """Whether no missing, new or moved device explains the change of the link."""
     src, dst, kind = pair
     if not all(name in old.device and name in new.device for name in (src, dst)):
         return False
@@ -308,7 +315,7 @@ def _untold(old: Topology, new: Topology, pair: _Pair) -> bool:
 def _follows_port(
     old: Topology, new: Topology, before: tuple[Link, ...], after: tuple[Link, ...]
 ) -> bool:
-    """Whether a link did and does exactly what the port at its end does, whose change is told."""
+    """Whether a link always ran at the rate of its port, whose change is reported."""
     if len(before) != 1 or len(after) != 1:
         return False
     for name in (before[0].src, before[0].dst):
@@ -323,7 +330,7 @@ def _as_fast(link: Link, port: Device) -> bool:
 
 
 def _follows_card(old: Topology, pair: _Pair, changes: Mapping[_Pair, str]) -> bool:
-    """Whether a link inside a card changed as the card's own did, which it is taken to be like."""
+    """Whether a link inside a card changed like the card's own link, from which it is derived."""
     src, dst, kind = pair
     for port, card in ((src, dst), (dst, src)):
         ports = functions_of_card(old, card)
@@ -337,7 +344,7 @@ def _follows_card(old: Topology, pair: _Pair, changes: Mapping[_Pair, str]) -> b
 
 
 def _limits_changed(old: Topology, new: Topology) -> Iterator[_Change]:
-    """Pairs of devices that both have, limited otherwise than before."""
+    """Changes of the measured limits between common devices."""
     for src, dst in {**old.limit_between, **new.limit_between}:
         if not all(name in old.device and name in new.device for name in (src, dst)):
             continue
@@ -363,7 +370,7 @@ def _by_pair(topology: Topology) -> dict[_Pair, tuple[Link, ...]]:
 
 
 def _link_change(before: tuple[Link, ...], after: tuple[Link, ...]) -> str | None:
-    """What happened to the links of one pair, None if nothing but noise did."""
+    """Change of the links of one pair; None if there is none but noise."""
     was = sum(link.bandwidth_gb_per_s for link in before)
     now = sum(link.bandwidth_gb_per_s for link in after)
     if not before or not after:

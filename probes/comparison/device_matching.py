@@ -1,9 +1,9 @@
-"""Which device of a later look at a machine is which one of an earlier look: `match_devices`.
+"""Matching of the devices of an old and a new topology of one machine: `match_devices`.
 
-The devices of a host are matched in three ways: by bus id, where ports that share one are told
-apart by their name and their order; by name; and by where they sit. Bus ids are believed where they
-account for every GPU and NIC. Where they do not (buses get new numbers when a card is taken out),
-the way that leaves the fewest changes to tell is taken.
+The devices of a host are matched in three ways: by bus id, and among ports that share one by name
+and order; by name; and by position. Bus ids decide where they account for every GPU and NIC. Where
+they do not (buses are renumbered when a card is taken out), the matching with the fewest changes
+wins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind, To
 from probes.topology.hosts import split_hosts
 
 CountChanges = Callable[[Topology, Topology, Mapping[str, str]], float]
-"""How many changes of a host a matching (old names by new names) leaves to tell."""
+"""Counts the changes of a host that remain under a matching (old names by new names)."""
 
 _Key = Callable[[Device], Hashable | None]
 
@@ -25,9 +25,9 @@ _ENDPOINTS = (DeviceKind.GPU, DeviceKind.NIC)
 
 
 def match_devices(old: Topology, new: Topology, count_changes: CountChanges) -> dict[str, str]:
-    """Names in the old topology by names in the new one, for the devices that both have.
+    """Return old names by new names, for the devices that both topologies have.
 
-    Hosts are matched by their number.
+    Hosts are matched by node index.
     """
     before = split_hosts(old)
     names: dict[str, str] = {}
@@ -44,14 +44,14 @@ def _match_host(old: Topology, new: Topology, count_changes: CountChanges) -> di
     by_bus_id, certain = _by_bus_id(old, new)
     if certain:
         return by_bus_id
-    ways = [by_bus_id, _by_name(old, new), _by_place(old, new)]
-    if all(way == by_bus_id for way in ways):
+    candidates = [by_bus_id, _by_name(old, new), _by_position(old, new)]
+    if all(candidate == by_bus_id for candidate in candidates):
         return by_bus_id
-    return min(ways, key=lambda names: count_changes(old, new, names))
+    return min(candidates, key=lambda names: count_changes(old, new, names))
 
 
 def _by_bus_id(old: Topology, new: Topology) -> tuple[dict[str, str], bool]:
-    """The matching, and whether bus ids account for every GPU and NIC of both."""
+    """Return the matching, and whether bus ids account for every GPU and NIC of both hosts."""
     matching = _Matching(old, new)
     matching.by_key(lambda d: (d.bus_id, d.os_name) if d.bus_id and d.os_name else None)
     matching.by_key(lambda d: d.bus_id or None)
@@ -71,21 +71,21 @@ def _by_name(old: Topology, new: Topology) -> dict[str, str]:
     return matching.names
 
 
-def _by_place(old: Topology, new: Topology) -> dict[str, str]:
-    """GPUs by rank, what is above them by them, and NICs by what they hang on and their order."""
+def _by_position(old: Topology, new: Topology) -> dict[str, str]:
+    """Match GPUs by rank, forwarding devices by their GPUs, and NICs by their parent and order."""
     matching = _Matching(old, new)
     matching.by_key(lambda d: d.name if d.kind is DeviceKind.GPU else None)
     matching.by_neighbours()
 
-    def place_now(nic: Device) -> Hashable | None:
+    def parents_now(nic: Device) -> Hashable | None:
         return frozenset(matching.names.get(name, "") for name in matching.beside_now[nic.name])
 
-    def place_before(nic: Device) -> Hashable | None:
+    def parents_before(nic: Device) -> Hashable | None:
         return frozenset(matching.beside_before[nic.name])
 
     matching.by_key(
-        lambda d: place_before(d) if d.kind is DeviceKind.NIC else None,
-        lambda d: place_now(d) if d.kind is DeviceKind.NIC else None,
+        lambda d: parents_before(d) if d.kind is DeviceKind.NIC else None,
+        lambda d: parents_now(d) if d.kind is DeviceKind.NIC else None,
     )
     matching.by_own_names()
     return matching.names
@@ -96,7 +96,7 @@ def _count(topology: Topology, kind: DeviceKind) -> int:
 
 
 class _Matching:
-    """The pairs that are matched so far; a pair that was matched once stays matched."""
+    """The pairs matched so far; a matched pair stays matched."""
 
     def __init__(
         self, old: Topology, new: Topology, names: Mapping[str, str] | None = None
@@ -116,29 +116,29 @@ class _Matching:
         """Match devices of one kind and key, by order where several share it.
 
         Args:
-            key: None leaves a device out.
-            key_now: the same for the new topology, where it is another function.
+            key: key of a device of the old topology; None leaves the device out.
+            key_now: key of a device of the new topology, if it is another function.
         """
         groups: defaultdict[Hashable, tuple[list[Device], list[Device]]]
         groups = defaultdict(lambda: ([], []))
-        for side, devices, key_of in (
+        for position, devices, key_of in (
             (0, self.old.devices, key),
             (1, self.new.devices, key_now or key),
         ):
-            done = self.names if side else self.taken
+            done = self.names if position else self.taken
             for device in devices:
                 value = None if device.name in done else key_of(device)
                 if value is not None:
-                    groups[device.kind, value][side].append(device)
+                    groups[device.kind, value][position].append(device)
         for before, now in groups.values():
             for pair in _aligned(before, now):
                 self.pair(*pair)
 
     def by_own_names(self) -> None:
-        """Match what is left: NICs by the operating system's names, then all by their own.
+        """Match the rest: NICs by the operating system's name, then all devices by their own.
 
-        Between GPUs and NICs nobody gave a name but the order of the file, and what forwards has
-        not even that: it is the same where the same devices are linked to it.
+        Names of GPUs and NICs follow the order of the file; those of forwarding devices mean less,
+        so these are matched by their neighbours first.
         """
         self.by_key(lambda d: d.os_name or None)
         self.by_key(lambda d: d.name if d.kind in _ENDPOINTS else None)
@@ -146,7 +146,7 @@ class _Matching:
         self.by_key(lambda d: d.name)
 
     def by_neighbours(self, kinds: Sequence[DeviceKind] = ()) -> None:
-        """Match what forwards by how many matched devices are linked to both, the most first."""
+        """Match forwarding devices by their number of common neighbours, the most first."""
         while True:
             votes = Counter[tuple[str, str]]()
             for device in self.new.devices:
@@ -163,14 +163,14 @@ class _Matching:
                     )
             if not votes:
                 return
-            # Of those with as many votes, the one of the same name.
+            # Among equal votes, a pair of equal names comes first.
             for now, was in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1])):
                 if now not in self.names and was not in self.taken:
                     self.pair(self.old.device[was], self.new.device[now])
 
 
 def _neighbours(topology: Topology) -> dict[str, dict[str, None]]:
-    """Names of the devices linked to each, in the order of the links; CPUs not to each other."""
+    """Neighbours of each device, in the order of the links; links between CPUs do not count."""
     beside: dict[str, dict[str, None]] = {device.name: {} for device in topology.devices}
     for link in topology.links:
         if link.kind is not LinkKind.UPI:
@@ -180,10 +180,9 @@ def _neighbours(topology: Topology) -> dict[str, dict[str, None]]:
 
 
 def _aligned(before: list[Device], now: list[Device]) -> list[tuple[Device, Device]]:
-    """Pairs in the order of their index; where one is gone or new, as many alike as can be.
+    """Pair devices by index order; if the counts differ, pair as many of equal model as possible.
 
-    Of ports that are alike those of the same index are paired first: the file may not have
-    renumbered them.
+    Devices of equal model and index are paired first: the file may not have renumbered them.
     """
     before, now = (sorted(devices, key=lambda d: d.index) for devices in (before, now))
     if len(before) == len(now):

@@ -1,1 +1,1 @@
-"""A topology for the eye: a picture (`probes.drawing.svg.draw_svg`), or a tree of text."""
+"""Views of a topology: a picture (`probes.drawing.svg.draw_svg`), or a tree of text."""

@@ -1,7 +1,7 @@
 """The network below the hosts: a bar for each switch, as wide as the picture.
 
-Every NIC's wire runs straight down to the bars that it is plugged into, over those that it is not;
-links between switches stand at the right end of the bars.
+Every NIC's wire runs straight down to the bars of its switches, over other bars; links between
+switches are at the right end of the bars.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from probes.topology.figure_text import counted, device_facts
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 
 _BAR, _PITCH = 20.0, 30.0
-_ABOVE = 46.0
-"""From the hosts to the first bar: room for the speeds of the wires."""
-_MOST_SWITCHES = 16
-_MOST_TRUNKS = 24
+_TOP_GAP = 46.0
+"""Distance from the hosts to the first bar, with room for the speeds of the wires."""
+_MAX_SWITCHES = 16
+_MAX_TRUNKS = 24
 _TRUNK_PITCH = 58.0
 
 
 def draw_network(topology: Topology, panels: Sequence[Panel], y: float, scene: Scene) -> float:
-    """Draw the switches that the drawn hosts reach; the y below all of it."""
+    """Draw the switches that the drawn hosts reach and return the y below them."""
     switches = _reached(topology, panels)
     if not switches:
         return y
@@ -34,7 +34,7 @@ def draw_network(topology: Topology, panels: Sequence[Panel], y: float, scene: S
     bars: dict[str, Box] = {}
     for number, switch in enumerate(switches):
         width = right - left + _TRUNK_PITCH * len(trunks)
-        top = y + _ABOVE + number * _PITCH
+        top = y + _TOP_GAP + number * _PITCH
         ports = sum(
             topology.device[link.src].kind is DeviceKind.NIC
             for link in topology.links_to[switch.name]
@@ -44,18 +44,18 @@ def draw_network(topology: Topology, panels: Sequence[Panel], y: float, scene: S
         bars[switch.name] = Box(left, top, width, _BAR, "network_switch", lines, tip, bar=True)
     scene.boxes += bars.values()
     for panel in panels:
-        _plug(topology, panel, bars, scene)
+        _draw_cables(topology, panel, bars, scene)
     for number, link in enumerate(trunks):
         a, b = sorted((bars[link.src], bars[link.dst]), key=lambda bar: bar.y)
         x = right + _TRUNK_PITCH * (number + 0.5)
         wire = straight((x, a.y + _BAR / 2), (x, b.y + _BAR / 2), link, over=True)
         # In the gap below the upper bar.
         scene.wires.append(replace(wire, label_at=(x + 6, a.y + _BAR + 8), plugged_above=True))
-    return y + _ABOVE + len(switches) * _PITCH
+    return y + _TOP_GAP + len(switches) * _PITCH
 
 
 def network_remarks(topology: Topology, panels: Sequence[Panel]) -> list[str]:
-    """What of the network is not drawn, a sentence each."""
+    """Return a sentence for each kind of network device or cable that is not drawn."""
     remarks = []
     total = sum(device.kind is DeviceKind.NETWORK_SWITCH for device in topology.devices)
     hidden = total - len(_reached(topology, panels))
@@ -73,8 +73,8 @@ def network_remarks(topology: Topology, panels: Sequence[Panel]) -> list[str]:
     return remarks
 
 
-def _plug(topology: Topology, panel: Panel, bars: dict[str, Box], scene: Scene) -> None:
-    for name, box in panel.places.items():
+def _draw_cables(topology: Topology, panel: Panel, bars: dict[str, Box], scene: Scene) -> None:
+    for name, box in panel.boxes.items():
         cables = [link for link in topology.links_from[name] if link.dst in bars]
         for number, link in enumerate(cables):
             bar = bars[link.dst]
@@ -86,9 +86,9 @@ def _plug(topology: Topology, panel: Panel, bars: dict[str, Box], scene: Scene) 
 
 
 def _reached(topology: Topology, panels: Sequence[Panel]) -> list[Device]:
-    """Switches at the NICs that are drawn, then those behind them, so many as a picture bears."""
+    """Return the switches next to the drawn NICs, then those behind, up to `_MAX_SWITCHES`."""
     found: dict[str, Device] = {}
-    edge = [name for panel in panels for name in panel.places]
+    edge = [name for panel in panels for name in panel.boxes]
     while edge:
         reached = [
             link.dst
@@ -97,17 +97,17 @@ def _reached(topology: Topology, panels: Sequence[Panel]) -> list[Device]:
             if topology.device[link.dst].kind is DeviceKind.NETWORK_SWITCH
         ]
         edge = [name for name in dict.fromkeys(reached) if name not in found]
-        edge = edge[: _MOST_SWITCHES - len(found)]
+        edge = edge[: _MAX_SWITCHES - len(found)]
         found |= {name: topology.device[name] for name in edge}
     return list(found.values())
 
 
 def _trunks(topology: Topology, switches: Sequence[Device]) -> list[Link]:
-    """One link for each pair of drawn switches."""
+    """Return one link per class for each pair of drawn switches."""
     drawn = {switch.name for switch in switches}
     pairs: dict[tuple[frozenset[str], int], Link] = {}
     for switch in switches:
         for link in topology.links_from[switch.name]:
             if link.dst in drawn:
                 pairs.setdefault((frozenset((link.src, link.dst)), bandwidth_class(link)), link)
-    return list(pairs.values())[:_MOST_TRUNKS]
+    return list(pairs.values())[:_MAX_TRUNKS]

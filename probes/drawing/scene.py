@@ -1,4 +1,4 @@
-"""What a picture consists of before it is written: boxes, wires and texts at their places.
+"""Contents of a picture before it is written: boxes, wires and texts with their coordinates.
 
 Lengths are pixels of the picture, x to the right, y down.
 """
@@ -15,7 +15,7 @@ LEAF_WIDTH = 88.0
 LEAF_HEIGHT = 50.0
 BAR_HEIGHT = 26.0
 GAP = 12.0
-"""Between neighbours."""
+"""Distance between neighbouring boxes."""
 COLUMN = LEAF_WIDTH + GAP
 
 Point = tuple[float, float]
@@ -36,7 +36,7 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """The x of its middle."""
+        """The x of its centre."""
         return self.x + self.width / 2
 
     @property
@@ -57,27 +57,27 @@ class Wire:
     anchor: str = "start"
     tip: str = ""
     arc: float = 0.0
-    """How far an arc reaches out at its middle, down if above zero; 0 for a straight line."""
+    """Height of the arc at its middle, downwards if positive; 0 for a straight line."""
     over: bool = False
-    """Whether it passes over bars that it is not plugged into."""
+    """Whether it is drawn over bars that it does not connect to."""
     plugged_above: bool = False
-    """Whether a wire that passes over bars starts in one."""
+    """Whether a wire drawn over bars starts in a bar."""
 
     @property
     def width(self) -> float:
-        """By octaves of bandwidth, so that noise draws no other picture."""
+        """Line width by octaves of bandwidth, so that noise does not change the picture."""
         octave = math.floor(math.log2(self.link.bandwidth_gb_per_s / 1.3))
         return min(max(1.0 + 0.7 * octave, 1.0), 8.0)
 
     @property
     def dashed(self) -> bool:
-        """Whether its figure is nobody's statement."""
+        """Whether its bandwidth is assumed."""
         return self.link.provenance is Provenance.ASSUMED
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A line of text that belongs to no box."""
+    """A line of text outside the boxes."""
 
     x: float
     y: float
@@ -87,7 +87,7 @@ class Text:
 
 @dataclass(slots=True)
 class Scene:
-    """Everything that is drawn, each list from back to front."""
+    """All elements of the picture, each list from back to front."""
 
     panels: list[Box] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Scene:
 
 
 def straight(start: Point, end: Point, link: Link, *, over: bool = False) -> Wire:
-    """A wire with its speed beside its middle."""
+    """Return a straight wire with its speed as the label, beside its middle."""
     middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
     vertical = start[0] == end[0]
     return Wire(

@@ -1,8 +1,8 @@
 """`draw_svg`: a picture of devices and links.
 
-Hosts of one fingerprint are drawn once with their number, up to four kinds of host side by side.
-The same topology gives the same text, byte for byte. The picture needs nothing beside it: no
-script, no font, no file.
+Hosts of equal fingerprint are drawn once with their number, up to four kinds of host side by side.
+Equal topologies give equal text, byte for byte. The picture is self-contained: no script, no font,
+no file.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from probes.topology.graph import DeviceKind, LinkKind, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 
 MAX_HOST_DEVICES = 256
-"""Devices of one host that a picture can show."""
-_MOST_HOSTS = 4
+"""Most devices of one host in a picture."""
+_MAX_HOSTS = 4
 _MARGIN = 28.0
-_BETWEEN_HOSTS = 44.0
+_HOST_GAP = 44.0
 _HEADER = 76.0
 _LINE = 19.0
-"""From one line of the legend or of the remarks to the next."""
-_LETTER = 0.58
-"""Mean width of a letter in heights of the font."""
+"""Line pitch of the legend and the remarks."""
+_CHAR_WIDTH = 0.58
+"""Mean width of a character, in font heights."""
 
 _COLOURS = {
     LinkKind.PCIE: "#64748b",
@@ -59,11 +59,11 @@ _STYLE = """text{font-family:Inter,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans
 
 
 def draw_svg(topology: Topology) -> str:
-    """The picture as SVG text; ends with a newline. Link figures must be valid.
+    """Draw a topology as SVG text, with a newline at the end. Link figures must be valid.
 
     Raises:
         TopologyExportError: a host has more devices than a picture can show.
-        InvalidTopologyError: PCIe switches are nested too deep to be a machine's.
+        InvalidTopologyError: PCIe switches are nested too deep.
     """
     groups = hosts_alike(topology)
     for group in groups:
@@ -76,15 +76,15 @@ def draw_svg(topology: Topology) -> str:
     scene = Scene()
     panels: list[Panel] = []
     x = _MARGIN
-    for group in groups[:_MOST_HOSTS]:
+    for group in groups[:_MAX_HOSTS]:
         panel = draw_host(group.example, _title(topology, group), x, _HEADER, scene)
         if len(group.nodes) > 1:
             scene.panels[-1:] = [*_cards(panel.frame), panel.frame]
         panels.append(panel)
-        x += panel.frame.width + _BETWEEN_HOSTS
+        x += panel.frame.width + _HOST_GAP
     bottom = max((panel.frame.bottom for panel in panels), default=_HEADER)
     bottom = draw_network(topology, panels, bottom, scene)
-    _head(topology, groups, scene)
+    _add_heading(topology, groups, scene)
     remarks = [*_remarks(topology, groups), *network_remarks(topology, panels)]
     return _document(topology.name, scene, bottom + 34, remarks)
 
@@ -95,22 +95,22 @@ def _title(topology: Topology, group: HostGroup) -> str:
 
 
 def _cards(frame: Box) -> list[Box]:
-    """The edges of more cards behind a panel that stands for several hosts."""
+    """Frames behind a panel, which show that it represents several hosts."""
     return [
         Box(frame.x + shift, frame.y + shift, frame.width, frame.height, "panel")
         for shift in (10.0, 5.0)
     ]
 
 
-def _head(topology: Topology, groups: tuple[HostGroup, ...], scene: Scene) -> None:
+def _add_heading(topology: Topology, groups: tuple[HostGroup, ...], scene: Scene) -> None:
     hosts = sum(len(group.nodes) for group in groups)
-    told = f"{summary(topology.devices, hosts)}; fingerprint {topology.fingerprint()}"
+    text = f"{summary(topology.devices, hosts)}; fingerprint {topology.fingerprint()}"
     scene.texts.append(Text(_MARGIN, 36, _cut(topology.name, 80), "head"))
-    scene.texts.append(Text(_MARGIN, 56, told, "sub"))
+    scene.texts.append(Text(_MARGIN, 56, text, "sub"))
 
 
 def _remarks(topology: Topology, groups: tuple[HostGroup, ...]) -> Iterator[str]:
-    hidden = groups[_MOST_HOSTS:]
+    hidden = groups[_MAX_HOSTS:]
     if hidden:
         hosts = sum(len(group.nodes) for group in hidden)
         yield f"{counted(hosts, 'host')} of {counted(len(hidden), 'more kind')} not drawn."
@@ -140,7 +140,7 @@ def _document(name: str, scene: Scene, bottom: float, remarks: list[str]) -> str
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img">'
     )
-    parts = [
+    elements = [
         root,
         f"<title>{escape(name)}</title>",
         f"<style>{_STYLE}</style>",
@@ -154,7 +154,7 @@ def _document(name: str, scene: Scene, bottom: float, remarks: list[str]) -> str
         *map(_text, (*scene.texts, *notes)),
         "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(elements) + "\n"
 
 
 def _panel(box: Box) -> str:
@@ -164,34 +164,34 @@ def _panel(box: Box) -> str:
 
 def _box(box: Box) -> str:
     fill, stroke = _FILLS[DeviceKind(box.style)]
-    parts = [
+    elements = [
         f"<g><title>{escape(box.tip)}</title>",
         f'<rect {_frame(box)} rx="5" fill="{fill}" stroke="{stroke}"/>',
     ]
     if box.bar:
         name, fact = box.lines
-        parts.append(_text(Text(box.x + 10, box.y + box.height / 2 + 4.5, name, "name")))
-        room = (box.width - 28) / (10 * _LETTER) - len(name) * 1.3
-        if fact and len(fact) <= room:
+        elements.append(_text(Text(box.x + 10, box.y + box.height / 2 + 4.5, name, "name")))
+        max_chars = (box.width - 28) / (10 * _CHAR_WIDTH) - len(name) * 1.3
+        if fact and len(fact) <= max_chars:
             style = f'class="fact" text-anchor="end" x="{_n(box.x + box.width - 10)}"'
-            parts.append(
+            elements.append(
                 f'<text {style} y="{_n(box.y + box.height / 2 + 4)}">{escape(fact)}</text>'
             )
     else:
         for row, line in enumerate(box.lines):
             style = "name" if row == 0 else "fact"
             size = 12 if row == 0 else 10
-            cut = escape(_cut(line, int((box.width - 6) / (size * _LETTER))))
-            place = f'x="{_n(box.middle)}" y="{_n(box.y + 16 + 13 * row)}"'
-            parts.append(f'<text class="{style}" text-anchor="middle" {place}>{cut}</text>')
-    return "".join(parts) + "</g>"
+            cut = escape(_cut(line, int((box.width - 6) / (size * _CHAR_WIDTH))))
+            position = f'x="{_n(box.middle)}" y="{_n(box.y + 16 + 13 * row)}"'
+            elements.append(f'<text class="{style}" text-anchor="middle" {position}>{cut}</text>')
+    return "".join(elements) + "</g>"
 
 
 def _wire(wire: Wire) -> str:
     (x1, y1), (x2, y2) = wire.start, wire.end
     path = f"M{_n(x1)} {_n(y1)}"
     if wire.arc:
-        # A cubic curve reaches three quarters as far as its handles.
+        # The curve reaches three quarters as far as its control points.
         y = y1 + wire.arc * 4 / 3
         path += f"C{_n(x1)} {_n(y)} {_n(x2)} {_n(y)} {_n(x2)} {_n(y2)}"
     else:
@@ -214,28 +214,28 @@ def _wire(wire: Wire) -> str:
 
 def _label(wire: Wire) -> str:
     x, y = wire.label_at
-    width = 10 * _LETTER * len(wire.label) + 4
+    width = 10 * _CHAR_WIDTH * len(wire.label) + 4
     left = x - 2 if wire.anchor == "start" else x - width / 2
     ground = Box(left, y - 9.5, width, 13, "")
-    place = f'x="{_n(x)}" y="{_n(y)}" text-anchor="{wire.anchor}"'
+    position = f'x="{_n(x)}" y="{_n(y)}" text-anchor="{wire.anchor}"'
     return (
         f'<rect class="ground" {_frame(ground)}/>'
-        f'<text class="speed {wire.link.provenance.value}" {place}>{escape(wire.label)}</text>'
+        f'<text class="speed {wire.link.provenance.value}" {position}>{escape(wire.label)}</text>'
     )
 
 
 def _legend(kinds: list[LinkKind], y: float) -> tuple[list[str], float]:
-    """A sample of every kind of link, below it how a figure is written by where it came from."""
-    parts: list[str] = []
+    """Draw a sample of every kind of link, and below it the text styles by provenance."""
+    elements: list[str] = []
     x = _MARGIN
     for kind in kinds:
-        parts += [
+        elements += [
             _sample(x, y, _COLOURS[kind]),
             _text(Text(x + 34, y + 4, LINK_NAMES[kind], "sub")),
         ]
-        x += 34 + 12 * _LETTER * len(LINK_NAMES[kind]) + 20
+        x += 34 + 12 * _CHAR_WIDTH * len(LINK_NAMES[kind]) + 20
     right, x, y = x, _MARGIN, y + _LINE
-    parts.append(_sample(x, y, "#64748b", ' stroke-dasharray="5 4"'))
+    elements.append(_sample(x, y, "#64748b", ' stroke-dasharray="5 4"'))
     x += 34
     for text, style in (
         ("assumed", "speed assumed"),
@@ -243,9 +243,9 @@ def _legend(kinds: list[LinkKind], y: float) -> tuple[list[str], float]:
         ("measured", "speed measured"),
         ("GB/s per direction; thicker is faster", "speed"),
     ):
-        parts.append(_text(Text(x, y + 4, text, style)))
-        x += 10 * _LETTER * len(text) + 22
-    return parts, max(right, x)
+        elements.append(_text(Text(x, y + 4, text, style)))
+        x += 10 * _CHAR_WIDTH * len(text) + 22
+    return elements, max(right, x)
 
 
 def _sample(x: float, y: float, colour: str, dash: str = "") -> str:
@@ -263,9 +263,9 @@ def _frame(box: Box) -> str:
 
 
 def _n(number: float) -> str:
-    """A coordinate with one decimal at most."""
+    """Format a coordinate with at most one decimal."""
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _cut(text: str, letters: int) -> str:
-    return text if len(text) <= letters else f"{text[: max(letters - 1, 1)]}…"
+def _cut(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else f"{text[: max(max_chars - 1, 1)]}…"

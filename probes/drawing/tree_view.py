@@ -1,7 +1,7 @@
-"""`tree_lines`: a topology as text for reading, CPUs at the roots and GPUs and NICs at the leaves.
+"""`tree_lines`: a topology as text, with CPUs at the roots and GPUs and NICs at the leaves.
 
-Every figure says where it came from. Hosts of one fingerprint are shown once, with the figures of
-the first.
+Every figure has its provenance. Hosts of equal fingerprint are shown once, with the figures of the
+first.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from probes.topology.figure_text import (
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, PairLimit, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 
-_MOST_GROUPS = 8
-_MOST_LIMITS = 8
+_MAX_GROUPS = 8
+_MAX_LIMITS = 8
 _GPU_LINKS = (LinkKind.NVLINK, LinkKind.XGMI)
 
 
 def tree_lines(topology: Topology) -> list[str]:
-    """The topology in lines of text; its link figures must be valid.
+    """Format the topology as lines of text; its link figures must be valid.
 
     Raises:
-        InvalidTopologyError: PCIe switches are nested too deep to be a machine's.
+        InvalidTopologyError: PCIe switches are nested too deep.
     """
     groups = hosts_alike(topology)
     hosts = sum(len(group.nodes) for group in groups)
     lines = [f"{topology.name}: {summary(topology.devices, hosts)}"]
     lines.append(f"fingerprint {topology.fingerprint()}")
-    for group in groups[:_MOST_GROUPS]:
+    for group in groups[:_MAX_GROUPS]:
         lines += ["", _title(topology, group), *_host_lines(group.example)]
-    if len(groups) > _MOST_GROUPS:
-        rest = [node for group in groups[_MOST_GROUPS:] for node in group.nodes]
+    if len(groups) > _MAX_GROUPS:
+        rest = [node for group in groups[_MAX_GROUPS:] for node in group.nodes]
         names = folded(host_name(topology, node) for node in rest)
         lines += ["", f"and {counted(len(rest), 'host')} of other kinds: {names}"]
     network = list(_network_lines(topology))
@@ -63,15 +63,15 @@ def _title(topology: Topology, group: HostGroup) -> str:
 
 def _host_lines(host: Topology) -> Iterator[str]:
     trees = host_trees(host)
-    blocks = [*_grown(trees.roots, host), *_fabric_blocks(host)]
+    blocks = [*_branch_blocks(trees.roots, host), *_fabric_blocks(host)]
     blocks += [[f"{link.src} - {link.dst}: {link_text(link)}"] for link in trees.switch_links]
     if host.limits:
         blocks.append(_limit_lines(host.limits))
-    yield from _hung(blocks)
+    yield from _with_tree_lines(blocks)
 
 
-def _grown(branches: Sequence[Branch], host: Topology) -> list[list[str]]:
-    """One block of lines for each branch."""
+def _branch_blocks(branches: Sequence[Branch], host: Topology) -> list[list[str]]:
+    """Return a block of lines for each branch."""
     blocks = []
     for branch in branches:
         facts = list(device_facts(branch.device))
@@ -84,16 +84,16 @@ def _grown(branches: Sequence[Branch], host: Topology) -> list[list[str]]:
             or (link.kind in _GPU_LINKS and host.device[link.dst].kind is DeviceKind.CPU)
         ]
         head = "  ".join([short_name(branch.device), *facts])
-        blocks.append([head, *_hung(_grown(branch.children, host))])
+        blocks.append([head, *_with_tree_lines(_branch_blocks(branch.children, host))])
     return blocks
 
 
-def _hung(blocks: Sequence[list[str]]) -> Iterator[str]:
-    """Blocks with the lines of a tree before them."""
+def _with_tree_lines(blocks: Sequence[list[str]]) -> Iterator[str]:
+    """Prefix the lines of each block with the lines of the tree."""
     for number, block in enumerate(blocks):
         last = number == len(blocks) - 1
-        for place, line in enumerate(block):
-            if place == 0:
+        for row, line in enumerate(block):
+            if row == 0:
                 yield ("└── " if last else "├── ") + line
             else:
                 yield ("    " if last else "│   ") + line
@@ -104,8 +104,8 @@ def _fabric_blocks(host: Topology) -> Iterator[list[str]]:
     if between_cpus:
         cpus = sum(device.kind is DeviceKind.CPU for device in host.devices)
         pairs = len({frozenset((link.src, link.dst)) for link in between_cpus})
-        which = "every pair" if pairs == cpus * (cpus - 1) // 2 else f"{pairs} pairs"
-        yield [f"between CPUs: {which}, {range_text(between_cpus)}"]
+        extent = "every pair" if pairs == cpus * (cpus - 1) // 2 else f"{pairs} pairs"
+        yield [f"between CPUs: {extent}, {range_text(between_cpus)}"]
     for switch in host.devices:
         if switch.kind is DeviceKind.NVSWITCH:
             yield from ([line] for line in _nvswitch_lines(host, switch))
@@ -121,19 +121,19 @@ def _fabric_blocks(host: Topology) -> Iterator[list[str]]:
 
 
 def _nvswitch_lines(host: Topology, switch: Device) -> Iterator[str]:
-    """One line for all GPUs with as many links of one class."""
+    """Yield a line for all GPUs with equal link count and class."""
     alike: dict[tuple[int, int], list[Link]] = {}
     for link in host.links_to[switch.name]:
         alike.setdefault((link.lanes, bandwidth_class(link)), []).append(link)
     for (lanes, _), links in alike.items():
-        who = counted(len(links), "GPU")
+        gpus = counted(len(links), "GPU")
         if len(alike) > 1:
-            who = folded(short_name(host.device[link.src]) for link in links)
-        yield f"NVSwitch: {who} x {counted(lanes, 'link')}, {range_text(links)} each"
+            gpus = folded(short_name(host.device[link.src]) for link in links)
+        yield f"NVSwitch: {gpus} x {counted(lanes, 'link')}, {range_text(links)} each"
 
 
 def _mesh_lines(host: Topology, kind: LinkKind, mesh: Sequence[Link]) -> list[str]:
-    """Counts of links as a matrix, GPUs in rank order, from row to column."""
+    """Format the link counts between GPUs as a matrix in rank order, from row to column."""
     count = Counter[tuple[str, str]]()
     for link in mesh:
         count[link.src, link.dst] += link.lanes
@@ -154,15 +154,15 @@ def _limit_lines(limits: Sequence[PairLimit]) -> list[str]:
     lines = [f"{counted(len(limits), 'pair')} measured slower than the links between them"]
     lines += [
         f"    {limit.src} -> {limit.dst}: {speed(limit.bandwidth_gb_per_s)}"
-        for limit in slowest[:_MOST_LIMITS]
+        for limit in slowest[:_MAX_LIMITS]
     ]
-    if len(slowest) > _MOST_LIMITS:
-        lines.append(f"    and {len(slowest) - _MOST_LIMITS:,} more, none slower")
+    if len(slowest) > _MAX_LIMITS:
+        lines.append(f"    and {len(slowest) - _MAX_LIMITS:,} more, none slower")
     return lines
 
 
 def _network_lines(topology: Topology) -> Iterator[str]:
-    """Switches with as many ports of one class together, then cables from NIC to NIC."""
+    """Yield the switches, grouped by number and class of ports, then cables between NICs."""
     alike: dict[tuple[object, ...], list[Device]] = {}
     for device in topology.devices:
         if device.kind is DeviceKind.NETWORK_SWITCH:
@@ -193,7 +193,7 @@ def _ports(topology: Topology, switch: Device) -> tuple[object, ...]:
 
 
 def _direct_lines(topology: Topology) -> Iterator[str]:
-    """Cables that no switch is at."""
+    """Yield a line about cables between NICs without a switch."""
     direct: Iterable[Link] = (
         link
         for link in topology.links

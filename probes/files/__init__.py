@@ -1,1 +1,1 @@
-"""Machines that somebody saved: files of every form, told apart by content, and shipped ones."""
+"""Machines saved in files: every form, recognized by its content, and the shipped machines."""

@@ -1,12 +1,12 @@
-"""Benchmark machines of the synthesis literature, read from one file of many entries.
+"""Benchmark machines of the synthesis literature, read from a file with an entry each.
 
     {"a100_2x8": {"gpus": ["n0g0", ...],
                   "links": [{"src": "n0g0", "dst": "n0nvs",
                              "bandwidth_gb_per_s": 300, "latency_us": 0.35}, ...],
                   "allgather_bound_gb_per_s": 346.667}, ...}
 
-An entry is named `FILE.json#entry`. Devices exist by their use in links; names tell what they are:
-`n0g3` (or `g3`) a GPU, `n0nic1` a NIC, `n0nvs` the NVSwitches of a node, `fabric` the network.
+An entry is named `FILE.json#entry`. Links define the devices, whose names state the kind: `n0g3`
+(or `g3`) a GPU, `n0nic1` a NIC, `n0nvs` the NVSwitches of a node, `fabric` the network.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BenchTopology:
-    """One entry of the file."""
+    """A benchmark machine."""
 
     topology: Topology
     all_gather_bound_gb_per_s: float
-    """The file's bound on size / time of all_gather, size being a rank's whole output."""
+    """The file's bound on the algbw of all_gather; size is a rank's whole output."""
 
 
 class _Model(BaseModel):
@@ -69,17 +69,17 @@ class _FileModel(RootModel[dict[str, _EntryModel]]):
 
 
 def bench_topology_reference(text: str) -> tuple[Path, str] | None:
-    """File and entry of `FILE.json#entry`; None for anything else."""
+    """Split `FILE.json#entry` into file and entry; None for any other text."""
     file, hash_sign, entry = text.rpartition("#")
     return (Path(file), entry) if hash_sign and file.endswith(".json") and entry else None
 
 
 def read_bench_topologies(path: Path) -> dict[str, BenchTopology]:
-    """All entries of a file, in its order.
+    """Read all entries of a file, in its order.
 
     Raises:
-        TopologyFileError: The file can't be read or is not of this form.
-        InvalidTopologyError: An entry describes a machine that can't exist.
+        TopologyFileError: The file cannot be read or is not of this form.
+        InvalidTopologyError: An entry describes a machine that cannot exist.
     """
     try:
         with path.open("rb") as file:
@@ -92,11 +92,11 @@ def read_bench_topologies(path: Path) -> dict[str, BenchTopology]:
 
 
 def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, BenchTopology]:
-    """The same from a file's content; `source` is its path, for messages.
+    """Parse a file's content as `read_bench_topologies`; `source` is its path, for messages.
 
     Raises:
-        TopologyFileError: as above.
-        InvalidTopologyError: as above.
+        TopologyFileError: As `read_bench_topologies`.
+        InvalidTopologyError: As `read_bench_topologies`.
     """
     try:
         entries = _FileModel.model_validate_json(content).root
@@ -108,11 +108,11 @@ def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, Bench
 
 
 def read_bench_topology(path: Path, entry: str) -> BenchTopology:
-    """One entry of a file.
+    """Read one entry of a file.
 
     Raises:
-        TopologyFileError: as above, or there is no such entry.
-        InvalidTopologyError: as above.
+        TopologyFileError: As `read_bench_topologies`, or the file has no such entry.
+        InvalidTopologyError: As `read_bench_topologies`.
     """
     entries = read_bench_topologies(path)
     if entry not in entries:
@@ -151,13 +151,13 @@ def _bench_topology(name: str, entry: _EntryModel, source: str) -> BenchTopology
 def _device(name: str, where: str) -> Device:
     if name == _NETWORK:
         return Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE)
-    parts = _NAME.fullmatch(name)
-    if parts is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise TopologyFileError(
             f"{where}: {name!a:.60} is no device name; use n0g0, n0nic0, n0nvs or {_NETWORK}"
         )
-    index = int(parts["index"] or 0)
-    return Device(name, _KIND[parts["kind"]], int(parts["node"] or 0), index)
+    index = int(match["index"] or 0)
+    return Device(name, _KIND[match["kind"]], int(match["node"] or 0), index)
 
 
 def _link_kind(src: Device, dst: Device) -> LinkKind:

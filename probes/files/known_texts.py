@@ -1,4 +1,4 @@
-"""`meaning_of`: which tool wrote a text, by what only that tool writes."""
+"""`identify_text`: the tool that wrote a text, recognized by lines that only this tool writes."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from probes.nvidia.topo_matrix import is_topo_matrix
 from probes.pci.listings.lspci import HEADER, TREE_LINE
 
 
-class Meaning(Enum):
-    """What a text is, as far as it decides who reads it."""
+class TextKind(Enum):
+    """Kind of a text, which determines its reader."""
 
     JSON = auto()
     XML = auto()
-    """XML that is not hwloc's: NCCL's, or refused by its reader by name."""
+    """NCCL's XML, or XML of another tool, which the reader refuses by name."""
     HWLOC = auto()
     LSPCI = auto()
     TOPO_MATRIX = auto()
     OTHER = auto()
-    """The output of a known tool that does not describe a machine."""
+    """Output of a known tool that does not describe a machine."""
     UNKNOWN = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The meaning, and for OTHER why the text is refused."""
+class IdentifiedText:
+    """The kind of a text, and for OTHER the reason for its refusal."""
 
-    meaning: Meaning
+    kind: TextKind
     refusal: str = ""
 
 
 _HOST_FILE = "`lspci -vvv -nn -D`, a tar of /sys, or NCCL's topology dump"
-_PORTS = f"states of InfiniBand ports, not where they sit; of the host give {_HOST_FILE}"
-_FIGURES = f"measurements, which do not tell what lies between; of the host give {_HOST_FILE}"
-_NETWORK = f"it is about the network, not about a host; of a host give {_HOST_FILE}"
+_PORTS = f"it lists states of InfiniBand ports, not their PCIe positions; give {_HOST_FILE}"
+_FIGURES = f"it holds measurements, not the devices between the ends; give {_HOST_FILE}"
+_NETWORK = f"it describes the network, not a host; give {_HOST_FILE}"
 _NVLINKS = f"it does not tell where a link leads; give `nvidia-smi topo -m` or {_HOST_FILE}"
 
 _PERFTEST = "output of perftest (ib_write_bw, ib_write_lat)"
@@ -59,49 +59,49 @@ _OUTPUTS = (
     (r"(cpu|gpu\d+)_to_(cpu|gpu\d+)_\w+ [\d.]+", "output of gpu_copy", _FIGURES),
     (r"(SwitchName|NodeName)=\S.*", "a configuration of Slurm", _NETWORK),
 )
-"""A line that only this tool prints, what the text is, and why it is no machine."""
+"""Pattern of a line that only this tool prints, description of the text, reason for refusal."""
 _WHOLE_TEXTS = (
     (r"\d+,\d+(;\d+,\d+)*", "a list of pairs for a network benchmark", _NETWORK),
     (r"[A-Za-z][\w.-]*( +slots=\d+)?", "a list of hosts", _NETWORK),
 )
-"""As above, of texts whose every line looks like this."""
+"""As `_OUTPUTS`, for texts in which every line matches."""
 _SNIFFED = 1 << 20
-"""Letters looked at; what a text is shows at its beginning."""
+"""Characters examined; the beginning of a text identifies it."""
 
 _PROLOGUE = re.compile(r"<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>|\s+", re.S)
 _HWLOC_ROOT = re.compile(r"<topology[\s>/]")
 
 
-def meaning_of(text: str) -> Found:
-    """Tell what a text is; the readers decide whether it is sound."""
+def identify_text(text: str) -> IdentifiedText:
+    """Identify a text by its beginning; the readers check whether it is valid."""
     start = text.lstrip()[:1]
     if start in ("{", "["):
-        return Found(Meaning.JSON)
+        return IdentifiedText(TextKind.JSON)
     if start == "<":
-        return Found(Meaning.HWLOC if _is_hwloc(text) else Meaning.XML)
+        return IdentifiedText(TextKind.HWLOC if _is_hwloc(text) else TextKind.XML)
     beginning = text[:_SNIFFED]
     if is_topo_matrix(beginning):
-        return Found(Meaning.TOPO_MATRIX)
+        return IdentifiedText(TextKind.TOPO_MATRIX)
     if any(HEADER.fullmatch(line) or TREE_LINE.match(line) for line in beginning.splitlines()):
-        return Found(Meaning.LSPCI)
+        return IdentifiedText(TextKind.LSPCI)
     refusal = _refusal([line.strip() for line in beginning.splitlines() if line.strip()])
-    return Found(Meaning.OTHER if refusal else Meaning.UNKNOWN, refusal)
+    return IdentifiedText(TextKind.OTHER if refusal else TextKind.UNKNOWN, refusal)
 
 
 def _refusal(lines: list[str]) -> str:
-    for pattern, what, why in _OUTPUTS:
+    for pattern, description, reason in _OUTPUTS:
         rule = re.compile(pattern)
         if any(rule.fullmatch(line) for line in lines):
-            return f"this is {what}: {why}"
-    for pattern, what, why in _WHOLE_TEXTS:
+            return f"this is {description}: {reason}"
+    for pattern, description, reason in _WHOLE_TEXTS:
         rule = re.compile(pattern)
         if lines and all(rule.fullmatch(line) for line in lines):
-            return f"this is {what}: {why}"
+            return f"this is {description}: {reason}"
     return ""
 
 
 def _is_hwloc(text: str) -> bool:
-    place = 0
-    while (skipped := _PROLOGUE.match(text, place)) is not None:
-        place = skipped.end()
-    return _HWLOC_ROOT.match(text, place) is not None
+    position = 0
+    while (skipped := _PROLOGUE.match(text, position)) is not None:
+        position = skipped.end()
+    return _HWLOC_ROOT.match(text, position) is not None

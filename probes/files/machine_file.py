@@ -1,7 +1,7 @@
-"""`read_machine_file`: a machine from whatever somebody saved of it, told apart by content.
+"""`read_machine_file`: a machine from a file of any known form, recognized by its content.
 
-TuCCL's JSON, NCCL's XML, hwloc's XML, a tar of /sys, the output of lspci, the table of
-`nvidia-smi topo -m`. Texts that are known to describe something else are refused by name.
+The forms: TuCCL's JSON, NCCL's XML, hwloc's XML, a tar of /sys, the output of lspci, the table of
+`nvidia-smi topo -m`. Outputs of other known tools are refused by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from pathlib import Path, PurePath
 
 from probes.errors import MachineFileError
-from probes.files.known_texts import Meaning, meaning_of
+from probes.files.known_texts import TextKind, identify_text
 from probes.inputs.regular_file import NotAFileError, regular_status
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.nccl_xml.parser import parse_nccl_xml
@@ -34,20 +34,20 @@ _TAR_MAGIC = slice(257, 262)
 
 
 def read_machine_file(path: Path) -> Topology:
-    """Read a machine; what the file leaves open is in the topology's notes.
+    """Read a machine; the topology's notes state what the file leaves open.
 
     Raises:
-        ProbeError: the file cannot be read, or is no machine's description; one line with the
+        ProbeError: the file cannot be read, or does not describe a machine; one line with the
             reason and what to give instead.
     """
     return machine_from_bytes(_content(path), str(path))
 
 
 def machine_from_bytes(content: bytes, source: str) -> Topology:
-    """The same from a file's content; `source` is its path, for messages and the name.
+    """Read a machine from a file's content; `source` is its path, for messages and the name.
 
     Raises:
-        ProbeError: as above.
+        ProbeError: as `read_machine_file`.
     """
     name = PurePath(source).name.split(".", 1)[0] or "machine"
     if content.startswith(_ARCHIVES) or content[_TAR_MAGIC] == b"ustar":
@@ -87,39 +87,39 @@ def _text(content: bytes, source: str) -> str:
             f"{source}: byte {error.start} is not UTF-8 text; give {FORMS}"
         ) from error
     if "\0" in text:
-        raise MachineFileError(f"{source}: zero bytes in it, so no text; give {FORMS}")
+        raise MachineFileError(f"{source}: has zero bytes, so it is not text; give {FORMS}")
     return text
 
 
 def _from_text(text: str, source: str, name: str) -> Topology:
-    found = meaning_of(text)
-    match found.meaning:
-        case Meaning.JSON:
+    identified = identify_text(text)
+    match identified.kind:
+        case TextKind.JSON:
             _refuse_other_json(text, source)
             return topology_from_json(text, source)
-        case Meaning.XML:
+        case TextKind.XML:
             return parse_nccl_xml(text, source)
-        case Meaning.HWLOC:
+        case TextKind.HWLOC:
             inventory = parse_hwloc_xml(text, source)
             gpus = hwloc_gpu_records(text, source)
             return host_topology(inventory, inventory.hostname or name, gpus)
-        case Meaning.LSPCI:
+        case TextKind.LSPCI:
             return host_topology(parse_lspci(text, source), name)
-        case Meaning.TOPO_MATRIX:
+        case TextKind.TOPO_MATRIX:
             return topology_of_matrix(parse_topo_matrix(text, source), name)
-        case Meaning.OTHER:
-            raise MachineFileError(f"{source}: {found.refusal}")
-    raise MachineFileError(f"{source}: nothing in it describes a machine; give {FORMS}")
+        case TextKind.OTHER:
+            raise MachineFileError(f"{source}: {identified.refusal}")
+    raise MachineFileError(f"{source}: does not describe a machine; give {FORMS}")
 
 
 def _refuse_other_json(text: str, source: str) -> None:
-    """JSON that a benchmark wrote; what is no JSON at all is left to the topology's reader."""
+    """Refuse JSON of a benchmark; the topology's reader refuses a text that is not JSON."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return
     if isinstance(document, dict) and "test_info" in document:
         raise MachineFileError(
-            f"{source}: a measurement by perftest (ib_write_bw), which tells one path and no "
+            f"{source}: a measurement by perftest (ib_write_bw), which describes one path, not a "
             f"machine; give {FORMS}"
         )

@@ -1,4 +1,4 @@
-"""The machine descriptions that come with TuCCL, in `probes/machines`."""
+"""The machine descriptions that TuCCL ships, in `probes/machines`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def shipped_machines() -> dict[str, Path]:
-    """Files by name without ending (`a100-8gpu-8nic`), sorted by name."""
+    """Return the shipped files by name without suffix (`a100-8gpu-8nic`), sorted by name."""
     folder = Path(__file__).parents[1] / "machines"
     files = (path for path in folder.iterdir() if path.suffix in {".xml", ".json"})
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}

@@ -1,1 +1,1 @@
-"""Files and texts from outside: read within limits, and what is wrong with them in one line."""
+"""Untrusted files and texts: read within limits, their faults reported in one line."""

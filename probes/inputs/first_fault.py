@@ -1,4 +1,4 @@
-"""What pydantic found wrong with data from outside, in the words of one line."""
+"""Pydantic's findings about untrusted data in one line: `first_fault`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pydantic import ValidationError
 
 
 def first_fault(error: ValidationError, whole: str = "the file") -> str:
-    """The first fault as `devices.3.kind: ...`, and how many more there are.
+    """Describe the first fault as `devices.3.kind: ...`, with the number of further faults.
 
     Args:
-        error: What pydantic raised.
-        whole: How to call the data where the fault is not in one of its fields.
+        error: Pydantic's error.
+        whole: Name of the data, for a fault that is not in one of its fields.
     """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     path = ".".join(map(str, faults[0]["loc"])) or whole

@@ -1,4 +1,4 @@
-"""Files that are read only where they are files: a folder, device or pipe may have no end."""
+"""Access to regular files only: a folder is no file, and a device or pipe may have no end."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 class NotAFileError(OSError):
-    """Something else has this path; `strerror` says what."""
+    """The path is not a regular file; `strerror` names its kind."""
 
 
 def regular_status(path: Path) -> os.stat_result:
-    """Size and so on of a file, before it is opened: that alone may wait for ever.
+    """Return a file's status without opening it, as opening a pipe may wait for ever.
 
     Raises:
-        NotAFileError: It is something else.
-        OSError: There is nothing, or it is out of reach.
+        NotAFileError: The path is not a regular file.
+        OSError: The path does not exist or cannot be reached.
     """
     status = path.stat()
     _require_regular(status, path)
@@ -25,14 +25,14 @@ def regular_status(path: Path) -> os.stat_result:
 
 
 def read_regular_file(path: Path) -> bytes:
-    """The bytes of a file.
+    """Return the bytes of a file.
 
     Raises:
-        NotAFileError: It is something else.
-        OSError: It cannot be read.
+        NotAFileError: The path is not a regular file.
+        OSError: The file cannot be read.
     """
     regular_status(path)
-    # Something else may have taken its place since: a pipe without a writer must not wait for one.
+    # The file may have been replaced since: do not wait for the writer of a pipe.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(file, "rb") as stream:
         _require_regular(os.fstat(file), path)
@@ -40,15 +40,15 @@ def read_regular_file(path: Path) -> bytes:
 
 
 def open_own_file(path: Path, flags: int) -> int:
-    """A descriptor of a file that is written in place, made where there is none.
+    """Open a file that is written in place, or create it, and return its descriptor.
 
     Args:
-        path: No symbolic link: what it points at may be anybody's.
-        flags: Of `os.open`.
+        path: Not a symbolic link, as its target may belong to another user.
+        flags: Flags of `os.open`.
 
     Raises:
-        NotAFileError: It is something else, or a link.
-        OSError: It cannot be opened.
+        NotAFileError: The path is a symbolic link or not a regular file.
+        OSError: The file cannot be opened.
     """
     always = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
@@ -56,7 +56,7 @@ def open_own_file(path: Path, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotAFileError(errno.ELOOP, "a symbolic link, not a file", str(path)) from error
-        if error.errno == errno.ENXIO:  # A socket, or a pipe that nobody reads.
+        if error.errno == errno.ENXIO:  # A socket, or a pipe without a reader.
             raise NotAFileError(errno.ENXIO, "a device or pipe, not a file", str(path)) from error
         raise
     try:

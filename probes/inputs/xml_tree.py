@@ -1,9 +1,9 @@
-"""XML from outside, read into plain immutable elements, with limits.
+"""XML from untrusted files, read into immutable elements, with limits.
 
-A document type or an entity, a file beyond 64 MiB, nesting beyond 64 levels, and more elements or
+Document types, entities, files beyond 64 MiB, nesting beyond 64 levels, and more elements or
 attributes than any machine needs are refused while they are read: no topology needs them, and each
-is a known way to make a reader run out of memory or stack. A document
-type that only names its definition, as hwloc writes it, can be let through; nothing is fetched.
+is a known way to exhaust a reader's memory or stack. A document type that only names its
+definition, as in hwloc's files, can be permitted; nothing is fetched.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from probes.errors import TopologyFileError
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_ELEMENTS = 500_000
-"""hwloc writes some 4,000 for the largest hosts."""
+"""Elements of a document; hwloc writes some 4,000 for the largest hosts."""
 MAX_ATTRIBUTES = 64
-"""Of one element; files that NCCL, RCCL and hwloc wrote have up to 13."""
+"""Attributes of one element; files of NCCL, RCCL and hwloc have up to 13."""
 _PIECE = 1024 * 1024
-"""Bytes that no tag fills: expat reads a tag as a whole, before its attributes can be counted."""
+"""Longest tag in bytes: expat reads a tag as a whole, before its attributes can be counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class XmlElement:
-    """An element with its attributes and children; its text is dropped unless asked for."""
+    """An element with its attributes and children, and its text where `read_xml` keeps it."""
 
     tag: str
     line: int
     attributes: dict[str, str]
     children: list[XmlElement] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
-    """Its text, in pieces as they were read."""
+    """Its text, in the pieces that expat read."""
 
     def children_of(self, tag: str) -> list[XmlElement]:
         """Children with this tag, in document order."""
@@ -46,8 +46,8 @@ def read_xml(
 
     Args:
         text: the whole document.
-        source: what to call it in an error, usually the path.
-        doctype: the one document type that is let through, if it declares nothing inside.
+        source: its name in errors, usually the path.
+        doctype: the only document type that is permitted, if it has no internal declarations.
         text_of: tags of the elements whose text is kept.
 
     Raises:

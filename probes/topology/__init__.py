@@ -1,1 +1,1 @@
-"""The machine as a graph of devices and links: its form, rules, identity, routes and figures."""
+"""The machine as a graph of devices and links: JSON form, rules, fingerprint, paths, figures."""

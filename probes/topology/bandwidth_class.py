@@ -1,14 +1,14 @@
-"""Bandwidth classes: equal for links that are alike but for noise, different for half the speed.
+"""Bandwidth classes: equal for links that differ by noise only, different for half the speed.
 
-A class is a range of speeds, so a figure at its very border flips with any noise. The borders are
-therefore put where no link's speed is expected: a link measured at 88 to 103 % of its nominal speed
-is in the class of the nominal speed, for the generations of PCIe, NVLink and xGMI and for the usual
-network speeds. Nothing better is promised for a link that runs far below its nominal speed.
+A class is a range of bandwidths, so a figure at its border changes class with any noise. Borders
+therefore lie where no link's bandwidth is expected: a link measured at 88 to 103 % of its nominal
+bandwidth is in the class of the nominal bandwidth, for the generations of PCIe, NVLink and xGMI and
+for the usual network speeds. This does not hold for a link far below its nominal bandwidth.
 
 - NVLink, xGMI, C2C and PCIe: octaves of the bandwidth of one lane, so generations of PCIe are one
   class apart and halving always changes the class.
 - Between sockets: octaves of the whole link.
-- Network: the nearest usual speed of one port, since those are closer to each other than an octave.
+- Network: the nearest usual speed of one port, since these are less than an octave apart.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ def bandwidth_class(link: Link) -> int:
 
 
 def pcie_generation(link: Link) -> int:
-    """Generation of PCIe, 1 to 6, whose lanes do about what those of this PCIe link do."""
-    # Gen 4 is the first above the border.
+    """PCIe generation, 1 to 6, whose bandwidth per lane is nearest to this PCIe link's."""
+    # Gen 4 is the first generation above the border.
     return min(max(bandwidth_class(link) + 4, 1), 6)
 
 
 def limit_class(gb_per_s: float) -> int:
     """Class of a measured limit between two devices: octaves, as between sockets.
 
-    Nothing is known of where such a limit lies by nature, so one near a border may cross it.
+    Such limits have no nominal values to keep the borders away from, so noise may change the class.
     """
     return math.floor(math.log2(gb_per_s / _OCTAVE_BORDER_GB_PER_S[LinkKind.UPI]))
 
 
 def network_class(gb_per_s: float) -> int:
-    """Place in the list of usual network speeds; -1 for 0, which says that the speed is unknown.
+    """Index in the list of usual network speeds; -1 for 0, an unknown speed.
 
-    A port does less than it says rather than more, so the border between two neighbours is the
-    middle of 105 % of the slower and 85 % of the faster.
+    A port runs below its line rate rather than above it, so the border between two speeds is the
+    geometric mean of 105 % of the slower and 85 % of the faster.
     """
     if gb_per_s <= 0:
         return -1
     gbps = gb_per_s * 8
-    for place, (slower, faster) in enumerate(itertools.pairwise(_USUAL_GBPS)):
+    for index, (slower, faster) in enumerate(itertools.pairwise(_USUAL_GBPS)):
         if gbps < math.sqrt(slower * 1.05 * faster * 0.85):
-            return place
+            return index
     return len(_USUAL_GBPS) - 1

@@ -1,7 +1,7 @@
 """The PCIe trees of one host: CPUs at the roots, switches below, GPUs and NICs at the leaves.
 
-A topology is a graph; for an export, a listing or a picture it is read as trees again. Links that
-close a loop (direct links between switches) are no part of a tree and are told apart.
+A topology is a graph; exports, listings and pictures need trees. Links that close a loop (direct
+links between switches) are not part of a tree and are listed separately.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _ROOT_ORDER = (*_FORWARDING, DeviceKind.GPU, DeviceKind.NIC)
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A device with all that hangs below it."""
+    """A device and the subtree below it."""
 
     device: Device
     uplink: Link | None
-    """From the device to its parent; None for a root."""
+    """Link from the device to its parent; None for a root."""
     children: tuple[Branch, ...]
-    """In the order in which the topology lists their links."""
+    """Branches below, in the order in which the topology lists their links."""
 
     def walk(self) -> Iterator[Branch]:
-        """The branch itself and all below, parents before children."""
+        """Iterate over the branch and all branches below, parents before children."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -39,21 +39,21 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class HostTrees:
-    """What hangs where on one host."""
+    """The trees of one host, and the links outside them."""
 
     roots: tuple[Branch, ...]
-    """CPUs by index, then what hangs on no CPU: switches, GPUs, NICs."""
+    """CPUs by index, then switches, GPUs and NICs that no CPU reaches."""
     switch_links: tuple[Link, ...]
-    """PCIe links between switches that are no part of a tree; of both directions the first."""
+    """PCIe links between switches outside the trees, in the direction that is listed first."""
 
     def walk(self) -> Iterator[Branch]:
-        """Every branch, parents before children."""
+        """Iterate over every branch, parents before children."""
         for root in self.roots:
             yield from root.walk()
 
 
 def host_trees(host: Topology) -> HostTrees:
-    """Trees of a topology of one host (see `probes.topology.hosts.split_hosts`).
+    """Return the trees of a topology of one host (see `probes.topology.hosts.split_hosts`).
 
     Raises:
         InvalidTopologyError: PCIe switches are nested deeper than `MAX_DEPTH`.
@@ -63,7 +63,7 @@ def host_trees(host: Topology) -> HostTrees:
     roots = [device for device in members if device.kind is DeviceKind.CPU]
     above: dict[str, Link] = {}
     reached = {device.name for device in roots}
-    # Direct links between switches are assumed, so what is known decides first who hangs where.
+    # Direct links between switches are assumed, so links of better provenance place devices first.
     _grow(host, [device.name for device in roots], above, reached, certain=True)
     _grow(host, [d.name for d in members if d.name in reached], above, reached)
     for device in members:
@@ -89,7 +89,7 @@ def _grow(
     *,
     certain: bool = False,
 ) -> None:
-    """Reach further from these devices, breadth first; `above` gets the link down to each."""
+    """Extend the trees breadth first from `start`; `above` gets the link down to each device."""
     queue = deque(start)
     while queue:
         name = queue.popleft()
@@ -128,10 +128,10 @@ def _branch(
 
 
 def _switch_links(host: Topology, above: dict[str, Link]) -> Iterator[Link]:
-    told: set[frozenset[str]] = {frozenset((link.src, link.dst)) for link in above.values()}
+    covered: set[frozenset[str]] = {frozenset((link.src, link.dst)) for link in above.values()}
     for link in host.links:
         ends = frozenset((link.src, link.dst))
         kinds = {host.device[end].kind for end in ends}
-        if link.kind is LinkKind.PCIE and kinds == {DeviceKind.PCIE_SWITCH} and ends not in told:
-            told.add(ends)
+        if link.kind is LinkKind.PCIE and kinds == {DeviceKind.PCIE_SWITCH} and ends not in covered:
+            covered.add(ends)
             yield link

@@ -1,4 +1,4 @@
-"""Devices of a machine, links between them, and limits that were measured between two.
+"""Devices of a machine, links between them, and measured limits of device pairs.
 
 Units: bandwidth in GB/s = 1e9 bytes/s per direction, latency in microseconds.
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class DeviceKind(StrEnum):
-    """What a device is."""
+    """Kind of a device."""
 
     GPU = "gpu"
     NIC = "nic"
@@ -22,7 +22,7 @@ class DeviceKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What a link is made of."""
+    """Medium of a link."""
 
     NVLINK = "nvlink"
     C2C = "c2c"
@@ -33,12 +33,12 @@ class LinkKind(StrEnum):
 
 
 class Provenance(StrEnum):
-    """Where a figure came from, from the weakest evidence to the strongest."""
+    """Origin of a figure, from the weakest evidence to the strongest."""
 
     ASSUMED = "assumed"
-    """Nothing was said; a cautious default was taken and a note says so."""
+    """A cautious default, stated in a note, because the source gives no figure."""
     SPEC = "spec"
-    """Derived from a data sheet: link generation times link count."""
+    """Computed from a data sheet: link generation times link count."""
     SYSFS = "sysfs"
     """Reported by the operating system or by NCCL's topology dump."""
     MEASURED = "measured"
@@ -51,13 +51,13 @@ NETWORK_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of the machine."""
+    """A device of the machine."""
 
     name: str
     """Unique in the topology, e.g. `n0/gpu3`."""
     kind: DeviceKind
     node: int
-    """Index of the host it sits in, from 0; `NETWORK_NODE` outside every host."""
+    """Index of its host, from 0; `NETWORK_NODE` outside every host."""
     index: int = 0
     """Position among the devices of its kind on its node; GPUs: the local rank."""
     model: str = ""
@@ -68,16 +68,16 @@ class Device:
     """GPUs: NVIDIA compute capability times ten (80, 90), AMD's as `probes.topology.gfx_names`
     numbers them (942, 910 for gfx90a); 0 when unknown."""
     line_rate_gb_per_s: float = 0.0
-    """NICs: what the port does on the wire, per direction; 0 when unknown."""
+    """NICs: line rate of the port, per direction; 0 when unknown."""
     os_name: str = ""
-    """NICs: what the operating system calls the port (`mlx5_0`); not part of the fingerprint."""
+    """NICs: the operating system's name of the port (`mlx5_0`); not part of the fingerprint."""
     memory_bytes: int = 0
-    """GPUs: memory; 0 when unknown; not part of the fingerprint."""
+    """GPUs: size of the memory; 0 when unknown; not part of the fingerprint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One directed link; a full-duplex cable is two links."""
+    """A directed link; a full-duplex cable is two links."""
 
     src: str
     dst: str
@@ -85,23 +85,23 @@ class Link:
     bandwidth_gb_per_s: float
     latency_us: float
     provenance: Provenance
-    """Where `bandwidth_gb_per_s` came from."""
+    """Origin of `bandwidth_gb_per_s`."""
     lanes: int = 1
-    """NVLink or xGMI links bundled in it, PCIe lanes, or between network switches the ports whose
-    traffic it was measured to carry."""
+    """Number of NVLink or xGMI links bundled, of PCIe lanes, or, between network switches, of ports
+    whose traffic the link was measured to carry."""
     latency_provenance: Provenance = Provenance.ASSUMED
-    """Where `latency_us` came from."""
+    """Origin of `latency_us`."""
     spread: float = 0.0
-    """Of a measured bandwidth: interquartile range over median, of the samples or of the class of
-    links that it was taken from; 0 when it was not measured."""
+    """Interquartile range over median of the bandwidth's samples, or of its class of links; 0 when
+    it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairLimit:
-    """What one device moved to another when that was measured, where its links promise more.
+    """Measured bandwidth from one device to another, where their links would allow more.
 
-    Two GPUs below one CPU may each have a full PCIe link, and still exchange half of that, because
-    the CPU forwards no faster. No link is slow then; the pair is.
+    Two GPUs below one CPU may each have a full PCIe link and still exchange half of its bandwidth,
+    because the CPU forwards no faster: the pair is slow, not a link.
     """
 
     src: str
@@ -111,6 +111,6 @@ class PairLimit:
 
 
 def of_kind(devices: Iterable[Device], kind: DeviceKind) -> tuple[Device, ...]:
-    """Devices of one kind, by node, then by index."""
+    """Return the devices of one kind, by node, then by index."""
     found = (device for device in devices if device.kind is kind)
     return tuple(sorted(found, key=lambda device: (device.node, device.index)))

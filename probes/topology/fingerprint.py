@@ -1,23 +1,22 @@
 """The identity of a machine: `fingerprint`.
 
-Equal for machines alike in structure and bandwidth class (of links, and of measured limits between
-devices), whatever their hosts and buses are called and however their figures scatter (see
-`probes.topology.bandwidth_class` for how much); different when a link, a NIC or a GPU is missing,
-slower by a class or bound elsewhere, or of another model. Latency, provenance, names and notes play
-no part.
+Two machines have equal fingerprints if they are alike in structure and in the bandwidth classes of
+links and of measured limits (see `probes.topology.bandwidth_class`). They differ when a link, a NIC
+or a GPU is missing, slower by a class, attached elsewhere, or of another model. Names, bus ids,
+latency, provenance and notes do not count.
 
-The numbers of GPUs and NICs do, because a schedule speaks of ranks. Inside one host up to symmetry:
-exchanging two GPUs that sit alike changes nothing, renumbering a mesh so that other ranks become
-neighbours does. In a cluster the global rank of every GPU and the host and index of every NIC
-count: what hangs between them (PCIe and network switches, CPUs) has no number, so hosts that are
-wired alike may change places, but two cables that change places on one host alone show.
+The numbers of GPUs and NICs count, because a schedule addresses ranks. Inside one host they count
+up to symmetry: exchanging two GPUs in equivalent positions changes nothing, renumbering a mesh so
+that other ranks become neighbours does. In a cluster the global rank of every GPU and the host and
+index of every NIC count; PCIe switches, network switches and CPUs have no number. Two hosts with
+the same wiring may be exchanged, but exchanging two cables of one host changes the fingerprint.
 
-Method: Weisfeiler-Leman colour refinement, twice. Inside each host once per device, with this one
-device marked, so that two rings of four differ from one ring of eight; then over the whole machine,
-starting from what the hosts gave and from the numbers of GPUs and NICs, once per network switch
-marked (without switches: per host).
-Machines that differ yet keep all these colours equal exist in theory (strongly regular graphs); no
-one builds them. Colours are 64-bit mixing sums, seeds and results BLAKE2b: the same everywhere.
+Method: Weisfeiler-Leman colour refinement in two stages. Inside each host it runs once per device,
+with that device marked, so that two rings of four differ from one ring of eight. Over the whole
+machine it starts from the colours of the hosts and the numbers of GPUs and NICs, and runs once per
+network switch, with that switch marked (without switches: once per host).
+Different machines with equal colours exist in theory (strongly regular graphs) and not in practice.
+Colours are 64-bit mixing sums, seeds and results BLAKE2b, so they are equal on every platform.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ from probes.topology.devices import (
 _Colours = npt.NDArray[np.uint64]
 
 _MAX_ROUNDS = 64
-"""Rounds of refinement: how far a difference is seen. No machine has two devices further apart."""
+"""Rounds of refinement; no machine has two devices more hops apart."""
 _MARK = np.uint64(0x9E3779B97F4A7C15)
 _ROWS_AT_ONCE = 32
-"""Marked devices refined together; bounds memory on large clusters."""
+"""Sets of marked devices refined together; bounds memory on large clusters."""
 _MOST_MARKED = 1 << 22
-"""Views of a device from a network switch or host. Beyond, a cluster is looked at without marks,
-which takes time in proportion to its size; ranks and rails still tell its hosts apart."""
+"""Sets of marks times devices. Above this, a cluster is refined without marks, in time linear in
+its size; ranks and rails still distinguish its hosts."""
 
 
 def fingerprint(
     devices: Sequence[Device], links: Sequence[Link], limits: Sequence[PairLimit]
 ) -> str:
-    """Identity of the machine as 32 hex digits; its link figures must be valid."""
+    """Return the machine's identity as 32 hex digits; its link figures must be valid."""
     node_of = {device.name: device.node for device in devices}
     hosts = sorted(set(node_of.values()) - {NETWORK_NODE})
     inside: dict[int, list[Link]] = {host: [] for host in hosts}
@@ -75,7 +74,7 @@ def fingerprint(
     host_colours = []
     for host in hosts:
         graph = _graph(members[host], inside[host], measured[host])
-        # Copies of one machine are refined once.
+        # Identical hosts are refined once.
         key = graph.key()
         if key not in known:
             known[key] = _refine_host(graph)
@@ -93,33 +92,33 @@ def fingerprint(
 
 
 def _numbers(devices: Sequence[Device]) -> dict[str, str]:
-    """What sketches tell GPUs and NICs of a cluster by: ranks, and the rails of every host."""
+    """Identities of a cluster's GPUs and NICs in sketches: the rank, or the host and its rail."""
     hosts = sorted({device.node for device in devices})
-    place = {host: i for i, host in enumerate(hosts)}
+    host_position = {host: i for i, host in enumerate(hosts)}
     gpus = of_kind(devices, DeviceKind.GPU)
     numbers = {gpu.name: f"rank {rank}" for rank, gpu in enumerate(gpus)}
     before: dict[int, int] = {}
     for nic in of_kind(devices, DeviceKind.NIC):
-        # NICs of one index are taken in the order of the file.
+        # NICs of equal index keep the order of the file.
         position = before[nic.node] = before.get(nic.node, -1) + 1
-        numbers[nic.name] = f"host {place[nic.node]} rail {nic.index} position {position}"
+        numbers[nic.name] = f"host {host_position[nic.node]} rail {nic.index} position {position}"
     return numbers
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Devices by place, links by the places of their ends."""
+    """Colours of devices by position; links by the positions of their ends."""
 
     colours: _Colours
     src: npt.NDArray[np.int64]
     dst: npt.NDArray[np.int64]
     labels: _Colours
     ranks: tuple[int, ...]
-    """Places of the GPUs in rank order."""
+    """Positions of the GPUs in rank order."""
 
     def key(self) -> bytes:
-        parts = (self.colours, self.src, self.dst, self.labels, np.array(self.ranks, np.int64))
-        return b"".join(len(part).to_bytes(8, "big") + part.tobytes() for part in parts)
+        arrays = (self.colours, self.src, self.dst, self.labels, np.array(self.ranks, np.int64))
+        return b"".join(len(array).to_bytes(8, "big") + array.tobytes() for array in arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +128,16 @@ class _Host:
 
 
 def _graph(devices: Sequence[Device], links: Sequence[Link], limits: Sequence[PairLimit]) -> _Graph:
-    place = {device.name: i for i, device in enumerate(devices)}
+    position = {device.name: i for i, device in enumerate(devices)}
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
     ends = [(link.src, link.dst) for link in links] + [(pair.src, pair.dst) for pair in limits]
     labels = [_link_colour(link) for link in links] + [_limit_colour(limit) for limit in limits]
     return _Graph(
         colours=np.array([_device_colour(device) for device in devices], np.uint64),
-        src=np.array([place[src] for src, _ in ends], np.int64),
-        dst=np.array([place[dst] for _, dst in ends], np.int64),
+        src=np.array([position[src] for src, _ in ends], np.int64),
+        dst=np.array([position[dst] for _, dst in ends], np.int64),
         labels=np.array(labels, np.uint64),
-        ranks=tuple(place[gpu.name] for gpu in sorted(gpus, key=lambda gpu: gpu.index)),
+        ranks=tuple(position[gpu.name] for gpu in sorted(gpus, key=lambda gpu: gpu.index)),
     )
 
 
@@ -159,28 +158,28 @@ def _limit_colour(limit: PairLimit) -> int:
 
 
 def _refine_host(graph: _Graph) -> _Host:
-    """Colour of every device by how the host looks from it, and of the host by all of these."""
+    """Colour each device by the host's colours with that device marked, and the host by all."""
     count = len(graph.colours)
-    marked = _refine(graph, [[place] for place in range(count)])
+    marked = _refine(graph, [[position] for position in range(count)])
     devices = tuple(
-        _hash64("device", int(marked[place, place]), *np.sort(marked[place]).tolist())
-        for place in range(count)
+        _hash64("device", int(marked[position, position]), *np.sort(marked[position]).tolist())
+        for position in range(count)
     )
-    # How GPU i sees GPU j, in rank order: unchanged by symmetries, and by nothing else.
+    # The colour of GPU j with GPU i marked, in rank order: only symmetries leave it unchanged.
     ranks = list(graph.ranks)
     order = marked[np.ix_(ranks, ranks)].ravel().tolist()
     return _Host(_hash64("host", sorted(devices), order), devices)
 
 
 def _refine_cluster(devices: Sequence[Device], graph: _Graph, start: dict[str, int]) -> list[int]:
-    for place, device in enumerate(devices):
+    for position, device in enumerate(devices):
         if device.name in start:
-            graph.colours[place] = start[device.name]
+            graph.colours[position] = start[device.name]
     by_host: dict[int, list[int]] = {}
-    for place, device in enumerate(devices):
-        by_host.setdefault(device.node, []).append(place)
+    for position, device in enumerate(devices):
+        by_host.setdefault(device.node, []).append(position)
     switches = by_host.pop(NETWORK_NODE, [])
-    marks = [[place] for place in switches] or list(by_host.values())
+    marks = [[position] for position in switches] or list(by_host.values())
     if len(marks) * len(graph.colours) > _MOST_MARKED:
         marks = [[]]
     rows: list[int] = []
@@ -191,11 +190,11 @@ def _refine_cluster(devices: Sequence[Device], graph: _Graph, start: dict[str, i
 
 
 def _refine(graph: _Graph, marks: Sequence[Sequence[int]]) -> _Colours:
-    """Refined colours, one row per set of marked devices."""
+    """Return refined colours, one row per set of marked devices."""
     count = len(graph.colours)
     colours = np.tile(graph.colours, (len(marks), 1))
-    for row, places in enumerate(marks):
-        colours[row, list(places)] ^= _MARK
+    for row, positions in enumerate(marks):
+        colours[row, list(positions)] ^= _MARK
     arriving, leaving = _Sum(graph.dst, count), _Sum(graph.src, count)
     distinct = 0
     for _ in range(min(count, _MAX_ROUNDS)):
@@ -204,7 +203,7 @@ def _refine(graph: _Graph, marks: Sequence[Sequence[int]]) -> _Colours:
             received = arriving.over(_mix(rows[:, graph.src] + graph.labels))
             sent = leaving.over(_mix(rows[:, graph.dst] ^ graph.labels))
             rows[:] = _mix(rows + _mix(received) + _mix(sent ^ _MARK))
-        # Refinement only ever splits colours: once no row gains one, nothing more will show.
+        # Refinement only splits colours: once no row gains a colour, it has converged.
         found = sum(len(np.unique(row)) for row in colours)
         if found == distinct:
             break
@@ -213,7 +212,7 @@ def _refine(graph: _Graph, marks: Sequence[Sequence[int]]) -> _Colours:
 
 
 class _Sum:
-    """Sums values of links at the devices at one of their ends."""
+    """Sums over the links of each device, at one end of the links."""
 
     def __init__(self, ends: npt.NDArray[np.int64], count: int) -> None:
         self.order = np.argsort(ends, kind="stable")
@@ -234,13 +233,13 @@ def _mix(values: _Colours) -> _Colours:
     return values ^ (values >> np.uint64(31))
 
 
-def _hash64(*parts: object) -> int:
-    return int.from_bytes(hashlib.blake2b(_text(parts), digest_size=8).digest(), "big")
+def _hash64(*values: object) -> int:
+    return int.from_bytes(hashlib.blake2b(_text(values), digest_size=8).digest(), "big")
 
 
-def _digest(*parts: object) -> str:
-    return hashlib.blake2b(_text(parts), digest_size=16).hexdigest()
+def _digest(*values: object) -> str:
+    return hashlib.blake2b(_text(values), digest_size=16).hexdigest()
 
 
-def _text(parts: Iterable[object]) -> bytes:
-    return repr([str(part) for part in parts]).encode()
+def _text(values: Iterable[object]) -> bytes:
+    return repr([str(value) for value in values]).encode()

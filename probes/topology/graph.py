@@ -1,9 +1,9 @@
 """`Topology`: the machine as a directed graph of typed devices and typed links.
 
-Everything to the right of `probes` sees a machine through this module only. A topology is a plain
-immutable value; validation lives in `probes.topology.validation`, the JSON form in
-`probes.topology.json_form`, the identity of a machine in `probes.topology.fingerprint`, and routes
-between GPUs in `probes.topology.paths`.
+The packages after `probes` see a machine through this module only. A topology is an immutable
+value; validation is in `probes.topology.validation`, the JSON form in `probes.topology.json_form`,
+the identity of a machine in `probes.topology.fingerprint`, and paths between GPUs in
+`probes.topology.paths`.
 
 Units: bandwidth in GB/s = 1e9 bytes/s per direction, latency in microseconds.
 """
@@ -43,17 +43,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Topology:
-    """A machine: devices, links and the notes made while it was read."""
+    """A machine: devices, links and the reader's notes."""
 
     name: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """What the reader had to assume, one sentence each; not part of the fingerprint."""
+    """Assumptions of the reader, one sentence each; not part of the fingerprint."""
     hosts: tuple[str, ...] = ()
-    """Names of the hosts by node index where they are known; not part of the fingerprint."""
+    """Known names of the hosts, by node index; not part of the fingerprint."""
     limits: tuple[PairLimit, ...] = ()
-    """Pairs of devices of one host that measured slower than their links."""
+    """Pairs of devices of one host that measured slower than their links allow."""
 
     @cached_property
     def gpus(self) -> tuple[Device, ...]:
@@ -118,8 +118,8 @@ class Topology:
 
     @cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
-        """The same as a networkx graph; node attribute `device`, edge attribute `link`."""
-        import networkx as nx  # noqa: PLC0415 - half of what starting a worker would cost
+        """The topology as a networkx graph; node attribute `device`, edge attribute `link`."""
+        import networkx as nx  # noqa: PLC0415 - would double the start-up time of a worker
 
         graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=self.name)
         for device in self.devices:

@@ -1,4 +1,4 @@
-"""The hosts of a topology one by one: `split_hosts`, which of them are alike, what to call them."""
+"""The hosts of a topology: their names, a topology of each, and groups of equal hosts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from probes.topology.graph import NETWORK_NODE, Device, Link, PairLimit, Topolog
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts of one fingerprint."""
+    """Hosts of equal fingerprint."""
 
     nodes: tuple[int, ...]
-    """Ascending."""
+    """Node indices, ascending."""
     example: Topology
-    """The first of them."""
+    """The first host of the group."""
 
 
 def host_name(topology: Topology, node: int) -> str:
-    """What the host is called, `n3` where nobody said."""
+    """The host's name; `n3` where the topology names no host 3."""
     named = 0 <= node < len(topology.hosts) and topology.hosts[node]
     return topology.hosts[node] if named else f"n{node}"
 
 
 def split_hosts(topology: Topology) -> dict[int, Topology]:
-    """Each host with what is inside it, by node in ascending order; the network is left out.
+    """Return the topology of each host by node, in ascending order, without the network.
 
-    Devices keep their names and nodes; the topology of a host is called as the host is.
+    Devices keep their names and nodes; the topology of a host has the host's name.
     """
     nodes = sorted({device.node for device in topology.devices} - {NETWORK_NODE})
     devices: dict[int, list[Device]] = {node: [] for node in nodes}
@@ -58,52 +58,52 @@ def split_hosts(topology: Topology) -> dict[int, Topology]:
 
 
 def hosts_alike(topology: Topology) -> tuple[HostGroup, ...]:
-    """Hosts grouped by fingerprint, groups in the order of their first hosts."""
+    """Group the hosts by fingerprint, in the order of the first host of each group."""
     hosts = split_hosts(topology)
     known: dict[tuple[object, ...], str] = {}
     groups: dict[str, list[int]] = {}
     for node, host in hosts.items():
-        # Of thousands of hosts most are copies: only one of each is refined.
-        key = _written_alike(host) if len(hosts) > 1 else ()
+        # Most of thousands of hosts are copies; only one of each is refined.
+        key = _listing_key(host) if len(hosts) > 1 else ()
         if key not in known:
             known[key] = host.fingerprint()
         groups.setdefault(known[key], []).append(node)
     return tuple(HostGroup(tuple(nodes), hosts[nodes[0]]) for nodes in groups.values())
 
 
-def _written_alike(host: Topology) -> tuple[object, ...]:
-    """Equal for hosts whose devices and links stand in the same order with figures of one class."""
-    place = {device.name: number for number, device in enumerate(host.devices)}
+def _listing_key(host: Topology) -> tuple[object, ...]:
+    """Key that is equal for hosts with the same list of devices, links and bandwidth classes."""
+    position = {device.name: number for number, device in enumerate(host.devices)}
     return (
         tuple(
             (d.kind, d.index, d.model, d.compute_capability, network_class(d.line_rate_gb_per_s))
             for d in host.devices
         ),
         tuple(
-            (place[link.src], place[link.dst], link.kind, link.lanes, bandwidth_class(link))
+            (position[link.src], position[link.dst], link.kind, link.lanes, bandwidth_class(link))
             for link in host.links
         ),
         tuple(
-            (place[limit.src], place[limit.dst], limit_class(limit.bandwidth_gb_per_s))
+            (position[limit.src], position[limit.dst], limit_class(limit.bandwidth_gb_per_s))
             for limit in host.limits
         ),
     )
 
 
 def folded(names: Iterable[str]) -> str:
-    """Names on one line, numbers that follow each other as Slurm writes them: `node[01-16,20]`."""
+    """Join names on one line, consecutive numbers as Slurm writes them: `node[01-16,20]`."""
     families: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        parts = re.fullmatch(r"(.*?)([0-9]{1,18})([^0-9]*)", name)
-        before, number, after = parts.groups() if parts else (name, "", "")
-        families.setdefault((before, after), []).append(number)
+        match = re.fullmatch(r"(.*?)([0-9]{1,18})([^0-9]*)", name)
+        prefix, number, suffix = match.groups() if match else (name, "", "")
+        families.setdefault((prefix, suffix), []).append(number)
     return ", ".join(
-        f"{before}{_ranges(numbers)}{after}" for (before, after), numbers in families.items()
+        f"{prefix}{_ranges(numbers)}{suffix}" for (prefix, suffix), numbers in families.items()
     )
 
 
 def _ranges(numbers: Sequence[str]) -> str:
-    """`[01-03,07]`; a single number, or none, as it is."""
+    """Join numbers as `[01-03,07]`; return a single number unchanged."""
     if len(numbers) == 1:
         return numbers[0]
     runs: list[list[str]] = []

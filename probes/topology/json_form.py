@@ -3,12 +3,11 @@
     {"schema_version": 2, "name": ..., "hosts": [...], "devices": [...], "links": [...],
      "limits": [...], "notes": [...]}
 
-Version 1 had neither hosts nor limits, nor what a measurement adds to links and devices; it is read
-as before.
+Version 1, without hosts, limits and the fields that a measurement fills, is still read.
 
 Keys appear in the order of the dataclasses, devices and links in the order of the topology, so
-equal topologies give equal text. Reading is strict: an unknown key or version is an error, because
-a figure that is silently ignored is a wrong figure.
+equal topologies give equal text. An unknown key or version is an error: a figure that is silently
+ignored is a wrong figure.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class _TopologyModel(_Model):
 
 
 def topology_to_json(topology: Topology) -> str:
-    """Write the topology; ends with a newline.
+    """Format the topology as JSON, with a newline at the end.
 
     Raises:
         ValueError: a figure is not a number (`nan`, `inf`), which JSON cannot hold.
@@ -127,15 +126,15 @@ def topology_to_json(topology: Topology) -> str:
 
 
 def topology_from_json(text: str, source: str) -> Topology:
-    """Read a topology; names and models are checked here, the rest by `probes.topology.validation`.
+    """Parse a topology; checks names and models only (the rest: `probes.topology.validation`).
 
     Args:
         text: the JSON text.
-        source: what to call it in an error, usually the path.
+        source: its name in errors, usually the path.
 
     Raises:
         TopologyFileError: not JSON, of another schema version, or a field is missing, unknown or
-            not of its form.
+            malformed.
     """
     try:
         content = json.loads(text)
@@ -145,9 +144,9 @@ def topology_from_json(text: str, source: str) -> Topology:
         raise TopologyFileError(f"{source}: not a topology: the JSON text holds no object")
     version = content.get("schema_version")
     if version not in _READABLE_VERSIONS or isinstance(version, bool):
-        said = "no schema_version" if version is None else f"schema_version {version!r:.40}"
+        found = "no schema_version" if version is None else f"schema_version {version!r:.40}"
         raise TopologyFileError(
-            f"{source}: {said}; this release reads topologies of schema_version "
+            f"{source}: {found}; this release reads topologies of schema_version "
             f"{' and '.join(map(str, _READABLE_VERSIONS))}"
         )
     try:

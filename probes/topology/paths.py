@@ -1,12 +1,12 @@
-"""Routes between devices: which links a transfer takes inside a host and through the network.
+"""Paths between devices: the links that a transfer takes inside a host and through the network.
 
 Inside a host a transfer goes over a direct NVLink, xGMI or C2C link if there is one, else through
 an NVSwitch, else through PCIe and the sockets by the fewest hops (the widest among equals, then by
 name). It is never relayed by another GPU or by a NIC: that is the synthesizer's decision. Through
 the network it passes network switches only.
 
-The search visits transit devices alone and asks for the last hop by name, so its cost depends on
-how many switches lie between, not on how many GPUs and NICs hang on them.
+The search expands transit devices only and looks up the last hop by name, so its cost depends on
+the number of switches between the two devices, not on the number of GPUs and NICs attached to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NETWORK_TRANSIT = frozenset({DeviceKind.NETWORK_SWITCH})
 
 
 class Proximity(IntEnum):
-    """How close a NIC sits to a GPU in the PCIe tree; less is closer."""
+    """Distance of a NIC from a GPU in the PCIe tree; less is closer."""
 
     SWITCH = 0
     """A direct link, or PCIe switches only."""
@@ -33,25 +33,25 @@ class Proximity(IntEnum):
     SOCKETS = 2
     """Across sockets, or across NUMA nodes of one socket."""
     UNKNOWN = 3
-    """No way between them is known."""
+    """No path between them is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Links in travel order; at least one."""
+    """A path of one or more links in travel order."""
 
     links: tuple[Link, ...]
     limit_gb_per_s: float = math.inf
-    """What the pair did when it was measured, if that is less than its links promise."""
+    """Measured bandwidth of the pair where it is below that of its links; else infinite."""
 
     @property
     def latency_us(self) -> float:
-        """Sum over the links."""
+        """Sum of the links' latencies."""
         return sum(link.latency_us for link in self.links)
 
     @property
     def bandwidth_gb_per_s(self) -> float:
-        """Of the narrowest link, or the measured limit of the pair."""
+        """Bandwidth of the narrowest link, or the measured limit of the pair if that is less."""
         return min(self.limit_gb_per_s, *(link.bandwidth_gb_per_s for link in self.links))
 
     @property
@@ -61,12 +61,12 @@ class Path:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the devices on the way, both ends included."""
+        """Names of the devices along the path, both ends included."""
         return (self.links[0].src, *(link.dst for link in self.links))
 
 
 def local_path(topology: Topology, src: str, dst: str) -> Path | None:
-    """Best route between two devices of one host, None if there is none or they sit on two hosts.
+    """Best path between two devices of one host; None if there is none or the hosts differ.
 
     Raises:
         KeyError: no device of that name.
@@ -94,7 +94,7 @@ def _local_path(topology: Topology, source: Device, target: Device) -> Path | No
 
 
 def network_path(topology: Topology, nic_a: str, nic_b: str) -> Path | None:
-    """Route between two NICs over network links and switches only, None if there is none.
+    """Path between two NICs over network links and switches only; None if there is none.
 
     Raises:
         KeyError: no device of that name.
@@ -105,7 +105,7 @@ def network_path(topology: Topology, nic_a: str, nic_b: str) -> Path | None:
 
 
 def pcie_distance(topology: Topology, gpu: str, nic: str) -> Proximity:
-    """How close a NIC sits to a GPU.
+    """Proximity of a NIC to a GPU.
 
     Raises:
         KeyError: no device of that name.
@@ -115,7 +115,7 @@ def pcie_distance(topology: Topology, gpu: str, nic: str) -> Proximity:
 
 
 def pcie_hops(topology: Topology, gpu: str, nic: str) -> int | None:
-    """Links between a GPU and a NIC: tells NICs of equal proximity apart under nested switches.
+    """Number of links between a GPU and a NIC; orders NICs of equal proximity.
 
     Raises:
         KeyError: no device of that name.
@@ -133,7 +133,7 @@ def _proximity(topology: Topology, path: Path) -> Proximity:
 
 
 def _nvswitch_path(topology: Topology, source: Device, target: Device) -> Path | None:
-    """The widest way through one NVSwitch, the first by name among equals."""
+    """The widest path through one NVSwitch, the first by name among equals."""
     best: Path | None = None
     for up in sorted(topology.links_from[source.name], key=lambda link: link.dst):
         if topology.device[up.dst].kind is not DeviceKind.NVSWITCH:
@@ -150,7 +150,7 @@ def _nvswitch_path(topology: Topology, source: Device, target: Device) -> Path |
 def _fewest_hops(
     topology: Topology, source: Device, target: Device, transit: frozenset[DeviceKind]
 ) -> Path | None:
-    """Breadth first over transit devices; inside a level the widest way, then the first by name."""
+    """Search breadth first over transit devices; ties go to the widest, then the first by name."""
     network = transit is _NETWORK_TRANSIT
     level: dict[str, tuple[Link, ...]] = {source.name: ()}
     seen = {source.name}
@@ -170,22 +170,22 @@ def _fewest_hops(
                     continue
                 if not network and device.node != source.node:
                     continue
-                way = (*links, link)
+                candidate = (*links, link)
                 known = following.get(link.dst)
-                if known is None or _preference(way) < _preference(known):
-                    following[link.dst] = way
+                if known is None or _preference(candidate) < _preference(known):
+                    following[link.dst] = candidate
         seen.update(following)
         level = following
     return None
 
 
 def _usable(links: Iterable[Link], network: bool) -> Iterable[Link]:
-    """Network links on the way through the network, the others inside a host."""
+    """The network links if the path is in the network, else those inside a host."""
     return (link for link in links if (link.kind is LinkKind.NETWORK) == network)
 
 
 def _preference(links: tuple[Link, ...]) -> tuple[float, tuple[str, ...]]:
-    """Less is better: wider first, then by the names of the devices passed."""
+    """Sort key: wider paths first, then by the names of the devices passed."""
     return (-min(link.bandwidth_gb_per_s for link in links), tuple(link.dst for link in links))
 
 

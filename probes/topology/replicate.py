@@ -1,7 +1,7 @@
 """A cluster from one machine: N copies and the network between their NICs.
 
-Rail-wise, NIC i of every node hangs on network switch i, and nothing leads from rail to rail; with
-one fabric, all NICs hang on one switch. A switch is taken as non-blocking.
+With rails, NIC i of every node is attached to network switch i, and rails are not connected to each
+other; with one fabric, all NICs are attached to one switch. Switches are taken as non-blocking.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from probes.topology.graph import (
 
 
 class NetworkLayout(StrEnum):
-    """Which NICs reach each other."""
+    """How the NICs of a cluster are connected."""
 
     RAILS = "rails"
-    """NICs of the same index only."""
+    """NICs of the same index reach each other."""
     FABRIC = "fabric"
-    """All."""
+    """All NICs reach each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Network:
     """The network between the nodes."""
 
     latency_us: float
-    """From NIC to NIC; half of it on each side of the switch."""
+    """NIC to NIC; half of it on each side of the switch."""
     layout: NetworkLayout = NetworkLayout.RAILS
     bandwidth_gb_per_s: float | None = None
-    """Per NIC and direction; None: what each NIC does on the wire by itself."""
+    """Per NIC and direction; None: the line rate of each NIC."""
 
 
 def replicate(machine: Topology, nodes: int, network: Network) -> Topology:
@@ -50,8 +50,8 @@ def replicate(machine: Topology, nodes: int, network: Network) -> Topology:
     One node is the machine itself, unchanged.
 
     Raises:
-        InvalidTopologyError: no or less than one node, a machine of several hosts or without NICs.
-        UnknownNicSpeedError: neither the network nor a NIC states how fast the NIC is.
+        InvalidTopologyError: fewer than one node, a machine of several hosts or without NICs.
+        UnknownNicSpeedError: neither the network nor a NIC states the NIC's speed.
     """
     if nodes < 1:
         raise InvalidTopologyError(f"{nodes} nodes of '{machine.name}'; give 1 or more")
@@ -99,12 +99,12 @@ def _cable(nic: str, switch: str, gb_per_s: float, network: Network) -> Iterator
 
 
 def _check_machine(machine: Topology, nodes: int) -> None:
-    what = f"cannot put {nodes} nodes of '{machine.name}' on a network"
+    problem = f"cannot put {nodes} nodes of '{machine.name}' on a network"
     if len({device.node for device in machine.devices}) != 1:
-        raise InvalidTopologyError(f"{what}: it is more than one host already; give one host")
+        raise InvalidTopologyError(f"{problem}: it is more than one host already; give one host")
     if not machine.nics:
         raise InvalidTopologyError(
-            f"{what}: it has no NIC; describe its NICs, or tune it as a single node"
+            f"{problem}: it has no NIC; describe its NICs, or tune it as a single node"
         )
 
 

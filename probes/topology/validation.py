@@ -1,7 +1,7 @@
-"""The rules a topology must keep, each broken rule reported in one line.
+"""The rules of a topology; a broken rule is reported in one line.
 
-`check_structure` holds for every topology, also for one that is still being put together;
-`validate` adds what tuning needs: two GPUs or more, each able to reach every other.
+`check_structure` checks the rules of every topology, complete or not; `validate` adds the needs of
+tuning: two or more GPUs, each of which reaches every other.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from probes.errors import InvalidTopologyError
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, Link, Topology
 
 MAX_DEVICES = 65_536
-"""More is a damaged file, not a machine: 8,192 hosts with 8 GPUs would need bigger tables too."""
+"""Devices of a topology; a file with more is damaged."""
 MAX_HOST_DEVICES = 1_024
-"""On one host: machines have a few dozen, and the fingerprint looks at a host from each of them."""
+"""Devices of one host; real hosts have a few dozen, and the fingerprint marks each of them."""
 MAX_LINKS = 1_048_576
-"""As `MAX_DEVICES`."""
+"""Links of a topology; a file with more is damaged."""
 MAX_NAME = 256
-"""Letters in the name of a topology or device: names are printed whole in messages and tables."""
+"""Characters in a name of a topology or device; messages and tables print names whole."""
 
 NAME_RULE = f"a name has printable characters only, {MAX_NAME} at most"
 MODEL_RULE = "its model must be PCI vendor:device in lower-case hex like 10de:20b2, or empty"
@@ -30,7 +30,7 @@ _MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 
 
 def is_name(text: str) -> bool:
-    """Whether the text can stand in one line of a message: printable and of sane length."""
+    """Whether the text is a valid name: printable, at most `MAX_NAME` characters."""
     return text.isprintable() and len(text) <= MAX_NAME
 
 
@@ -76,13 +76,13 @@ def validate(topology: Topology) -> None:
 
 
 def _check_size(topology: Topology) -> None:
-    for what, count, limit in (
+    for noun, count, limit in (
         ("devices", len(topology.devices), MAX_DEVICES),
         ("links", len(topology.links), MAX_LINKS),
     ):
         if count > limit:
             raise InvalidTopologyError(
-                f"topology '{topology.name}': {count:,} {what}, at most {limit:,} are supported"
+                f"topology '{topology.name}': {count:,} {noun}, at most {limit:,} are supported"
             )
     on_host = Counter(device.node for device in topology.devices if device.node != NETWORK_NODE)
     for node, count in on_host.most_common(1):
@@ -166,7 +166,7 @@ def _check_limits(topology: Topology) -> None:
 
 
 def _check_reachability(topology: Topology) -> None:
-    """Every GPU reaches every other exactly when the first reaches all and all reach the first."""
+    """Check that all GPUs reach each other: the first reaches all, and all reach the first."""
     first = topology.gpus[0].name
     forwards = _reached(first, ((link.src, link.dst) for link in topology.links))
     backwards = _reached(first, ((link.dst, link.src) for link in topology.links))

@@ -223,7 +223,7 @@ def unreachable(document: Document) -> None:
     ("content", "said"),
     [
         ("", "empty"),
-        ("not a topology", "nothing in it describes a machine"),
+        ("not a topology", "does not describe a machine"),
         ("<graphs version='1'/>", "graph"),
         (ONE_GPU, "GPU"),
         (TWO_OF_ONE_NAME, "0000:01:00.0"),
