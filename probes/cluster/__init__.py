@@ -1,1 +1,1 @@
-"""A probe of several hosts: who runs what, how they are reached, and the merge of their reports."""
+"""A probe of several hosts: how they are reached, their tasks, and the merge of their reports."""

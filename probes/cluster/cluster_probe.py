@@ -1,4 +1,4 @@
-"""A whole cluster: look on all hosts, merge, measure the network between them: `probe_cluster`."""
+"""The probe of a cluster, `probe_cluster`: probes all hosts, merges, measures their network."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from probes.topology.graph import Topology
 from probes.topology.hosts import folded
 
 Progress = Callable[[str, int, int], None]
-"""Stage, done, in all."""
-_NAMED = 20
-"""Hosts that an error names with their reasons."""
+"""Receives the stage, the number of steps done, and the total."""
+_MAX_NAMED = 20
+"""Most hosts that an error names with their reasons."""
 
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What to look at and to measure."""
+    """Options of the probe of a cluster."""
 
     host: HostProbeOptions
     network: bool = True
-    """Whether to measure between hosts."""
+    """Whether to measure the network between hosts."""
     seconds_per_pair: int = 2
-    """How long a bandwidth counts."""
+    """Duration of a bandwidth measurement."""
     host_timeout_s: float = 120.0
-    """For a host to start and to look at itself, its GPUs measured."""
+    """Time limit for a host to start and probe itself, GPU measurement included."""
     allow_missing: bool = False
     racks: Mapping[str, str] = field(default_factory=dict)
     """Rack by host name."""
@@ -58,25 +58,25 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ClusterProbe:
-    """What was found."""
+    """Result of the probe of a cluster."""
 
     topology: Topology
     ports: tuple[NetworkPort, ...]
-    """Of all hosts."""
+    """Ports of all hosts."""
     findings: Findings | None
-    """Of the network; None when it was not measured."""
+    """Findings about the network; None when the topology is one host."""
     missing: tuple[HostFailure, ...]
-    """Hosts that are not in the topology, or fell silent while the network was measured."""
-    odd_ones: tuple[str, ...]
-    """Hosts that are not like the others, a sentence each."""
+    """Hosts that did not answer, or stopped to answer while the network was measured."""
+    odd_hosts: tuple[str, ...]
+    """A sentence per host, or per kind of hosts, that differs from the majority."""
     seconds: Mapping[str, float]
-    """By stage: `look`, `network`."""
+    """Durations by stage: `look`, `network`."""
     gpu_figures: tuple[P2pFigures | None, ...] = ()
-    """By host; None where GPUs were not measured."""
+    """Figures of the GPUs by host; None where GPUs were not measured."""
 
 
 def _silent(_stage: str, _done: int, _total: int) -> None:
-    """For callers without a progress display."""
+    """Ignore progress, for callers without a display."""
 
 
 def probe_cluster(
@@ -85,24 +85,24 @@ def probe_cluster(
     """Probe all hosts of a crew, then the network between them.
 
     Raises:
-        HostsMissingError: hosts did not answer and that is not allowed, or none did.
-        ProbeError: what the hosts show cannot exist.
+        HostsMissingError: hosts did not answer and that is not allowed, or none answered.
+        ProbeError: the hosts describe a machine that cannot exist.
     """
     started = time.monotonic()
-    reports, places, missing = _look(crew, options, on_progress)
+    reports, crew_index, missing = _look(crew, options, on_progress)
     if not reports or (missing and not options.allow_missing):
-        raise HostsMissingError(_absence(missing, len(crew.names), allowed=bool(reports)))
-    names = [crew.names[place] for place in places] if crew.names_are_given else []
+        raise HostsMissingError(_missing_text(missing, len(crew.names), allowed=bool(reports)))
+    names = [crew.names[i] for i in crew_index] if crew.names_are_given else []
     merged = merge_hosts(reports, names)
     ports = with_common_addresses(merged.ports)
     merged = replace(merged, ports=place_in_racks(ports, options.racks, options.fabric))
-    looked = time.monotonic()
+    hosts_done = time.monotonic()
     topology, findings = merged.topology, None
     if len(merged.order) > 1:
         measurement = CrewMeasurement(
             crew,
             merged.ports,
-            [places[i] for i in merged.order],
+            [crew_index[i] for i in merged.order],
             [reports[i].missing_tools for i in merged.order],
             options.seconds_per_pair,
         )
@@ -123,8 +123,8 @@ def probe_cluster(
         ports=merged.ports,
         findings=findings,
         missing=tuple(missing),
-        odd_ones=merged.odd_ones,
-        seconds={"look": looked - started, "network": time.monotonic() - looked},
+        odd_hosts=merged.odd_hosts,
+        seconds={"look": hosts_done - started, "network": time.monotonic() - hosts_done},
         gpu_figures=merged.gpu_figures,
     )
 
@@ -132,25 +132,25 @@ def probe_cluster(
 def _look(
     crew: Crew, options: ClusterOptions, on_progress: Progress
 ) -> tuple[list[HostReport], list[int], list[HostFailure]]:
-    """Reports, their places in the crew, and who gave none."""
+    """Return the reports, their indices in the crew, and the hosts that gave none."""
     count = len(crew.names)
     on_progress("hosts", 0, count)
     look = Look(options=options.host)
     answers = crew.ask(dict.fromkeys(range(count), look), options.host_timeout_s)
     on_progress("hosts", count, count)
     reports: list[HostReport] = []
-    places: list[int] = []
+    crew_index: list[int] = []
     missing: list[HostFailure] = []
-    for place, answer in answers.items():
+    for index, answer in answers.items():
         if isinstance(answer, Looked):
             try:
-                reports.append(report_from_json(answer.report, crew.names[place]))
-                places.append(place)
+                reports.append(report_from_json(answer.report, crew.names[index]))
+                crew_index.append(index)
             except HostReportError as error:
-                missing.append(HostFailure(crew.names[place], str(error)))
+                missing.append(HostFailure(crew.names[index], str(error)))
         elif isinstance(answer, HostFailure):
             missing.append(answer)
-    return reports, places, missing
+    return reports, crew_index, missing
 
 
 def _measure(
@@ -167,7 +167,7 @@ def _measure(
 
 
 def _not_measured(ports: Sequence[NetworkPort]) -> Findings:
-    """What is known of the network without asking it: subnets and line rates."""
+    """Findings about an unmeasured network: subnets and line rates."""
     groups = group_ports(ports)
     networks = join_networks(groups, ())
     evidence = Evidence(
@@ -180,12 +180,12 @@ def _not_measured(ports: Sequence[NetworkPort]) -> Findings:
         rounds=0,
         notes=(),
     )
-    told = "The network was not measured, as asked: links have the line rates of their ports."
-    return replace(conclude(evidence), notes=(told,))
+    note = "The network was not measured, as asked: links have the line rates of their ports."
+    return replace(conclude(evidence), notes=(note,))
 
 
 def _tool_notes(missing: Sequence[Sequence[str]], hosts: Sequence[str]) -> list[str]:
-    """What is not installed where; tools serve the network between hosts only."""
+    """Return notes about missing tools, which only the network between hosts needs."""
     lacking = {
         tool: [host for host, lacks in zip(hosts, missing, strict=True) if tool in lacks]
         for tool in Tool
@@ -197,8 +197,8 @@ def _tool_notes(missing: Sequence[Sequence[str]], hosts: Sequence[str]) -> list[
     ]
 
 
-def _absence(missing: list[HostFailure], count: int, *, allowed: bool) -> str:
-    told = "; ".join(f"{absent.name}: {absent.reason}" for absent in missing[:_NAMED])
-    more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+def _missing_text(missing: list[HostFailure], count: int, *, allowed: bool) -> str:
+    reasons = "; ".join(f"{absent.name}: {absent.reason}" for absent in missing[:_MAX_NAMED])
+    more = f"; and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
     remedy = "mend them, or go on without them with --allow-missing" if allowed else "mend them"
-    return f"{len(missing)} of {count} hosts did not answer ({told}{more}); {remedy}"
+    return f"{len(missing)} of {count} hosts did not answer ({reasons}{more}); {remedy}"

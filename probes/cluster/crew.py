@@ -1,7 +1,7 @@
-"""Who works for a probe: a `Crew` of hosts that answer requests, and the crew of this process.
+"""The hosts of a probe: a `Crew` that answers requests, and the crew of this process alone.
 
-However the hosts are reached, the leader asks all of them at once and gets, within the time that it
-gave, a reply or a failure of each. A host that failed once is not asked again.
+The leader asks all hosts at once and gets a reply or a failure of each within the timeout, however
+the hosts are reached. A host that failed once is not asked again.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from probes.cluster.station import Station
 
 @dataclass(frozen=True, slots=True)
 class HostFailure:
-    """A host that gave no answer, and why."""
+    """A host that gave no answer, with the reason."""
 
     name: str
     reason: str
-    """Half a sentence."""
+    """A clause without subject or full stop."""
 
 
 Answers = dict[int, Reply | HostFailure]
 
 
 class Crew(Protocol):
-    """Hosts by index from 0."""
+    """Hosts that answer requests, by index from 0."""
 
     @property
     def names(self) -> Sequence[str]:
-        """What each host is called before it answered."""
+        """Names of the hosts before they answered."""
 
     @property
     def names_are_given(self) -> bool:
-        """Whether these names come before what hosts call themselves."""
+        """Whether these names take precedence over the hosts' own."""
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:
-        """Send each host its request, all at once; an answer for every one of them."""
+        """Send each host its request, all at once, and return an answer for each."""
 
 
 class LocalCrew:
-    """This process on this host, without any other."""
+    """A crew of this process alone."""
 
     names = ("this host",)
     names_are_given = False
@@ -50,15 +50,15 @@ class LocalCrew:
     def __init__(self) -> None:
         self._station = Station()
 
-    def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:  # noqa: ARG002 - what runs here keeps its own time
-        """See `Crew`; what this host cannot do is raised, since whoever asked is here."""
+    def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:  # noqa: ARG002 - local requests have their own timeouts
+        """See `Crew`; failures of this host are raised, since the caller is in this process."""
         return {host: self._station.do(request) for host, request in requests.items()}
 
     def close(self) -> None:
-        """Stop what still runs."""
+        """Stop the servers."""
         self._station.close()
 
 
 def answer_of(name: str, reply: Reply) -> Reply | HostFailure:
-    """A reply that says that the host could not do it is a failure of the host."""
+    """Convert a `Failed` reply into a failure of the host; return any other reply."""
     return HostFailure(name, reply.reason) if isinstance(reply, Failed) else reply

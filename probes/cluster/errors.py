@@ -2,10 +2,10 @@
 
 ProbeError
 └── ClusterError
-    ├── LauncherError     the way to start workers on hosts cannot be used
-    ├── MessageError      a line is no message, or of another version
+    ├── LauncherError     the launcher of the workers cannot be used
+    ├── MessageError      a line is not a message, or of another version
     ├── MpiMissingError   started by MPI, and mpi4py is missing or of another MPI
-    └── HostsMissingError hosts did not answer, and the user did not allow that
+    └── HostsMissingError hosts did not answer, without --allow-missing
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class ClusterError(ProbeError):
 
 
 class LauncherError(ClusterError):
-    """The way to start workers on hosts cannot be used."""
+    """Raised when the launcher of the workers on hosts cannot be used."""
 
 
 class MessageError(ClusterError):
-    """A line between leader and worker is no message, or of a version that is not spoken here."""
+    """Raised when a line between leader and worker is not a message, or of another version."""
 
 
 class MpiMissingError(ClusterError):
-    """The processes were started by MPI, and MPI cannot be used from Python."""
+    """Raised when MPI started the processes but cannot be used from Python."""
 
 
 class HostsMissingError(ClusterError):
-    """Hosts did not answer, and the user did not say `--allow-missing`."""
+    """Raised when hosts did not answer and the user did not give `--allow-missing`."""

@@ -1,7 +1,7 @@
 """A crew reached through a launcher: one subprocess per host, such as `ssh {host} COMMAND`.
 
 Requests go to the subprocess's standard input, replies come from its standard output, and the last
-words on its standard error tell why it ended. All hosts are read by one thread.
+line of its standard error tells why it ended. One thread reads from all hosts.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from probes.cluster.messages import (
 
 DEFAULT_LAUNCHER = "ssh -o BatchMode=yes {host}"
 _MAX_LINE_BYTES = 64 << 20
-_LAST_WORDS_BYTES = 2000
+_STDERR_BYTES = 2000
 _HOST_NAME = re.compile(r"[\w.:%@+~][\w.:%@+~-]*")
-"""Nothing that a launcher takes for an option, or a shell for more than a word."""
+"""Names that a launcher cannot take for an option, and a shell takes as one word."""
 _FILES_PER_HOST = 3
-_FILES_ELSEWHERE = 100
+_OTHER_FILES = 100
 _GOODBYE_S = 3.0
-"""How long a subprocess may take to end by itself."""
+"""Time limit for a subprocess to end by itself."""
 
 
 def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
-    """The words that start a worker on a host.
+    """Return the command that starts a worker on a host.
 
     Args:
-        launcher: with `{host}` where the host's name goes; the worker's command follows it, or
-            stands where it says `{command}`.
-        host: its name.
-        python: on that host; empty for the path of this one.
+        launcher: command with `{host}` for the host's name and `{command}` for the worker's
+            command, which is appended if `{command}` is missing.
+        host: name of the host.
+        python: path of Python on that host; empty for the path of this Python.
 
     Raises:
-        LauncherError: no `{host}`, unbalanced quotes, or a name that is none.
+        LauncherError: no `{host}`, unbalanced quotes, or an invalid host name.
     """
     if not _HOST_NAME.fullmatch(host):
         raise LauncherError(
@@ -78,28 +78,28 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
     return command
 
 
-def _make_room(hosts: int) -> None:
-    """Let this process open a few files for every host; most may open 1,024 unless they ask."""
+def _raise_file_limit(hosts: int) -> None:
+    """Raise the limit of open files to a few for every host; the usual limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hosts * _FILES_PER_HOST + _FILES_ELSEWHERE
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    needed = hosts * _FILES_PER_HOST + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    if hard != resource.RLIM_INFINITY and hard < needed:
         raise LauncherError(
-            f"{hosts:,} hosts take {wanted} open files and this process may open {hard}: raise "
+            f"{hosts:,} hosts take {needed} open files and this process may open {hard}: raise "
             "that with ulimit -n, or start one task per host with srun or mpirun"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class LaunchedCrew:
-    """A worker per host, started when the crew is made."""
+    """A crew with a worker per host, started when the crew is created."""
 
     names_are_given = True
 
     def __init__(self, names: Sequence[str], launcher: str, python: str = "") -> None:
         commands = [launch_command(launcher, name, python) for name in names]
-        _make_room(len(names))
+        _raise_file_limit(len(names))
         self.names = tuple(names)
         self._asked = 0
         self._selector = selectors.DefaultSelector()
@@ -112,42 +112,42 @@ class LaunchedCrew:
             raise
 
     def _start(self, worker: _Worker) -> None:
-        place = len(self._workers)
+        index = len(self._workers)
         self._workers.append(worker)
         for stream in worker.streams():
             os.set_blocking(stream.fileno(), False)
-            self._selector.register(stream, selectors.EVENT_READ, place)
+            self._selector.register(stream, selectors.EVENT_READ, index)
 
     def ask(self, requests: Mapping[int, Request], timeout_s: float) -> Answers:
         """See `Crew`."""
         self._asked += 1
         answers: Answers = {}
-        for place, request in requests.items():
-            self._workers[place].send(request_to_line(self._asked, request))
+        for index, request in requests.items():
+            self._workers[index].send(request_to_line(self._asked, request))
         deadline = time.monotonic() + timeout_s
         while True:
-            for place in requests.keys() - answers.keys():
-                worker = self._workers[place]
+            for index in requests.keys() - answers.keys():
+                worker = self._workers[index]
                 if worker.failure:
-                    answers[place] = HostFailure(worker.name, worker.failure)
+                    answers[index] = HostFailure(worker.name, worker.failure)
                 elif (reply := worker.replies.pop(self._asked, None)) is not None:
-                    answers[place] = answer_of(worker.name, reply)
-            left = deadline - time.monotonic()
+                    answers[index] = answer_of(worker.name, reply)
+            remaining_s = deadline - time.monotonic()
             if len(answers) == len(requests):
-                return {place: answers[place] for place in requests}
-            if left <= 0:
-                for place in requests.keys() - answers.keys():
-                    self._workers[place].give_up(f"no answer within {timeout_s:g} s")
+                return {index: answers[index] for index in requests}
+            if remaining_s <= 0:
+                for index in requests.keys() - answers.keys():
+                    self._workers[index].give_up(f"no answer within {timeout_s:g} s")
                 continue
-            for key, _ in self._selector.select(left):
+            for key, _ in self._selector.select(remaining_s):
                 if not self._workers[key.data].receive(key.fileobj):
                     self._selector.unregister(key.fileobj)
 
     def close(self) -> None:
-        """End all workers; those that do not leave by themselves are killed."""
+        """End all workers; those that do not end by themselves are killed."""
         self._selector.close()
         for worker in self._workers:
-            worker.hang_up()
+            worker.close_input()
         deadline = time.monotonic() + _GOODBYE_S
         for worker in self._workers:
             worker.end(max(0.0, deadline - time.monotonic()))
@@ -161,7 +161,7 @@ class _Worker:
         self.failure = ""
         self.replies: dict[int, Reply] = {}
         self._line = bytearray()
-        self._last_words = b""
+        self._stderr = b""
         self._process: subprocess.Popen[bytes] | None = None
         try:
             # A session of its own: Ctrl-C reaches the leader alone, which then ends the workers.
@@ -183,49 +183,49 @@ class _Worker:
     def send(self, line: bytes) -> None:
         if self._process is None or self._process.stdin is None or self.failure:
             return
-        # When the worker has ended, what it said tells why, and that is still to be read.
+        # If the worker has ended, its standard error, still to be read, tells why.
         with suppress(OSError):
             self._process.stdin.write(line)
 
     def receive(self, stream: object) -> bool:
-        """Read what a stream has; False at its end."""
+        """Read from a stream; return False at its end."""
         if self._process is None or self._process.stdout is None:
             return False
         if stream is self._process.stderr:
-            return self._read_words()
+            return self._read_stderr()
         try:
             data = os.read(self._process.stdout.fileno(), 1 << 16)
         except OSError:
             data = b""
         if data:
-            self._take(data)
+            self._append(data)
         elif not self.failure:
             self._explain_end()
         return bool(data)
 
-    def _read_words(self) -> bool:
-        """Keep the end of what standard error has; False when there is nothing."""
+    def _read_stderr(self) -> bool:
+        """Read standard error and keep its end; return False when there is nothing."""
         if self._process is None or self._process.stderr is None:
             return False
         try:
             data = os.read(self._process.stderr.fileno(), 1 << 16)
         except OSError:
             return False
-        self._last_words = (self._last_words + data)[-_LAST_WORDS_BYTES:]
+        self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
         return bool(data)
 
-    def _take(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._line += line
-            self._take_line(bytes(self._line))
+            self._handle_line(bytes(self._line))
             self._line.clear()
         self._line += rest
         if len(self._line) > _MAX_LINE_BYTES:
-            self.give_up("its worker writes without end")
+            self.give_up("its worker sent a line without an end")
 
-    def _take_line(self, line: bytes) -> None:
-        # A login shell may greet on the same stream: what is no message at all is not for us.
+    def _handle_line(self, line: bytes) -> None:
+        # A login shell may print a greeting on the same stream: ignore lines that are no messages.
         if self.failure or not line.startswith(b"{"):
             return
         try:
@@ -238,7 +238,7 @@ class _Worker:
         self.replies[number] = reply
 
     def _explain_end(self) -> None:
-        """The reason of an unexpected end, from the exit code and the last words."""
+        """Set the failure after an unexpected end, from the exit code and standard error."""
         if self._process is None:
             return
         try:
@@ -246,28 +246,28 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.give_up("its worker closed the connection")
             return
-        while self._process.stderr is not None and self._read_words():
+        while self._process.stderr is not None and self._read_stderr():
             pass
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        self.failure = f"the launcher ended with {how}{self._said()}"
+        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self.failure = f"the launcher ended with {cause}{self._stderr_tail()}"
 
     def give_up(self, reason: str) -> None:
-        """The host is lost: a worker that still can is to end itself and what it started."""
-        self.failure = self.failure or reason + self._said()
+        """Mark the host as lost and tell the worker to end itself and its children."""
+        self.failure = self.failure or reason + self._stderr_tail()
         self._signal(signal.SIGTERM)
 
-    def hang_up(self) -> None:
-        """Close standard input, which tells a worker to end."""
+    def close_input(self) -> None:
+        """Close standard input, which tells the worker to end."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
 
-    def end(self, patience_s: float) -> None:
-        """Wait for the end, or bring it about."""
+    def end(self, timeout_s: float) -> None:
+        """Wait for the end, and kill the worker at the timeout."""
         if self._process is None:
             return
         try:
-            self._process.wait(patience_s)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()
@@ -279,7 +279,7 @@ class _Worker:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
-    def _said(self) -> str:
-        lines = self._last_words.decode(errors="replace").split("\n")
+    def _stderr_tail(self) -> str:
+        lines = self._stderr.decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f": {last:.200}" if last else ""

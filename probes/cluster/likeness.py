@@ -1,7 +1,7 @@
-"""Which hosts of a cluster are not like the others, and in what: `compare_hosts`.
+"""Differences between the hosts of a cluster: `compare_hosts`.
 
-A tuned table serves hosts that are alike. One host of many with a NIC less is a defect that its
-owner wants named; hosts of several kinds are a fact that he wants listed.
+A table is tuned for equal hosts. One host among many that lacks a NIC is a defect to name; hosts of
+several kinds are a fact to list.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from probes.topology.hosts import folded, hosts_alike
 
 
 def compare_hosts(cluster: Topology, hosts: Sequence[Topology]) -> tuple[str, ...]:
-    """Sentences about hosts that differ, empty when all are alike.
+    """Return sentences about hosts that differ, none when all are alike.
 
-    Where more than half of the hosts are of one kind, the others are named with what sets them
-    apart; else the kinds are listed.
+    If more than half of the hosts are of one kind, the others are named with their differences;
+    else the kinds are listed.
 
     Args:
-        cluster: with the names of the hosts.
-        hosts: by node, devices named `n0/...` in each.
+        cluster: topology with the names of the hosts.
+        hosts: topologies of the hosts by node, with devices named `n0/...`.
     """
     kinds = [group.nodes for group in hosts_alike(cluster)]
     if len(kinds) < 2:
@@ -43,5 +43,5 @@ def compare_hosts(cluster: Topology, hosts: Sequence[Topology]) -> tuple[str, ..
 
 
 def without_host(text: str) -> str:
-    """Devices of a host that is named already: `gpu3` for `n0/gpu3`."""
+    """Shorten the devices' names, as the host is named already: `gpu3` for `n0/gpu3`."""
     return text.replace("n0/", "")

@@ -2,7 +2,7 @@
 
     {"version": "TuCCL 0.1.0, messages 1", "number": 3, "body": {"request": "measure", ...}}
 
-Both sides name their version in every line, the first one included, and refuse another one: two
+Every line states its sender's version, and the receiver refuses any version but its own: two
 releases may mean different things by the same figure.
 """
 
@@ -28,21 +28,21 @@ class _Message(BaseModel):
 
 
 class Look(_Message):
-    """Probe this host."""
+    """Request to probe the host."""
 
     request: Literal["look"] = "look"
     options: HostProbeOptions
 
 
 class Serve(_Message):
-    """Start a server for each of these measurements, in place of those started before."""
+    """Request to start a server for each task, in place of the previous servers."""
 
     request: Literal["serve"] = "serve"
     tasks: tuple[PairTask, ...]
 
 
 class Measure(_Message):
-    """Be the client of these measurements, all at once."""
+    """Request to run the clients of these tasks, all at once."""
 
     request: Literal["measure"] = "measure"
     what: Literal["latency", "bandwidth"]
@@ -50,48 +50,48 @@ class Measure(_Message):
 
 
 class Stop(_Message):
-    """End the servers."""
+    """Request to end the servers."""
 
     request: Literal["stop"] = "stop"
 
 
 class Bye(_Message):
-    """Nothing more will be asked."""
+    """The last request."""
 
     request: Literal["bye"] = "bye"
     exit_code: int = 0
 
 
 class Looked(_Message):
-    """Of `Look`."""
+    """Reply to `Look`."""
 
     reply: Literal["looked"] = "looked"
     report: str
-    """JSON of `probes.host.report_json`."""
+    """The report in the form of `probes.host.report_json`."""
 
 
 class Served(_Message):
-    """Of `Serve`, by task."""
+    """Reply to `Serve`, by task."""
 
     reply: Literal["served"] = "served"
     servers: tuple[ServerAnswer, ...]
 
 
 class Measured(_Message):
-    """Of `Measure`, by task."""
+    """Reply to `Measure`, by task."""
 
     reply: Literal["measured"] = "measured"
     figures: tuple[Figure, ...]
 
 
 class Done(_Message):
-    """Of `Stop` and `Bye`."""
+    """Reply to `Stop` and `Bye`."""
 
     reply: Literal["done"] = "done"
 
 
 class Failed(_Message):
-    """The host cannot do what it was asked for."""
+    """Reply of a host that cannot fulfil a request."""
 
     reply: Literal["failed"] = "failed"
     reason: str
@@ -107,7 +107,7 @@ _Body = TypeVar("_Body", Request, Reply)
 
 @functools.cache
 def version() -> str:
-    """What this side speaks."""
+    """Version of TuCCL and of the messages on this side."""
     try:
         release = metadata.version("tuccl")
     except metadata.PackageNotFoundError:
@@ -116,26 +116,26 @@ def version() -> str:
 
 
 def request_to_line(number: int, request: Request) -> bytes:
-    """One line, with its end."""
+    """Encode a request as a line, newline included."""
     return _to_line(number, request)
 
 
 def reply_to_line(number: int, reply: Reply) -> bytes:
-    """One line, with its end; `number` is that of the request."""
+    """Encode a reply as a line, newline included; `number` is that of the request."""
     return _to_line(number, reply)
 
 
 def request_from_line(line: bytes) -> tuple[int, Request]:
-    """Number and request.
+    """Decode a line into number and request.
 
     Raises:
-        MessageError: no message, or one of another version.
+        MessageError: the line is not a message, or of another version.
     """
     return _from_line(line, _REQUESTS, "the leader")
 
 
 def reply_from_line(line: bytes, sender: str) -> tuple[int, Reply]:
-    """Number and reply.
+    """Decode a line into number and reply.
 
     Raises:
         MessageError: as `request_from_line`.
@@ -151,17 +151,18 @@ def _to_line(number: int, body: Request | Reply) -> bytes:
 def _from_line(line: bytes, adapter: TypeAdapter[_Body], sender: str) -> tuple[int, _Body]:
     try:
         content = json.loads(line)
-        theirs, number, body = content["version"], content["number"], content["body"]
+        sent_version, number, body = content["version"], content["number"], content["body"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MessageError(f"{sender} sent what is no message: {line[:60]!r}") from error
-    if theirs != version():
+        raise MessageError(f"{sender} sent a line that is no message: {line[:60]!r}") from error
+    if sent_version != version():
         raise MessageError(
-            f"{sender} runs {theirs!s:.60}, this side {version()}: install the same release on both"
+            f"{sender} runs {sent_version!s:.60}, this side {version()}: install the same release "
+            "on both"
         )
     if not isinstance(number, int):
         raise MessageError(f"{sender} sent a message without a number")
     try:
         return number, adapter.validate_python(body)
     except ValidationError as error:
-        what = first_fault(error, "all of it")
-        raise MessageError(f"{sender} sent a damaged message: {what}") from error
+        fault = first_fault(error, "the message")
+        raise MessageError(f"{sender} sent a damaged message: {fault}") from error

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 RANK_PAUSE_S = 0.01
-"""Between two looks of a rank that waits, which leaves the cores to the measurement."""
+"""Polling interval of a waiting rank, which leaves the cores to the measurement."""
 
 
 class Post:
@@ -17,18 +17,18 @@ class Post:
         self._comm = comm
         self._mpi = importlib.import_module("mpi4py.MPI")
         self._sending: list[tuple[Any, bytes]] = []
-        """Pending requests with their buffers, which must live as long."""
+        """Pending requests with their buffers, which must stay alive."""
         self._receiving: dict[int, tuple[Any, int, bytearray]] = {}
-        """By tag: request, source, buffer."""
+        """Request, source and buffer, by tag."""
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
-        """Begin to send; the bytes are kept until they have left."""
+        """Start to send; the bytes are kept until they are sent."""
         self._sending = [(request, kept) for request, kept in self._sending if not request.Test()]
         request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=tag)
         self._sending.append((request, data))
 
     def take(self, tag: int) -> tuple[int, bytes] | None:
-        """Source and content of a message that is complete; None when there is none yet."""
+        """Return source and content of a complete message; None if there is none yet."""
         if tag not in self._receiving:
             status = self._mpi.Status()
             message = self._comm.Improbe(self._mpi.ANY_SOURCE, tag, status)
@@ -44,7 +44,7 @@ class Post:
         return source, bytes(buffer)
 
     def wait_until_sent(self) -> None:
-        """Return when everything has left."""
+        """Return when all messages are sent."""
         while self._sending:
             self._sending = [(req, kept) for req, kept in self._sending if not req.Test()]
             time.sleep(RANK_PAUSE_S)

@@ -1,6 +1,6 @@
-"""How a process joins an MPI job that rank 0 leads, and how it leaves one that ends badly.
+"""Start and end of an MPI job that rank 0 leads, failures included.
 
-mpi4py is imported when this is used and not before.
+mpi4py is imported on first use.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from probes.host.report import HostIdentity
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _FAREWELL = 31
-"""Tag of the leader's last word, after which ranks may finalize MPI."""
+"""Tag of the leader's last message, after which ranks may finalize MPI."""
 
 
 class Leader(Protocol):
     """Rank 0's side of a job."""
 
     def call_roll(self, timeout_s: float) -> None:
-        """Learn which ranks are there."""
+        """Wait for the ranks to report."""
 
     def dismiss(self, exit_code: int) -> Collection[int]:
-        """Tell every rank its exit code; which ranks are lost."""
+        """Tell every rank its exit code; return the lost ranks."""
 
 
 L = TypeVar("L", bound=Leader)
@@ -49,17 +49,17 @@ def run_ranks(
     code_of_error: Callable[[BaseException], int],
     timeout_s: float,
 ) -> int:
-    """Lead on rank 0, follow on the others; what this rank is to exit with.
+    """Lead on rank 0, follow on the other ranks; return the exit code of this rank.
 
-    Where ranks are lost, the job ends when rank 0 exits.
+    If ranks are lost, the job ends when rank 0 exits.
 
     Args:
-        comm: As `join_mpi` gives it.
-        leader_of: Makes rank 0's side of the job.
-        lead: What rank 0 does with it between roll call and dismissal; gives the exit code.
-        follow: What every other rank does until it is dismissed; gives the exit code it was told.
-        code_of_error: The exit code when roll call or `lead` raises.
-        timeout_s: How long ranks may take to report.
+        comm: The communicator of `join_mpi`.
+        leader_of: Creates rank 0's side of the job.
+        lead: Runs on rank 0 between roll call and dismissal; returns the exit code.
+        follow: Runs on every other rank until its dismissal; returns the exit code it received.
+        code_of_error: Returns the exit code when roll call or `lead` raises.
+        timeout_s: Time limit for ranks to report.
     """
     if comm.Get_rank():
         _await_farewell_at_exit(comm)
@@ -79,7 +79,7 @@ def run_ranks(
 
 
 def _dismiss(comm: Any, leader: Leader | None, exit_code: int) -> None:
-    # Any of them may be lost, if there is no leader or this is interrupted.
+    # Any rank may be lost if there is no leader or this is interrupted.
     lost: Collection[int] = range(1, comm.Get_size())
     try:
         if leader is not None:
@@ -95,11 +95,11 @@ def _dismiss(comm: Any, leader: Leader | None, exit_code: int) -> None:
 
 
 def _await_farewell_at_exit(comm: Any) -> None:
-    """Have this process stay out of MPI_Finalize until the leader has said that all may go.
+    """Delay MPI_Finalize of this process until the leader's farewell.
 
-    Where ranks are lost it never says so and aborts. A rank inside MPI_Finalize then can hang
-    mpirun for good: Open MPI 4.1.4 with PMIx 4.2.2 did, in 13 of 197 jobs, and in none of 800
-    without such a rank.
+    If ranks are lost the leader aborts instead. A rank inside MPI_Finalize can then hang mpirun
+    forever: Open MPI 4.1.4 with PMIx 4.2.2 did in 13 of 197 jobs, and in none of 800 without such
+    a rank.
     """
 
     def wait() -> None:
@@ -119,7 +119,7 @@ def _say_farewell(comm: Any) -> None:
 
 
 def _abort_at_exit(comm: Any, exit_code: int, lost: Collection[int]) -> None:
-    """Have this process end the whole job when it exits, as MPI_Finalize waits for lost ranks."""
+    """Make this process abort the job when it exits, as MPI_Finalize would wait for lost ranks."""
     ranks = ", ".join(map(str, sorted(lost)))
 
     def abort() -> None:
@@ -133,18 +133,18 @@ def _abort_at_exit(comm: Any, exit_code: int, lost: Collection[int]) -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # Whoever read it is gone, which ends no job.
+        with suppress(OSError, ValueError):  # The reader is gone, which does not end the job.
             stream.flush()
 
 
 def join_mpi(tasks: int, timeout_s: float) -> Any:
-    """The communicator of all ranks; from now on SIGTERM ends this process and its children.
+    """Return the communicator of all ranks; from now on SIGTERM ends this process and its children.
 
-    What rank 0 does already at SIGTERM it goes on to do.
+    Rank 0 keeps its own handler of SIGTERM if it has one.
 
     Args:
-        tasks: How many the launcher started.
-        timeout_s: How long MPI may take to start.
+        tasks: Number of tasks that the launcher started.
+        timeout_s: Time limit for MPI to start.
 
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
@@ -156,12 +156,12 @@ def join_mpi(tasks: int, timeout_s: float) -> Any:
             comm = _world(tasks)
     leads = comm.Get_rank() == 0
     if not leads or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: _stopped(tell=leads))
+        signal.signal(signal.SIGTERM, lambda *_: _end_on_sigterm(report=leads))
     return comm
 
 
 def own_identity() -> HostIdentity:
-    """What two ranks have in common exactly when they run on one host."""
+    """Identity that two ranks share exactly if they run on one host."""
     namespace = boot_id = ""
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/net")  # noqa: PTH115 - not a path but a name
@@ -174,7 +174,7 @@ def own_identity() -> HostIdentity:
 def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
     """End this process if MPI does not start in time.
 
-    MPI_Init waits for all tasks, in C and with Python's lock held, so only another process can.
+    MPI_Init waits for all tasks in C with the GIL held, so only another process can end it.
     """
     first = "0" in (os.environ.get(name) for name in _RANK_VARIABLES)
     reading, writing = os.pipe()
@@ -183,10 +183,10 @@ def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
         os.close(writing)
         started, _, _ = select.select([reading], [], [], timeout_s)
         if not started:
-            told = (
-                f"tuccl: MPI did not start within {timeout_s:g} s: of its {tasks} tasks one hangs\n"
+            text = (
+                f"tuccl: MPI did not start within {timeout_s:g} s: one of its {tasks} tasks hangs\n"
             )
-            os.write(2, told.encode() if first else b"")
+            os.write(2, text.encode() if first else b"")
             os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
     os.close(reading)
@@ -197,9 +197,9 @@ def _deadline(timeout_s: float, tasks: int) -> Iterator[None]:
         os.waitpid(watcher, 0)
 
 
-def _stopped(*, tell: bool) -> NoReturn:
-    """Launchers stop a job by SIGTERM when one rank dies, and kill it a moment later."""
-    if tell:
+def _end_on_sigterm(*, report: bool) -> NoReturn:
+    """End this process: launchers send SIGTERM when a rank dies, and SIGKILL a moment later."""
+    if report:
         text = "tuccl: stopped by the launcher of MPI, which says why: a rank died, or time is up\n"
         os.write(2, text.encode())
     kill_children()

@@ -1,7 +1,7 @@
 """The rack or switch of every port, by files (`place_in_racks`) and by LLDP (`with_lldp`).
 
-The leaf switch of a port comes before the rack of its host, since NICs of one host may hang at
-leaves of their own; what a person gave comes before what a host heard.
+The leaf switch of a port takes precedence over the rack of its host, since the NICs of one host may
+have different leaf switches; the user's files take precedence over LLDP.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.network.racks.lldp import parse_lldp, switch_of_interface
 
 _LLDP_TIMEOUT_S = 5.0
-_SHOWN = 6
-"""Names in a note before the rest is counted."""
+_MAX_SHOWN = 6
+"""Most names in a note; the rest is counted."""
 
 
 def place_in_racks(
     ports: Sequence[NetworkPort], racks: Mapping[str, str], fabric: Sequence[AdapterPort] = ()
 ) -> tuple[NetworkPort, ...]:
-    """Ports with their racks: the leaf switch where the fabric names the port, else its host's.
+    """Set the rack of each port: the leaf switch if the fabric names the port, else its host's.
 
     Args:
-        ports: of all hosts.
-        racks: by host, named in full or without the domain.
-        fabric: of `probes.network.racks.ibnetdiscover`.
+        ports: ports of all hosts.
+        racks: racks by host name, with or without the domain.
+        fabric: adapter ports read by `probes.network.racks.ibnetdiscover`.
     """
     leaves = _leaves(fabric)
 
@@ -45,7 +45,7 @@ def place_in_racks(
 
 
 def not_in_fabric(ports: Sequence[NetworkPort], fabric: Sequence[AdapterPort]) -> tuple[str, ...]:
-    """A sentence about RDMA ports that a given fabric does not name, if there are any."""
+    """Return a sentence about RDMA ports that the given fabric does not name, if any."""
     leaves = _leaves(fabric)
     absent = [
         port.label
@@ -54,9 +54,9 @@ def not_in_fabric(ports: Sequence[NetworkPort], fabric: Sequence[AdapterPort]) -
     ]
     if not (fabric and absent):
         return ()
-    more = f" and {len(absent) - _SHOWN:,} more" if len(absent) > _SHOWN else ""
-    told = "Not in the list of ibnetdiscover by `HOST DEVICE`, so at a leaf switch unknown to it"
-    return (f"{told}: {', '.join(absent[:_SHOWN])}{more}.",)
+    more = f" and {len(absent) - _MAX_SHOWN:,} more" if len(absent) > _MAX_SHOWN else ""
+    problem = "Not in the list of ibnetdiscover by `HOST DEVICE`, so at a leaf switch unknown to it"
+    return (f"{problem}: {', '.join(absent[:_MAX_SHOWN])}{more}.",)
 
 
 def _leaves(fabric: Sequence[AdapterPort]) -> dict[tuple[str, str, int], str]:
@@ -68,23 +68,23 @@ def _adapter_names(port: NetworkPort) -> list[tuple[str, str, int]]:
 
 
 def _names(port: NetworkPort) -> tuple[str, str]:
-    """The host's, and the same without its domain."""
+    """The host's name with and without its domain."""
     return port.host_name, port.host_name.partition(".")[0]
 
 
 def with_lldp(report: HostReport) -> HostReport:
-    """The report of this host, its ports with the switches that they hear of by LLDP.
+    """Add the switches that LLDP reports to the ports of this host.
 
-    Without lldpd, or when it says nothing of use, the report as it is.
+    The report is unchanged if lldpd is missing or its output is of no use.
     """
     live = bool(report.identity.network_namespace)
     if not (live and report.ports) or missing_tools((Tool.LLDPCTL,)):
         return report
-    ended = run([Tool.LLDPCTL, "-f", "json"], _LLDP_TIMEOUT_S)
-    if ended.timed_out or ended.exit_code:
+    result = run([Tool.LLDPCTL, "-f", "json"], _LLDP_TIMEOUT_S)
+    if result.timed_out or result.exit_code:
         return report
     try:
-        switches = switch_of_interface(parse_lldp(ended.output))
+        switches = switch_of_interface(parse_lldp(result.output))
     except HierarchyFileError as error:
         note = f"LLDP: {error}; the racks of this host are not known from it."
         topology = replace(report.topology, notes=(*report.topology.notes, note))

@@ -1,7 +1,7 @@
 """Rounds of network measurements on a crew: `CrewMeasurement`.
 
-Latency of all pairs comes first, while nothing else is on the wires, then bandwidth. For either the
-hosts start the servers of their pairs, then the clients measure, on all hosts at once.
+The latency of all pairs is measured first, without other traffic, then the bandwidth. For each, the
+hosts start the servers of their pairs, then the clients measure on all hosts at once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PairResult, PortPair
 
 _TOOL_TIME_S = 12.0
-"""What a tool may take beyond the seconds that count, and less than it waits for an answer."""
-_PATIENCE_S = 15.0
-"""What a host may take beyond its tools, which look again with a ping when something fails."""
+"""Time of a tool beyond the measured seconds; less than its timeout for an answer."""
+_GRACE_S = 15.0
+"""Time of a host beyond its tools: after a failure it sends a ping."""
 
 _Item = TypeVar("_Item")
 
@@ -39,88 +39,95 @@ class CrewMeasurement:
         self,
         crew: Crew,
         ports: Sequence[NetworkPort],
-        places: Sequence[int],
+        crew_index: Sequence[int],
         missing_tools: Sequence[Sequence[str]],
         seconds: int,
     ) -> None:
         """Prepare to measure.
 
         Args:
-            crew: who measures.
-            ports: of all hosts.
-            places: index in the crew by index of the host.
-            missing_tools: by index of the host.
-            seconds: how long a bandwidth counts.
+            crew: the hosts that measure.
+            ports: ports of all hosts.
+            crew_index: index in the crew, by index of the host.
+            missing_tools: names of missing tools, by index of the host.
+            seconds: duration of a bandwidth measurement.
         """
         self.lost: dict[int, str] = {}
-        """Hosts that fell silent, and why."""
+        """Reasons of the hosts that no longer answer, by index."""
         self._crew = crew
         self._ports = ports
-        self._places = places
+        self._crew_index = crew_index
         self._missing_tools = missing_tools
         self._seconds = seconds
 
     def __call__(self, pairs: Sequence[PortPair]) -> list[PairResult]:
-        """Measure a round."""
+        """Measure a round of pairs and return their results in order."""
         latencies = self._figures("latency", [self._task(pair, latency_tool) for pair in pairs])
-        away = {
-            place: replace(figure, value=None)
-            for place, figure in enumerate(latencies)
+        unreachable = {
+            index: replace(figure, value=None)
+            for index, figure in enumerate(latencies)
             if figure.failure is Failure.UNREACHABLE
         }
-        # Whoever answers neither pings nor connections would only cost its timeout once more.
+        # A port that answers neither pings nor connections would only cost another timeout.
         tasks = [self._task(pair, bandwidth_tool) for pair in pairs]
-        rest = [place for place in range(len(pairs)) if place not in away]
-        measured = self._figures("bandwidth", [tasks[place] for place in rest])
-        found = dict(zip(rest, measured, strict=True))
+        reachable = [index for index in range(len(pairs)) if index not in unreachable]
+        figures = self._figures("bandwidth", [tasks[index] for index in reachable])
+        measured = dict(zip(reachable, figures, strict=True))
         bandwidths = [
-            found.get(place) or replace(away[place], by=tasks[place].tool)
-            for place in range(len(pairs))
+            measured.get(index) or replace(unreachable[index], by=tasks[index].tool)
+            for index in range(len(pairs))
         ]
-        return [_result(*each) for each in zip(pairs, bandwidths, latencies, strict=True)]
+        return [_result(*items) for items in zip(pairs, bandwidths, latencies, strict=True)]
 
     def stop(self) -> None:
         """End the servers of the last round."""
-        hosts = [host for host in range(len(self._places)) if host not in self.lost]
-        self._ask({host: Stop() for host in hosts}, START_S + _PATIENCE_S)
+        hosts = [host for host in range(len(self._crew_index)) if host not in self.lost]
+        self._ask({host: Stop() for host in hosts}, START_S + _GRACE_S)
 
     def _task(
-        self, pair: PortPair, choose: Callable[[NetworkPort, NetworkPort, Sequence[str]], Tool]
+        self, pair: PortPair, choose_tool: Callable[[NetworkPort, NetworkPort, Sequence[str]], Tool]
     ) -> PairTask:
         client, server = self._ports[pair.client], self._ports[pair.server]
         missing = [*self._missing_tools[client.host], *self._missing_tools[server.host]]
         return PairTask(
             client=client,
             server=server,
-            tool=choose(client, server, missing),
+            tool=choose_tool(client, server, missing),
             seconds=self._seconds,
             timeout_s=self._seconds + _TOOL_TIME_S,
         )
 
     def _figures(
-        self, what: Literal["latency", "bandwidth"], tasks: Sequence[PairTask]
+        self, quantity: Literal["latency", "bandwidth"], tasks: Sequence[PairTask]
     ) -> list[Figure]:
-        """Of every task, in their order."""
-        patience_s = self._seconds + _TOOL_TIME_S + _PATIENCE_S
+        """Start servers, run clients, and return a figure for each task, in order."""
+        timeout_s = self._seconds + _TOOL_TIME_S + _GRACE_S
         figures: dict[int, Figure] = {}
         ready: dict[int, PairTask] = {}
-        hosts = {place: task.server.host for place, task in enumerate(tasks)}
-        started = self._each(hosts, tasks, lambda mine: Serve(tasks=mine), _servers, patience_s)
-        for place, server in started.items():
-            if isinstance(server, ServerAnswer) and server.failure is None:
-                ready[place] = replace(tasks[place], tcp_port=server.tcp_port)
-            else:
-                figures[place] = _no_figure(tasks[place], server)
-        hosts = {place: task.client.host for place, task in ready.items()}
-        ended = self._each(
-            hosts, ready, lambda mine: Measure(what=what, tasks=mine), _measured, patience_s
+        hosts = {index: task.server.host for index, task in enumerate(tasks)}
+        started = self._ask_about(
+            hosts, tasks, lambda of_host: Serve(tasks=of_host), _servers, timeout_s
         )
-        for place, figure in ended.items():
-            told = figure if isinstance(figure, Figure) else _no_figure(tasks[place], figure)
-            figures[place] = told
-        return [figures[place] for place in range(len(tasks))]
+        for index, server in started.items():
+            if isinstance(server, ServerAnswer) and server.failure is None:
+                ready[index] = replace(tasks[index], tcp_port=server.tcp_port)
+            else:
+                figures[index] = _no_figure(tasks[index], server)
+        hosts = {index: task.client.host for index, task in ready.items()}
+        ended = self._ask_about(
+            hosts,
+            ready,
+            lambda of_host: Measure(what=quantity, tasks=of_host),
+            _measured,
+            timeout_s,
+        )
+        for index, figure in ended.items():
+            figures[index] = (
+                figure if isinstance(figure, Figure) else _no_figure(tasks[index], figure)
+            )
+        return [figures[index] for index in range(len(tasks))]
 
-    def _each(
+    def _ask_about(
         self,
         hosts: Mapping[int, int],
         tasks: Sequence[PairTask] | Mapping[int, PairTask],
@@ -128,34 +135,37 @@ class CrewMeasurement:
         items: Callable[[Reply], Sequence[_Item]],
         timeout_s: float,
     ) -> dict[int, _Item | HostFailure]:
-        """What hosts answer to tasks, by the places of these; each host is asked once."""
-        places_of: dict[int, list[int]] = {}
-        for place, host in hosts.items():
-            places_of.setdefault(host, []).append(place)
+        """Ask each host once about its tasks and return the answers by index of the task."""
+        indices_of: dict[int, list[int]] = {}
+        for index, host in hosts.items():
+            indices_of.setdefault(host, []).append(index)
         answers = self._ask(
-            {host: request(tuple(tasks[i] for i in mine)) for host, mine in places_of.items()},
+            {
+                host: request(tuple(tasks[i] for i in indices))
+                for host, indices in indices_of.items()
+            },
             timeout_s,
         )
         found: dict[int, _Item | HostFailure] = {}
-        for host, places in places_of.items():
+        for host, indices in indices_of.items():
             answer = answers[host]
             if isinstance(answer, HostFailure):
-                found.update(dict.fromkeys(places, answer))
+                found.update(dict.fromkeys(indices, answer))
             else:
-                found.update(zip(places, items(answer), strict=True))
+                found.update(zip(indices, items(answer), strict=True))
         return found
 
     def _ask(
         self, requests: Mapping[int, Request], timeout_s: float
     ) -> dict[int, Reply | HostFailure]:
-        """The same as `Crew.ask`, by index of the host; remembers who is lost."""
-        by_place = {self._places[host]: request for host, request in requests.items()}
-        answers = self._crew.ask(by_place, timeout_s) if by_place else {}
+        """Do `Crew.ask` by index of the host, and record lost hosts."""
+        by_crew_index = {self._crew_index[host]: request for host, request in requests.items()}
+        answers = self._crew.ask(by_crew_index, timeout_s) if by_crew_index else {}
         for host in requests:
-            answer = answers[self._places[host]]
+            answer = answers[self._crew_index[host]]
             if isinstance(answer, HostFailure):
                 self.lost.setdefault(host, answer.reason)
-        return {host: answers[self._places[host]] for host in requests}
+        return {host: answers[self._crew_index[host]] for host in requests}
 
 
 def _servers(reply: Reply) -> Sequence[ServerAnswer]:
@@ -166,10 +176,10 @@ def _measured(reply: Reply) -> Sequence[Figure]:
     return reply.figures if isinstance(reply, Measured) else ()
 
 
-def _no_figure(task: PairTask, why: ServerAnswer | Figure | HostFailure) -> Figure:
-    if isinstance(why, HostFailure):
-        return Figure(None, task.tool, Failure.HOST_LOST, f"{why.name}: {why.reason}")
-    return Figure(None, task.tool, why.failure, why.detail)
+def _no_figure(task: PairTask, cause: ServerAnswer | Figure | HostFailure) -> Figure:
+    if isinstance(cause, HostFailure):
+        return Figure(None, task.tool, Failure.HOST_LOST, f"{cause.name}: {cause.reason}")
+    return Figure(None, task.tool, cause.failure, cause.detail)
 
 
 def _result(pair: PortPair, bandwidth: Figure, latency: Figure) -> PairResult:

@@ -1,4 +1,4 @@
-"""What a host does when it is asked: `Station`, whichever way the request came."""
+"""Execution of requests on a host, however they arrive: `Station`."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ from probes.network.instruments.endpoint import (
 
 _Answer = TypeVar("_Answer")
 
-_KILLING_ROUNDS = 20
-"""A task may start one more process while its others are being killed."""
+_KILL_ATTEMPTS = 20
+"""Attempts to kill all children: a task may start another process in the meantime."""
 
 
 class Station:
-    """One host at work; the servers that it started live until others take their place."""
+    """Executes the requests to one host; its servers run until the next ones replace them."""
 
     def __init__(self) -> None:
         self._servers: list[Server] = []
 
     def perform(self, request: Request) -> Reply:
-        """The reply to whom the error would not reach: it is in the reply, a defect's, too."""
+        """Execute a request; any error, also that of a defect, becomes a `Failed` reply."""
         try:
             return self.do(request)
         except (ProbeError, OSError) as error:
             return Failed(reason=str(error))
-        except Exception as error:  # noqa: BLE001 - a host that fell silent would cost minutes
+        except Exception as error:  # noqa: BLE001 - without a reply the leader waits for minutes
             traceback.print_exc(file=sys.stderr)
             return Failed(reason=f"{type(error).__name__}: {error}")
 
     def do(self, request: Request) -> Reply:
-        """The reply.
+        """Execute a request and return the reply.
 
         Raises:
             ProbeError: this host cannot be probed.
@@ -97,8 +97,8 @@ def _all_at_once(
 
 
 def kill_children() -> None:
-    """Kill what this process started, with all that those started."""
-    for _ in range(_KILLING_ROUNDS):
+    """Kill all descendants of this process."""
+    for _ in range(_KILL_ATTEMPTS):
         children = psutil.Process().children(recursive=True)
         if not children:
             return

@@ -1,8 +1,8 @@
 """The worker on a host: `python -m probes.cluster.worker`, requests on stdin, replies on stdout.
 
-It lives as long as its standard input: when the leader is gone, however it went, the worker kills
-what it started and ends. Nothing but replies is ever written to the leader's stream, because file
-descriptor 1 leads to standard error before anything else runs.
+The worker ends when its standard input closes, whatever ended the leader, and kills the processes
+that it started. Only replies reach the leader, because file descriptor 1 is redirected to standard
+error before anything else runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from probes.cluster.station import Station, kill_children
 
 
 def main() -> NoReturn:
-    """Answer until standard input closes."""
+    """Answer requests until standard input closes."""
     with os.fdopen(os.dup(1), "wb", buffering=0) as replies:
         os.dup2(2, 1)
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -36,19 +36,19 @@ def main() -> NoReturn:
             _serve(replies)
         finally:
             kill_children()
-            # Tasks may still run in threads; nobody wants their results.
+            # Tasks may still run in threads; their results are not needed.
             os._exit(0)
 
 
 def _serve(replies: BinaryIO) -> None:
-    """Hand requests to a thread, so that the end of standard input is seen at once."""
+    """Pass requests to a thread, so that the end of standard input is noticed at once."""
     requests: queue.SimpleQueue[tuple[int, Request]] = queue.SimpleQueue()
     threading.Thread(target=_work, args=(requests, replies), daemon=True).start()
     for line in sys.stdin.buffer:
         try:
             number, request = request_from_line(line)
         except MessageError as error:
-            # Number 0 is of no request: the leader cannot use this worker.
+            # No request has number 0: the leader cannot use this worker.
             replies.write(reply_to_line(0, Failed(reason=str(error))))
             return
         if isinstance(request, Bye):

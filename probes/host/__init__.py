@@ -1,1 +1,1 @@
-"""One host: looked at, measured, told to others, and what cannot be probed on it."""
+"""One host: its probe, the report of it, and a check of what can be probed."""

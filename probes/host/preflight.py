@@ -1,7 +1,7 @@
-"""What can and what cannot be probed on this host, why, and what to do: `check_host`.
+"""Check of what can be probed on this host, with reasons and remedies: `check_host`.
 
-Every check looks at the real thing (opens the tree, loads NVML, sends a ping) and none of them
-fails: what goes wrong is what it reports. Together they take a second or two.
+Every check tries the real operation (opens the tree, loads NVML, sends a ping) and reports its
+failure instead of raising it. All checks take a second or two.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from probes.pci.tree import DirectoryTree, FileTree
 
 _TRIAL_TIMEOUT_S = 1.2
 _RDMA_MEMORY_BYTES = 64 << 20
-"""Buffers that perftest and NCCL lock at once; with less they fail."""
+"""Locked memory that perftest and NCCL need for their buffers."""
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
 _SLURM_FILES = ("topology.conf", "topology.yaml")
 _NVIDIA = 0x10DE
 _PASSED_THROUGH = {"iommu=pt", "iommu.passthrough=1"}
-"""Of x86 and of every architecture (Linux' admin-guide/kernel-parameters)."""
+"""Kernel options of pass-through: of x86, and of every architecture (Linux' kernel-parameters)."""
 _TREE_GIVES = "GPUs, NICs and the switches between them"
 _GIVE_ALL = "give the container all devices and the host's network"
 
 
 class CheckStatus(StrEnum):
-    """How far a part can be used."""
+    """How far a part of the probe can be used."""
 
     OK = "ok"
     LIMITED = "limited"
-    """It works in part, or its figures are to be taken with care."""
+    """It works in part, or its figures may be wrong."""
     MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part of a probe on this host."""
+    """Result of the check of one part of the probe."""
 
     subject: str
     status: CheckStatus
     what_it_gives: str
-    """To the topology, when it is there."""
+    """Its contribution to the topology."""
     why: str
-    """What was found."""
+    """The finding."""
     remedy: str = ""
-    """What to do; empty when there is nothing to do."""
+    """The user's remedy; empty when none is needed."""
 
 
 _OK, _LIMITED, _MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSING
@@ -70,7 +70,7 @@ _OK, _LIMITED, _MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSI
 def check_host(
     options: HostProbeOptions, environment: Mapping[str, str] = os.environ
 ) -> tuple[Check, ...]:
-    """Check every part; below another root than `/` only what its files tell."""
+    """Check every part of the probe; with a root other than `/`, only the parts that use files."""
     tree = DirectoryTree(options.root)
     try:
         inventory = read_inventory(tree, options)
@@ -117,7 +117,7 @@ def _pci(inventory: PciInventory) -> Check:
 
 
 def _gpus(inventory: PciInventory) -> list[str]:
-    """What a probe takes as GPUs without a driver's help."""
+    """Addresses of the functions that a probe takes as GPUs without a driver's help."""
     return [*endpoints(inventory, {}, []).gpus]
 
 
@@ -152,8 +152,9 @@ def _p2p(inventory: PciInventory) -> Check:
 def _rdma(inventory: PciInventory) -> Check:
     subject, gives = "RDMA ports", "the network that NCCL uses best"
     ports = [port for port in inventory.ports if port.rdma_device]
-    down = [f"{port.rdma_device}/{port.rdma_port} ({port.state})" for port in ports]
-    down = [label for label, port in zip(down, ports, strict=True) if not port.active]
+    down = [
+        f"{port.rdma_device}/{port.rdma_port} ({port.state})" for port in ports if not port.active
+    ]
     if not ports:
         why = "none below /sys/class/infiniband: NCCL and the probe use TCP"
         return Check(subject, _MISSING, gives, why, "load the NIC's RDMA driver if it has one")
@@ -166,7 +167,7 @@ def _rdma(inventory: PciInventory) -> Check:
 
 
 def _iommu(tree: FileTree) -> Check:
-    """Access control services of PCIe send traffic between GPUs through the root port."""
+    """Check the IOMMU settings: PCIe access control sends GPU traffic through the root port."""
     subject, gives = "IOMMU and ACS", "direct PCIe traffic between GPUs and NICs"
     try:
         words = tree.read("proc/cmdline").decode("utf-8", "replace").split()
@@ -247,17 +248,17 @@ def _lldp() -> Check:
 
 
 def _tried(check: Check, command: list[str], remedy: str) -> Check:
-    """The check of a tool that is there, after the tool has run."""
+    """Run the command of an installed tool and add the result to its check."""
     if check.status is _MISSING:
         return check
     try:
-        ended = run(command, _TRIAL_TIMEOUT_S)
+        result = run(command, _TRIAL_TIMEOUT_S)
     except OSError as error:
         return replace(check, status=_LIMITED, why=f"{command[0]} does not start: {error}")
-    if ended.exit_code == 0 and not ended.timed_out:
+    if result.exit_code == 0 and not result.timed_out:
         return check
-    said = "no answer in time" if ended.timed_out else last_words(ended.output)
-    return replace(check, status=_LIMITED, why=f"`{' '.join(command)}`: {said}", remedy=remedy)
+    problem = "no answer in time" if result.timed_out else last_words(result.output)
+    return replace(check, status=_LIMITED, why=f"`{' '.join(command)}`: {problem}", remedy=remedy)
 
 
 def _mpi(environment: Mapping[str, str]) -> Check:

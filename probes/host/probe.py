@@ -1,7 +1,7 @@
-"""One host as it is: `probe_host` reads sysfs and NVML, measures its GPUs and names its ports.
+"""The probe of one host: `probe_host` reads sysfs and NVML, measures GPUs and lists ports.
 
-Only the tree of files is asked when it is that of another system (a root directory other than `/`):
-NVML, the benchmark and the addresses of interfaces speak of this system alone.
+With a root directory other than `/`, a copy of another system, only files are read: NVML, the
+benchmark and the addresses of interfaces belong to this system.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from probes.pci.tree import DirectoryTree, FileTree
 from probes.topology.graph import Topology
 
 Progress = Callable[[str], None]
-"""Told what is being done, in a few words."""
+"""Receives a short text about the current activity."""
 
 _A_COPY = (
     "not the root of this system, so NVML is not asked: GPUs from sysfs alone, without NVLinks"
@@ -50,35 +50,35 @@ _NVIDIA = "10de:"
 
 @dataclass(frozen=True, slots=True)
 class HostProbeOptions:
-    """What to look at and how long."""
+    """Options of the probe of one host."""
 
     root: Path = Path("/")
-    """Directory that holds `sys` and `proc`; another than `/` is a copy of some other system."""
+    """Directory with `sys` and `proc`; any other than `/` is a copy of another system."""
     interfaces: tuple[str, ...] = ()
     """Glob patterns of network interfaces that count although they look like pseudo devices."""
     measure_p2p: bool = True
     p2p_timeout_s: float = 60.0
-    """For the measurement of all pairs of GPUs."""
+    """Time limit of the measurement of all GPU pairs."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it is this system that is looked at."""
+        """Whether this system is probed, not a copy of another."""
         return os.path.realpath(self.root) == "/"
 
 
 def _silent(_: str) -> None:
-    """For callers without a progress display."""
+    """Ignore progress, for callers without a display."""
 
 
 def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> HostReport:
-    """Look at this host and measure it; looking takes well under a second, measuring seconds.
+    """Probe this host: reading takes well under a second, measuring GPUs takes seconds.
 
-    What cannot be learnt is a sentence in the topology's notes.
+    The topology's notes state what could not be read or measured.
 
     Raises:
-        MigEnabledError: a GPU is cut into MIG instances.
-        SysfsError: the root directory given is not that of a system.
-        InvalidTopologyError: what the system shows cannot exist.
+        MigEnabledError: a GPU is partitioned into MIG instances.
+        SysfsError: the root directory is not that of a system.
+        InvalidTopologyError: the system describes a machine that cannot exist.
     """
     on_progress("reading sysfs")
     tree = DirectoryTree(options.root)
@@ -94,25 +94,25 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     topology = describe_host(inventory, facts, identity.hostname)
     has_cuda = facts.records or any(gpu.model.startswith(_NVIDIA) for gpu in topology.gpus)
     if has_cuda:
-        told = check_with_nvidia_smi(topology, inventory, facts)
-        topology = replace(topology, notes=(*topology.notes, *told))
+        check_notes = check_with_nvidia_smi(topology, inventory, facts)
+        topology = replace(topology, notes=(*topology.notes, *check_notes))
     figures = None
     if options.measure_p2p and has_cuda:
         topology, figures = measure_gpus(topology, options.p2p_timeout_s, on_progress)
     addresses = interface_addresses()
     ports = network_ports(topology, inventory, identity.hostname, addresses)
     ports = with_rdma_subnets(ports, inventory, addresses)
-    without = [port.os_name for port in ports if not (port.address or port.is_rdma_only)]
-    notes = gap_notes(Gap(name, _NO_ADDRESS) for name in without)
+    unaddressed = [port.os_name for port in ports if not (port.address or port.is_rdma_only)]
+    notes = gap_notes(Gap(name, _NO_ADDRESS) for name in unaddressed)
     topology = replace(topology, notes=(*topology.notes, *notes))
     return HostReport(identity, topology, ports, _missing_tools(ports), figures)
 
 
 def describe_host(inventory: PciInventory, facts: NvmlFacts, hostname: str) -> Topology:
-    """The host by what sysfs and NVML say, nothing measured yet.
+    """Return the host's topology from sysfs and NVML, without measurements.
 
     Raises:
-        InvalidTopologyError: such a machine cannot exist.
+        InvalidTopologyError: the machine cannot exist.
     """
     topology = host_topology(join_nvml(inventory, facts), hostname, facts.records)
     memory = {gpu.address: gpu.memory_bytes for gpu in facts.gpus}
@@ -130,7 +130,7 @@ def describe_host(inventory: PciInventory, facts: NvmlFacts, hostname: str) -> T
 def measure_gpus(
     topology: Topology, timeout_s: float, on_progress: Progress
 ) -> tuple[Topology, P2pFigures | None]:
-    """The host with the benchmark's figures; without them it stays as it is, and says why."""
+    """Measure the GPUs and apply the figures; if that fails, only a note is added."""
     on_progress("measuring GPUs")
     figures = None
     try:
@@ -144,10 +144,10 @@ def measure_gpus(
 
 
 def read_inventory(tree: FileTree, options: HostProbeOptions) -> PciInventory:
-    """Sysfs below the root; of this system even if it shows nothing, as in some containers.
+    """Read sysfs below the root; on this system it may be empty, as in some containers.
 
     Raises:
-        SysfsError: the root directory given is not that of a system.
+        SysfsError: the root directory is not that of a system.
     """
     try:
         return read_sysfs(tree, str(options.root), options.interfaces)
@@ -164,10 +164,10 @@ def network_ports(
     hostname: str,
     addresses: Mapping[str, Sequence[InterfaceAddress]],
 ) -> tuple[NetworkPort, ...]:
-    """The port of every NIC, in the order of the NICs, with its addresses, the best one first.
+    """Return the port of every NIC, in the order of the NICs, with its addresses, best first.
 
-    A controller that shows no port has no driver, or its interface is in another namespace: nothing
-    on this host can use it.
+    A controller without a port has no driver, or its interface is in another namespace: this host
+    cannot use it.
     """
     by_name: dict[str, list[NicPort]] = {}
     for port in inventory.ports:
@@ -175,11 +175,11 @@ def network_ports(
             by_name.setdefault(port.name, []).append(port)
     found = []
     for nic in topology.nics:
-        # Ports of one RDMA device share its name; both lists have them in the same order.
-        same = by_name.get(nic.os_name)
-        if not same:
+        # Ports of one RDMA device share its name and have the same order in both lists.
+        named = by_name.get(nic.os_name)
+        if not named:
             continue
-        port = same.pop(0)
+        port = named.pop(0)
         known = addresses.get(port.interface, ())
         best = known[0] if known else InterfaceAddress("", 0)
         found.append(
@@ -206,7 +206,7 @@ def with_rdma_subnets(
     addresses: Mapping[str, Sequence[InterfaceAddress]],
     infiniband: Path = SYSFS_INFINIBAND,
 ) -> tuple[NetworkPort, ...]:
-    """RDMA ports of this system with what measures them when they have no address."""
+    """Add RDMA subnets and the management address, which measure ports without an address."""
     layers = {(port.rdma_device, port.rdma_port): port.link_layer for port in inventory.ports}
     address = management_address(addresses, [port.interface for port in inventory.ports])
     return tuple(
@@ -237,11 +237,11 @@ def _identity(tree: FileTree, hostname: str, *, live: bool) -> HostIdentity:
 
 
 def _missing_tools(ports: Sequence[NetworkPort]) -> tuple[str, ...]:
-    """Of the tools that the ports at hand are measured with."""
+    """Names of missing tools that the measurement of these ports needs."""
     rdma = MEASURING_RDMA if any(port.rdma_device for port in ports) else ()
     return tuple(map(str, missing_tools((*MEASURING, *rdma)))) if ports else ()
 
 
 def _printable_notes(topology: Topology) -> tuple[str, ...]:
-    """Words of a driver or of the environment may hold what a topology's JSON refuses."""
+    """Notes made printable, since text of a driver or the environment may not be."""
     return tuple(printable(note, _MAX_NOTE) for note in topology.notes)

@@ -1,4 +1,4 @@
-"""The JSON form of a `HostReport`, schema version 1: what a host sends to the one that merges.
+"""The JSON form of a `HostReport`, schema version 1, which a host sends to the leader.
 
     {"schema_version": 1, "identity": {...}, "topology": {...}, "ports": [...],
      "missing_tools": [...],
@@ -6,9 +6,9 @@
                                 "copy_engine_gb_per_s": {"median": 394.0, "spread": 0.001}, ...}],
                      "gpus": [{"gpu": "n0/gpu0", "to_host_gb_per_s": null, ...}]}}
 
-The topology is in its own JSON form. Figures of GPUs are there only if GPUs were measured. Reading
-is strict, because the sender may be another release, and a figure that is silently ignored is a
-wrong figure.
+The topology is in its own JSON form; `gpu_figures` is absent if GPUs were not measured. An unknown
+key is an error: the sender may be another release, and a figure that is silently ignored is a wrong
+figure.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _ReportModel(_Model):
 
 
 def report_to_json(report: HostReport) -> str:
-    """Write the report; one line, so that it can travel as a message.
+    """Format the report as one line of JSON, which fits in a message.
 
     Raises:
         ValueError: a figure is not a number (`nan`, `inf`), which JSON cannot hold.
@@ -118,15 +118,15 @@ def report_to_json(report: HostReport) -> str:
 
 
 def report_from_json(text: str, source: str) -> HostReport:
-    """Read a report.
+    """Parse a report.
 
     Args:
         text: the JSON text.
-        source: what to call it in an error, usually the host.
+        source: its name in errors, usually the host.
 
     Raises:
-        HostReportError: not JSON, of another schema version, a field is missing, unknown or not of
-            its form, the machine cannot exist, or a port belongs to no NIC of it.
+        HostReportError: not JSON, of another schema version, a field is missing, unknown or
+            malformed, the machine cannot exist, or a port belongs to none of its NICs.
     """
     try:
         content = json.loads(text)
@@ -166,8 +166,8 @@ def _p2p_figures(model: _P2pFiguresModel | None) -> P2pFigures | None:
     if model is None:
         return None
 
-    def figure(told: _FigureModel | None) -> Figure | None:
-        return None if told is None else Figure(told.median, told.spread)
+    def figure(value: _FigureModel | None) -> Figure | None:
+        return None if value is None else Figure(value.median, value.spread)
 
     return P2pFigures(
         pairs=tuple(
@@ -196,7 +196,7 @@ def _p2p_figures(model: _P2pFiguresModel | None) -> P2pFigures | None:
 
 
 def _check_ports(ports: tuple[NetworkPort, ...], topology: Topology, source: str) -> None:
-    """Ports are measured by the place of their NIC, so each must have one."""
+    """Check that every port belongs to a NIC of the topology, and no two to the same NIC."""
     nics = {(nic.node, nic.index) for nic in topology.nics}
     for port in ports:
         if (port.host, port.nic) not in nics:
@@ -209,16 +209,16 @@ def _check_ports(ports: tuple[NetworkPort, ...], topology: Topology, source: str
 
 
 def _check_figures(figures: P2pFigures | None, topology: Topology, source: str) -> None:
-    """Figures belong to two GPUs, or to one, and are given once."""
+    """Check that figures belong to known GPUs or pairs of GPUs, each given once."""
     if figures is None:
         return
     known = {gpu.name for gpu in topology.gpus}
-    ends = [*((pair.src, pair.dst) for pair in figures.pairs), *((g.gpu,) for g in figures.gpus)]
-    for names in ends:
+    owners = [*((pair.src, pair.dst) for pair in figures.pairs), *((g.gpu,) for g in figures.gpus)]
+    for names in owners:
         if len(set(names)) < len(names) or not known.issuperset(names):
             raise HostReportError(
-                f"{source}: figures of {' and '.join(names)!a:.60}, which are no GPUs of the "
+                f"{source}: figures of {' and '.join(names)!a:.60}, which are not GPUs of the "
                 "topology"
             )
-    if len(set(ends)) < len(ends):
-        raise HostReportError(f"{source}: figures of GPUs that are given twice")
+    if len(set(owners)) < len(owners):
+        raise HostReportError(f"{source}: figures of GPUs are given twice")

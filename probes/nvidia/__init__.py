@@ -1,1 +1,1 @@
-"""The GPUs of a host as NVIDIA's tools show them: NVML, nvidia-smi, and programs for them."""
+"""The GPUs of a host from NVIDIA's tools (NVML, nvidia-smi), and builds of programs for them."""

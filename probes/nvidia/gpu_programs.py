@@ -1,8 +1,8 @@
-"""Programs and libraries with GPU code: which sources make them, and where builds of them lie.
+"""Programs and libraries with GPU code: their sources, and the folders of their builds.
 
-`pip install` compiles them for the GPUs that it finds, `tuccl build-executor` when it is asked to.
-A build lies in a folder that is named by what it was made of and for, as `829f54aec811e8e2+80+90`:
-an installation takes no build of other sources than its own, whoever made it.
+`pip install` compiles them for the GPUs that it finds, `tuccl build-executor` on request. The
+folder of a build is named by the hash of its sources and its architectures, as
+`829f54aec811e8e2+80+90`, so an installation only uses builds of its own sources.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUILDS = "built"
-"""Folder of a package that holds builds."""
+"""Folder of a package with its builds."""
 
 _HASH_DIGITS = 16
-_BESIDE = ("*.h", "*.cuh", "*.map", "sources.cmake")
-"""Patterns that count as source in the folders of the files that are compiled."""
+_HASHED_FILES = ("*.h", "*.cuh", "*.map", "sources.cmake")
+"""Patterns of further files that the hash covers, in the folders of the compiled files."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProgram:
-    """Something that is compiled with nvcc."""
+    """A program or library that is compiled with nvcc."""
 
     name: str
     """File name of the result."""
     package: Path
-    """Folder of the package that it belongs to."""
+    """Folder of its package."""
     import_name: str
     """Import name of that package, as a path: `tuccl/runtime`."""
     folder: Path
@@ -43,51 +43,51 @@ class Build:
 
     path: Path
     architectures: tuple[str, ...]
-    """Those that it has machine code for, as `90`."""
+    """Architectures that it has machine code for, as `90`."""
 
     def serves(self, architectures: Sequence[str]) -> bool:
         """Whether it has machine code for all of these."""
-        return {f"{one}-real" for one in architectures} <= {
-            f"{one.removesuffix('-real')}-real" for one in self.architectures
+        return {f"{name}-real" for name in architectures} <= {
+            f"{name.removesuffix('-real')}-real" for name in self.architectures
         }
 
 
 def sources_of(program: GpuProgram) -> tuple[Path, ...]:
-    """The files that are compiled, as `sources.cmake` lists them."""
+    """Return the files that are compiled, as `sources.cmake` lists them."""
     text = (program.folder / "sources.cmake").read_text(encoding="utf-8")
     names = re.findall(r"\$\{\w+_folder\}/(\S+\.(?:cc?|cpp|cu))\b", text)
     return tuple(Path(os.path.normpath(program.folder / name)) for name in names)
 
 
 def source_hash(program: GpuProgram) -> str:
-    """Hash of everything that is compiled; cmake/gpu_code.cmake computes the same."""
+    """Hash all sources; cmake/gpu_code.cmake computes the same hash."""
     sources = sources_of(program)
     files = {*sources}
-    for place in {source.parent for source in sources}:
-        files |= {file for pattern in _BESIDE for file in place.glob(pattern)}
-    named = {file.relative_to(program.folder.parent).as_posix(): file for file in files}
+    for folder in {source.parent for source in sources}:
+        files |= {file for pattern in _HASHED_FILES for file in folder.glob(pattern)}
+    by_name = {file.relative_to(program.folder.parent).as_posix(): file for file in files}
     lines = [
-        f"{hashlib.sha256(named[name].read_bytes()).hexdigest()}  {name}\n"
-        for name in sorted(named)
+        f"{hashlib.sha256(by_name[name].read_bytes()).hexdigest()}  {name}\n"
+        for name in sorted(by_name)
     ]
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def build_name(program: GpuProgram, architectures: Sequence[str]) -> str:
-    """Name of the folder of a build for these architectures."""
+    """Return the folder name of a build for these architectures."""
     return "+".join((source_hash(program), *architectures))
 
 
 def builds_in_package(program: GpuProgram) -> Path:
-    """Where builds lie that all users of the installation share."""
+    """Folder of the builds that all users of the installation share."""
     return program.package / BUILDS
 
 
 def builds_of_user() -> Path | None:
-    """Where a user's builds lie, None without a home directory."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(named).is_absolute():  # The XDG specification: others are to be ignored.
-        return Path(named) / "tuccl"
+    """Folder of the user's builds; None without a home directory."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(cache).is_absolute():  # The XDG specification: ignore relative paths.
+        return Path(cache) / "tuccl"
     try:
         return Path.home() / ".cache" / "tuccl"
     except RuntimeError:
@@ -95,19 +95,19 @@ def builds_of_user() -> Path | None:
 
 
 def find_build(program: GpuProgram) -> Build | None:
-    """The build of this installation's sources for most architectures, the newest of several."""
+    """Find the build of these sources with the most architectures, the newest of several."""
     try:
         prefix = f"{source_hash(program)}+"
-    except FileNotFoundError:  # A package without sources takes no builds.
+    except FileNotFoundError:  # The package has no sources, so no build matches.
         return None
     # An editable install leaves the sources where they are and compiles into site-packages.
     packages = [program.package, *(Path(entry) / program.import_name for entry in sys.path)]
     user = builds_of_user()
-    places = [*(package / BUILDS for package in packages), *([user] if user else [])]
+    folders = [*(package / BUILDS for package in packages), *([user] if user else [])]
     found = [
         Build(file, tuple(file.parent.name.removeprefix(prefix).split("+")))
-        for place in places
-        for file in sorted(place.glob(f"{prefix}*/{program.name}"))
+        for folder in folders
+        for file in sorted(folder.glob(f"{prefix}*/{program.name}"))
         if file.is_file()
     ]
     return max(

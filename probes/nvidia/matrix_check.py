@@ -1,8 +1,8 @@
-"""Whether `nvidia-smi topo -m` says of a host what its topology says: `check_with_nvidia_smi`.
+"""Comparison of a host's topology with `nvidia-smi topo -m`: `check_with_nvidia_smi`.
 
-The table is a second opinion: the driver counts NVLinks and walks the PCI tree on its own. How near
-two devices are is compared with the PCI tree where an inventory is at hand, which tells PIX from
-PXB and PHB from NODE; else with the topology, which tells switches, one CPU and several apart.
+The table is independent evidence: the driver counts NVLinks and walks the PCI tree itself. With an
+inventory, connections are compared with the PCI tree, which distinguishes PIX from PXB and PHB from
+NODE; else with the topology, which distinguishes switches, one CPU and several.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from probes.topology.paths import Proximity, pcie_distance
 PROGRAM = "nvidia-smi"
 DEADLINE_S = 10.0
 _COMMAND = f"{PROGRAM} topo -m"
-_MOST_TOLD = 4
+_MAX_REPORTED = 4
 _MAX_WORDS = 160
 _NO_CHECK = "so the topology was not compared with it"
 
@@ -33,7 +33,7 @@ _EXPECTED = {
     Relation.SAME_DEVICE: (Connection.PIX,),
     Relation.SWITCH: (Connection.PIX,),
     Relation.SWITCHES: (Connection.PXB,),
-    # Bridges that a tree hides decide which.
+    # It depends on bridges that the tree hides.
     Relation.ROOT_PORT: (Connection.PIX, Connection.PXB, Connection.PHB),
     Relation.HOST_BRIDGE: (Connection.PHB,),
     Relation.NUMA_NODE: (Connection.NODE,),
@@ -56,62 +56,63 @@ _PROXIMITIES = {
     Connection.PHB: Proximity.HOST_BRIDGE,
     Connection.NODE: Proximity.HOST_BRIDGE,
 }
-"""Any other connection passes several CPUs."""
+"""Proximities by connection; other connections pass several CPUs."""
 _PROXIMITY_WORDS = {
     Proximity.SWITCH: "PCIe switches only",
     Proximity.HOST_BRIDGE: "one CPU",
     Proximity.SOCKETS: "two CPUs or more",
-    Proximity.UNKNOWN: "no way known",
+    Proximity.UNKNOWN: "no known path",
 }
 
 
 def check_with_nvidia_smi(
     topology: Topology, inventory: PciInventory, facts: NvmlFacts
 ) -> tuple[str, ...]:
-    """What the driver's table says otherwise, for the topology's notes.
+    """Return the differences between topology and table as notes; none without nvidia-smi.
 
-    Nothing where the program is not installed. It shows all GPUs whatever CUDA_VISIBLE_DEVICES
-    says, by NVML's numbers.
+    The table has all GPUs by NVML's numbers, whatever CUDA_VISIBLE_DEVICES is.
 
     Args:
-        topology: of this host, as it looks.
-        inventory: of this host.
-        facts: what NVML says; without it GPUs are numbered in the order of their addresses.
+        topology: topology of this host.
+        inventory: inventory of this host.
+        facts: NVML's facts; without them GPUs are numbered in the order of their addresses.
     """
     if shutil.which(PROGRAM) is None:
         return ()
-    answer = _ask()
-    if isinstance(answer, Gap):
-        return (answer.sentence(),)
+    output = _run_nvidia_smi()
+    if isinstance(output, Gap):
+        return (output.sentence(),)
     try:
-        matrix = parse_topo_matrix(answer, "its table")
+        matrix = parse_topo_matrix(output, "its table")
     except MachineFileError as error:
         return (Gap(_COMMAND, f"{error}; {_NO_CHECK}").sentence(),)
     addresses = {f"GPU{gpu.index}": gpu.address for gpu in facts.gpus}
-    found = compare_with_matrix(topology, matrix, inventory, addresses)
-    told = [f"{PROGRAM} says otherwise: {sentence}" for sentence in found[:_MOST_TOLD]]
-    more = len(found) - _MOST_TOLD
-    return (*told, *([f"{PROGRAM} says otherwise of {more} more."] if more > 0 else []))
+    differences = compare_with_matrix(topology, matrix, inventory, addresses)
+    notes = [f"{PROGRAM} says otherwise: {sentence}" for sentence in differences[:_MAX_REPORTED]]
+    more = len(differences) - _MAX_REPORTED
+    return (*notes, *([f"{PROGRAM} says otherwise of {more} more."] if more > 0 else []))
 
 
-def _ask() -> str | Gap:
-    """What the program prints, or why it does not."""
+def _run_nvidia_smi() -> str | Gap:
+    """Run the program and return its output, or a gap with the reason of its failure."""
     try:
-        ended = run([PROGRAM, "topo", "-m"], DEADLINE_S)
+        result = run([PROGRAM, "topo", "-m"], DEADLINE_S)
     except OSError as error:
         return Gap(_COMMAND, f"cannot be started ({error.strerror}), {_NO_CHECK}")
-    if ended.timed_out:
-        why = f"did not end within {DEADLINE_S:g} s, {_NO_CHECK}; see dmesg for the driver's words"
-        return Gap(_COMMAND, why)
-    if ended.exit_code:
-        said = printable(" ".join(ended.output.split()), _MAX_WORDS) or "nothing"
-        return Gap(_COMMAND, f"exit code {ended.exit_code}, it said '{said}', {_NO_CHECK}")
-    return ended.output
+    if result.timed_out:
+        reason = (
+            f"did not end within {DEADLINE_S:g} s, {_NO_CHECK}; see dmesg for the driver's words"
+        )
+        return Gap(_COMMAND, reason)
+    if result.exit_code:
+        text = printable(" ".join(result.output.split()), _MAX_WORDS) or "nothing"
+        return Gap(_COMMAND, f"exit code {result.exit_code}, it said '{text}', {_NO_CHECK}")
+    return result.output
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A device of the table as the topology and the PCI tree know it."""
+    """A device of the table in the topology and the PCI tree."""
 
     device: Device
     function: str
@@ -119,7 +120,7 @@ class _End:
 
     @property
     def name(self) -> str:
-        """For a sentence."""
+        """Name for a sentence."""
         return self.device.os_name or self.device.name.rpartition("/")[2]
 
 
@@ -129,15 +130,15 @@ def compare_with_matrix(
     inventory: PciInventory | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """What the table says otherwise than the topology's first host, one sentence per pair.
+    """Compare the table with the topology's first host; return one sentence per differing pair.
 
     Args:
-        topology: NICs are known by name.
+        topology: the topology; its NICs are matched by name.
         matrix: the table.
-        inventory: of that host, for the places of devices in the PCI tree. Ports that it knows and
-            the topology leaves out are no difference.
-        addresses: PCI address by the table's name of each GPU; those of them that the topology
-            leaves out are no difference. Without, GPUs are taken in the order of their addresses.
+        inventory: inventory of that host, with the PCI tree. A port in it that the topology lacks
+            is no difference.
+        addresses: PCI addresses by the table's names of GPUs. A GPU in it that the topology lacks
+            is no difference. If None, GPUs are taken in the order of their addresses.
     """
     node = topology.gpus[0].node if topology.gpus else 0
     gpus = _in_bus_order([gpu for gpu in topology.gpus if gpu.node == node])
@@ -151,9 +152,9 @@ def compare_with_matrix(
         else dict(zip(matrix.gpus, gpus, strict=True))
     )
     ends = {name: _End(gpu, gpu.bus_id) for name, gpu in known.items() if gpu is not None}
-    found: list[str] = []
+    differences: list[str] = []
     for a, b in itertools.combinations(ends, 2):
-        found += _compared(topology, inventory, matrix.cells[a, b], ends[a], ends[b])
+        differences += _compare(topology, inventory, matrix.cells[a, b], ends[a], ends[b])
     nics = {nic.os_name: nic for nic in topology.nics if nic.node == node}
     functions = {port.name: port.function for port in (inventory.ports if inventory else ())}
     for column in matrix.nics:
@@ -161,43 +162,43 @@ def compare_with_matrix(
         if name in nics:
             nic = _End(nics[name], functions.get(name) or "")
             for gpu, end in ends.items():
-                found += _compared(topology, inventory, matrix.cells[gpu, column], end, nic)
+                differences += _compare(topology, inventory, matrix.cells[gpu, column], end, nic)
         elif name not in functions:
-            found.append(f"{name}: in the matrix, not in the topology.")
-    return tuple(found)
+            differences.append(f"{name}: in the matrix, not in the topology.")
+    return tuple(differences)
 
 
 def _in_bus_order(gpus: list[Device]) -> list[Device]:
     if not all(gpu.bus_id for gpu in gpus):
         return gpus
-    # Domains may have more digits than four, and come later then.
+    # Domains may have more than four digits; these come last.
     return sorted(gpus, key=lambda gpu: (len(gpu.bus_id), gpu.bus_id))
 
 
-def _compared(
-    topology: Topology, inventory: PciInventory | None, cell: Cell, one: _End, other: _End
+def _compare(
+    topology: Topology, inventory: PciInventory | None, cell: Cell, a: _End, b: _End
 ) -> Iterator[str]:
-    said = f"{one.name} - {other.name}: the matrix says {cell}"
-    nvlinks = _nvlinks(topology, one.device.name, other.device.name)
+    prefix = f"{a.name} - {b.name}: the matrix says {cell}"
+    nvlinks = _nvlinks(topology, a.device.name, b.device.name)
     if nvlinks != cell.nvlinks:
-        yield f"{said}, the topology has {nvlinks} NVLinks."
+        yield f"{prefix}, the topology has {nvlinks} NVLinks."
         return
     if nvlinks:
         return
-    place = Relation.UNKNOWN
-    if inventory is not None and {one.function, other.function} <= inventory.by_address.keys():
-        place = relation(inventory, one.function, other.function)
-    if place is not Relation.UNKNOWN:
-        if cell.connection not in _EXPECTED[place]:
-            yield f"{said}, the PCI tree has {_RELATION_WORDS[place]} between them."
+    tree_relation = Relation.UNKNOWN
+    if inventory is not None and {a.function, b.function} <= inventory.by_address.keys():
+        tree_relation = relation(inventory, a.function, b.function)
+    if tree_relation is not Relation.UNKNOWN:
+        if cell.connection not in _EXPECTED[tree_relation]:
+            yield f"{prefix}, the PCI tree has {_RELATION_WORDS[tree_relation]} between them."
         return
-    distance = pcie_distance(topology, one.device.name, other.device.name)
+    distance = pcie_distance(topology, a.device.name, b.device.name)
     if distance is not _PROXIMITIES.get(cell.connection, Proximity.SOCKETS):
-        yield f"{said}, the topology has {_PROXIMITY_WORDS[distance]} between them."
+        yield f"{prefix}, the topology has {_PROXIMITY_WORDS[distance]} between them."
 
 
 def _nvlinks(topology: Topology, a: str, b: str) -> int:
-    """Direct links, else links to the NVSwitch between them."""
+    """Number of direct links, else of links to the NVSwitches between them."""
 
     def lanes(src: str, dst: str) -> int:
         links = topology.links_between.get((src, dst), ())

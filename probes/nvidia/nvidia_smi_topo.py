@@ -1,7 +1,7 @@
-"""The table of `nvidia-smi topo -m` as a machine, which is the last resort: `topology_of_matrix`.
+"""A topology from the table of `nvidia-smi topo -m`, the last resort: `topology_of_matrix`.
 
-The table tells how near devices are to each other and how many NVLinks two GPUs share, no speeds
-and no parts. A machine made of it alone is assumed throughout, and says so.
+The table has the proximity of devices and the NVLink counts of GPU pairs, but neither speeds nor
+models, so every figure of the topology is assumed and marked so.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 MAX_NVLINKS = 18
-"""Of one GPU: Hopper and Blackwell (NVIDIA data sheets); no part has more."""
-_MOST_DIRECT = 4
-"""GPUs that are connected all to all without a switch: HGX boards of four, bridges of two."""
+"""NVLinks of one GPU: Hopper and Blackwell (NVIDIA data sheets); no GPU has more."""
+_MAX_DIRECT = 4
+"""GPUs connected all to all without a switch: HGX boards of four, bridges of two."""
 
 _SWITCHED = (Connection.PIX, Connection.PXB)
 _ONE_CPU = (*_SWITCHED, Connection.PHB, Connection.NODE)
@@ -42,15 +42,15 @@ _SWITCH_BUS_ID = "nvswitch"
 
 
 def topology_of_matrix(matrix: TopoMatrix, name: str) -> Topology:
-    """A machine from the table alone; every figure in it is assumed.
+    """Return a topology from the table alone, with every figure assumed.
 
-    PIX and PXB become PCIe switches, PHB and NODE one CPU (NUMA node), SYS two. Equal NVLinks
-    between all GPUs of a group are an NVSwitch where there are more than 4 GPUs, or more links in
-    sum than one GPU has, or all 18 of them; else they are direct.
+    PIX and PXB become PCIe switches, PHB and NODE one CPU (NUMA node), SYS two. Equal NVLink counts
+    between all GPUs of a group become an NVSwitch if the group has more than 4 GPUs, or more links
+    per GPU than 18, or 18 links per pair; else the links are direct.
 
     Raises:
-        MachineFileError: NVLinks that no machine known here has.
-        InvalidTopologyError: more CPUs than a machine has.
+        MachineFileError: the NVLinks are those of no known machine.
+        InvalidTopologyError: there are more CPUs than a machine has.
     """
     notes = list(matrix.notes)
     links = _gpu_links(matrix, notes)
@@ -80,47 +80,49 @@ def _endpoint(name: str, pci_class: str, vendor: str, gpu: GpuRecord | None = No
 
 
 def _groups(members: Sequence[str], near: Callable[[str, str], bool]) -> list[list[str]]:
-    """Members connected over any number of near pairs, in order."""
+    """Group members that are connected over any number of near pairs, in order."""
     groups: list[list[str]] = []
     for member in members:
-        touched = [group for group in groups if any(near(member, other) for other in group)]
+        touched = [group for group in groups if any(near(member, peer) for peer in group)]
         merged = [*itertools.chain.from_iterable(touched), member]
         groups = [group for group in groups if group not in touched]
         groups.append(merged)
-    order = {member: place for place, member in enumerate(members)}
+    order = {member: index for index, member in enumerate(members)}
     ordered = [sorted(group, key=order.__getitem__) for group in groups]
     return sorted(ordered, key=lambda group: order[group[0]])
 
 
 def _numa_groups(matrix: TopoMatrix, notes: list[str]) -> list[list[str]]:
-    """Devices by CPU. Behind NVLinks the affinities tell; a GPU without either joins the first."""
+    """Group devices by CPU, GPUs with NVLinks by affinity; those without either join the first."""
 
-    def together(a: str, b: str) -> bool:
+    def share_cpu(a: str, b: str) -> bool:
         connection = matrix.cells[a, b].connection
         if connection is Connection.NVLINK:
             return a in matrix.affinity and matrix.affinity[a] == matrix.affinity.get(b)
         return connection in _ONE_CPU
 
-    groups = _groups((*matrix.gpus, *matrix.nics), together)
-    odd = sum(
+    groups = _groups((*matrix.gpus, *matrix.nics), share_cpu)
+    contradictions = sum(
         matrix.cells[a, b].connection is Connection.SYS
         for group in groups
         for a, b in itertools.combinations(group, 2)
     )
-    if odd:
-        notes.append(f"Pairs that are SYS, though others tie them to one CPU ({odd}): one CPU.")
-    lost = [group for group in groups if not _placed(matrix, group[0])]
-    if len(lost) > 1 or (lost and len(groups) > len(lost)):
-        kept = [group for group in groups if group not in lost]
-        first = [*(kept.pop(0) if kept else []), *itertools.chain.from_iterable(lost)]
-        names = ", ".join(group[0] for group in lost[:4])
+    if contradictions:
+        notes.append(
+            f"Pairs that are SYS, though others tie them to one CPU ({contradictions}): one CPU."
+        )
+    unplaced = [group for group in groups if not _is_placed(matrix, group[0])]
+    if len(unplaced) > 1 or (unplaced and len(groups) > len(unplaced)):
+        kept = [group for group in groups if group not in unplaced]
+        first = [*(kept.pop(0) if kept else []), *itertools.chain.from_iterable(unplaced)]
+        names = ", ".join(group[0] for group in unplaced[:4])
         notes.append(f"Nothing tells which CPU {names} sit at: taken as at the first.")
         groups = [first, *kept]
     return groups
 
 
-def _placed(matrix: TopoMatrix, device: str) -> bool:
-    """Whether anything but NVLinks is known of a device."""
+def _is_placed(matrix: TopoMatrix, device: str) -> bool:
+    """Whether the affinity or a connection other than NVLink is known."""
     cells = (cell for (row, _), cell in matrix.cells.items() if row == device)
     return device in matrix.affinity or any(
         cell.connection is not Connection.NVLINK for cell in cells
@@ -130,7 +132,7 @@ def _placed(matrix: TopoMatrix, device: str) -> bool:
 def _branches(
     matrix: TopoMatrix, group: Sequence[str], leaves: dict[str, PciRecord]
 ) -> tuple[PciRecord, ...]:
-    """PXB groups are switches, PIX groups in them switches below those."""
+    """Return a switch for each PXB group, with a switch below for each PIX group in it."""
 
     def grouped(members: Sequence[str], kinds: Iterable[Connection]) -> list[list[str]]:
         wanted = tuple(kinds)
@@ -153,7 +155,7 @@ def _branches(
 
 
 def _gpu_links(matrix: TopoMatrix, notes: list[str]) -> dict[str, list[GpuLinkRecord]]:
-    """NVLinks of every GPU: to the other GPUs, or to the one NVSwitch."""
+    """Return the NVLinks of every GPU, to the other GPUs or to the only NVSwitch."""
 
     def count(a: str, b: str) -> int:
         return matrix.cells[a, b].nvlinks
@@ -162,19 +164,19 @@ def _gpu_links(matrix: TopoMatrix, notes: list[str]) -> dict[str, list[GpuLinkRe
     switched = []
     for group in _groups(matrix.gpus, lambda a, b: count(a, b) > 0):
         counts = {count(a, b) for a, b in itertools.permutations(group, 2)}
-        most = max((sum(count(a, b) for b in group if b != a) for a in group), default=0)
+        max_links = max((sum(count(a, b) for b in group if b != a) for a in group), default=0)
         if len(counts) == 1 and (
-            len(group) > _MOST_DIRECT or most > MAX_NVLINKS or counts == {MAX_NVLINKS}
+            len(group) > _MAX_DIRECT or max_links > MAX_NVLINKS or counts == {MAX_NVLINKS}
         ):
             switched.append(group)
             for gpu in group:
                 links[gpu].append(GpuLinkRecord("nvlink", _SWITCH_BUS_ID, "068000", max(counts), 0))
             continue
-        if most > MAX_NVLINKS:
+        if max_links > MAX_NVLINKS:
             raise MachineFileError(
-                f"{matrix.source}: {most} NVLinks at one GPU of {group[0]} to {group[-1]}, and not "
-                f"the same to all, but a GPU has {MAX_NVLINKS} at most; give a topology that NCCL "
-                "dumped (NCCL_TOPO_DUMP_FILE)"
+                f"{matrix.source}: {max_links} NVLinks at one GPU of {group[0]} to {group[-1]}, "
+                f"and not the same to all, but a GPU has {MAX_NVLINKS} at most; give a topology "
+                "that NCCL dumped (NCCL_TOPO_DUMP_FILE)"
             )
         for a, b in itertools.permutations(group, 2):
             if count(a, b):

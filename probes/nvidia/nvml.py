@@ -1,8 +1,8 @@
-"""What NVIDIA's management library knows of the GPUs of this host: `read_nvml`.
+"""The GPUs of this host from NVIDIA's management library: `read_nvml`.
 
-A fact that NVML does not have stays unknown, a GPU that does not answer is a named gap, and a host
-without NVML gives no GPUs and a gap that says what to install. Only MIG is refused: a slice of a
-GPU is another machine than the one that NCCL jobs of whole GPUs run on.
+A value that NVML lacks stays unknown, a GPU that does not answer becomes a gap, and a host without
+NVML gives no GPUs and a gap with the remedy. Only MIG is refused: TuCCL tunes for NCCL jobs on
+whole GPUs.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from probes.pci.address import address_key
 from probes.pci.inventory import Gap, PcieLink
 
 _GT_PER_S = (0.0, 2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
-"""By PCIe generation."""
+"""Transfer rate per lane by PCIe generation."""
 _BY_DESIGN = (
     "right for parts sold with fewer NVLinks or without bridges; else see whether "
     "nvidia-fabricmanager runs"
 )
-_MOST_PAIRS = 8
+_MAX_PAIRS = 8
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """One GPU."""
+    """NVML's data of one GPU."""
 
     index: int
-    """NVML's, as `nvidia-smi -i` takes it."""
+    """NVML's index, as `nvidia-smi -i` takes it."""
     address: str
-    """As sysfs writes it: `0000:3b:00.0`."""
+    """PCI address in sysfs's form: `0000:3b:00.0`."""
     name: str
     uuid: str
     memory_bytes: int
-    """0 when unknown."""
+    """Size of the memory; 0 when unknown."""
     pcie: PcieLink
-    """The most that this GPU does in this machine; zeros where NVML does not say."""
+    """The maximum of this GPU in this machine; zeros where unknown."""
     record: GpuRecord
-    """As NCCL's dump has it; `dev` is CUDA's number, None when CUDA may not see the GPU."""
+    """Record of NCCL's dump; `dev` is CUDA's number, None when CUDA may not see the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class NvmlFacts:
-    """All that NVML said."""
+    """NVML's data of this host."""
 
     available: bool
     driver: str = ""
-    """`580.159.04`."""
+    """Version of the driver, such as `580.159.04`."""
     gpus: tuple[NvmlGpu, ...] = ()
-    """Those CUDA may see by CUDA's number, then the others by address."""
+    """GPUs that CUDA may see by CUDA's number, then the other GPUs by address."""
     gaps: tuple[Gap, ...] = ()
 
     @property
@@ -72,15 +72,15 @@ def read_nvml(
     environment: Mapping[str, str] = os.environ,
     classes: Mapping[str, str] | None = None,
 ) -> NvmlFacts:
-    """Ask NVML for everything; takes a few ms per GPU.
+    """Read all GPUs from NVML, which takes a few ms per GPU.
 
     Args:
         nvml: the library; NVIDIA's own binding by default.
-        environment: where CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are looked for.
+        environment: variables with CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
         classes: PCI class of devices by address (six hex digits), from sysfs.
 
     Raises:
-        MigEnabledError: a GPU that CUDA may see is cut into MIG instances, or will be.
+        MigEnabledError: a GPU that CUDA may see is partitioned into MIG instances, or will be.
     """
     calls = NvmlCalls() if nvml is None else nvml
     try:
@@ -97,8 +97,8 @@ def read_nvml(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """One GPU as it was read, before it has CUDA's number."""
+class _ReadGpu:
+    """A GPU without CUDA's number, with its links and MIG modes."""
 
     gpu: NvmlGpu
     links: GpuLinks
@@ -107,25 +107,25 @@ class _Seen:
 
 def _read(nvml: NvmlCalls, environment: Mapping[str, str], classes: Mapping[str, str]) -> NvmlFacts:
     gaps: list[Gap] = []
-    found: list[_Seen] = []
+    found: list[_ReadGpu] = []
     for index in range(nvml.gpu_count()):
-        with _naming(index, gaps):
-            found.append(_gpu(nvml, index, classes, gaps))
-    found.sort(key=lambda seen: address_key(seen.gpu.address))
+        with _report_failure(index, gaps):
+            found.append(_read_gpu(nvml, index, classes, gaps))
+    found.sort(key=lambda item: address_key(item.gpu.address))
     visible = _visible(found, environment, gaps)
-    for seen in visible:
-        _refuse_mig(seen)
+    for item in visible:
+        _refuse_mig(item)
     gaps += [*_links_down(visible), *_no_access(nvml, visible)]
     numbered = [
-        replace(seen.gpu, record=replace(seen.gpu.record, dev=dev, rank=dev))
-        for dev, seen in enumerate(visible)
+        replace(item.gpu, record=replace(item.gpu.record, dev=dev, rank=dev))
+        for dev, item in enumerate(visible)
     ]
-    hidden = [seen.gpu for seen in found if seen not in visible]
+    hidden = [item.gpu for item in found if item not in visible]
     driver = _optional(nvml.driver_version, "")
     return NvmlFacts(True, driver, (*numbered, *hidden), tuple(gaps))
 
 
-def _gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: list[Gap]) -> _Seen:
+def _read_gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: list[Gap]) -> _ReadGpu:
     try:
         address = pci_address(nvml.pci_address(index))
     except ValueError as error:
@@ -140,120 +140,124 @@ def _gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: list[Gap
     generation, width = _optional(lambda: nvml.pcie_maximum(index), (0, 0))
     facts = (("name", name), ("UUID", uuid), ("memory", memory_bytes), ("PCIe link", width))
     unknown = [fact for fact, value in facts if not value]
-    told = [f"NVML does not tell its {', '.join(unknown)}"] if unknown else []
-    gaps += [Gap(f"GPU {index} ({address})", what) for what in (*told, *links.unknown)]
+    missing = [f"NVML does not tell its {', '.join(unknown)}"] if unknown else []
+    gaps += [Gap(f"GPU {index} ({address})", problem) for problem in (*missing, *links.unknown)]
     gt_per_s = _GT_PER_S[generation] if 0 <= generation < len(_GT_PER_S) else 0.0
     record = GpuRecord(None, None, capability, links.records)
     gpu = NvmlGpu(index, address, name, uuid, memory_bytes, PcieLink(gt_per_s, width), record)
-    return _Seen(gpu, links, _mig(nvml, gpu, gaps))
+    return _ReadGpu(gpu, links, _mig_modes(nvml, gpu, gaps))
 
 
-def _mig(nvml: NvmlCalls, gpu: NvmlGpu, gaps: list[Gap]) -> tuple[bool, bool]:
-    """MIG now and after the next reset; a GPU that does not know the word has none."""
+def _mig_modes(nvml: NvmlCalls, gpu: NvmlGpu, gaps: list[Gap]) -> tuple[bool, bool]:
+    """Return whether MIG is on now, and after the next reset; False where unsupported."""
     try:
         return nvml.mig_mode(gpu.index)
     except NvmlCallError as error:
         if error.fault is NvmlFault.LOST:
             raise
         if error.fault is not NvmlFault.ABSENT:
-            what = f"NVML does not tell whether MIG is on ({error.words:.80}), taken as off"
-            gaps.append(Gap(f"GPU {gpu.index} ({gpu.address})", what))
+            problem = f"NVML does not tell whether MIG is on ({error.words:.80}), taken as off"
+            gaps.append(Gap(f"GPU {gpu.index} ({gpu.address})", problem))
         return False, False
 
 
-def _visible(found: list[_Seen], environment: Mapping[str, str], gaps: list[Gap]) -> list[_Seen]:
-    """GPUs that CUDA may see, in its order; what is to be said about that goes to the gaps."""
+def _visible(
+    found: list[_ReadGpu], environment: Mapping[str, str], gaps: list[Gap]
+) -> list[_ReadGpu]:
+    """Return the GPUs that CUDA may see, in its order; remarks go to the gaps."""
     value = environment.get(VARIABLE)
     if value is not None and value.strip().startswith("MIG-"):
         raise MigEnabledError(
             f"{VARIABLE}={value:.60} names a MIG instance, and TuCCL tunes whole GPUs; switch MIG "
             "off (`nvidia-smi -i N -mig 0`) and name GPUs"
         )
-    visible = [found[place] for place in visible_gpus(value, [seen.gpu.uuid for seen in found])]
-    left_out = [f"{seen.gpu.index} ({seen.gpu.address})" for seen in found if seen not in visible]
-    if left_out:
-        what = f"leaves out GPU {', '.join(left_out)}; unset it to probe the whole host"
-        gaps.append(Gap(f"{VARIABLE}={value:.200}", what))
+    visible = [found[index] for index in visible_gpus(value, [item.gpu.uuid for item in found])]
+    hidden = [f"{item.gpu.index} ({item.gpu.address})" for item in found if item not in visible]
+    if hidden:
+        problem = f"leaves out GPU {', '.join(hidden)}; unset it to probe the whole host"
+        gaps.append(Gap(f"{VARIABLE}={value:.200}", problem))
     by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    if len({seen.gpu.name for seen in found}) > 1 and not by_bus:
-        what = (
+    if len({item.gpu.name for item in found}) > 1 and not by_bus:
+        problem = (
             "not PCI_BUS_ID: CUDA numbers GPUs of different models fastest first, here they are "
             "numbered by PCI address; set it for the probe and for jobs"
         )
-        gaps.append(Gap("CUDA_DEVICE_ORDER", what))
+        gaps.append(Gap("CUDA_DEVICE_ORDER", problem))
     return visible
 
 
-def _refuse_mig(seen: _Seen) -> None:
-    gpu, (enabled, pending) = seen.gpu, seen.mig
-    who = f"GPU {gpu.index} ({gpu.address}, {gpu.name or 'unknown model'})"
-    why = "and TuCCL tunes whole GPUs"
-    off = f"nvidia-smi -i {gpu.index} -mig 0"
+def _refuse_mig(item: _ReadGpu) -> None:
+    gpu, (enabled, pending) = item.gpu, item.mig
+    gpu_name = f"GPU {gpu.index} ({gpu.address}, {gpu.name or 'unknown model'})"
+    reason = "and TuCCL tunes whole GPUs"
+    command = f"nvidia-smi -i {gpu.index} -mig 0"
     if enabled and pending:
-        raise MigEnabledError(f"{who}: MIG is on, {why}; switch it off: `{off}`")
+        raise MigEnabledError(f"{gpu_name}: MIG is on, {reason}; switch it off: `{command}`")
     if enabled:
         raise MigEnabledError(
-            f"{who}: MIG stays on until the next reset, {why}; stop what uses the GPU and run "
-            f"`{off}` again, or reset it: `nvidia-smi -i {gpu.index} --gpu-reset`"
+            f"{gpu_name}: MIG stays on until the next reset, {reason}; stop what uses the GPU and "
+            f"run `{command}` again, or reset it: `nvidia-smi -i {gpu.index} --gpu-reset`"
         )
     if pending:
         raise MigEnabledError(
-            f"{who}: MIG comes on at the next reset, {why}; take that back: `{off}`"
+            f"{gpu_name}: MIG comes on at the next reset, {reason}; take that back: `{command}`"
         )
 
 
-def _links_down(visible: list[_Seen]) -> Iterator[Gap]:
-    """NVLinks that are down or missing: of all GPUs alike it is the part, of one it is a fault."""
-    if len(visible) > 1 and len({(seen.links.down, seen.links.up) for seen in visible}) == 1:
+def _links_down(visible: list[_ReadGpu]) -> Iterator[Gap]:
+    """Yield gaps for NVLinks that are down: equal on all GPUs by design, on one GPU a fault."""
+    if len(visible) > 1 and len({(item.links.down, item.links.up) for item in visible}) == 1:
         if visible[0].links.down:
-            yield Gap("every GPU", f"{_count_down(visible[0].links)}; {_BY_DESIGN}")
+            yield Gap("every GPU", f"{_down_text(visible[0].links)}; {_BY_DESIGN}")
         return
-    most: dict[str, int] = {}
-    for seen in visible:
-        most[seen.gpu.name] = max(most.get(seen.gpu.name, 0), _count(seen.links))
-    for seen in visible:
-        have, others = _count(seen.links), most[seen.gpu.name]
-        if seen.links.down:
-            what = _count_down(seen.links)
-        elif have < others:
-            what = f"{have} NVLinks, others of its kind have {others}"
+    max_links: dict[str, int] = {}
+    for item in visible:
+        max_links[item.gpu.name] = max(max_links.get(item.gpu.name, 0), _link_count(item.links))
+    for item in visible:
+        count, expected = _link_count(item.links), max_links[item.gpu.name]
+        if item.links.down:
+            problem = _down_text(item.links)
+        elif count < expected:
+            problem = f"{count} NVLinks, others of its kind have {expected}"
         else:
             continue
         remedy = (
-            f"see `nvidia-smi nvlink -s -i {seen.gpu.index}` and `dmesg | grep -i xid`; a reset or "
+            f"see `nvidia-smi nvlink -s -i {item.gpu.index}` and `dmesg | grep -i xid`; a reset or "
             "a new seating of the board may help"
         )
-        what = f"{what}; {remedy if seen.links.up else _BY_DESIGN}"
-        yield Gap(f"GPU {seen.gpu.index} ({seen.gpu.address})", what)
+        problem = f"{problem}; {remedy if item.links.up else _BY_DESIGN}"
+        yield Gap(f"GPU {item.gpu.index} ({item.gpu.address})", problem)
 
 
-def _count(links: GpuLinks) -> int:
-    """NVLinks that exist."""
+def _link_count(links: GpuLinks) -> int:
+    """Number of NVLinks, up or down."""
     return links.up + len(links.down)
 
 
-def _no_access(nvml: NvmlCalls, visible: list[_Seen]) -> Iterator[Gap]:
-    """Pairs that NVML says must go through the host's memory."""
-    apart = []
-    for one, other in itertools.combinations([seen.gpu.index for seen in visible], 2):
+def _no_access(nvml: NvmlCalls, visible: list[_ReadGpu]) -> Iterator[Gap]:
+    """Yield a gap for pairs whose traffic goes through the host's memory according to NVML."""
+    without = []
+    for a, b in itertools.combinations([item.gpu.index for item in visible], 2):
         with suppress(NvmlCallError):
-            if not nvml.may_access(one, other):
-                apart.append(f"{one}-{other}")
-    if apart:
-        pairs = ", ".join(apart[:_MOST_PAIRS]) + (", ..." if len(apart) > _MOST_PAIRS else "")
-        what = "no direct access (P2P), traffic goes through the host; see `nvidia-smi topo -p2p w`"
-        yield Gap(f"GPUs {pairs}", what)
+            if not nvml.may_access(a, b):
+                without.append(f"{a}-{b}")
+    if without:
+        pairs = ", ".join(without[:_MAX_PAIRS]) + (", ..." if len(without) > _MAX_PAIRS else "")
+        problem = (
+            "no direct access (P2P), traffic goes through the host; see `nvidia-smi topo -p2p w`"
+        )
+        yield Gap(f"GPUs {pairs}", problem)
 
 
-def _count_down(links: GpuLinks) -> str:
+def _down_text(links: GpuLinks) -> str:
     down = ", ".join(map(str, links.down))
     verb = "link {} is down" if len(links.down) == 1 else "links {} are down"
-    return f"{verb.format(down)}: {links.up} of {_count(links)} links"
+    return f"{verb.format(down)}: {links.up} of {_link_count(links)} links"
 
 
 @contextmanager
-def _naming(index: int, gaps: list[Gap]) -> Iterator[None]:
-    """A GPU that does not answer is left out and named."""
+def _report_failure(index: int, gaps: list[Gap]) -> Iterator[None]:
+    """Add a gap for a GPU that does not answer."""
     try:
         yield
     except NvmlCallError as error:
@@ -278,11 +282,11 @@ def _no_nvml(error: NvmlCallError) -> Gap:
     return Gap("NVML", f"no answer ({error.words:.80}), so NVLinks are not known: {remedy}")
 
 
-def _optional(call: Callable[[], _T], otherwise: _T) -> _T:
-    """The answer, or what stands for unknown; a lost GPU is still lost."""
+def _optional(call: Callable[[], _T], unknown: _T) -> _T:
+    """Return the answer, or `unknown` if NVML lacks it; raise if the GPU is lost."""
     try:
         return call()
     except NvmlCallError as error:
         if error.fault is NvmlFault.LOST:
             raise
-        return otherwise
+        return unknown

@@ -1,7 +1,7 @@
-"""`NvmlCalls`: the calls to NVML that a probe makes, and how each may fail.
+"""`NvmlCalls`: the calls to NVML that a probe makes, and their errors.
 
-GPUs go by NVML's index. The library is the driver's libnvidia-ml.so.1, reached through NVIDIA's own
-binding (nvidia-ml-py).
+GPUs are given by NVML's index. The library is the driver's libnvidia-ml.so.1, called through
+NVIDIA's own binding (nvidia-ml-py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from probes.errors import ProbeError
 
 
 class NvmlFault(StrEnum):
-    """Why a call failed, as far as the remedies differ."""
+    """Cause of a failed call, as far as the remedies differ."""
 
     NO_LIBRARY = "no library"
     NO_DRIVER = "no driver"
@@ -25,22 +25,22 @@ class NvmlFault(StrEnum):
     NO_PERMISSION = "no permission"
     LOST = "GPU lost"
     ABSENT = "absent"
-    """This GPU, driver or library has no such thing."""
+    """This GPU, driver or library does not support the query."""
     OTHER = "other"
 
 
 class NvmlCallError(ProbeError):
-    """A call to NVML failed."""
+    """Raised when a call to NVML fails."""
 
     def __init__(self, fault: NvmlFault, words: str) -> None:
         super().__init__(words)
         self.fault = fault
         self.words = words
-        """NVML's own words."""
+        """NVML's own message."""
 
 
 class RemoteType(StrEnum):
-    """What an NVLink leads to."""
+    """Type of the remote device of an NVLink."""
 
     GPU = "gpu"
     CPU = "cpu"
@@ -66,12 +66,13 @@ _REMOTE_TYPES = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: RemoteType.SWITCH,
 }
 _STATE_BY_FIELD_FROM = 90
-"""From Hopper on NCCL asks for the state of a link by a field value (2.30 src/graph/xml.cc)."""
+"""Compute capability times ten from which NCCL reads a link's state as a field value (2.30
+src/graph/xml.cc)."""
 
 
 @contextmanager
-def _faults() -> Iterator[None]:
-    """Every failure as an `NvmlCallError`."""
+def _convert_errors() -> Iterator[None]:
+    """Convert every failure to an `NvmlCallError`."""
     try:
         yield
     except pynvml.NVMLError as error:
@@ -87,79 +88,79 @@ class NvmlCalls:
     def __init__(self) -> None:
         self._handles: dict[int, Any] = {}
 
-    @_faults()
+    @_convert_errors()
     def start(self) -> None:
         """Load and initialise the library."""
         pynvml.nvmlInit()
 
-    @_faults()
+    @_convert_errors()
     def stop(self) -> None:
-        """Shut it down."""
+        """Shut down the library."""
         pynvml.nvmlShutdown()
 
-    @_faults()
+    @_convert_errors()
     def driver_version(self) -> str:
-        """`580.159.04`."""
+        """Version of the driver, such as `580.159.04`."""
         return str(pynvml.nvmlSystemGetDriverVersion())
 
-    @_faults()
+    @_convert_errors()
     def gpu_count(self) -> int:
-        """GPUs that this process may see, lost ones too."""
+        """Number of GPUs that this process may see, lost GPUs included."""
         return int(pynvml.nvmlDeviceGetCount())
 
-    @_faults()
+    @_convert_errors()
     def pci_address(self, gpu: int) -> str:
-        """As NVML writes it: `00000000:3B:00.0`."""
+        """PCI address in NVML's form, `00000000:3B:00.0`."""
         return str(pynvml.nvmlDeviceGetPciInfo(self._handle(gpu)).busId)
 
-    @_faults()
+    @_convert_errors()
     def name(self, gpu: int) -> str:
-        """`NVIDIA H200`."""
+        """Product name, such as `NVIDIA H200`."""
         return str(pynvml.nvmlDeviceGetName(self._handle(gpu)))
 
-    @_faults()
+    @_convert_errors()
     def uuid(self, gpu: int) -> str:
-        """`GPU-...`."""
+        """UUID, `GPU-...`."""
         return str(pynvml.nvmlDeviceGetUUID(self._handle(gpu)))
 
-    @_faults()
+    @_convert_errors()
     def compute_capability(self, gpu: int) -> int:
-        """Times ten."""
+        """Compute capability times ten."""
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(self._handle(gpu))
         return 10 * int(major) + int(minor)
 
-    @_faults()
+    @_convert_errors()
     def memory_bytes(self, gpu: int) -> int:
-        """All of it."""
+        """Size of the memory."""
         return int(pynvml.nvmlDeviceGetMemoryInfo(self._handle(gpu)).total)
 
-    @_faults()
+    @_convert_errors()
     def mig_mode(self, gpu: int) -> tuple[bool, bool]:
-        """On now, and on after the next reset."""
+        """Whether MIG is on now, and whether it is on after the next reset."""
         current, pending = pynvml.nvmlDeviceGetMigMode(self._handle(gpu))
         return bool(current), bool(pending)
 
-    @_faults()
+    @_convert_errors()
     def pcie_maximum(self, gpu: int) -> tuple[int, int]:
         """The highest PCIe generation and width of this GPU in this machine."""
         handle = self._handle(gpu)
         generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
         return int(generation), int(pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
 
-    @_faults()
-    def may_access(self, gpu: int, other: int) -> bool:
-        """Whether a GPU may write to the other's memory directly."""
-        pair = self._handle(gpu), self._handle(other)
+    @_convert_errors()
+    def may_access(self, gpu: int, peer: int) -> bool:
+        """Whether a GPU may write to the peer's memory directly."""
+        pair = self._handle(gpu), self._handle(peer)
         status = pynvml.nvmlDeviceGetP2PStatus(*pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
         return bool(status == pynvml.NVML_P2P_STATUS_OK)
 
-    @_faults()
+    @_convert_errors()
     def link_carries_p2p(self, gpu: int, link: int) -> bool:
-        """Whether the NVLink is made for traffic between GPUs."""
+        """Whether the NVLink supports P2P traffic between GPUs."""
         capability = pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED
         return bool(pynvml.nvmlDeviceGetNvLinkCapability(self._handle(gpu), link, capability))
 
-    @_faults()
+    @_convert_errors()
     def link_is_up(self, gpu: int, link: int) -> bool:
         """Whether the NVLink is trained."""
         if self.compute_capability(gpu) >= _STATE_BY_FIELD_FROM:
@@ -168,25 +169,25 @@ class NvmlCalls:
                 return states == (1,)
         return bool(pynvml.nvmlDeviceGetNvLinkState(self._handle(gpu), link))
 
-    @_faults()
+    @_convert_errors()
     def link_remote_type(self, gpu: int, link: int) -> RemoteType:
-        """What is at the other end."""
+        """Type of the remote device."""
         code = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(self._handle(gpu), link)
         return _REMOTE_TYPES.get(code, RemoteType.UNKNOWN)
 
-    @_faults()
+    @_convert_errors()
     def link_remote_address(self, gpu: int, link: int) -> str:
-        """PCI address of the other end as NVML writes it, `FFFFFFFF:FF:FF.0` when it is hidden."""
+        """PCI address of the remote device in NVML's form, `FFFFFFFF:FF:FF.0` when hidden."""
         return str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle(gpu), link).busId)
 
-    @_faults()
+    @_convert_errors()
     def c2c_links(self, gpu: int) -> tuple[tuple[bool, int], ...]:
-        """Of each C2C link: whether it is up, and its bandwidth in MB/s."""
-        asked = pynvml.NVML_FI_DEV_C2C_LINK_GET_STATUS, pynvml.NVML_FI_DEV_C2C_LINK_GET_MAX_BW
+        """For each C2C link, whether it is up and its bandwidth in MB/s."""
+        fields = pynvml.NVML_FI_DEV_C2C_LINK_GET_STATUS, pynvml.NVML_FI_DEV_C2C_LINK_GET_MAX_BW
         count = self._fields(gpu, (pynvml.NVML_FI_DEV_C2C_LINK_COUNT, 0)) or (0,)
         links = []
         for link in range(count[0]):
-            status, mb_per_s = self._fields(gpu, *((field, link) for field in asked)) or (0, 0)
+            status, mb_per_s = self._fields(gpu, *((field, link) for field in fields)) or (0, 0)
             links.append((status == 1, mb_per_s))
         return tuple(links)
 
@@ -196,7 +197,7 @@ class NvmlCalls:
         return self._handles[gpu]
 
     def _fields(self, gpu: int, *fields: tuple[int, int]) -> tuple[int, ...] | None:
-        """Unsigned values of fields (id, scope); None where the GPU or driver lacks one."""
+        """Unsigned values of fields (id, scope); None where the GPU or driver lacks a field."""
         try:
             values = pynvml.nvmlDeviceGetFieldValues(self._handle(gpu), list(fields))
         except pynvml.NVMLError as error:

@@ -1,7 +1,7 @@
-"""What sysfs and NVML say of the same GPUs, side by side: `join_nvml`.
+"""Join of the GPUs in sysfs and in NVML: `join_nvml`.
 
-Sysfs has the tree and NVML the GPUs; each fills what the other leaves open, and a GPU that only one
-of them knows is named.
+Sysfs has the PCI tree, NVML the GPUs; each fills the gaps of the other, and a GPU that only one of
+them shows is noted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNLISTED = (
 
 
 def gpu_classes(inventory: PciInventory) -> dict[str, str]:
-    """PCI class of every function by address, six hex digits, as `read_nvml` wants them."""
+    """PCI classes by address, six hex digits each, as `read_nvml` takes them."""
     return {
         function.address: f"{function.class_code:06x}"
         for function in inventory.functions
@@ -33,13 +33,13 @@ def gpu_classes(inventory: PciInventory) -> dict[str, str]:
 
 
 def join_nvml(inventory: PciInventory, facts: NvmlFacts) -> PciInventory:
-    """The inventory with NVIDIA's GPUs as NVML has them: those that CUDA may see, and no other.
+    """Return the inventory with only those NVIDIA GPUs that CUDA may see according to NVML.
 
-    Without NVML nothing changes, and that is said if there are such GPUs or nothing shows any.
+    Without NVML the inventory is unchanged but for a gap, if it has NVIDIA GPUs or no functions.
     """
     if not facts.available:
-        concerned = not inventory.functions or any(map(_is_gpu, inventory.functions))
-        return replace(inventory, gaps=(*inventory.gaps, *(facts.gaps if concerned else ())))
+        is_relevant = not inventory.functions or any(map(_is_gpu, inventory.functions))
+        return replace(inventory, gaps=(*inventory.gaps, *(facts.gaps if is_relevant else ())))
     by_address = {gpu.address: gpu for gpu in facts.gpus}
     usable = facts.records
     functions: list[PciFunction] = []
@@ -51,37 +51,37 @@ def join_nvml(inventory: PciInventory, facts: NvmlFacts) -> PciInventory:
         elif gpu is None:
             functions.append(function)
         elif gpu.address in usable:
-            told = function.link or PcieLink(0.0, 0)
-            link = _link(told, gpu)
+            sysfs_link = function.link or PcieLink(0.0, 0)
+            link = _link(sysfs_link, gpu)
             functions.append(replace(function, link=link))
-            gaps += _differences(told, gpu, link)
+            gaps += _differences(sysfs_link, gpu, link)
             window = small_window(function, gpu.memory_bytes)
             gaps += [window] if window else []
     return replace(inventory, functions=tuple(functions), gaps=tuple(gaps))
 
 
 def small_window(function: PciFunction, memory_bytes: int) -> Gap | None:
-    """A data-centre GPU whose largest BAR does not hold its memory: a note with the remedy.
+    """Return a gap with the remedy for a data-centre GPU whose memory exceeds its largest BAR.
 
-    Through that BAR (BAR1, as `nvidia-smi -q` shows it) other devices reach the memory. Parts with
-    a display of their own (class 0300) have a small one by design and no P2P over PCIe; where the
-    memory or every range is unknown, nothing is said.
+    Other devices reach the memory through that BAR (BAR1 in `nvidia-smi -q`). Display GPUs (class
+    0300) have a small BAR1 by design and no P2P over PCIe; None for these, and where the memory or
+    every range is unknown.
     """
     largest = max((bar.size_bytes for bar in function.bars), default=0)
     is_data_centre = function.class_code is not None and function.class_code >> 8 == _CONTROLLER_3D
     if not is_data_centre or not 0 < largest < memory_bytes:
         return None
     window = _binary(largest)
-    what = (
+    problem = (
         f"P2P over PCIe and GPUDirect RDMA map its {_binary(memory_bytes)} of memory through a "
         f"window (BAR1) of {window}: enable Resizable BAR (large BAR1, Above 4G Decoding) in the "
         "firmware if the part has it"
     )
-    return Gap(function.address, what)
+    return Gap(function.address, problem)
 
 
 def _binary(count: int) -> str:
-    """`140 GiB`, `256 MiB`."""
+    """Format bytes: `140 GiB`, `256 MiB`."""
     return f"{count / 2**30:.0f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
@@ -90,19 +90,22 @@ def _is_gpu(function: PciFunction) -> bool:
     return base == _DISPLAY and function.vendor == _NVIDIA
 
 
-def _link(told: PcieLink, gpu: NvmlGpu) -> PcieLink:
-    """What sysfs says, and NVML where sysfs is silent."""
-    return PcieLink(told.gt_per_s or gpu.pcie.gt_per_s, told.width or gpu.pcie.width)
+def _link(sysfs_link: PcieLink, gpu: NvmlGpu) -> PcieLink:
+    """The link from sysfs, completed from NVML."""
+    return PcieLink(sysfs_link.gt_per_s or gpu.pcie.gt_per_s, sysfs_link.width or gpu.pcie.width)
 
 
-def _differences(told: PcieLink, gpu: NvmlGpu, link: PcieLink) -> Iterator[Gap]:
-    """NVML states the most of the GPU in its slot, so that sysfs may say less, but not more."""
-    if link != told:
-        yield Gap(gpu.address, f"its PCIe link ({_words(link)}) is told by NVML, not by sysfs")
+def _differences(sysfs_link: PcieLink, gpu: NvmlGpu, link: PcieLink) -> Iterator[Gap]:
+    """Compare with NVML, which states the maximum of the slot: sysfs may say less, not more."""
+    if link != sysfs_link:
+        yield Gap(gpu.address, f"its PCIe link ({_link_text(link)}) is told by NVML, not by sysfs")
     elif link.gt_per_s > gpu.pcie.gt_per_s > 0 or link.width > gpu.pcie.width > 0:
-        what = f"sysfs says PCIe {_words(link)}, NVML at most {_words(gpu.pcie)}: sysfs is believed"
-        yield Gap(gpu.address, what)
+        problem = (
+            f"sysfs says PCIe {_link_text(link)}, NVML at most {_link_text(gpu.pcie)}: sysfs is "
+            "believed"
+        )
+        yield Gap(gpu.address, problem)
 
 
-def _words(link: PcieLink) -> str:
+def _link_text(link: PcieLink) -> str:
     return f"{link.gt_per_s:g} GT/s x{link.width}"

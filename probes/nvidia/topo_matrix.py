@@ -1,9 +1,9 @@
-"""`parse_topo_matrix`: the table of `nvidia-smi topo -m`, as people paste it.
+"""`parse_topo_matrix`: the table of `nvidia-smi topo -m`, also from a terminal.
 
-A row and a column for each GPU and NIC, then affinities, a legend, and the names of NICs that the
-table numbers. Tabs, spaces, terminal colours, prompts before it and lines that a terminal wrapped
-are all read; a table that is cut or contradicts itself is refused, because a half of it would pass
-for a smaller machine. Words: legend of driver 535; `SOC` is what drivers before 384 call SYS.
+The table has a row and a column for each GPU and NIC, then affinities, a legend, and the names of
+numbered NICs. Tabs, spaces, terminal colours, prompts and wrapped lines are accepted; a table that
+is cut or contradicts itself is refused, because a part of it would look like a smaller machine.
+Words: legend of driver 535; drivers before 384 say `SOC` for SYS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_DEVICES = 128
 
 
 class Connection(StrEnum):
-    """How two devices are connected, from near to far."""
+    """Connection of two devices, from near to far."""
 
     NVLINK = "NV"
     PIX = "PIX"
@@ -39,16 +39,16 @@ class Connection(StrEnum):
     NODE = "NODE"
     """Host bridges of one NUMA node."""
     SYS = "SYS"
-    """From NUMA node to NUMA node."""
+    """The link between NUMA nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One field of the table."""
+    """A field of the table."""
 
     connection: Connection
     nvlinks: int = 0
-    """Number of NVLinks, with NVLINK only."""
+    """Number of NVLinks; 0 for other connections."""
 
     def __str__(self) -> str:
         return f"NV{self.nvlinks}" if self.nvlinks else self.connection.value
@@ -60,19 +60,19 @@ class TopoMatrix:
 
     source: str
     gpus: tuple[str, ...]
-    """As in the table (`GPU0`), by number."""
+    """Names in the table (`GPU0`), by number."""
     nics: tuple[str, ...]
-    """As in the table (`NIC0`, `mlx5_0`), in its order."""
+    """Names in the table (`NIC0`, `mlx5_0`), in its order."""
     cells: Mapping[tuple[str, str], Cell]
-    """By row and column, a device with itself left out."""
+    """Fields by row and column, without the diagonal."""
     nic_names: Mapping[str, str]
-    """NICs that the table numbers: what the system calls them."""
+    """The system's names of the NICs that the table numbers."""
     affinity: Mapping[str, str]
-    """CPUs and NUMA nodes of each GPU as printed (`0-23 0`), where they are."""
+    """CPUs and NUMA nodes of each GPU as printed (`0-23 0`), where the table has them."""
     notes: tuple[str, ...] = ()
 
     def nic_name(self, nic: str) -> str:
-        """What the system calls a NIC of the table."""
+        """The system's name of a NIC of the table."""
         return self.nic_names.get(nic, nic)
 
 
@@ -83,14 +83,14 @@ class _Word:
 
 
 def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
-    """Read the table.
+    """Parse the table.
 
     Args:
-        text: the output, prompts and other lines around it allowed.
-        source: what to call it in an error, usually the path.
+        text: the output; it may have prompts and other lines around it.
+        source: its name in errors, usually the path.
 
     Raises:
-        MachineFileError: no such table, a cut one, an unknown word, or it contradicts itself.
+        MachineFileError: there is no table, or it is cut, has unknown words or contradictions.
     """
     lines = _lines(text)
     start = next((n for n, line in enumerate(lines) if _is_header(line.split())), None)
@@ -108,7 +108,7 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
     _check_symmetry(cells, columns, source)
     notes = []
     gpus = sorted((c for c in columns if _GPU.fullmatch(c)), key=lambda name: int(name[3:]))
-    affinity = {gpu: told for gpu in gpus if (told := _affinity(rows[gpu][1]))}
+    affinity = {gpu: printed for gpu in gpus if (printed := _affinity(rows[gpu][1]))}
     last = list(rows)[-1]
     if end == len(lines) and not text.endswith("\n") and last in gpus:
         affinity.pop(last, None)
@@ -133,18 +133,18 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
 
 
 def is_topo_matrix(text: str) -> bool:
-    """Whether the text has the head of such a table."""
+    """Whether the text contains the header of such a table."""
     return any(_is_header(line.split()) for line in _lines(text))
 
 
 def _lines(text: str) -> list[str]:
-    """Without colours; what a terminal could not show in one place is shown as a question mark."""
+    """Split into lines, without colours; unprintable characters become question marks."""
     plain = _ESCAPES.sub("", text).splitlines()
     return [re.sub(r"[^\t -~]", "?", line) for line in plain]
 
 
 def _is_header(words: list[str]) -> bool:
-    """The head names devices only; a row names one, and goes on with a word for a connection."""
+    """Whether the line is the header: it has device names only, a row has one and a connection."""
     if not words or not _GPU.fullmatch(words[0]):
         return False
     following = words[1] if len(words) > 1 else "CPU"
@@ -152,22 +152,22 @@ def _is_header(words: list[str]) -> bool:
 
 
 def _table(lines: list[str], start: int) -> tuple[list[_Word], int]:
-    """Words of the head and the rows, and the line after them: an empty one or the legend."""
+    """Return the words of header and rows, and the index of the empty line or legend after them."""
     words: list[_Word] = []
     for number, line in enumerate(lines[start:], start=start):
-        mine = line.split()
-        if not mine or mine[0].startswith("Legend"):
+        line_words = line.split()
+        if not line_words or line_words[0].startswith("Legend"):
             return words, number
-        words += [_Word(word, number + 1) for word in mine]
+        words += [_Word(word, number + 1) for word in line_words]
     return words, len(lines)
 
 
 def _columns(words: list[_Word], source: str, line: int) -> list[str]:
-    """Names before `CPU Affinity`, or before the first row where the head has no affinities."""
+    """Return the names before `CPU Affinity`, or before the first row if there is no affinity."""
     columns: list[str] = []
     for word, following in zip(words, [*words[1:], None], strict=True):
-        row = following is not None and _CELL.fullmatch(following.text) is not None
-        if word.text == "CPU" or row:
+        starts_row = following is not None and _CELL.fullmatch(following.text) is not None
+        if word.text == "CPU" or starts_row:
             break
         columns.append(word.text)
     if not 0 < len(set(columns)) == len(columns) <= _MAX_DEVICES:
@@ -179,22 +179,22 @@ def _columns(words: list[_Word], source: str, line: int) -> list[str]:
 
 
 _Row = tuple[dict[str, Cell], list[str]]
-"""Cells by column (a device with itself left out), and the words after them."""
+"""Cells by column, without the diagonal, and the words after them."""
 
 
 def _rows(words: list[_Word], columns: list[str], source: str) -> dict[str, _Row]:
-    head = {*columns, "CPU"}
+    header = {*columns, "CPU"}
     starts = [
-        place
-        for place, (word, following) in enumerate(itertools.pairwise(words))
-        if word.text in head and word.text != "CPU" and following.text not in head
+        index
+        for index, (word, following) in enumerate(itertools.pairwise(words))
+        if word.text in header and word.text != "CPU" and following.text not in header
     ]
     rows: dict[str, _Row] = {}
     for start, end in itertools.pairwise([*starts, len(words)]):
-        row, mine = words[start], words[start + 1 : end]
+        row, row_words = words[start], words[start + 1 : end]
         if row.text in rows:
             raise MachineFileError(f"{source}:{row.line}: a second row {row.text}")
-        rows[row.text] = _row(row, mine, columns, source)
+        rows[row.text] = _row(row, row_words, columns, source)
     missing = [column for column in columns if column not in rows]
     if missing:
         line = words[-1].line
@@ -207,23 +207,23 @@ def _rows(words: list[_Word], columns: list[str], source: str) -> dict[str, _Row
 
 def _row(row: _Word, words: list[_Word], columns: list[str], source: str) -> _Row:
     cells: dict[str, Cell] = {}
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         where = f"row {row.text}, column {column}"
-        if place >= len(words):
+        if index >= len(words):
             raise MachineFileError(
                 f"{source}:{row.line}: the table is cut: nothing at {where}; give the whole output "
                 f"of {COMMAND}"
             )
-        word = words[place]
-        found = _CELL.fullmatch(word.text)
-        if found is None or (word.text == "X") != (column == row.text):
+        word = words[index]
+        match = _CELL.fullmatch(word.text)
+        if match is None or (word.text == "X") != (column == row.text):
             raise MachineFileError(
                 f"{source}:{word.line}: {word.text!a:.20} at {where}; expected "
                 f"{'X' if column == row.text else 'NV#, PIX, PXB, PHB, NODE or SYS'}"
             )
         if word.text == "X":
             continue
-        count = int(found[1]) if found[1] else 0
+        count = int(match[1]) if match[1] else 0
         if word.text.startswith("NV") and not 1 <= count <= 64:
             raise MachineFileError(f"{source}:{word.line}: {count} NVLinks at {where}")
         kind = "NV" if count else word.text.replace("SOC", "SYS")
@@ -238,8 +238,8 @@ def _row(row: _Word, words: list[_Word], columns: list[str], source: str) -> _Ro
 
 
 def _check_symmetry(cells: Mapping[tuple[str, str], Cell], columns: list[str], source: str) -> None:
-    for place, a in enumerate(columns):
-        for b in columns[:place]:
+    for index, a in enumerate(columns):
+        for b in columns[:index]:
             if cells[a, b] != cells[b, a]:
                 raise MachineFileError(
                     f"{source}: {b} to {a} is {cells[b, a]}, {a} to {b} is {cells[a, b]}; the "
@@ -248,6 +248,5 @@ def _check_symmetry(cells: Mapping[tuple[str, str], Cell], columns: list[str], s
 
 
 def _affinity(words: list[str]) -> str:
-    """CPUs, then NUMA nodes; `N/A` says nothing."""
-    told = [word for word in words[:2] if _CPU_LIST.fullmatch(word)]
-    return " ".join(told)
+    """Return CPUs, then NUMA nodes, without `N/A`."""
+    return " ".join(word for word in words[:2] if _CPU_LIST.fullmatch(word))

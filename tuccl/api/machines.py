@@ -175,7 +175,7 @@ def probe(
     return Probe(
         topology=result.topology,
         missing=tuple(f"{absent.name}: {absent.reason}" for absent in result.missing),
-        odd_hosts=tuple(result.odd_ones),
+        odd_hosts=tuple(result.odd_hosts),
         faults={name: tuple(named) for name, named in network_faults(result).items()},
         seconds=dict(result.seconds),
         is_sound=is_sound(result),

@@ -256,7 +256,7 @@ def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
 
 def is_sound(result: ClusterProbe) -> bool:
     """Whether nothing was found that somebody should mend."""
-    return not (result.missing or result.odd_ones or any(network_faults(result).values()))
+    return not (result.missing or result.odd_hosts or any(network_faults(result).values()))
 
 
 def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
     return {
         "fingerprint": result.topology.fingerprint(),
         "missing": [asdict(absent) for absent in result.missing],
-        "odd_hosts": list(result.odd_ones),
+        "odd_hosts": list(result.odd_hosts),
         "network": {
             "measurements": 0 if result.findings is None else len(result.findings.results),
             **network_faults(result),

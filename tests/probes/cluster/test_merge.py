@@ -61,7 +61,7 @@ def test_notes_name_the_hosts_that_made_them() -> None:
 
 def test_the_odd_host_is_named_with_what_it_lacks() -> None:
     reports = [report(f"node{i:02}", machine(nics=1 if i == 7 else 2)) for i in range(1, 9)]
-    (sentence,) = merge_hosts(reports).odd_ones
+    (sentence,) = merge_hosts(reports).odd_hosts
     assert sentence.startswith("node07 (unlike 7 of 8 hosts): NIC nic1 (mlx5_1, 0000:31:00.0)")
     assert "is missing." in sentence
     assert merge_hosts(reports).topology.notes[0] == sentence
@@ -76,14 +76,14 @@ def test_a_host_with_a_slow_link_is_odd() -> None:
         for link in odd.links
     ]
     reports = [report("a"), report("b"), report("c", replace(odd, links=tuple(slow)))]
-    (sentence,) = merge_hosts(reports).odd_ones
+    (sentence,) = merge_hosts(reports).odd_hosts
     assert sentence.startswith("c (unlike 2 of 3 hosts): ")
     assert "nic0" in sentence
 
 
 def test_without_a_majority_the_kinds_are_listed() -> None:
     reports = [report("a"), report("b", machine(gpus=4)), report("c", machine(nics=0))]
-    assert merge_hosts(reports).odd_ones == (
+    assert merge_hosts(reports).odd_hosts == (
         "The hosts are of 3 kinds: a (2 GPUs, 2 NICs); b (4 GPUs, 2 NICs); c (2 GPUs, 0 NICs).",
     )
 
@@ -91,7 +91,7 @@ def test_without_a_majority_the_kinds_are_listed() -> None:
 def test_noise_leaves_hosts_alike_and_their_figures_their_own() -> None:
     reports = [report(f"n{i}", machine(noise=1 - i / 100)) for i in range(4)]
     merged = merge_hosts(reports)
-    assert not merged.odd_ones
+    assert not merged.odd_hosts
     speeds = {
         link.bandwidth_gb_per_s for link in merged.topology.links if link.kind is LinkKind.NVLINK
     }
@@ -125,7 +125,7 @@ def test_order_names_buses_and_noise_leave_the_fingerprint_alone(
     ]
     merged = merge_hosts(reports)
     assert merged.topology.fingerprint() == plain.fingerprint()
-    assert not merged.odd_ones
+    assert not merged.odd_hosts
     shuffled = merge_hosts(data.draw(st.permutations(reports)))
     assert shuffled.topology == merged.topology
     assert shuffled.topology.notes == merged.topology.notes

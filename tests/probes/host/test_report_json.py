@@ -93,12 +93,12 @@ def test_figures_of_gpus_travel_and_a_report_without_them_is_read() -> None:
 @pytest.mark.parametrize(
     ("where", "fields", "said"),
     [
-        ("pairs", {"dst": "n0/gpu8"}, "figures of 'n0/gpu0 and n0/gpu8', which are no GPUs"),
-        ("pairs", {"dst": "n0/gpu0"}, "figures of 'n0/gpu0 and n0/gpu0', which are no GPUs"),
-        ("pairs", {"src": "n0/gpu1", "dst": "n0/gpu0"}, "figures of GPUs that are given twice"),
+        ("pairs", {"dst": "n0/gpu8"}, "figures of 'n0/gpu0 and n0/gpu8', which are not GPUs"),
+        ("pairs", {"dst": "n0/gpu0"}, "figures of 'n0/gpu0 and n0/gpu0', which are not GPUs"),
+        ("pairs", {"src": "n0/gpu1", "dst": "n0/gpu0"}, "figures of GPUs are given twice"),
         ("pairs", {"flag_latency_us": {"median": -1.0, "spread": 0.0}}, "greater than 0"),
         ("pairs", {"speed": 1.0}, "gpu_figures.pairs.0.speed: Extra inputs"),
-        ("gpus", {"gpu": "n0/nic0"}, "figures of 'n0/nic0', which are no GPUs of the topology"),
+        ("gpus", {"gpu": "n0/nic0"}, "figures of 'n0/nic0', which are not GPUs of the topology"),
         ("gpus", {"fan_out_gb_per_s": 3.0}, "gpu_figures.gpus.0.fan_out_gb_per_s: Input should"),
     ],
 )

@@ -39,7 +39,7 @@ def host(name: str, measured: P2pReport | None) -> HostReport:
 def probed(*reports: HostReport) -> ClusterProbe:
     merged = merge_hosts(reports)
     return ClusterProbe(
-        merged.topology, (), None, (), merged.odd_ones, {}, gpu_figures=merged.gpu_figures
+        merged.topology, (), None, (), merged.odd_hosts, {}, gpu_figures=merged.gpu_figures
     )
 
 
