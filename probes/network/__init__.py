@@ -1,1 +1,1 @@
-"""The network between hosts: its ports, their addresses and groups, and what a pair showed."""
+"""The network between hosts: its ports, their addresses and groups, and results of pairs."""

@@ -1,8 +1,8 @@
-"""Which of an interface's addresses to measure over: `with_common_addresses`.
+"""The address of each interface to measure with: `with_common_addresses`.
 
-An interface may have addresses in several subnets, and hosts may list them in any order. Two hosts
-that each took their own first one would seem not to reach each other, so whoever sees all hosts
-decides: for every port the subnet that most hosts are in.
+An interface may have addresses in several subnets, in any order. If each host used its own first
+address, two hosts might seem unreachable, so the leader selects for every port the subnet that most
+hosts have.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from probes.network.ports import NetworkPort
 
 
 def with_common_addresses(ports: Sequence[NetworkPort]) -> tuple[NetworkPort, ...]:
-    """The ports, each with the one of its addresses whose subnet most hosts have in common.
+    """Set each port's address to the one whose subnet most hosts have.
 
-    Among equals a host's own choice counts. An address that several hosts have (of a service, say)
-    tells them not apart and is the last to be taken, as is a link-local one.
+    Ties go to the host's own choice. Addresses that several hosts have (of a service, say) and
+    link-local addresses come last.
     """
     hosts_of: dict[str, set[int]] = {}
     subnets: dict[str, set[int]] = {}
@@ -33,18 +33,18 @@ def with_common_addresses(ports: Sequence[NetworkPort]) -> tuple[NetworkPort, ..
         is_link_local = ipaddress.ip_interface(text).is_link_local
         return shared[_ip(text)] == 1, not is_link_local, len(subnets[_subnet(text)])
 
-    chosen = []
+    result = []
     for port in ports:
         known = _addresses(port)
         best = max(known, key=rank) if len(known) > 1 else ""
         address, _, bits = best.rpartition("/")
-        taken = replace(port, address=address, prefix_length=int(bits)) if best else port
-        chosen.append(replace(taken, other_addresses=()))
-    return tuple(chosen)
+        selected = replace(port, address=address, prefix_length=int(bits)) if best else port
+        result.append(replace(selected, other_addresses=()))
+    return tuple(result)
 
 
 def _addresses(port: NetworkPort) -> list[str]:
-    """With their prefix lengths, the host's choice first; what cannot be read is left out."""
+    """Valid addresses with their prefix lengths, the host's choice first."""
     own = [f"{port.address}/{port.prefix_length}"] if port.prefix_length else []
     return [text for text in (*own, *port.other_addresses) if _is_interface(text)]
 

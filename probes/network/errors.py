@@ -3,7 +3,7 @@
 ProbeError
 ├── HierarchyFileError a rack map, Slurm topology, LLDP, InfiniBand or traffic file is not readable
 ├── HostListError      a list of hosts such as `node[01-16]` is malformed
-└── ServerStartError   the listening end of a measurement did not come up
+└── ServerStartError   the server of a measurement did not start
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from probes.network.results import Failure
 
 
 class HierarchyFileError(ProbeError):
-    """A file that says which hosts are near each other cannot be understood."""
+    """Raised when a file about racks, switches or traffic is malformed."""
 
 
 class HostListError(ProbeError):
-    """A host list expression is malformed or names more hosts than a cluster has."""
+    """Raised when a host list is malformed or names more hosts than a cluster has."""
 
 
 class ServerStartError(ProbeError):
-    """The listening end of a measurement did not come up; `failure` says how that counts."""
+    """Raised when the server of a measurement did not start; `failure` is the cause."""
 
     def __init__(self, message: str, failure: Failure) -> None:
         super().__init__(message)

@@ -1,9 +1,9 @@
-"""Which ports belong together: subnets, racks, rails, and the networks that routing joins.
+"""Groups of ports: subnets, racks, rails, and the networks that routing joins.
 
-A subnet is what the addresses say. A subnet with ports of one host only (every port with a /31 of
-its own, say) tells nothing, so those are taken as one: whoever reaches anybody does so by routing.
-Subnets of two hosts or more are networks of their own until a measurement crosses between them.
-RDMA ports without an address belong to the subnet that their GIDs name, each rail for itself.
+A subnet follows from the addresses. Subnets with ports of one host only (every port with a /31,
+say) are pooled, as their ports reach others by routing only. Subnets of two or more hosts are
+separate networks until a measurement between them succeeds. RDMA ports without an address belong
+to the subnet of their GIDs, one per rail.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ NO_NETWORK = -1
 
 
 class Distance(StrEnum):
-    """How far two ports of one network are apart."""
+    """Distance between two ports of one network."""
 
     SAME_RACK = "same rack"
-    """Or racks are not known; NICs of one index."""
+    """NICs of one index, in one rack or with unknown racks."""
     OTHER_RACK = "other rack"
-    """Or another subnet of a routed network; NICs of one index."""
+    """NICs of one index, in two racks or two subnets of a routed network."""
     OTHER_RAIL = "other rail"
     """NICs of different index in one rack."""
     OTHER_RACK_AND_RAIL = "other rack and rail"
@@ -33,35 +33,35 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PortGroups:
-    """What every port belongs to, by its place in the list of ports."""
+    """Groups of every port, by its index in the list of ports."""
 
     subnets: tuple[str, ...]
-    """Empty for a port that cannot be measured."""
+    """Subnets; empty for a port that cannot be measured."""
     racks: tuple[str, ...]
-    """Empty when unknown."""
+    """Racks; empty when unknown."""
     excluded: tuple[tuple[int, str], ...]
-    """Ports that cannot be measured, and why."""
+    """Ports that cannot be measured, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LinkClass:
-    """Pairs that should do alike."""
+    """Class of pairs that should have equal figures."""
 
     network: int
     distance: Distance
     line_rate_gb_per_s: float
-    """Of the slower port; 0 when unknown."""
+    """Line rate of the slower port; 0 when unknown."""
     tool: str
-    """TCP and RDMA do not compare."""
+    """The measuring tool, since TCP and RDMA are not comparable."""
 
 
 def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> PortGroups:
-    """Find subnets and racks.
+    """Group ports by subnet and rack.
 
     Args:
         ports: all ports of the cluster.
-        rack_prefix_length: bits of the address that tell racks apart where a port's rack is not
-            known otherwise; 0: addresses do not tell.
+        rack_prefix_length: bits of the address that identify the rack of a port whose rack is not
+            known otherwise; 0 for none.
     """
     excluded: dict[int, str] = {}
     subnets, racks = [], []
@@ -69,16 +69,16 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
     hosts_at: dict[str, dict[int, str]] = {}
     for port in ports:
         hosts_at.setdefault(port.management_address, {})[port.host] = port.host_name
-    for place, port in enumerate(ports):
+    for index, port in enumerate(ports):
         interface = _interface(port)
         if port.is_rdma_only:
-            if rival := _rival(port, hosts_at):
-                shared = f"its host's {port.management_address} is an address of {rival}"
-                excluded[place] = f"{shared}, too, and it has none of its own"
+            if owner_name := _host_of_same_address(port, hosts_at):
+                shared = f"its host's {port.management_address} is an address of {owner_name}"
+                excluded[index] = f"{shared}, too, and it has none of its own"
         elif interface is None:
-            excluded[place] = f"address {port.address!a} cannot be read" if port.address else ""
-        elif (first := owner.setdefault(str(interface.ip), place)) != place:
-            excluded[place] = f"{interface.ip} is the address of {ports[first].label}, too"
+            excluded[index] = f"address {port.address!a} cannot be read" if port.address else ""
+        elif (first := owner.setdefault(str(interface.ip), index)) != index:
+            excluded[index] = f"{interface.ip} is the address of {ports[first].label}, too"
             if ports[first].host != port.host:
                 excluded[first] = f"{interface.ip} is the address of {port.label}, too"
         subnets.append(_subnet(interface, port))
@@ -87,22 +87,22 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
             bits = min(rack_prefix_length, interface.max_prefixlen)
             by_prefix = str(ipaddress.ip_network((interface.ip, bits), strict=False))
         racks.append(port.rack or by_prefix)
-    named = ["" if place in excluded else subnet for place, subnet in enumerate(subnets)]
+    named = ["" if index in excluded else subnet for index, subnet in enumerate(subnets)]
     return PortGroups(
         subnets=tuple(_pooled(ports, named)), racks=tuple(racks), excluded=tuple(excluded.items())
     )
 
 
-def _rival(port: NetworkPort, hosts_at: Mapping[str, Mapping[int, str]]) -> str:
+def _host_of_same_address(port: NetworkPort, hosts_at: Mapping[str, Mapping[int, str]]) -> str:
     """Name of another host with the same management address; empty without one."""
-    others = (name for host, name in hosts_at[port.management_address].items() if host != port.host)
-    return next(others, "")
+    names = (name for host, name in hosts_at[port.management_address].items() if host != port.host)
+    return next(names, "")
 
 
 def _subnet(
     interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface | None, port: NetworkPort
 ) -> str:
-    # Every link has the same link-local subnet, so only a measurement tells whether rails are one.
+    # Every link has the same link-local subnet, so only a measurement shows whether rails connect.
     if port.is_rdma_only:
         return f"{port.rdma_subnet} of NIC {port.nic}"
     if interface is None:
@@ -120,7 +120,7 @@ def _interface(port: NetworkPort) -> ipaddress.IPv4Interface | ipaddress.IPv6Int
 
 
 def _pooled(ports: Sequence[NetworkPort], subnets: Sequence[str]) -> list[str]:
-    """Subnets, those of IP that only one host is in joined to one per IP version."""
+    """Return the subnets, with IP subnets of a single host pooled per IP version."""
     hosts: dict[str, set[int]] = {}
     for port, subnet in zip(ports, subnets, strict=True):
         hosts.setdefault(subnet, set()).add(port.host)
@@ -133,10 +133,10 @@ def _pooled(ports: Sequence[NetworkPort], subnets: Sequence[str]) -> list[str]:
 
 
 def join_networks(groups: PortGroups, reached: Iterable[PortPair]) -> tuple[int, ...]:
-    """Network of every port: subnets between which a measurement succeeded are one.
+    """Return the network of every port, joining subnets between which a measurement succeeded.
 
     Returns:
-        Numbers from 0 in the order of the ports; `NO_NETWORK` for what cannot be measured.
+        Numbers from 0 in the order of the ports; `NO_NETWORK` for a port that cannot be measured.
     """
     joined = {subnet: subnet for subnet in groups.subnets}
 
@@ -146,9 +146,9 @@ def join_networks(groups: PortGroups, reached: Iterable[PortPair]) -> tuple[int,
         return subnet
 
     for pair in reached:
-        one, other = root(groups.subnets[pair.client]), root(groups.subnets[pair.server])
-        if one and other:
-            joined[max(one, other)] = min(one, other)
+        a, b = root(groups.subnets[pair.client]), root(groups.subnets[pair.server])
+        if a and b:
+            joined[max(a, b)] = min(a, b)
     numbers: dict[str, int] = {}
     return tuple(
         numbers.setdefault(root(subnet), len(numbers)) if subnet else NO_NETWORK
@@ -157,7 +157,7 @@ def join_networks(groups: PortGroups, reached: Iterable[PortPair]) -> tuple[int,
 
 
 def distance(ports: Sequence[NetworkPort], groups: PortGroups, pair: PortPair) -> Distance:
-    """How far the two ports of a pair in one network are apart."""
+    """Return the distance between the ports of a pair in one network."""
     a, b = pair.client, pair.server
     same_rack = groups.racks[a] == groups.racks[b] and groups.subnets[a] == groups.subnets[b]
     if ports[a].nic == ports[b].nic:
@@ -172,7 +172,7 @@ def link_class(
     pair: PortPair,
     tool: str,
 ) -> LinkClass | None:
-    """Class of a measured pair; None between two networks."""
+    """Return the class of a measured pair; None between two networks."""
     network = networks[pair.client]
     if network != networks[pair.server] or network == NO_NETWORK:
         return None

@@ -1,4 +1,4 @@
-"""The ends of the network that can be measured: `NetworkPort`."""
+"""The measurable ports of the network: `NetworkPort`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NetworkPort:
-    """One NIC port of one host, with the address that reaches it."""
+    """A NIC's port on a host, with its addresses."""
 
     host: int
     """Index of the host in the cluster."""
@@ -15,32 +15,32 @@ class NetworkPort:
     nic: int
     """Index of the NIC on its host, as in the topology (`n{host}/nic{nic}`)."""
     os_name: str
-    """`mlx5_0`, `eth0`."""
+    """The operating system's name: `mlx5_0`, `eth0`."""
     interface: str = ""
-    """Network interface that carries the address; empty without one."""
+    """Network interface with the address; empty without one."""
     rdma_device: str = ""
     rdma_port: int = 0
     address: str = ""
-    """IP address; empty when it has none: then only RDMA can measure it."""
+    """IP address; a port without one can only be measured by RDMA."""
     prefix_length: int = 0
-    """Of the address's subnet, in bits."""
+    """Prefix length of the address's subnet, in bits."""
     line_rate_gb_per_s: float = 0.0
-    """Per direction; 0 when unknown."""
+    """Line rate per direction; 0 when unknown."""
     rack: str = ""
-    """From a rack map, LLDP, Slurm's topology or an InfiniBand switch list; empty when unknown."""
+    """Rack or leaf switch, from a rack map, LLDP, Slurm or ibnetdiscover; empty when unknown."""
     management_address: str = ""
-    """Of RDMA ports: IP address by which other hosts reach this one, over whichever interface."""
+    """RDMA ports: IP address by which other hosts reach this host, over any interface."""
     rdma_subnet: str = ""
-    """What the GIDs of an RDMA port say: `InfiniBand fe80::/64`, `RoCE fe80::/64`; else empty."""
+    """RDMA ports: subnet of the GIDs, `InfiniBand fe80::/64` or `RoCE fe80::/64`; else empty."""
     other_addresses: tuple[str, ...] = ()
-    """What else the interface answers to, as `10.0.0.7/24`, until one of them all is chosen."""
+    """Further addresses of the interface, as `10.0.0.7/24`, until one is selected."""
 
     @property
     def label(self) -> str:
-        """For messages: `node7/mlx5_3`."""
+        """Name for messages: `node7/mlx5_3`."""
         return f"{self.host_name}/{self.os_name}"
 
     @property
     def is_rdma_only(self) -> bool:
-        """Whether it has no address, and RDMA can do without: hosts arrange it over another."""
+        """Whether it has no address, but RDMA can measure it over the management address."""
         return not self.address and bool(self.management_address and self.rdma_subnet)

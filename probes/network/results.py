@@ -1,4 +1,4 @@
-"""What a measurement between two ports found: `PairResult`."""
+"""The result of a measurement between two ports: `PairResult`."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, order=True)
 class PortPair:
-    """Two ports by their places in the list of ports; `client` sends to `server`."""
+    """Two ports by their indices in the list of ports; `client` sends to `server`."""
 
     client: int
     server: int
 
 
 class Failure(StrEnum):
-    """Why a figure is missing."""
+    """Cause of a missing figure."""
 
     UNREACHABLE = "unreachable"
-    """Nothing came back: the host or the way to it is down."""
+    """There was no answer: the host or the path to it is down."""
     FILTERED = "filtered"
-    """The probe is answered by a refusal, or is dropped though other traffic passes."""
+    """The probe is refused, or dropped though other traffic passes."""
     TIMEOUT = "timeout"
-    """The tool did not end within its time."""
+    """The tool did not end in time."""
     TOOL_MISSING = "tool missing"
     UNREADABLE = "unreadable"
-    """The tool's output is cut or of a form that is not known."""
+    """The tool's output is cut or of an unknown form."""
     HOST_LOST = "host lost"
-    """Whoever was to measure is gone, which tells nothing about the way between the ports."""
+    """The measuring host is gone, which says nothing about the path between the ports."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairResult:
-    """One measurement of one pair. A figure is None exactly when its failure says why."""
+    """Result of one measurement of a pair; a figure is None exactly when its failure is set."""
 
     pair: PortPair
     bandwidth_gb_per_s: float | None = None
-    """From client to server."""
+    """Bandwidth from client to server."""
     latency_us: float | None = None
-    """One way: half of a round trip."""
+    """One-way latency: half of a round trip."""
     bandwidth_by: str = ""
-    """The tool: `ib_write_bw`, `iperf3`."""
+    """The bandwidth's tool: `ib_write_bw`, `iperf3`."""
     latency_by: str = ""
-    """The tool: `ib_write_lat`, `ping`."""
+    """The latency's tool: `ib_write_lat`, `ping`."""
     bandwidth_failure: Failure | None = None
     latency_failure: Failure | None = None
     detail: str = ""
-    """The tool's own words about a failure, one line."""
+    """The tool's message about a failure, one line."""

@@ -1,1 +1,1 @@
-"""Measuring a whole network: which pairs in which rounds, and what the figures say of it."""
+"""The measurement of a network: sampling of pairs, rounds, and findings from the figures."""

@@ -1,4 +1,4 @@
-"""Rounds of pairs in which nobody appears twice: a proper colouring of the edges of a graph.
+"""Rounds of pairs that use no device twice: a proper edge colouring of a graph.
 
 Devices are vertices, pairs to be measured are edges, and pairs of one colour can run at once. By
 Vizing's theorem a simple graph needs as many colours as its largest degree, or one more.
@@ -17,15 +17,15 @@ Edge = tuple[int, int]
 
 
 def round_robin(count: int) -> list[list[Edge]]:
-    """All pairs of `count` members by the circle method.
+    """Return all pairs of `count` members in rounds, by the circle method.
 
-    An even count takes count - 1 rounds, an odd one count rounds in each of which one member rests.
+    An even count takes count - 1 rounds; an odd count takes count rounds, each without one member.
     """
-    places = count + count % 2
+    slots = count + count % 2
     rounds = []
-    for turn in range(places - 1):
-        circle = [0, *(1 + (turn + i) % (places - 1) for i in range(places - 1))]
-        pairs = ((circle[i], circle[-1 - i]) for i in range(places // 2))
+    for turn in range(slots - 1):
+        circle = [0, *(1 + (turn + i) % (slots - 1) for i in range(slots - 1))]
+        pairs = ((circle[i], circle[-1 - i]) for i in range(slots // 2))
         rounds.append([(min(a, b), max(a, b)) for a, b in pairs if max(a, b) < count])
     return rounds if count > 1 else []
 
@@ -38,10 +38,10 @@ def colour_edges(count: int, edges: Sequence[Edge]) -> list[list[Edge]]:
         edges: each pair of vertices at most once, in either direction; the direction is kept.
 
     Returns:
-        Rounds without empty ones, at most the largest degree + 1; the same for the same input.
+        Non-empty rounds, at most the largest degree + 1; equal input gives equal rounds.
 
     Raises:
-        ValueError: an edge given twice, a loop, or a vertex out of range.
+        ValueError: a repeated edge, a loop, or a vertex out of range.
     """
     given = _checked(count, edges)
     degree = [0] * count
@@ -60,7 +60,7 @@ def colour_edges(count: int, edges: Sequence[Edge]) -> list[list[Edge]]:
 
 
 def _checked(count: int, edges: Sequence[Edge]) -> dict[Edge, Edge]:
-    """Edges as given, by their ends in ascending order."""
+    """Return the edges as given, by their ends in ascending order."""
     given: dict[Edge, Edge] = {}
     for a, b in edges:
         if not (0 <= a < count and 0 <= b < count) or a == b:
@@ -68,7 +68,7 @@ def _checked(count: int, edges: Sequence[Edge]) -> dict[Edge, Edge]:
                 f"edge ({a}, {b}): it takes two different vertices of 0 to {count - 1}"
             )
         if (min(a, b), max(a, b)) in given:
-            raise ValueError(f"edge ({a}, {b}) is given twice; colour the second in a call apart")
+            raise ValueError(f"edge ({a}, {b}) is given twice; colour the second in another call")
         given[min(a, b), max(a, b)] = (a, b)
     return given
 
@@ -80,11 +80,11 @@ class _Colouring:
         self.degree = degree
         self.colour: dict[Edge, int] = {}
         self.neighbour: list[dict[int, int]] = [{} for _ in range(count)]
-        """By vertex, then by the colour of the edge that leads there."""
+        """Neighbours by vertex, then by colour of the edge."""
         self.free = [(1 << (degree + 1)) - 1] * count
-        """By vertex, colours that none of its edges has, as bits."""
+        """Colours that none of the vertex's edges has, as bits, by vertex."""
         self.preferred = (1 << degree) - 1
-        """All but the last colour."""
+        """All colours but the last, as bits."""
 
     def add(self, u: int, v: int) -> None:
         common = self.free[u] & self.free[v]
@@ -112,11 +112,11 @@ class _Colouring:
     def _path(self, start: int, first: int, second: int) -> list[Edge]:
         """Edges from `start` (which lacks `second`) by the colours `first`, `second`, `first`..."""
         path = []
-        here, colour, other = start, first, second
-        while colour in self.neighbour[here]:
-            there = self.neighbour[here][colour]
-            path.append((here, there))
-            here, colour, other = there, other, colour
+        vertex, colour, next_colour = start, first, second
+        while colour in self.neighbour[vertex]:
+            neighbour = self.neighbour[vertex][colour]
+            path.append((vertex, neighbour))
+            vertex, colour, next_colour = neighbour, next_colour, colour
         return path
 
     def _flip(self, path: Sequence[Edge], first: int, second: int) -> None:
@@ -126,34 +126,34 @@ class _Colouring:
             self._paint(*edge, first if step % 2 else second)
 
     def _add_by_flip(self, u: int, v: int) -> bool:
-        """Give v the colour that u has free, if the path to be flipped does not end in u."""
-        of_u = _lowest(self.free[u] & self.preferred)
-        of_v = _lowest(self.free[v] & self.preferred)
-        path = self._path(v, of_u, of_v)
+        """Free a colour of u at v by flipping a path; fails if the path ends in u."""
+        free_u = _lowest(self.free[u] & self.preferred)
+        free_v = _lowest(self.free[v] & self.preferred)
+        path = self._path(v, free_u, free_v)
         if path and path[-1][1] == u:
             return False
-        self._flip(path, of_u, of_v)
-        self._paint(u, v, of_u)
+        self._flip(path, free_u, free_v)
+        self._paint(u, v, free_u)
         return True
 
     def _add_by_fan(self, u: int, v: int) -> None:
         fan = self._fan(u, v)
-        of_u, of_last = _lowest(self.free[u]), _lowest(self.free[fan[-1]])
-        self._flip(self._path(u, of_last, of_u), of_last, of_u)
-        # The flip may have cut the fan; Misra and Gries prove that one of what is left ends it.
-        turned = [fan[0]]
-        for before, spoke in itertools.pairwise(fan):
-            if self.free[turned[-1]] >> of_last & 1:
+        free_u, free_last = _lowest(self.free[u]), _lowest(self.free[fan[-1]])
+        self._flip(self._path(u, free_last, free_u), free_last, free_u)
+        # The flip may have cut the fan; Misra and Gries prove that a vertex of the rest ends it.
+        rotated = [fan[0]]
+        for previous, spoke in itertools.pairwise(fan):
+            if self.free[rotated[-1]] >> free_last & 1:
                 break
-            if not self.free[before] >> self.colour[min(u, spoke), max(u, spoke)] & 1:
+            if not self.free[previous] >> self.colour[min(u, spoke), max(u, spoke)] & 1:
                 break
-            turned.append(spoke)
-        colours = [self._unpaint(u, spoke) for spoke in turned[1:]]
-        for spoke, colour in zip(turned, [*colours, of_last], strict=True):
+            rotated.append(spoke)
+        colours = [self._unpaint(u, spoke) for spoke in rotated[1:]]
+        for spoke, colour in zip(rotated, [*colours, free_last], strict=True):
             self._paint(u, spoke, colour)
 
     def _fan(self, u: int, v: int) -> list[int]:
-        """Neighbours of u from v on, each joined to u by a colour that the one before has free."""
+        """Neighbours of u from v on, each joined to u by a colour that is free at the previous."""
         fan, members = [v], {v}
         while True:
             offered = self.free[fan[-1]] & ~self.free[u]

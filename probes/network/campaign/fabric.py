@@ -1,12 +1,12 @@
 """The network between hosts as devices and links: `attach_network`.
 
-One switch per network that the measurements show: `fabric` where NICs of every index reach each
-other, `rail0`, `rail1`, ... where each index is a network of its own (as
-`probes.topology.replicate` builds them, so that a cluster that was probed equals one that was
-described). Where two racks or more are known, a network has a leaf switch per rack and a spine.
+There is one switch per measured network: `fabric` where NICs of every index reach each other,
+`rail0`, `rail1`, ... where each index is a separate network (the names of
+`probes.topology.replicate`, so that a probed cluster equals a described one). Where two or more
+racks are known, a network has a leaf switch per rack and a spine.
 
-A NIC's link has the figure of its class, since one measurement scatters more than the class does;
-only a port that is out of line has its own.
+A NIC's link has the figure of its class, which scatters less than a single measurement; only a slow
+port has its own.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from probes.topology.graph import (
     Topology,
 )
 
-_SHOWN = 6
-"""Names in a note before the rest is counted."""
+_MAX_SHOWN = 6
+"""Most names in a note; the rest is counted."""
 
 
 def attach_network(
     topology: Topology, ports: Sequence[NetworkPort], findings: Findings
 ) -> Topology:
-    """Connect the NICs of a cluster's hosts by what was measured.
+    """Connect the NICs of a cluster's hosts according to the findings.
 
     Args:
         topology: the hosts, with NICs named `n{host}/nic{nic}` and no network between them.
-        ports: what was measured, as it was given to the campaign.
-        findings: of the campaign.
+        ports: the ports of the campaign.
+        findings: findings of the campaign.
 
     Returns:
-        The cluster with network switches and links, and the findings' notes. A single host stays
-        as it is, without a network.
+        The cluster with network switches and links, and the findings' notes. A single host gets
+        the notes only.
     """
     notes = [*topology.notes, *findings.notes]
     if len({port.host for port in ports}) < 2:
@@ -54,23 +54,23 @@ def attach_network(
     known = _ports_of_nics(topology, ports, findings)
     networks = _networks(ports, findings, known)
     figures = PortFigures(ports, findings, networks)
-    attached = [place for place in known if figures.link(place, Role.SENDS) is not None]
+    attached = [port for port in known if figures.link(port, Role.SENDS) is not None]
     notes += _port_notes(topology, ports, findings, known, figures)
     devices: list[Device] = []
     links: list[Link] = []
     for network, name in _switch_names(ports, networks, attached).items():
-        members = [place for place in attached if networks[place] == network]
+        members = [port for port in attached if networks[port] == network]
         racks = findings.groups.racks
-        leaves = _leaves(name, sorted({racks[place] for place in members}))
+        leaves = _leaves(name, sorted({racks[port] for port in members}))
         devices += [_switch(leaf, len(devices) + i) for i, leaf in enumerate(leaves.values())]
-        for place in members:
-            links += _cable(ports[place], leaves.get(racks[place], name), place, figures)
+        for port in members:
+            links += _cable(ports[port], leaves.get(racks[port], name), port, figures)
         if len(set(leaves.values())) > 1:
             devices.append(_switch(f"{name}-spine", len(devices)))
             links += _uplinks(f"{name}-spine", leaves, members, racks, figures)
             notes.append(
-                f"{name}: the links of its {len(leaves)} leaf switches are taken as wide as what "
-                "the ports of a rack did together, which is the least that they can be."
+                f"{name}: the links of its {len(leaves)} leaf switches have the total bandwidth "
+                "that the ports of a rack reached, which is a lower bound."
             )
     return replace(
         topology,
@@ -83,14 +83,14 @@ def attach_network(
 def _ports_of_nics(
     topology: Topology, ports: Sequence[NetworkPort], findings: Findings
 ) -> list[int]:
-    """One reachable port for every NIC of the topology that has any; measured ones first."""
+    """Return a reachable port for every NIC of the topology that has any, measured ports first."""
     unreachable, unmeasured = set(findings.unreachable_ports), set(findings.unmeasured_ports)
-    chosen: dict[str, int] = {}
-    for place in sorted(range(len(ports)), key=lambda i: (i in unmeasured, i)):
-        name = _nic(ports[place])
-        if name in topology.device and place not in unreachable:
-            chosen.setdefault(name, place)
-    return sorted(chosen.values())
+    port_of: dict[str, int] = {}
+    for port in sorted(range(len(ports)), key=lambda i: (i in unmeasured, i)):
+        name = _nic(ports[port])
+        if name in topology.device and port not in unreachable:
+            port_of.setdefault(name, port)
+    return sorted(port_of.values())
 
 
 def _nic(port: NetworkPort) -> str:
@@ -100,33 +100,33 @@ def _nic(port: NetworkPort) -> str:
 def _networks(
     ports: Sequence[NetworkPort], findings: Findings, known: Iterable[int]
 ) -> tuple[int, ...]:
-    """Networks of all ports; one that could not be measured is where most of its rail are."""
+    """Return the networks of all ports; an unmeasured port is in that of most of its rail."""
     networks = list(findings.networks)
     of_rail: dict[int, Counter[int]] = {}
-    for place in known:
-        if networks[place] != NO_NETWORK:
-            of_rail.setdefault(ports[place].nic, Counter())[networks[place]] += 1
-    everywhere = {network for network in networks if network != NO_NETWORK}
-    following = max(everywhere, default=NO_NETWORK) + 1
-    for place in known:
-        if networks[place] != NO_NETWORK:
+    for port in known:
+        if networks[port] != NO_NETWORK:
+            of_rail.setdefault(ports[port].nic, Counter())[networks[port]] += 1
+    measured = {network for network in networks if network != NO_NETWORK}
+    next_network = max(measured, default=NO_NETWORK) + 1
+    for port in known:
+        if networks[port] != NO_NETWORK:
             continue
-        rail = ports[place].nic
+        rail = ports[port].nic
         if rail not in of_rail:
-            # Nobody knows this rail: the only network there is, else one of its own.
-            of_rail[rail] = Counter(everywhere if len(everywhere) == 1 else {following: 1})
-            following += 1
-        networks[place] = of_rail[rail].most_common(1)[0][0]
+            # An unknown rail is in the only network, else a network of its own.
+            of_rail[rail] = Counter(measured if len(measured) == 1 else {next_network: 1})
+            next_network += 1
+        networks[port] = of_rail[rail].most_common(1)[0][0]
     return tuple(networks)
 
 
 def _switch_names(
     ports: Sequence[NetworkPort], networks: Sequence[int], attached: Iterable[int]
 ) -> dict[int, str]:
-    """By network, in the order of rails."""
+    """Return the switch names by network, in the order of rails."""
     rails: dict[int, set[int]] = {}
-    for place in attached:
-        rails.setdefault(networks[place], set()).add(ports[place].nic)
+    for port in attached:
+        rails.setdefault(networks[port], set()).add(ports[port].nic)
     order = sorted(rails, key=lambda network: (min(rails[network]), network))
     one_rail_each = all(len(members) == 1 for members in rails.values())
     if one_rail_each and len(set().union(*rails.values())) == len(rails):
@@ -137,7 +137,7 @@ def _switch_names(
 
 
 def _leaves(name: str, racks: Sequence[str]) -> dict[str, str]:
-    """Switch of every rack; the same for all where less than two racks are known."""
+    """Return the switch of every rack; the same for all where fewer than two racks are known."""
     if sum(1 for rack in racks if rack) < 2:
         return {racks[0]: name}
     return {rack: f"{name}-leaf{number}" for number, rack in enumerate(racks)}
@@ -160,11 +160,11 @@ def _link(src: str, dst: str, figures: LinkFigures) -> Link:
     )
 
 
-def _cable(port: NetworkPort, switch: str, place: int, figures: PortFigures) -> Iterable[Link]:
-    up, down = figures.link(place, Role.SENDS), figures.link(place, Role.RECEIVES)
+def _cable(nic: NetworkPort, switch: str, port: int, figures: PortFigures) -> Iterable[Link]:
+    up, down = figures.link(port, Role.SENDS), figures.link(port, Role.RECEIVES)
     if up is not None and down is not None:
-        yield _link(_nic(port), switch, up)
-        yield _link(switch, _nic(port), down)
+        yield _link(_nic(nic), switch, up)
+        yield _link(switch, _nic(nic), down)
 
 
 def _uplinks(
@@ -175,8 +175,8 @@ def _uplinks(
     figures: PortFigures,
 ) -> Iterable[Link]:
     of_rack: dict[str, list[int]] = {}
-    for place in members:
-        of_rack.setdefault(racks[place], []).append(place)
+    for port in members:
+        of_rack.setdefault(racks[port], []).append(port)
     for rack, leaf in leaves.items():
         across = figures.uplink(of_rack[rack])
         for src, dst in ((leaf, spine), (spine, leaf)):
@@ -190,31 +190,31 @@ def _port_notes(
     known: Sequence[int],
     figures: PortFigures,
 ) -> Iterable[str]:
-    """What was assumed of which ports."""
-    served = {_nic(ports[place]) for place in known}
+    """Yield notes about ports with assumed figures or without a link."""
+    reachable = {_nic(ports[port]) for port in known}
     listed = {_nic(port) for port in ports}
-    cut = [nic.name for nic in topology.nics if nic.name in listed - served]
+    unreachable = [nic.name for nic in topology.nics if nic.name in listed - reachable]
     absent = [nic.name for nic in topology.nics if nic.name not in listed]
-    links = {place: figures.link(place, Role.SENDS) for place in known}
-    mute = [ports[place].label for place, link in links.items() if link is None]
+    links = {port: figures.link(port, Role.SENDS) for port in known}
+    unknown = [ports[port].label for port, link in links.items() if link is None]
     by_rate = [
-        ports[place].label
-        for place, link in links.items()
+        ports[port].label
+        for port, link in links.items()
         if link is not None and link.provenance is Provenance.SYSFS
     ]
     unmeasured = set(findings.unmeasured_ports)
     by_class = [
-        ports[place].label
-        for place, link in links.items()
-        if place in unmeasured and link is not None and link.provenance is Provenance.MEASURED
+        ports[port].label
+        for port, link in links.items()
+        if port in unmeasured and link is not None and link.provenance is Provenance.MEASURED
     ]
-    for names, what in (
-        (cut, "have no network link, because nothing reaches them"),
+    for names, problem in (
+        (unreachable, "have no network link, because nothing reaches them"),
         (absent, "have no network link, because they have no port that is up"),
-        (mute, "have no network link, because neither a measurement nor they tell a speed"),
+        (unknown, "have no network link, because neither a measurement nor the port tells a speed"),
         (by_rate, "have the bandwidth of their line rate, because nothing measured it"),
         (by_class, "were not measured and have the figures of their class"),
     ):
         if names:
-            rest = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-            yield f"NICs that {what}: {', '.join(names[:_SHOWN])}{rest}."
+            rest = f" and {len(names) - _MAX_SHOWN:,} more" if len(names) > _MAX_SHOWN else ""
+            yield f"NICs that {problem}: {', '.join(names[:_MAX_SHOWN])}{rest}."

@@ -1,4 +1,4 @@
-"""Sentences for people about what measuring the network found, naming hosts and NICs."""
+"""Sentences for people about the findings of a campaign, with names of hosts and NICs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from probes.network.results import Failure, PortPair
 from probes.topology.figure_text import three_digits
 from probes.topology.hosts import folded
 
-_SHOWN = 6
-"""Names in a list before the rest is counted."""
+_MAX_SHOWN = 6
+"""Most names in a list; the rest is counted."""
 _FOLDED_FROM = 4
-"""Slow ways in one place, or ports of a rack, from which they are one sentence."""
+"""Number of slow paths between two racks, or of ports of a rack, that become one sentence."""
 _LIKE_LINE_RATE = (0.88, 1.03)
-"""As `probes.topology.bandwidth_class`: a port does 88 to 103 % of what it says."""
+"""Normal range of bandwidth over line rate, as in `probes.topology.bandwidth_class`."""
 _ALIKE = 0.15
-"""Spread up to which the figures of a class are called alike; nearly all are in twice of that."""
-_WHAT = {Quantity.BANDWIDTH: "", Quantity.LATENCY: "latency "}
-_UNIT = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
+"""Spread up to which the figures of a class are called alike; nearly all are within twice this."""
+_QUANTITY_WORDS = {Quantity.BANDWIDTH: "", Quantity.LATENCY: "latency "}
+_UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
-def notes_of(
+def with_notes(
     ports: Sequence[NetworkPort], findings: Findings, before: Sequence[str] = ()
 ) -> Findings:
-    """The findings with their notes; `before` comes first."""
+    """Return the findings with their notes after those in `before`."""
     notes = [
         *before,
         *_not_measured(ports, findings),
@@ -48,32 +48,32 @@ def notes_of(
 
 def _listed(names: Iterable[str]) -> str:
     every = list(names)
-    rest = len(every) - _SHOWN
-    return ", ".join(every) if rest <= 0 else f"{', '.join(every[:_SHOWN])} and {rest:,} more"
+    rest = len(every) - _MAX_SHOWN
+    return ", ".join(every) if rest <= 0 else f"{', '.join(every[:_MAX_SHOWN])} and {rest:,} more"
 
 
-def _way(ports: Sequence[NetworkPort], pair: PortPair) -> str:
+def _path_text(ports: Sequence[NetworkPort], pair: PortPair) -> str:
     return f"{ports[pair.client].label} -> {ports[pair.server].label}"
 
 
 def _not_measured(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
-    silent = [ports[place].label for place, why in findings.groups.excluded if not why]
+    silent = [ports[port].label for port, reason in findings.groups.excluded if not reason]
     if silent:
         yield f"Ports without an address are not measured: {_listed(silent)}."
-    alike: dict[str, list[str]] = {}
-    for place, why in findings.groups.excluded:
-        if why:
-            alike.setdefault(why, []).append(ports[place].label)
-    for why, labels in alike.items():
-        yield f"{_listed(labels)} {'are' if len(labels) > 1 else 'is'} not measured: {why}."
-    tried = {place for place, _ in findings.groups.excluded}
+    groups: dict[str, list[str]] = {}
+    for port, reason in findings.groups.excluded:
+        if reason:
+            groups.setdefault(reason, []).append(ports[port].label)
+    for reason, labels in groups.items():
+        yield f"{_listed(labels)} {'are' if len(labels) > 1 else 'is'} not measured: {reason}."
+    tried = {port for port, _ in findings.groups.excluded}
     for result in findings.results:
         ends = (result.pair.client, result.pair.server)
         if findings.networks[ends[0]] == findings.networks[ends[1]]:
             tried.update(ends)
-    lonely = [ports[i].label for i in findings.unmeasured_ports if i not in tried]
-    if lonely:
-        yield f"Ports that have nobody to be measured with in their network: {_listed(lonely)}."
+    isolated = [ports[i].label for i in findings.unmeasured_ports if i not in tried]
+    if isolated:
+        yield f"Ports without a peer in their network: {_listed(isolated)}."
 
 
 def _networks(findings: Findings) -> Iterable[str]:
@@ -90,47 +90,47 @@ def _networks(findings: Findings) -> Iterable[str]:
 
 
 def _line_rates(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
-    """NICs of one index that negotiated another speed than most."""
+    """Yield a note for NICs of one index whose line rates differ."""
     rails: dict[int, list[NetworkPort]] = {}
     for port, network in zip(ports, findings.networks, strict=True):
         if network != NO_NETWORK and port.line_rate_gb_per_s > 0:
             rails.setdefault(port.nic, []).append(port)
     for members in rails.values():
         usual, _ = Counter(port.line_rate_gb_per_s for port in members).most_common(1)[0]
-        odd = [port for port in members if port.line_rate_gb_per_s != usual]
-        if odd:
-            names = _listed(f"{port.label} ({port.line_rate_gb_per_s:g})" for port in odd)
+        different = [port for port in members if port.line_rate_gb_per_s != usual]
+        if different:
+            names = _listed(f"{port.label} ({port.line_rate_gb_per_s:g})" for port in different)
             yield f"Line rate is {usual:g} GB/s on most hosts, but not of {names}."
 
 
 def _against_line_rate(findings: Findings) -> Iterable[str]:
-    alike: dict[tuple[str, float, str], list[ClassFigure]] = {}
+    groups: dict[tuple[str, float, str], list[ClassFigure]] = {}
     for figure in findings.figures:
         key = figure.link_class
         if figure.quantity is Quantity.BANDWIDTH and key.line_rate_gb_per_s > 0:
             share = figure.median / key.line_rate_gb_per_s
             if not _LIKE_LINE_RATE[0] <= share <= _LIKE_LINE_RATE[1]:
                 group = (key.distance.value, key.line_rate_gb_per_s, key.tool)
-                alike.setdefault(group, []).append(figure)
-    for (apart, line_rate, tool), members in alike.items():
-        middle = statistics.median(figure.median for figure in members)
+                groups.setdefault(group, []).append(figure)
+    for (distance, line_rate, tool), members in groups.items():
+        median = statistics.median(figure.median for figure in members)
         spread = max(figure.spread for figure in members)
         where = _where(findings, members)
         width = max(figure.width for figure in members)
-        how = "all of them alike" if width < 2 * _ALIKE else f"all but a few {width:.0%} apart"
+        scatter = "all of them alike" if width < 2 * _ALIKE else f"all but a few {width:.0%} apart"
         if spread >= _ALIKE:
-            how = f"with quartiles {spread:.0%} apart"
-        known = any(findings.groups.racks) or apart != Distance.SAME_RACK
-        pairs = f"Pairs of the {apart}" if known else "Pairs"
+            scatter = f"with quartiles {spread:.0%} apart"
+        known = any(findings.groups.racks) or distance != Distance.SAME_RACK
+        pairs = f"Pairs of the {distance}" if known else "Pairs"
         yield (
-            f"{pairs}{where} do {three_digits(middle)} GB/s by {tool or 'an unnamed tool'}: "
-            f"{three_digits(100 * middle / line_rate)}% of the line rate of {line_rate:g} GB/s, "
-            f"{how}."
+            f"{pairs}{where} do {three_digits(median)} GB/s by {tool or 'an unnamed tool'}: "
+            f"{three_digits(100 * median / line_rate)}% of the line rate of {line_rate:g} GB/s, "
+            f"{scatter}."
         )
 
 
 def _where(findings: Findings, figures: Sequence[ClassFigure]) -> str:
-    """In which networks, unless there is one only."""
+    """Phrase that names the networks of the figures; empty if there is only one network."""
     networks = {figure.link_class.network for figure in figures}
     if len(networks) > 1:
         return f" in {len(networks)} networks"
@@ -145,23 +145,23 @@ def _slow_ports(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[st
     for verdict in findings.slow_ports:
         by_port.setdefault((verdict.quantity, verdict.port), []).append(verdict)
     racks = findings.groups.racks
-    slow = Counter((quantity, racks[place]) for quantity, place in by_port)
+    slow = Counter((quantity, racks[port]) for quantity, port in by_port)
     away = {*findings.unmeasured_ports, *findings.unreachable_ports}
-    size = Counter(rack for place, rack in enumerate(racks) if place not in away)
+    size = Counter(rack for port, rack in enumerate(racks) if port not in away)
     whole: dict[tuple[Quantity, str], list[SlowPort]] = {}
-    for (quantity, place), verdicts in by_port.items():
-        rack = racks[place]
+    for (quantity, port), verdicts in by_port.items():
+        rack = racks[port]
         if rack and _FOLDED_FROM <= size[rack] == slow[quantity, rack]:
             whole.setdefault((quantity, rack), []).extend(verdicts)
         else:
-            yield f"{_does(ports[place].label, verdicts)}."
+            yield f"{_verdict_text(ports[port].label, verdicts)}."
     for (_, rack), verdicts in whole.items():
-        who = f"All {size[rack]} ports of rack {rack}"
-        yield f"{_does(who, verdicts)}, so look at its switch first."
+        subject = f"All {size[rack]} ports of rack {rack}"
+        yield f"{_verdict_text(subject, verdicts)}, so look at its switch first."
 
 
-def _does(who: str, verdicts: Sequence[SlowPort]) -> str:
-    """What is out of line about `who`, all in one quantity."""
+def _verdict_text(subject: str, verdicts: Sequence[SlowPort]) -> str:
+    """Describe verdicts of one quantity about `subject`."""
     quantity = verdicts[0].quantity
     figure = statistics.median(v.figure for v in verdicts)
     expected = statistics.median(v.expected for v in verdicts)
@@ -170,38 +170,39 @@ def _does(who: str, verdicts: Sequence[SlowPort]) -> str:
     role = f"{roles.pop().value} " if len(roles) == 1 else ""
     once = "" if any(v.repeated for v in verdicts) else ", not measured again"
     return (
-        f"{who}: {role}{_WHAT[quantity]}{three_digits(figure)} {_UNIT[quantity]} where "
-        f"its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} {three_digits(expected)} "
-        f"({count} measurements{once})"
+        f"{subject}: {role}{_QUANTITY_WORDS[quantity]}{three_digits(figure)} {_UNITS[quantity]} "
+        f"where its class {'does' if quantity is Quantity.BANDWIDTH else 'has'} "
+        f"{three_digits(expected)} ({count} measurements{once})"
     )
 
 
 def _slow_links(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
-    alike: dict[tuple[Quantity, str], list[SlowLink]] = {}
+    groups: dict[tuple[Quantity, str], list[SlowLink]] = {}
     for link in findings.slow_links:
-        alike.setdefault((link.quantity, _place(findings, link.pair)), []).append(link)
-    for (quantity, where), links in alike.items():
-        unit = _UNIT[quantity]
+        groups.setdefault((link.quantity, _location(findings, link.pair)), []).append(link)
+    for (quantity, where), links in groups.items():
+        unit = _UNITS[quantity]
         few = links if len(links) < _FOLDED_FROM else ()
         for link in few:
             figures = f"{three_digits(link.figure)} {unit} instead of {three_digits(link.expected)}"
             times = f"{link.measurements} measurement{'s' if link.measurements > 1 else ''}"
-            yield f"The way {_way(ports, link.pair)} is slow, no port alone: {figures} ({times})."
+            path = _path_text(ports, link.pair)
+            yield f"The path {path} is slow, though neither port is: {figures} ({times})."
         if not few:
             first = links[0]
             yield (
-                f"{len(links)} ways {where} are slow, no port alone: "
+                f"{len(links)} paths {where} are slow, though none of their ports is: "
                 f"{three_digits(first.figure)} {unit} instead of {three_digits(first.expected)} "
-                f"for {_way(ports, first.pair)}."
+                f"for {_path_text(ports, first.pair)}."
             )
 
 
-def _place(findings: Findings, pair: PortPair) -> str:
-    """Where a way is: ways of one place have one cause, like as not."""
-    one, other = sorted(findings.groups.racks[end] for end in (pair.client, pair.server))
-    if one != other:
-        return f"between racks {one} and {other}"
-    return f"inside rack {one}" if one else f"in {findings.groups.subnets[pair.client]}"
+def _location(findings: Findings, pair: PortPair) -> str:
+    """Phrase for the racks or subnet of a pair; slow pairs in one location often have one cause."""
+    a, b = sorted(findings.groups.racks[end] for end in (pair.client, pair.server))
+    if a != b:
+        return f"between racks {a} and {b}"
+    return f"inside rack {a}" if a else f"in {findings.groups.subnets[pair.client]}"
 
 
 def _silent(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
@@ -220,19 +221,19 @@ def _silent(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     else:
         yield from _silent_together(silent)
     if findings.dead_links:
-        ways = _listed(_way(ports, pair) for pair in findings.dead_links)
-        yield f"Nothing comes through between ports that reach others: {ways}."
+        paths = _listed(_path_text(ports, pair) for pair in findings.dead_links)
+        yield f"No traffic passes between these ports, which reach other ports: {paths}."
 
 
 def _silent_together(silent: Sequence[NetworkPort]) -> Iterable[str]:
-    """Ports of one name on many hosts are a rail, or part of it: one cause, most likely."""
+    """Yield a note for equal NICs of many hosts: a rail or part of it, with one likely cause."""
     hosts_of: dict[str, dict[str, None]] = {}
     for port in silent:
         hosts_of.setdefault(port.os_name, {})[port.host_name] = None
-    alike: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for nic, hosts in hosts_of.items():
-        alike.setdefault(tuple(hosts), []).append(nic)
-    for members, nics in alike.items():
+        groups.setdefault(tuple(hosts), []).append(nic)
+    for members, nics in groups.items():
         count = len(members) * len(nics)
         verb = "is" if count == 1 else "are"
         ports = "" if count == 1 else f" ({count:,} ports)"
@@ -241,25 +242,25 @@ def _silent_together(silent: Sequence[NetworkPort]) -> Iterable[str]:
 
 def _recovered(ports: Sequence[NetworkPort], pairs: Sequence[PortPair]) -> Iterable[str]:
     if pairs:
-        ways = _listed(_way(ports, pair) for pair in pairs)
-        yield f"Out of line at first, fine later, so congestion and no fault: {ways}."
+        paths = _listed(_path_text(ports, pair) for pair in pairs)
+        yield f"Abnormal at first, normal later, so congestion and not a fault: {paths}."
 
 
 def _failures(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     for failure in findings.failures:
-        said = f": {failure.detail}" if failure.detail else ""
-        yield f"{failure.tool}: {failure.failure.value} in {failure.count:,} measurements{said}."
+        detail = f": {failure.detail}" if failure.detail else ""
+        yield f"{failure.tool}: {failure.failure.value} in {failure.count:,} measurements{detail}."
     has_bandwidth: dict[int, bool] = {}
     for result in findings.results:
         ends = (result.pair.client, result.pair.server)
         if findings.networks[ends[0]] != findings.networks[ends[1]]:
             continue
-        gave = result.bandwidth_gb_per_s is not None
-        if gave or result.bandwidth_failure is not Failure.TOOL_MISSING:
-            for place in ends:
-                has_bandwidth[place] = has_bandwidth.get(place, False) or gave
-    away = set(findings.unreachable_ports)
-    mute = [i for i, has in sorted(has_bandwidth.items()) if not has and i not in away]
-    if mute:
-        names = _listed(ports[place].label for place in mute)
-        yield f"Ports whose bandwidth no measurement gave: {names}."
+        measured = result.bandwidth_gb_per_s is not None
+        if measured or result.bandwidth_failure is not Failure.TOOL_MISSING:
+            for port in ends:
+                has_bandwidth[port] = has_bandwidth.get(port, False) or measured
+    unreachable = set(findings.unreachable_ports)
+    without = [i for i, has in sorted(has_bandwidth.items()) if not has and i not in unreachable]
+    if without:
+        names = _listed(ports[port].label for port in without)
+        yield f"Ports without a measured bandwidth: {names}."

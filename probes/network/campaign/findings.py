@@ -1,4 +1,4 @@
-"""What measuring the network found: `Findings`, notes for people and figures for the topology."""
+"""The findings of a campaign: `Findings`, with notes for people and figures for the topology."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probes.network.results import Failure, PairResult, PortPair
 
 @dataclass(frozen=True, slots=True)
 class ClassFigure:
-    """What the pairs of a class do, without those that are out of line."""
+    """Figure of a class of pairs, without outliers."""
 
     link_class: LinkClass
     quantity: Quantity
@@ -20,28 +20,28 @@ class ClassFigure:
     """Interquartile range over median."""
     count: int
     width: float = 0.0
-    """From the 2.5th to the 97.5th percentile, over median."""
+    """Range from the 2.5th to the 97.5th percentile, over median."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowPort:
-    """A port that is out of line in one role, whoever is at the other end."""
+    """A port that is an outlier in one role, with any peer."""
 
     port: int
     role: Role
     quantity: Quantity
     figure: float
-    """GB/s or us: median of the measurements against ports that are fine."""
+    """Median of the measurements with normal ports, in GB/s or us."""
     expected: float
-    """What its class does."""
+    """Figure of its class."""
     measurements: int
     repeated: bool
-    """Measured again after it was suspected; False when no port had room for that."""
+    """Whether it was measured again as a suspect; False when no port had budget left."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowLink:
-    """A pair that is out of line though both ports are fine with others, or have no others."""
+    """A pair that is an outlier though both ports are normal with other peers, or have none."""
 
     pair: PortPair
     quantity: Quantity
@@ -52,37 +52,37 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """Measurements that gave no figure, by tool and reason; isolated networks are not counted."""
+    """Measurements without a figure, by tool and cause, isolated networks excluded."""
 
     tool: str
     failure: Failure
     count: int
     detail: str
-    """The first one's own words."""
+    """Message of the first failure."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a campaign found. Ports are places in the list that was measured."""
+    """Findings of a campaign; ports are indices in its list of ports."""
 
     groups: PortGroups
     networks: tuple[int, ...]
-    """Network of every port, -1 for one that cannot be measured."""
+    """Network of every port; -1 for a port that cannot be measured."""
     results: tuple[PairResult, ...]
-    """All measurements in the order they were made."""
+    """All results in the order of measurement."""
     rounds: int
     figures: tuple[ClassFigure, ...]
     slow_ports: tuple[SlowPort, ...]
     slow_links: tuple[SlowLink, ...]
     dead_links: tuple[PortPair, ...]
-    """Nothing came through, though both ports reach others."""
+    """Pairs without traffic, though both ports reach other ports."""
     unreachable_ports: tuple[int, ...]
     unreachable_hosts: tuple[int, ...]
-    """Hosts of which no measurable port answers."""
+    """Hosts without a measurable port that answers."""
     unmeasured_ports: tuple[int, ...]
-    """Without a usable address, without anybody to measure with, or no measurement gave a figure
-    (and none said that nothing comes through)."""
+    """Ports without a usable address, without a peer, or without a figure (unreachable ports
+    excluded)."""
     recovered: tuple[PortPair, ...]
-    """Out of line at first, fine when measured again."""
+    """Pairs that were outliers at first and normal when measured again."""
     failures: tuple[ToolFailure, ...]
     notes: tuple[str, ...]

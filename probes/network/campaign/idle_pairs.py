@@ -1,4 +1,4 @@
-"""The traffic filter: pairs that earlier workloads left idle are not worth measuring."""
+"""The traffic filter, which drops pairs that earlier workloads left idle."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
 
 _EVIDENCE_PER_PORT = 2
-"""Pairs that the traffic filter leaves a port, so that it can be told from its cables."""
+"""Pairs per port that the filter keeps, to distinguish a port's faults from its cables'."""
 
 Utilisation = Mapping[tuple[str, str, str, str], float]
 """Share of the line rate by (host, NIC, host, NIC), as `NetworkPort.host_name` and `os_name`."""
 
 
 def utilisation_of(log: Sequence[LinkUse]) -> dict[tuple[str, str, str, str], float]:
-    """The filter's view of a traffic log."""
+    """Return the utilisation by pair from a traffic log."""
     return {(u.src_host, u.src_nic, u.dst_host, u.dst_nic): u.utilisation for u in log}
 
 
@@ -26,13 +26,13 @@ def without_idle(
     utilisation: Utilisation | None,
     idle_below: float,
 ) -> tuple[list[PortPair], tuple[str, ...]]:
-    """The pairs that the log does not show idle, as many others as ports need, and notes.
+    """Return the pairs that are not idle, the idle pairs that ports need, and notes.
 
     Args:
         ports: all ports of the cluster.
-        pairs: the planned pairs, places in `ports`.
-        utilisation: what the log says; a pair that it does not list is taken as used.
-        idle_below: a pair used less than this share of the line rate is idle.
+        pairs: the planned pairs, as indices in `ports`.
+        utilisation: utilisation from the log; unlisted pairs are taken as used.
+        idle_below: share of the line rate below which a pair is idle.
     """
     if utilisation is None:
         return list(pairs), ()
@@ -54,7 +54,7 @@ def without_idle(
     note = (
         f"The traffic log shows {len(idle):,} of {len(pairs):,} planned pairs idle (below "
         f"{idle_below:.1%} of the line rate): {dropped:,} are not measured, the others "
-        "are, because a port of theirs needs them."
+        "are, because one of their ports needs them."
     )
     return kept, (note,) if idle else ()
 
@@ -62,9 +62,9 @@ def without_idle(
 def _idle(
     ports: Sequence[NetworkPort], pair: PortPair, utilisation: Utilisation, below: float
 ) -> bool:
-    """Whether the log lists the pair, and no direction of it as used."""
-    one, other = ports[pair.client], ports[pair.server]
-    there = (one.host_name, one.os_name, other.host_name, other.os_name)
-    back = (other.host_name, other.os_name, one.host_name, one.os_name)
-    listed = [utilisation[key] for key in (there, back) if key in utilisation]
+    """Whether the log lists the pair, and neither direction as used."""
+    client, server = ports[pair.client], ports[pair.server]
+    forward = (client.host_name, client.os_name, server.host_name, server.os_name)
+    back = (server.host_name, server.os_name, client.host_name, client.os_name)
+    listed = [utilisation[key] for key in (forward, back) if key in utilisation]
     return bool(listed) and max(listed) < below

@@ -1,18 +1,17 @@
-"""What is out of line, and whose fault it is.
+"""Outliers among the measurements, and the ends at fault.
 
-A figure is judged by its class: below the class's median by more than 15 %, and by more than four
-standard deviations of the class, it is low. The deviation is estimated from the better half, since
-faults only make figures worse. One bad port among few spoils half of their pairs, so in a class of
-less than 24 ports the better quartile stands for the median, with a margin of 20 %; networks of
-equal line rate lend each other their samples there. In a class of which the better quartile is
-itself out of the median's line, so many are bad that it does so, too. Where even more are bad, the
-line rate tells: if a tenth of a class reach it and stand apart from the rest, they are its usual.
+A figure is compared with its class: it is low if it is below the class's median by more than 15 %
+and by more than four standard deviations of the class. The deviation is estimated from the better
+half, since faults only make figures worse. One bad port among few spoils half of their pairs, so a
+class of fewer than 24 ports uses the better quartile instead of the median, with a margin of 20 %,
+and networks of equal line rate pool their samples. The better quartile is also used if it differs
+from the median by more than the margin, as many pairs are bad then. If even more are bad, the line
+rate decides: if a tenth of a class reach it and are apart from the rest, they are the reference.
 
-The fault lies with an *end*: a port while it sends, or while it receives. An end is cleared of a
-low figure by any other measurement in which it did what that one should have done, whoever the
-partner and whichever the class: a port that does 24 GB/s between racks, as all do there, is not
-cleared of 24 GB/s inside its rack. A low figure of which both ends are cleared points to what lies
-between them.
+The fault is that of an *end*: a port as sender, or as receiver. An end is cleared of a low figure
+by any other measurement in which it reached the figure that was expected, with any peer and in any
+class: a port with 24 GB/s between racks, like all ports there, is not cleared of 24 GB/s inside its
+rack. A low figure of which both ends are cleared points to the path between them.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ FEW_PORTS_FLOOR = 0.20
 LATENCY_FLOOR = 0.50
 LATENCY_FLOOR_US = 5.0
 _DEVIATIONS = 4.0
-_MOST_SPREAD = 0.5
-"""However much a class scatters, less than half of its bandwidth is low."""
+_MAX_MARGIN = 0.5
+"""Largest margin: half of a class's bandwidth is low, however much the class scatters."""
 _MAD_TO_DEVIATION = 1.4826
 """Standard deviation over median absolute deviation, for normal noise."""
 _OUTER_TO_DEVIATION = 2.1
@@ -40,24 +39,24 @@ _OUTER_TO_DEVIATION = 2.1
 _ENOUGH_PORTS = 24
 _REACHES_LINE_RATE = 0.85
 _ENOUGH_GOOD = 0.1
-"""Share of a class's pairs that must reach the line rate to be taken as usual: two thirds of the
-ports may be bad, since both ends of a pair have to be good."""
+"""Share of a class's pairs that must reach the line rate to become the reference: two thirds of
+the ports may be bad, since both ends of a pair have to be good."""
 
 
 class Quantity(StrEnum):
-    """What was measured."""
+    """Measured quantity."""
 
     BANDWIDTH = "bandwidth"
     LATENCY = "latency"
 
 
 class Role(StrEnum):
-    """What a port does in a measurement."""
+    """Role of a port in a measurement."""
 
     SENDS = "sends"
     RECEIVES = "receives"
     EITHER = "either"
-    """For a round trip both are the same."""
+    """Either role, for a round trip."""
 
 
 class End(NamedTuple):
@@ -69,7 +68,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One figure of one measurement."""
+    """A figure of a measurement."""
 
     pair: PortPair
     link_class: LinkClass
@@ -78,7 +77,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a class does, and from where on a figure is out of line."""
+    """Expected figure of a class, and the limit beyond which a figure is an outlier."""
 
     figure: float
     limit: float
@@ -86,63 +85,65 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One measurement by its two ends. More score is better, so a latency's is negative."""
+    """A measurement with its two ends; higher scores are better, so that of a latency is < 0."""
 
     pair: PortPair
     ends: tuple[End, End]
     score: float
     needed: float
-    """Less than this is low."""
+    """Score below which the measurement is low."""
     expected: float
 
     @property
     def low(self) -> bool:
-        """Whether it is out of line."""
+        """Whether the measurement is an outlier."""
         return self.score < self.needed
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Who is suspect, and what every end can do."""
+    """Suspect ends, and the best score of every end."""
 
     best: Mapping[End, float]
     """Best score of every end."""
     low: tuple[Judged, ...]
-    """Measurements out of line, in the order of time."""
+    """Outliers in the order of time."""
     suspects: Mapping[End, tuple[Judged, ...]]
     """Ends with the low measurements of which they are not cleared."""
     between: Mapping[PortPair, tuple[Judged, ...]]
     """Low measurements of which both ends are cleared, by pair."""
     recovered: tuple[PortPair, ...]
-    """Pairs that were low and are fine at their last try."""
+    """Pairs that were low and are normal in their last measurement."""
 
     def alone(self, end: End) -> tuple[Judged, ...]:
-        """Low measurements of a suspect whose other end is cleared: they tell about it alone."""
+        """Low measurements of a suspect whose peer is cleared, so only the suspect is at fault."""
         return tuple(
             item
             for item in self.suspects.get(end, ())
-            if all(self.clears(other, item) for other in item.ends if other != end)
+            if all(self.clears(peer, item) for peer in item.ends if peer != end)
         )
 
     def clears(self, end: End, item: Judged) -> bool:
-        """Whether the end did elsewhere what this measurement should have given."""
+        """Whether the end reached the needed score in another measurement."""
         return self.best.get(end, item.score) >= item.needed
 
 
 def references(samples: Sequence[Sample], quantity: Quantity) -> dict[LinkClass, Reference]:
-    """What each class does when nothing is wrong."""
+    """Return the expected figure and limit of each class without faults."""
     own: dict[LinkClass, list[Sample]] = {}
     pooled: dict[tuple[str, float, str], list[Sample]] = {}
     for sample in samples:
         key = sample.link_class
         own.setdefault(key, []).append(sample)
-        alike = (key.distance.value, key.line_rate_gb_per_s, key.tool)
-        pooled.setdefault(alike, []).append(sample)
-    lent = {key: _reference(members, quantity, key[1]) for key, members in pooled.items()}
+        pool = (key.distance.value, key.line_rate_gb_per_s, key.tool)
+        pooled.setdefault(pool, []).append(sample)
+    pooled_references = {
+        key: _reference(members, quantity, key[1]) for key, members in pooled.items()
+    }
     return {
         key: _reference(members, quantity, key.line_rate_gb_per_s)
         if _port_count(members) >= _ENOUGH_PORTS
-        else lent[key.distance.value, key.line_rate_gb_per_s, key.tool]
+        else pooled_references[key.distance.value, key.line_rate_gb_per_s, key.tool]
         for key, members in own.items()
     }
 
@@ -154,7 +155,7 @@ def _port_count(samples: Iterable[Sample]) -> int:
 def _reference(
     samples: Sequence[Sample], quantity: Quantity, line_rate_gb_per_s: float
 ) -> Reference:
-    """From the best figure of every pair, so that repeating the bad ones moves nothing."""
+    """Estimate from the best figure of every pair, so that repeating bad pairs changes nothing."""
     more_is_better = quantity is Quantity.BANDWIDTH
     best: dict[PortPair, float] = {}
     for sample in samples:
@@ -163,25 +164,25 @@ def _reference(
     figures = sorted(best.values(), reverse=more_is_better)
     quartile = figures[len(figures) // 4]
     if _port_count(samples) < _ENOUGH_PORTS:
-        middle, deviation, floor = quartile, 0.0, FEW_PORTS_FLOOR
+        centre, deviation, floor = quartile, 0.0, FEW_PORTS_FLOOR
     else:
-        middle, floor = statistics.median(figures), BANDWIDTH_FLOOR
-        deviation = _MAD_TO_DEVIATION * _median_distance(figures, middle, 2)
-        if abs(quartile - middle) > floor * quartile:
-            middle = quartile
-            deviation = _OUTER_TO_DEVIATION * _median_distance(figures, middle, 4)
+        centre, floor = statistics.median(figures), BANDWIDTH_FLOOR
+        deviation = _MAD_TO_DEVIATION * _median_distance(figures, centre, 2)
+        if abs(quartile - centre) > floor * quartile:
+            centre = quartile
+            deviation = _OUTER_TO_DEVIATION * _median_distance(figures, centre, 4)
     good = _at_line_rate(figures, line_rate_gb_per_s) if more_is_better else []
     if good and statistics.median(figures) < (1 - floor) * statistics.median(good):
-        middle = statistics.median(good)
-        deviation = _MAD_TO_DEVIATION * _median_distance(good, middle, 2)
+        centre = statistics.median(good)
+        deviation = _MAD_TO_DEVIATION * _median_distance(good, centre, 2)
     margin = _DEVIATIONS * deviation
     if more_is_better:
-        return Reference(middle, middle - min(max(margin, floor * middle), _MOST_SPREAD * middle))
-    return Reference(middle, middle + max(LATENCY_FLOOR_US, LATENCY_FLOOR * middle, margin))
+        return Reference(centre, centre - min(max(margin, floor * centre), _MAX_MARGIN * centre))
+    return Reference(centre, centre + max(LATENCY_FLOOR_US, LATENCY_FLOOR * centre, margin))
 
 
 def _at_line_rate(figures: Sequence[float], line_rate_gb_per_s: float) -> Sequence[float]:
-    """Those of the best figures that reach the line rate; none if they are but a tail of all."""
+    """Return the best figures that reach the line rate; none if they are only a tail of all."""
     count = sum(figure >= _REACHES_LINE_RATE * line_rate_gb_per_s for figure in figures)
     good, rest = figures[:count], figures[count:]
     enough = good and rest and len(good) >= _ENOUGH_GOOD * len(figures)
@@ -193,16 +194,16 @@ def _at_line_rate(figures: Sequence[float], line_rate_gb_per_s: float) -> Sequen
     return good if 2 * between < len(good) else []
 
 
-def _median_distance(figures: Sequence[float], middle: float, share: int) -> float:
-    """From the middle, of the better half or quarter of the figures (the first of them)."""
+def _median_distance(figures: Sequence[float], centre: float, share: int) -> float:
+    """Return the median distance from `centre` of the better 1/`share` of the sorted figures."""
     better = figures[: (len(figures) + share - 1) // share]
-    return statistics.median(abs(figure - middle) for figure in better)
+    return statistics.median(abs(figure - centre) for figure in better)
 
 
 def judge(
     samples: Sequence[Sample], expected: Mapping[LinkClass, Reference], quantity: Quantity
 ) -> list[Judged]:
-    """Compare every sample with its class."""
+    """Compare every sample with the reference of its class."""
     sign = 1.0 if quantity is Quantity.BANDWIDTH else -1.0
     roles = (
         (Role.SENDS, Role.RECEIVES)
@@ -222,7 +223,7 @@ def judge(
 
 
 def diagnose(judged: Sequence[Judged]) -> Diagnosis:
-    """Find the ends that no measurement clears; the measurements come in the order of time."""
+    """Find the ends that no measurement clears; measurements are in the order of time."""
     best: dict[End, float] = {}
     for item in judged:
         for end in item.ends:

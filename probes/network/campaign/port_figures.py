@@ -1,8 +1,8 @@
-"""What each port's link to the network does: its class's figure, or its own if out of line.
+"""Figures of each port's link to the network: those of its class, or its own if it is an outlier.
 
-A measured port takes the class in which it was measured over the shortest distance, at its own line
-rate (pairs with a slower port say nothing about it). A port that was not measured takes the class
-of its network and line rate, and where there is none, its line rate.
+A measured port takes the class of the shortest distance at its own line rate (pairs with a slower
+port do not show its bandwidth). An unmeasured port takes the class of its network and line rate,
+and without such a class its line rate.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from probes.network.ports import NetworkPort
 from probes.topology.graph import Provenance
 from probes.topology.link_figures import NETWORK_LATENCY_US
 
-_ORDER = {distance: place for place, distance in enumerate(Distance)}
+_ORDER = {distance: port for port, distance in enumerate(Distance)}
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFigures:
-    """Of one direction of a link."""
+    """Figures of one direction of a link."""
 
     bandwidth_gb_per_s: float
     spread: float
@@ -35,9 +35,9 @@ class PortFigures:
     """Figures by port.
 
     Args:
-        ports: what was measured.
-        findings: of the campaign.
-        networks: of every port, those included that could not be measured.
+        ports: the ports of the campaign.
+        findings: findings of the campaign.
+        networks: networks of all ports, ports that could not be measured included.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class PortFigures:
         self.networks = networks
         self.figures = {(f.quantity, f.link_class): f for f in findings.figures}
         self.classes: dict[tuple[Quantity, int], list[ClassFigure]] = {}
-        """In order of networks."""
+        """Class figures by quantity and network."""
         for figure in findings.figures:
             key = (figure.quantity, figure.link_class.network)
             self.classes.setdefault(key, []).append(figure)
         self.own = {(s.port, s.quantity, s.role): s for s in findings.slow_ports}
         self.seen: dict[tuple[Quantity, int], dict[LinkClass, None]] = {}
-        """Classes that every port was measured in."""
+        """Classes in which each port was measured."""
         for result in findings.results:
             for quantity, tool in (
                 (Quantity.BANDWIDTH, result.bandwidth_by),
@@ -61,15 +61,15 @@ class PortFigures:
             ):
                 kind = link_class(ports, findings.groups, findings.networks, result.pair, tool)
                 if kind is not None and (quantity, kind) in self.figures:
-                    for place in (result.pair.client, result.pair.server):
-                        self.seen.setdefault((quantity, place), {})[kind] = None
+                    for port in (result.pair.client, result.pair.server):
+                        self.seen.setdefault((quantity, port), {})[kind] = None
 
-    def link(self, place: int, role: Role) -> LinkFigures | None:
-        """What the link does when the port sends or receives; None when nobody tells."""
-        latency_us, latency_provenance = self._latency(place)
-        bandwidth = self._class_of(Quantity.BANDWIDTH, place)
-        slow = self.own.get((place, Quantity.BANDWIDTH, role))
-        line_rate = self.ports[place].line_rate_gb_per_s
+    def link(self, port: int, role: Role) -> LinkFigures | None:
+        """Figures of the link when the port sends or receives; None when unknown."""
+        latency_us, latency_provenance = self._latency(port)
+        bandwidth = self._class_of(Quantity.BANDWIDTH, port)
+        slow = self.own.get((port, Quantity.BANDWIDTH, role))
+        line_rate = self.ports[port].line_rate_gb_per_s
         if slow is not None:
             speed = (slow.figure, 0.0, Provenance.MEASURED)
         elif bandwidth is not None:
@@ -81,11 +81,11 @@ class PortFigures:
         return LinkFigures(*speed, latency_us, latency_provenance)
 
     def uplink(self, members: Sequence[int]) -> LinkFigures:
-        """Between a rack's leaf and the spine: what the rack's ports did together across it."""
+        """Figures between a rack's leaf and the spine: the sum over the rack's ports."""
         total, spread, provenance = 0.0, 0.0, Provenance.MEASURED
-        for place in members:
-            across = self._best(Quantity.BANDWIDTH, place, (Distance.OTHER_RACK,))
-            link = self.link(place, Role.SENDS)
+        for port in members:
+            across = self._best(Quantity.BANDWIDTH, port, (Distance.OTHER_RACK,))
+            link = self.link(port, Role.SENDS)
             if across is not None:
                 total, spread = total + across.median, max(spread, across.spread)
             elif link is not None:
@@ -97,43 +97,43 @@ class PortFigures:
         latency_us = max(0.0, (far.median - near.median) / 2)
         return LinkFigures(total, spread, provenance, latency_us, Provenance.MEASURED)
 
-    def _latency(self, place: int) -> tuple[float, Provenance]:
-        """Half of the way from NIC to NIC; a late port has what exceeds its peers' half."""
-        late = self.own.get((place, Quantity.LATENCY, Role.EITHER))
-        figure = self._class_of(Quantity.LATENCY, place)
+    def _latency(self, port: int) -> tuple[float, Provenance]:
+        """Half of the latency between NICs; a late port has all of its excess."""
+        late = self.own.get((port, Quantity.LATENCY, Role.EITHER))
+        figure = self._class_of(Quantity.LATENCY, port)
         if late is not None:
             return late.figure - late.expected / 2, Provenance.MEASURED
         if figure is not None:
             return figure.median / 2, Provenance.MEASURED
         return NETWORK_LATENCY_US / 2, Provenance.ASSUMED
 
-    def _class_of(self, quantity: Quantity, place: int) -> ClassFigure | None:
-        return self._best(quantity, place, tuple(Distance))
+    def _class_of(self, quantity: Quantity, port: int) -> ClassFigure | None:
+        return self._best(quantity, port, tuple(Distance))
 
     def _best(
-        self, quantity: Quantity, place: int, distances: Sequence[Distance]
+        self, quantity: Quantity, port: int, distances: Sequence[Distance]
     ) -> ClassFigure | None:
-        """The port's own class, else its network's."""
-        seen = (self.figures[quantity, kind] for kind in self.seen.get((quantity, place), ()))
-        return self._nearest(quantity, place, seen, distances) or self._nearest(
-            quantity, place, self.classes.get((quantity, self.networks[place]), ()), distances
+        """Figure of the port's own class, else of its network's."""
+        seen = (self.figures[quantity, kind] for kind in self.seen.get((quantity, port), ()))
+        return self._nearest(quantity, port, seen, distances) or self._nearest(
+            quantity, port, self.classes.get((quantity, self.networks[port]), ()), distances
         )
 
     def _nearest(
         self,
         quantity: Quantity,
-        place: int,
+        port: int,
         figures: Iterable[ClassFigure],
         distances: Sequence[Distance],
     ) -> ClassFigure | None:
-        line_rate = self.ports[place].line_rate_gb_per_s
+        line_rate = self.ports[port].line_rate_gb_per_s
         fitting = [
             figure
             for figure in figures
             if figure.link_class.distance in distances
             and (quantity is Quantity.LATENCY or figure.link_class.line_rate_gb_per_s == line_rate)
         ]
-        # Of two tools the one that got more out of the port, or was answered sooner.
+        # Of two tools, the one with the higher bandwidth or lower latency.
         better = -1 if quantity is Quantity.BANDWIDTH else 1
         return min(
             fitting,

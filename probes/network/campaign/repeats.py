@@ -1,4 +1,4 @@
-"""Which measurements to make again: suspects against ports that are known to be fine."""
+"""Repeated measurements: suspects with ports that are known to be normal."""
 
 from __future__ import annotations
 
@@ -14,71 +14,71 @@ from probes.network.ports import NetworkPort
 from probes.network.results import PortPair
 
 _CANDIDATES = 64
-"""Peers that are looked at for one suspect; bounds the time when half of a cluster is suspect."""
+"""Most peers that are considered for a suspect; bounds the time when there are many suspects."""
 
 
 _DISTANCES = tuple(Distance)
-"""From near to far."""
+"""Distances from near to far."""
 
 
 @dataclass(frozen=True)
 class RepeatRequest:
-    """What is known when repetitions are planned."""
+    """Input of the planning of repetitions."""
 
     ports: Sequence[NetworkPort]
     groups: PortGroups
     networks: Sequence[int]
     diagnoses: Sequence[Diagnosis]
-    """Of bandwidth, latency and reach."""
+    """Diagnoses of bandwidth, latency and reach."""
     measured: Sequence[PortPair]
     repeated: AbstractSet[PortPair]
-    """Of the measured pairs, those of earlier repetitions."""
+    """Measured pairs of earlier repetitions."""
 
 
 def plan_repeats(request: RepeatRequest, budget: Budget) -> list[PortPair]:
-    """One measurement for every suspect end and every suspect way between two good ends.
+    """Plan a measurement for every suspect end and every suspect path between two normal ends.
 
-    A suspect meets a port that is fine and that it has not met; where there is none with room, the
-    suspect's own pair is measured again.
+    A suspect is paired with a normal port that it was not measured with; if none has budget left,
+    the suspect's own pair is measured again.
     """
-    chosen: dict[PortPair, None] = {}
+    planned: dict[PortPair, None] = {}
     finder = _PeerFinder(request)
     done = {end for pair in request.repeated for end in _ends(pair)}
     for suspect in _suspects(request.diagnoses):
         if suspect.ends & done:
             continue
         for pair in (*finder.peers(suspect), *suspect.low_pairs):
-            if budget.allows(pair) and pair not in chosen:
+            if budget.allows(pair) and pair not in planned:
                 budget.spend(pair)
-                chosen[pair] = None
+                planned[pair] = None
                 done.update(_ends(pair))
                 break
     for diagnosis in request.diagnoses:
         for pair in diagnosis.between:
-            if pair not in request.repeated and pair not in chosen and budget.allows(pair):
+            if pair not in request.repeated and pair not in planned and budget.allows(pair):
                 budget.spend(pair)
-                chosen[pair] = None
-    return list(chosen)
+                planned[pair] = None
+    return list(planned)
 
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
     end: End
     needed: float
-    """What a peer must have done to be known as fine."""
+    """Score that a peer must have reached to count as normal."""
     low_pairs: tuple[PortPair, ...]
     diagnosis: Diagnosis
 
     @property
     def ends(self) -> set[End]:
-        """In which roles one more measurement serves."""
+        """Ends that one more measurement tests."""
         if self.end.role is not Role.EITHER:
             return {self.end}
         return {End(self.end.port, Role.SENDS), End(self.end.port, Role.RECEIVES)}
 
 
 def _suspects(diagnoses: Sequence[Diagnosis]) -> list[_Suspect]:
-    """Those with a direction first: their measurement serves a round trip as well."""
+    """Return the suspects, those with a direction first: they test a round trip as well."""
     suspects = [
         _Suspect(
             end, max(item.needed for item in items), tuple(item.pair for item in items), diagnosis
@@ -94,53 +94,53 @@ def _ends(pair: PortPair) -> tuple[End, End]:
 
 
 class _PeerFinder:
-    """Ports that are fine, the nearest to a suspect first."""
+    """Finds normal ports, the nearest to a suspect first."""
 
     def __init__(self, request: RepeatRequest) -> None:
         self.request = request
-        self.bad = {end for found in request.diagnoses for end in found.suspects}
-        self.met = {(pair.client, pair.server) for pair in request.measured}
-        self.met |= {(server, client) for client, server in self.met}
+        self.suspects = {end for found in request.diagnoses for end in found.suspects}
+        self.measured = {(pair.client, pair.server) for pair in request.measured}
+        self.measured |= {(server, client) for client, server in self.measured}
         self.rails: dict[tuple[int, int], list[int]] = {}
         self.members: dict[int, list[int]] = {}
         self.position: dict[int, tuple[int, int]] = {}
-        for place in in_order(request.ports, request.groups):
-            network = request.networks[place]
+        for port in in_order(request.ports, request.groups):
+            network = request.networks[port]
             if network != NO_NETWORK:
-                rail = self.rails.setdefault((network, request.ports[place].nic), [])
+                rail = self.rails.setdefault((network, request.ports[port].nic), [])
                 whole = self.members.setdefault(network, [])
-                self.position[place] = (len(rail), len(whole))
-                rail.append(place)
-                whole.append(place)
+                self.position[port] = (len(rail), len(whole))
+                rail.append(port)
+                whole.append(port)
 
     def peers(self, suspect: _Suspect) -> list[PortPair]:
-        """Pairs with ports that are fine in the role needed, those of its rail and rack first."""
-        place, role = suspect.end
-        port, network = self.request.ports[place], self.request.networks[place]
-        in_rail, in_whole = self.position[place]
-        rail, whole = self.rails[network, port.nic], self.members[network]
+        """Return pairs with ports that are normal in the opposite role, the nearest first."""
+        port, role = suspect.end
+        host, network = self.request.ports[port].host, self.request.networks[port]
+        in_rail, in_whole = self.position[port]
+        rail, whole = self.rails[network, self.request.ports[port].nic], self.members[network]
         found: dict[PortPair, None] = {}
-        for circle, here in ((rail, in_rail), (whole, in_whole)):
-            for peer in _around(circle, here):
+        for circle, position in ((rail, in_rail), (whole, in_whole)):
+            for peer in _around(circle, position):
                 if (
-                    self.request.ports[peer].host != port.host
-                    and (place, peer) not in self.met
-                    and self._is_fine(peer, suspect)
+                    self.request.ports[peer].host != host
+                    and (port, peer) not in self.measured
+                    and self._is_normal(peer, suspect)
                 ):
-                    ends = (place, peer) if role is Role.SENDS else (peer, place)
+                    ends = (port, peer) if role is Role.SENDS else (peer, port)
                     found[PortPair(*ends)] = None
         ports, groups = self.request.ports, self.request.groups
         return sorted(found, key=lambda pair: _DISTANCES.index(distance(ports, groups, pair)))
 
-    def _is_fine(self, peer: int, suspect: _Suspect) -> bool:
+    def _is_normal(self, peer: int, suspect: _Suspect) -> bool:
         opposite = {Role.SENDS: Role.RECEIVES, Role.RECEIVES: Role.SENDS}
         end = End(peer, opposite.get(suspect.end.role, Role.EITHER))
         trusted = suspect.diagnosis.best.get(end, -math.inf) >= suspect.needed
-        return trusted and end not in self.bad and End(peer, Role.EITHER) not in self.bad
+        return trusted and end not in self.suspects and End(peer, Role.EITHER) not in self.suspects
 
 
-def _around(circle: Sequence[int], here: int) -> Iterator[int]:
-    """The others by how near they stand, on both sides."""
+def _around(circle: Sequence[int], position: int) -> Iterator[int]:
+    """Yield the neighbours of a position on both sides, the nearest first."""
     for step in range(1, min(_CANDIDATES, len(circle))):
         side = (step + 1) // 2 * (1 if step % 2 else -1)
-        yield circle[(here + side) % len(circle)]
+        yield circle[(position + side) % len(circle)]

@@ -1,9 +1,9 @@
-"""Measuring a cluster's network: `run_campaign`, from ports to findings.
+"""The measurement of a cluster's network: `run_campaign`, from ports to findings.
 
-Three stages, each in rounds that use no port twice: which subnets reach each other (only where
-there are several), every port against a few others, and suspects once more against ports that are
-known to be fine. A suspect that is fine the second time is cleared: congestion, not a fault. Ports
-that share a PCIe link too narrow for them take turns; what they do together is asked last.
+It has three stages, in rounds that use no port twice: pairs between subnets (if there are several),
+every port with a few peers, and suspects again with normal ports. A suspect that is normal when
+repeated is cleared: congestion, not a fault. Ports that share a PCIe link too narrow for them are
+measured in different rounds, and together at the end.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from probes.network.ports import NetworkPort
 from probes.network.results import PairResult, PortPair
 
 Measure = Callable[[Sequence[PortPair]], Sequence[PairResult]]
-"""Measures one round, all pairs at once, and answers for each."""
+"""Measures one round, all pairs at once, and returns a result for each."""
 Progress = Callable[[str, int, int], None]
-"""What is going on, rounds done, rounds in all."""
+"""Receives the stage, the number of rounds done, and the total."""
 
 _REPETITIONS = 2
-"""A second one, since the first may clear a port and leave a way between two good ports."""
+"""Two, since the first may clear a port and leave a slow path between two normal ports."""
 _JOINED_FROM = 0.1
-"""Subnets that reach each other at less than this share of the line rate are no one network."""
+"""Share of the line rate from which subnets that reach each other are one network."""
 
 
 def run_campaign(
@@ -52,24 +52,24 @@ def run_campaign(
     on_progress: Progress | None = None,
     conflicts: Conflicts = (),
 ) -> Findings:
-    """Measure what matters, say what is out of line and who is to blame.
+    """Measure a sample of pairs and locate faults.
 
     Args:
         ports: all ports of the cluster.
         measure: measures one round.
-        options: how much to measure.
+        options: limits of the measurement.
         on_progress: called before each round and after the last.
-        conflicts: places of ports that are not to be measured at once, as of `shared_uplinks`.
+        conflicts: groups of ports that must not be measured at once, as from `shared_uplinks`.
 
     Raises:
-        ValueError: `measure` answered for other pairs than it was asked for.
+        ValueError: `measure` returned results for other pairs than requested.
     """
     campaign = _Campaign(ports, measure, options or SamplingOptions(), on_progress, conflicts)
     return campaign.run()
 
 
 class _Campaign:
-    """What has been measured so far."""
+    """State of a campaign."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Campaign:
         self.conflicts = conflicts
         self.groups: PortGroups = group_ports(ports, options.rack_prefix_length)
         self.networks: tuple[int, ...] = ()
-        """Network of every port; empty until it is known which subnets reach each other."""
+        """Network of every port; empty until the stage of subnets has ended."""
         self.results: list[PairResult] = []
         self.rounds = 0
 
@@ -108,9 +108,9 @@ class _Campaign:
                 self.ports, self.groups, networks, diagnoses, measured, repeated
             )
             limit = self.options.per_port_limit
-            again = plan_repeats(request, Budget(len(self.ports), limit, measured))
-            self._measure("suspects", [again])
-            repeated.update(again)
+            repeats = plan_repeats(request, Budget(len(self.ports), limit, measured))
+            self._measure("suspects", [repeats])
+            repeated.update(repeats)
         together = self._measure_together(networks, suspected)
         evidence = Evidence(
             ports=self.ports,
@@ -142,7 +142,7 @@ class _Campaign:
         return (*figures, diagnose_reach(networks, self.results))
 
     def _measure_together(self, networks: Sequence[int], suspected: Collection[int]) -> list[str]:
-        """What ports with a common uplink do at once, which tells nothing about any of them."""
+        """Measure ports with a common uplink at once; return notes, as no single port is tested."""
         measured = [result.pair for result in self.results]
         budget = Budget(len(self.ports), self.options.per_port_limit, measured)
         pairs = plan_together(self.ports, networks, self.conflicts, budget, suspected)
@@ -151,16 +151,16 @@ class _Campaign:
         together = self._measure_rounds("shared uplinks", [pairs])
         return together_notes(self.ports, self.conflicts, self.results, together)
 
-    def _measure(self, what: str, batches: Sequence[Sequence[PortPair]]) -> None:
+    def _measure(self, stage: str, batches: Sequence[Sequence[PortPair]]) -> None:
         count = len(self.ports)
         rounds = [pairs for batch in batches for pairs in schedule(count, batch, self.conflicts)]
-        self.results += self._measure_rounds(what, rounds)
+        self.results += self._measure_rounds(stage, rounds)
 
-    def _measure_rounds(self, what: str, rounds: Sequence[Sequence[PortPair]]) -> list[PairResult]:
+    def _measure_rounds(self, stage: str, rounds: Sequence[Sequence[PortPair]]) -> list[PairResult]:
         results: list[PairResult] = []
         for number, planned in enumerate(rounds):
-            self._tell(what, number, len(rounds))
-            # A dead port costs every later round the time of an answer that does not come.
+            self._report_progress(stage, number, len(rounds))
+            # A dead port would cost every later round a timeout.
             dead = dead_ports(self.networks, [*self.results, *results])
             pairs = [pair for pair in planned if not {pair.client, pair.server} & dead]
             answers = self.measure(pairs) if pairs else []
@@ -169,10 +169,10 @@ class _Campaign:
                 raise ValueError(f"a round of {len(pairs)} pairs was not answered pair by pair")
             results += [by_pair[pair] for pair in pairs]
         if rounds:
-            self._tell(what, len(rounds), len(rounds))
+            self._report_progress(stage, len(rounds), len(rounds))
         self.rounds += len(rounds)
         return results
 
-    def _tell(self, what: str, done: int, total: int) -> None:
+    def _report_progress(self, stage: str, done: int, total: int) -> None:
         if self.on_progress is not None:
-            self.on_progress(what, done, total)
+            self.on_progress(stage, done, total)

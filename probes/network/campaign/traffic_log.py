@@ -1,11 +1,11 @@
-"""A log of how busy links are, as CSV of its own: the sampler drops links that it shows idle.
+"""A CSV log of link utilisation; the sampler drops pairs that were idle.
 
     # tuccl traffic log 1
     src_host,src_nic,dst_host,dst_nic,utilisation
     node01,mlx5_0,node02,mlx5_0,0.42
 
-Utilisation is the share of the line rate over the time that was logged, 0 to 1. NICs go by the
-names that the operating system gives them. Empty lines and further comments are skipped.
+Utilisation is the share of the line rate over the logged time, 0 to 1. NICs have the operating
+system's names. Empty lines and further comments are skipped.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _FIRST_LINE = re.compile(r"# tuccl traffic log (\d{1,9})\s*")
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """How busy the way from one NIC to another was."""
+    """Utilisation of the path from one NIC to another."""
 
     src_host: str
     src_nic: str
     dst_host: str
     dst_nic: str
     utilisation: float
-    """0 to 1."""
+    """Share of the line rate, 0 to 1."""
 
 
 def parse_traffic_log(text: str, source: str = "traffic log") -> tuple[LinkUse, ...]:
-    """The links in the order of the log.
+    """Parse the links in the order of the log.
 
     Raises:
         HierarchyFileError: another version, another header, a malformed or repeated line.

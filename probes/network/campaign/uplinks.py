@@ -1,8 +1,8 @@
 """Ports of a host that share a PCIe link too narrow for all of them.
 
-Measured at once, each would show its part of the link and pass for slow, so they take turns
-(`shared_uplinks` finds them, `probes.network.campaign.sampling.schedule` keeps them apart). What
-they do together is asked once for every kind of host, between two hosts: `plan_together`,
+Measured at once, each would show its share of the link and appear slow, so they are measured in
+different rounds (`shared_uplinks` finds them, `probes.network.campaign.sampling.schedule` separates
+them). They are measured together once for every kind of host, between two hosts: `plan_together`,
 `together_notes`.
 """
 
@@ -22,15 +22,15 @@ from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
 from probes.topology.hosts import folded
 
 _FALLS_SHORT = 0.85
-"""Together less than this share of what they do alone: the link limits them."""
+"""Bandwidth together over the sum alone, below which the link is the limit."""
 _ALIKE = 0.05
 
 Conflicts = Sequence[Sequence[int]]
-"""Places of ports that cannot be measured at once; no port in two of the groups."""
+"""Disjoint groups of ports, by index, that cannot be measured at once."""
 
 
 def shared_uplinks(topology: Topology, ports: Sequence[NetworkPort]) -> tuple[tuple[int, ...], ...]:
-    """Ports whose line rates exceed a PCIe link that all of them need, by their places.
+    """Return groups of ports, by index, whose line rates exceed a PCIe link that they share.
 
     Args:
         topology: the hosts, NICs named `n{host}/nic{nic}`.
@@ -38,44 +38,44 @@ def shared_uplinks(topology: Topology, ports: Sequence[NetworkPort]) -> tuple[tu
     """
     members: dict[tuple[str, str], list[int]] = {}
     widths: dict[tuple[str, str], float] = {}
-    for place, port in enumerate(ports):
+    for index, port in enumerate(ports):
         for link in _links_up(topology, f"n{port.host}/nic{port.nic}"):
             nic = topology.device[link.src]
-            # The ports of a card are NICs of their own, and have the card's link in common.
+            # The ports of a card are separate NICs that share the card's link.
             is_card = nic.kind is DeviceKind.NIC and nic.bus_id
             start = f"n{nic.node}/{slot_of(nic.bus_id)}" if is_card else link.src
-            members.setdefault((start, link.dst), []).append(place)
+            members.setdefault((start, link.dst), []).append(index)
             widths[start, link.dst] = link.bandwidth_gb_per_s
     narrow = [
-        places
-        for key, places in members.items()
-        if len(places) > 1 and sum(ports[i].line_rate_gb_per_s for i in places) > widths[key]
+        indices
+        for key, indices in members.items()
+        if len(indices) > 1 and sum(ports[i].line_rate_gb_per_s for i in indices) > widths[key]
     ]
     return tuple(sorted(tuple(sorted(group)) for group in _merged(narrow)))
 
 
 def _links_up(topology: Topology, nic: str) -> tuple[Link, ...]:
-    """PCIe links from a NIC to the nearest CPU; none where it hangs at no CPU."""
-    ways: list[tuple[str, tuple[Link, ...]]] = [(nic, ())]
+    """Return the PCIe links from a NIC to the nearest CPU; none if no CPU is reached."""
+    paths: list[tuple[str, tuple[Link, ...]]] = [(nic, ())]
     seen = {nic}
-    for here, way in ways:
-        for link in topology.links_from.get(here, ()):
+    for name, path in paths:
+        for link in topology.links_from.get(name, ()):
             if link.kind is not LinkKind.PCIE or link.dst in seen:
                 continue
             kind = topology.device[link.dst].kind
             if kind is DeviceKind.CPU:
-                return (*way, link)
+                return (*path, link)
             if kind is DeviceKind.PCIE_SWITCH:
                 seen.add(link.dst)
-                ways.append((link.dst, (*way, link)))
+                paths.append((link.dst, (*path, link)))
     return ()
 
 
 def _merged(groups: Iterable[Collection[int]]) -> list[set[int]]:
-    """Groups without a common member, by joining those that have one."""
+    """Join groups with common members, so that the result is disjoint."""
     group_of: dict[int, set[int]] = {}
     for group in groups:
-        joined = set(group).union(*(group_of.get(place, ()) for place in group))
+        joined = set(group).union(*(group_of.get(index, ()) for index in group))
         group_of.update(dict.fromkeys(joined, joined))
     return list({id(group): group for group in group_of.values()}.values())
 
@@ -87,17 +87,17 @@ def plan_together(
     budget: Budget,
     suspected: Collection[int],
 ) -> list[PortPair]:
-    """One round in which ports that share an uplink send at once, a pair of hosts for each kind.
+    """Plan a round in which ports that share an uplink send at once, with two hosts of each kind.
 
-    Hosts are of one kind where NICs of the same index and line rate share an uplink. Only ports
-    that are fine and have room in the budget take part.
+    Hosts are of one kind if NICs of the same index and line rate share an uplink. Only ports that
+    are no suspects and have budget left take part.
     """
     kinds: dict[tuple[tuple[int, float], ...], list[Sequence[int]]] = {}
     for group in conflicts:
-        kind = tuple((ports[place].nic, ports[place].line_rate_gb_per_s) for place in group)
-        if not any(place in suspected for place in group):
+        kind = tuple((ports[index].nic, ports[index].line_rate_gb_per_s) for index in group)
+        if not any(index in suspected for index in group):
             kinds.setdefault(kind, []).append(group)
-    chosen: list[PortPair] = []
+    planned: list[PortPair] = []
     for groups in kinds.values():
         for clients, servers in itertools.pairwise(groups):
             pairs = [PortPair(*ends) for ends in zip(clients, servers, strict=True)]
@@ -105,9 +105,9 @@ def plan_together(
                 networks[pair.client] == networks[pair.server] != NO_NETWORK for pair in pairs
             )
             if reached and all(map(budget.allows, pairs)):
-                chosen += pairs
+                planned += pairs
                 break
-    return chosen
+    return planned
 
 
 def together_notes(
@@ -116,23 +116,23 @@ def together_notes(
     alone: Sequence[PairResult],
     together: Sequence[PairResult],
 ) -> list[str]:
-    """A sentence for every group that does less together than its ports do alone."""
+    """Return a sentence for every group whose ports are slower together than alone."""
     by_port: dict[int, list[float]] = {}
     for result in alone:
         if result.bandwidth_gb_per_s is not None:
             by_port.setdefault(result.pair.client, []).append(result.bandwidth_gb_per_s)
-    did = {result.pair.client: result for result in together}
+    result_of = {result.pair.client: result for result in together}
     notes = []
     for group in conflicts:
-        totals = [did[place].bandwidth_gb_per_s for place in group if place in did]
-        figures = [statistics.median(by_port[place]) for place in group if place in by_port]
+        totals = [result_of[index].bandwidth_gb_per_s for index in group if index in result_of]
+        figures = [statistics.median(by_port[index]) for index in group if index in by_port]
         known = [total for total in totals if total is not None]
         if len(known) < len(group) or len(figures) < len(group):
             continue
         if sum(known) >= _FALLS_SHORT * sum(figures):
             continue
-        clients = [ports[place] for place in group]
-        peer = ports[did[group[0]].pair.server].host_name
+        clients = [ports[index] for index in group]
+        peer = ports[result_of[group[0]].pair.server].host_name
         notes.append(
             f"{_and([port.os_name for port in clients])} together do {three_digits(sum(known))} "
             f"GB/s, alone {_each(figures)}: they share an uplink (measured from "

@@ -1,4 +1,4 @@
-"""From measurements to findings: which ports are slow, which ways, who does not answer."""
+"""Findings from measurements: slow ports, slow paths, and ports that do not answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from probes.network.campaign.finding_notes import notes_of
+from probes.network.campaign.finding_notes import with_notes
 from probes.network.campaign.findings import ClassFigure, Findings, SlowLink, SlowPort, ToolFailure
 from probes.network.campaign.outliers import (
     Diagnosis,
@@ -24,47 +24,47 @@ from probes.network.port_groups import NO_NETWORK, LinkClass, PortGroups, link_c
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure, PairResult, PortPair
 
-_PEERS_TO_BLAME = 2
-"""A port is slow when it is slow with so many ports that are fine; with one it may be the way."""
+_MIN_PEERS = 2
+"""Normal peers with which a port must be slow; with one, the path may be the cause."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that was measured, and what was asked."""
+    """All measurements and their plan."""
 
     ports: tuple[NetworkPort, ...]
     groups: PortGroups
     networks: tuple[int, ...]
     results: tuple[PairResult, ...]
     suspected: frozenset[int]
-    """Ports that were suspect at any time."""
+    """Ports that were suspects at any time."""
     repeated: frozenset[PortPair]
     rounds: int
     notes: tuple[str, ...]
-    """Made while planning."""
+    """Notes of the planning."""
     planned: frozenset[PortPair] = frozenset()
-    """What was measured before anybody was suspect."""
+    """Pairs that were measured before there were suspects."""
 
 
 def is_reached(result: PairResult) -> bool:
-    """Whether anything came through."""
+    """Whether a figure was measured."""
     return result.bandwidth_gb_per_s is not None or result.latency_us is not None
 
 
 def _is_dead(result: PairResult) -> bool:
-    """Nothing came through, and not for want of a tool or because the answer is filtered."""
+    """Whether no traffic passed, and neither a missing tool nor a filter is the cause."""
     failures = {result.bandwidth_failure, result.latency_failure}
     return not is_reached(result) and bool(failures & {Failure.UNREACHABLE, Failure.TIMEOUT})
 
 
 def dead_ports(networks: Sequence[int], results: Sequence[PairResult]) -> set[int]:
-    """Ports that reached nobody, though enough ports of their network that are fine were tried.
+    """Return ports that reached no peer, though enough normal ports of their network were tried.
 
     Args:
-        networks: of every port; empty when they are not known yet, and nobody can be judged.
-        results: what was measured so far.
+        networks: networks of all ports; empty while unknown, and then no port is dead.
+        results: the results so far.
     """
-    fine = {end for result in results if is_reached(result) for end in _ends(result)}
+    alive = {end for result in results if is_reached(result) for end in _ends(result)}
     missed: dict[int, set[int]] = {}
     for result in results if networks else ():
         client, server = _ends(result)
@@ -74,7 +74,7 @@ def dead_ports(networks: Sequence[int], results: Sequence[PairResult]) -> set[in
     return {
         port
         for port, peers in missed.items()
-        if port not in fine and len(peers & fine) >= _PEERS_TO_BLAME
+        if port not in alive and len(peers & alive) >= _MIN_PEERS
     }
 
 
@@ -89,7 +89,7 @@ def samples_of(
     results: Sequence[PairResult],
     quantity: Quantity,
 ) -> list[Sample]:
-    """Figures of one quantity with their classes, in the order of the results."""
+    """Return the figures of one quantity with their classes, in the order of the results."""
     samples = []
     for result in results:
         figure, tool = result.bandwidth_gb_per_s, result.bandwidth_by
@@ -104,10 +104,10 @@ def samples_of(
 def diagnose_figures(
     samples: Sequence[Sample], quantity: Quantity, planned: Collection[PortPair]
 ) -> Diagnosis:
-    """Judge every sample by its class, and every end by its samples.
+    """Compare every sample with its class, and diagnose every end by its samples.
 
-    What a class does is told by the pairs that were `planned` before anybody was suspect: new pairs
-    of suspects are mostly bad, and would make that usual in a class of few pairs.
+    The reference of a class is taken from the `planned` pairs: later pairs of suspects are mostly
+    bad, and would become the reference in a class of few pairs.
     """
     unbiased = [sample for sample in samples if sample.pair in planned]
     expected = references(samples, quantity) | references(unbiased, quantity)
@@ -115,7 +115,7 @@ def diagnose_figures(
 
 
 def diagnose_reach(networks: Sequence[int], results: Sequence[PairResult]) -> Diagnosis:
-    """The same for whether anything comes through at all inside a network."""
+    """Diagnose every end by whether traffic passes inside a network."""
     judged = []
     for result in results:
         client, server = result.pair.client, result.pair.server
@@ -127,7 +127,7 @@ def diagnose_reach(networks: Sequence[int], results: Sequence[PairResult]) -> Di
 
 
 def conclude(evidence: Evidence) -> Findings:
-    """Verdicts, class figures without what is out of line, and notes."""
+    """Return the verdicts, class figures without outliers, and notes."""
     reach = diagnose_reach(evidence.networks, evidence.results)
     figures: list[ClassFigure] = []
     slow_ports: list[SlowPort] = []
@@ -137,21 +137,21 @@ def conclude(evidence: Evidence) -> Findings:
         samples = samples_of(
             evidence.ports, evidence.groups, evidence.networks, evidence.results, quantity
         )
-        found = diagnose_figures(samples, quantity, evidence.planned)
-        blamed = _slow_ports(found, quantity, evidence.repeated)
-        links, transient = _slow_links(found, quantity, {p.port for p in blamed}, evidence)
-        figures += _class_figures(samples, found, quantity)
-        slow_ports += blamed
+        diagnosis = diagnose_figures(samples, quantity, evidence.planned)
+        slow = _slow_ports(diagnosis, quantity, evidence.repeated)
+        links, transient = _slow_links(diagnosis, quantity, {p.port for p in slow}, evidence)
+        figures += _class_figures(samples, diagnosis, quantity)
+        slow_ports += slow
         slow_links += links
-        recovered.update(dict.fromkeys([*found.recovered, *transient]))
+        recovered.update(dict.fromkeys([*diagnosis.recovered, *transient]))
     unreachable = tuple(sorted(end.port for end in reach.suspects))
     inside = [
         result
         for result in evidence.results
         if evidence.networks[result.pair.client] == evidence.networks[result.pair.server]
     ]
-    asked = _places(inside)
-    known = _places(filter(is_reached, inside)) | set(unreachable)
+    tried = _ports_of(inside)
+    judged = _ports_of(filter(is_reached, inside)) | set(unreachable)
     findings = Findings(
         groups=evidence.groups,
         networks=evidence.networks,
@@ -162,30 +162,30 @@ def conclude(evidence: Evidence) -> Findings:
         slow_links=tuple(slow_links),
         dead_links=tuple(reach.between),
         unreachable_ports=unreachable,
-        unreachable_hosts=_silent_hosts(evidence.ports, asked, set(unreachable)),
-        unmeasured_ports=tuple(i for i in range(len(evidence.ports)) if i not in known),
+        unreachable_hosts=_silent_hosts(evidence.ports, tried, set(unreachable)),
+        unmeasured_ports=tuple(i for i in range(len(evidence.ports)) if i not in judged),
         recovered=tuple(recovered),
         failures=_failures(evidence),
         notes=(),
     )
-    return notes_of(evidence.ports, findings, evidence.notes)
+    return with_notes(evidence.ports, findings, evidence.notes)
 
 
-def _places(results: Iterable[PairResult]) -> set[int]:
-    return {place for result in results for place in (result.pair.client, result.pair.server)}
+def _ports_of(results: Iterable[PairResult]) -> set[int]:
+    return {port for result in results for port in (result.pair.client, result.pair.server)}
 
 
 def _slow_ports(
-    found: Diagnosis, quantity: Quantity, repeated: Collection[PortPair]
+    diagnosis: Diagnosis, quantity: Quantity, repeated: Collection[PortPair]
 ) -> list[SlowPort]:
     by_port: dict[int, list[End]] = {}
-    for end in found.suspects:
+    for end in diagnosis.suspects:
         by_port.setdefault(end.port, []).append(end)
     slow = []
     for port, ends in sorted(by_port.items()):
-        alone = {end: items for end in ends if (items := found.alone(end))}
+        alone = {end: items for end in ends if (items := diagnosis.alone(end))}
         peers = {e.port for items in alone.values() for item in items for e in item.ends} - {port}
-        if len(peers) < _PEERS_TO_BLAME:
+        if len(peers) < _MIN_PEERS:
             continue
         for end, items in alone.items():
             slow.append(
@@ -203,22 +203,22 @@ def _slow_ports(
 
 
 def _slow_links(
-    found: Diagnosis, quantity: Quantity, blamed: AbstractSet[int], evidence: Evidence
+    diagnosis: Diagnosis, quantity: Quantity, slow: AbstractSet[int], evidence: Evidence
 ) -> tuple[list[SlowLink], list[PortPair]]:
-    """Ways that are low for no port's fault, and those that only seemed so."""
+    """Return slow paths without a slow port, and pairs that were slow only temporarily."""
     low: dict[PortPair, list[Judged]] = {}
-    for item in found.low:
-        # What a slow port does in its other role is its own fault, too.
-        if blamed.isdisjoint((item.pair.client, item.pair.server)):
+    for item in diagnosis.low:
+        # Low figures of a slow port in its other role are its own fault as well.
+        if slow.isdisjoint((item.pair.client, item.pair.server)):
             low.setdefault(item.pair, []).append(item)
     links, transient = [], []
     for pair, items in low.items():
-        if pair in found.recovered:
+        if pair in diagnosis.recovered:
             continue
         ends = {pair.client, pair.server}
-        cleared = pair in found.between and bool(ends & evidence.suspected)
+        cleared = pair in diagnosis.between and bool(ends & evidence.suspected)
         if cleared and pair not in evidence.repeated:
-            # A port was low everywhere and then was not: what it did before counts no more.
+            # A port was low everywhere and recovered, so its earlier figures do not count.
             transient.append(pair)
             continue
         links.append(
@@ -234,15 +234,15 @@ def _slow_links(
 
 
 def _class_figures(
-    samples: Sequence[Sample], found: Diagnosis, quantity: Quantity
+    samples: Sequence[Sample], diagnosis: Diagnosis, quantity: Quantity
 ) -> list[ClassFigure]:
-    """Of every class without what is out of line; one that is so as a whole has what it does."""
-    out_of_line = {(item.pair, abs(item.score)) for item in found.low}
+    """Return the figure of every class without outliers, or with them if all are outliers."""
+    outliers = {(item.pair, abs(item.score)) for item in diagnosis.low}
     members: dict[LinkClass, list[float]] = {}
     every: dict[LinkClass, list[float]] = {}
     for sample in samples:
         every.setdefault(sample.link_class, []).append(sample.figure)
-        if (sample.pair, sample.figure) not in out_of_line:
+        if (sample.pair, sample.figure) not in outliers:
             members.setdefault(sample.link_class, []).append(sample.figure)
     return [
         ClassFigure(
@@ -251,25 +251,25 @@ def _class_figures(
             statistics.median(values),
             _spread(values),
             len(values),
-            _spread(values, parts=40),
+            _spread(values, quantiles=40),
         )
         for kind, values in sorted((every | members).items())
     ]
 
 
-def _spread(values: Sequence[float], parts: int = 4) -> float:
-    """Over median, without the lowest and the highest of so many parts."""
+def _spread(values: Sequence[float], quantiles: int = 4) -> float:
+    """Range over median, without the lowest and highest of `quantiles` groups."""
     if len(values) < 2:
         return 0.0
-    lower, *_, upper = statistics.quantiles(values, n=parts, method="inclusive")
+    lower, *_, upper = statistics.quantiles(values, n=quantiles, method="inclusive")
     return (upper - lower) / statistics.median(values)
 
 
 def _silent_hosts(
-    ports: Sequence[NetworkPort], asked: Collection[int], unreachable: Collection[int]
+    ports: Sequence[NetworkPort], tried: Collection[int], unreachable: Collection[int]
 ) -> tuple[int, ...]:
-    hosts = {ports[place].host for place in asked}
-    answered = {ports[place].host for place in asked if place not in unreachable}
+    hosts = {ports[port].host for port in tried}
+    answered = {ports[port].host for port in tried if port not in unreachable}
     return tuple(sorted(hosts - answered))
 
 

@@ -1,1 +1,1 @@
-"""The programs that measure between two ports, and how they are started and ended."""
+"""The programs that measure between two ports: their start, end and output."""

@@ -1,16 +1,16 @@
-"""What one host does for a measurement between two ports: serve it, or be its client.
+"""One host's side of a measurement between two ports, as server or client.
 
     server = start_server(task)                            # on the server's host
     figure = measure_bandwidth(replace(task, tcp_port=server.tcp_port))   # on the client's
     server.stop()
 
-Real programs do the work: perftest between RDMA devices, else iperf3 and ping. Every one has a
-deadline and is ended with all that it started. A ping that is filtered loses no figure: the TCP
-handshake with the server's port then takes its place, and the figure says so.
+The tools are perftest between RDMA devices, else iperf3 and ping. Each has a deadline and ends with
+all its children. If pings are filtered, TCP handshakes with the server's port replace them, which
+the figure states.
 
 Where a port of the pair has no IP address, perftest measures from LIDs (InfiniBand) or link-local
-GIDs (RoCE), and its two ends find each other by the hosts' management addresses. TCP would measure
-another network there, so nothing takes perftest's place.
+GIDs (RoCE), and its two ends connect over the hosts' management addresses. TCP would measure
+another network there, so no tool replaces perftest.
 """
 
 from __future__ import annotations
@@ -55,41 +55,41 @@ from probes.network.results import Failure
 TCP_CONNECT = "tcp connect"
 """`Figure.by` of a latency taken from TCP handshakes."""
 START_S = 5.0
-"""In which a server must listen."""
+"""Time limit for a server to listen."""
 RDMA_ITERATIONS = 1000
 _HANDSHAKE_S = 1.0
-_MOST_LOST = 2
-"""Handshakes that may fail before what was measured until then must do."""
+_MAX_LOST = 2
+"""Handshakes that may fail before the measurement ends with the samples so far."""
 _START_ATTEMPTS = 3
-"""Somebody else may take a free port before the server does."""
+"""Attempts to start a server: another process may take its port first."""
 
 _PING_INTERVALS_S = (0.01, 0.2)
-"""Before 2021 iputils refuse all but root an interval below 0.2 s."""
+"""Intervals to try: iputils before 2021 allow less than 0.2 s to root only."""
 _PORT_TAKEN = re.compile("already in use|couldn't listen", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class PairTask:
-    """One measurement, the same for both of its hosts but for the port that the server answers."""
+    """A measurement; equal on both hosts but for `tcp_port`, which the server's answer gives."""
 
     client: NetworkPort
     server: NetworkPort
     tool: Tool
-    """As chosen by `bandwidth_tool` or `latency_tool`."""
+    """Result of `bandwidth_tool` or `latency_tool`."""
     tcp_port: int = 0
-    """For the client: where the server listens."""
+    """For the client: the port at which the server listens."""
     seconds: int = 2
-    """How long a bandwidth counts."""
+    """Duration of a bandwidth measurement."""
     omitted_s: int = 1
-    """How long TCP may find its speed before it counts."""
+    """Time in which TCP finds its speed, before the measurement."""
     pings: int = 20
     timeout_s: float = 20.0
-    """For the tool to end; a server lives no longer than that and `START_S` either."""
+    """Time limit of the client; a server ends after this and `START_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What a host says of a server that it was asked for."""
+    """A host's answer to the request for a server."""
 
     tcp_port: int = 0
     failure: Failure | None = None
@@ -98,31 +98,31 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure, in GB/s or µs; its value is None exactly when `failure` says why."""
+    """A figure in GB/s or µs; its value is None exactly when `failure` is set."""
 
     value: float | None
     by: str
     """The tool, or `tcp connect`."""
     failure: Failure | None = None
     detail: str = ""
-    """The tool's own words about a failure, or what is particular about the figure; one line."""
+    """The tool's message about a failure, or a remark on the figure; one line."""
     samples: tuple[float, ...] = ()
-    """Single values of a latency in µs, where the tool gives them."""
+    """Samples of a latency in µs, where the tool gives them."""
 
 
 class Server:
-    """The listening end of a measurement; as a context manager it is stopped on the way out."""
+    """The listening end of a measurement; as a context manager it stops on exit."""
 
-    def __init__(self, tcp_port: int, held: Program | socket.socket) -> None:
+    def __init__(self, tcp_port: int, resource: Program | socket.socket) -> None:
         self.tcp_port = tcp_port
-        self._held = held
+        self._resource = resource
 
     def stop(self) -> None:
-        """End it with all that it started; again is no error."""
-        if isinstance(self._held, Program):
-            self._held.end()
+        """End the server and all its children; may be called twice."""
+        if isinstance(self._resource, Program):
+            self._resource.end()
         else:
-            self._held.close()
+            self._resource.close()
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +132,7 @@ class Server:
 
 
 def bandwidth_tool(client: NetworkPort, server: NetworkPort, missing: Collection[str]) -> Tool:
-    """The tool for a pair; `missing` names what either host lacks.
+    """Return the bandwidth tool for a pair; `missing` names tools that either host lacks.
 
     Only perftest measures a port without an address, so it is the tool even where it is missing.
     """
@@ -140,29 +140,30 @@ def bandwidth_tool(client: NetworkPort, server: NetworkPort, missing: Collection
 
 
 def latency_tool(client: NetworkPort, server: NetworkPort, missing: Collection[str]) -> Tool:
-    """As `bandwidth_tool`."""
+    """Return the latency tool for a pair; see `bandwidth_tool`."""
     return Tool.IB_WRITE_LAT if _both_rdma(client, server, missing) else Tool.PING
 
 
 def _both_rdma(client: NetworkPort, server: NetworkPort, missing: Collection[str]) -> bool:
-    if _is_arranged(client, server):
+    if _needs_management_address(client, server):
         return True
     lacking = any(tool in missing for tool in MEASURING_RDMA)
     return bool(client.rdma_device and server.rdma_device) and not lacking
 
 
-def _is_arranged(client: NetworkPort, server: NetworkPort) -> bool:
-    """Whether the ends find each other by addresses that are not those of the ports."""
+def _needs_management_address(client: NetworkPort, server: NetworkPort) -> bool:
+    """Whether the ends connect over management addresses, not those of the ports."""
     return client.is_rdma_only or server.is_rdma_only
 
 
 def start_server(task: PairTask) -> Server:
-    """Start what the client will talk to; returns when it listens.
+    """Start the server of a task; returns when it listens.
 
-    For ping, which needs no server, that is a bare TCP port, for the case that pings are filtered.
+    For ping, which needs no server, this is a bare TCP port, in case that pings are filtered.
 
     Raises:
-        ServerStartError: the tool is missing, the address is not here, or nothing listens in time.
+        ServerStartError: the tool is missing, the address is not on this host, or the server does
+            not listen in time.
     """
     where = f"{task.server.label}: {task.tool} server"
     try:
@@ -171,27 +172,27 @@ def start_server(task: PairTask) -> Server:
             return Server(port_of(listener), listener)
         require(task.tool)
         for attempt in range(1, _START_ATTEMPTS + 1):
-            port = free_port(_listens_at(task))
+            port = free_port(_server_address(task))
             program = Program(_server_command(task, port), task.timeout_s + START_S)
-            if _comes_up(program, port):
+            if _waits_until_listening(program, port):
                 return Server(port, program)
-            # What gave up has a reason of its own; only what hangs may be a way that is cut.
-            otherwise = Failure.TIMEOUT if program.is_running else Failure.UNREADABLE
-            said = program.end()
-            if not _PORT_TAKEN.search(said) or attempt == _START_ATTEMPTS:
-                failure, words = failure_in_words(said) or (otherwise, last_words(said))
+            # A server that ended states its reason; one that hangs may lack a path.
+            fallback = Failure.TIMEOUT if program.is_running else Failure.UNREADABLE
+            output = program.end()
+            if not _PORT_TAKEN.search(output) or attempt == _START_ATTEMPTS:
+                failure, words = failure_in_words(output) or (fallback, last_words(output))
                 raise ServerStartError(f"{where} does not listen: {words}", failure)
     except ToolMissingError as error:
         raise ServerStartError(f"{where}: {error}", Failure.TOOL_MISSING) from error
     except OSError as error:
-        told = f"{where} cannot start at {_listens_at(task) or 'no address'}: {error}"
-        raise ServerStartError(told, Failure.UNREACHABLE) from error
+        problem = f"{where} cannot start at {_server_address(task) or 'no address'}: {error}"
+        raise ServerStartError(problem, Failure.UNREACHABLE) from error
     raise ServerStartError(f"{where} found no free port", Failure.TIMEOUT)
 
 
-def _comes_up(program: Program, port: int) -> bool:
+def _waits_until_listening(program: Program, port: int) -> bool:
     def listens() -> bool:
-        # Another server of this host may have got the same port, at another address.
+        # Another server of this host may have the same port at another address.
         return program.holds_socket(listening_inodes(port))
 
     try:
@@ -203,15 +204,15 @@ def _comes_up(program: Program, port: int) -> bool:
 
 
 def measure_bandwidth(task: PairTask) -> Figure:
-    """What the client sends to the server, in GB/s; what goes wrong is in the figure."""
+    """Measure the bandwidth from client to server in GB/s; errors are in the figure."""
     if task.tool is Tool.IB_WRITE_BW:
         command = bandwidth_command(
             _rdma(task.client, task), task.tcp_port, task.seconds, _target(task)
         )
         output, problem = _output_of(command, task)
-        read = parse_perftest(output)
-        figure = Figure(read.bandwidth_gb_per_s, task.tool, read.failure, read.detail)
-        return problem or _reconsidered(figure, task)
+        perftest = parse_perftest(output)
+        figure = Figure(perftest.bandwidth_gb_per_s, task.tool, perftest.failure, perftest.detail)
+        return problem or _with_ping_check(figure, task)
     command = iperf3_client_command(
         task.client.address,
         _target(task),
@@ -223,11 +224,11 @@ def measure_bandwidth(task: PairTask) -> Figure:
     output, problem = _output_of(command, task)
     result = parse_iperf3(output)
     figure = Figure(result.bandwidth_gb_per_s, task.tool, result.failure, result.detail)
-    return problem or _reconsidered(figure, task)
+    return problem or _with_ping_check(figure, task)
 
 
 def measure_latency(task: PairTask) -> Figure:
-    """One way from the client to the server, in µs; what goes wrong is in the figure."""
+    """Measure the one-way latency from client to server in µs; errors are in the figure."""
     if task.tool is not Tool.IB_WRITE_LAT:
         figure = _ping(task)
         lost = figure.failure in (Failure.UNREACHABLE, Failure.FILTERED, Failure.TOOL_MISSING)
@@ -236,9 +237,9 @@ def measure_latency(task: PairTask) -> Figure:
         _rdma(task.client, task), task.tcp_port, RDMA_ITERATIONS, _target(task)
     )
     output, problem = _output_of(command, task)
-    read = parse_perftest(output)
-    figure = Figure(read.latency_us, task.tool, read.failure, read.detail)
-    return problem or _reconsidered(figure, task)
+    result = parse_perftest(output)
+    figure = Figure(result.latency_us, task.tool, result.failure, result.detail)
+    return problem or _with_ping_check(figure, task)
 
 
 def _ping(task: PairTask) -> Figure:
@@ -257,64 +258,68 @@ def _ping(task: PairTask) -> Figure:
     return Figure(result.latency_us, Tool.PING, result.failure, result.detail, one_way_us)
 
 
-def _by_handshakes(task: PairTask, pinged: Figure) -> Figure:
-    """Half the median TCP handshake where no ping comes through; else what ping found."""
+def _by_handshakes(task: PairTask, ping_figure: Figure) -> Figure:
+    """Return half the median TCP handshake; ping's figure if no handshake succeeds."""
     samples: list[float] = []
     lost = 0
-    while len(samples) + lost < task.pings and lost <= min(_MOST_LOST, len(samples)):
+    while len(samples) + lost < task.pings and lost <= min(_MAX_LOST, len(samples)):
         try:
-            took = handshake_us(task.client.address, _target(task), task.tcp_port, _HANDSHAKE_S)
+            round_trip_us = handshake_us(
+                task.client.address, _target(task), task.tcp_port, _HANDSHAKE_S
+            )
         except OSError:
             lost += 1
             continue
-        samples.append(took / 2)
+        samples.append(round_trip_us / 2)
         time.sleep(0.001)
     if not samples:
-        return pinged
-    kind = "not usable" if pinged.failure is Failure.TOOL_MISSING else "filtered"
-    told = one_line(f"ping is {kind} ({pinged.detail}), TCP handshakes instead")
-    return Figure(median(samples), TCP_CONNECT, None, told, tuple(samples))
+        return ping_figure
+    kind = "not usable" if ping_figure.failure is Failure.TOOL_MISSING else "filtered"
+    remark = one_line(f"ping is {kind} ({ping_figure.detail}), TCP handshakes instead")
+    return Figure(median(samples), TCP_CONNECT, None, remark, tuple(samples))
 
 
-def _reconsidered(figure: Figure, task: PairTask) -> Figure:
-    """Without a connection: traffic is filtered if the host answers pings, else it is away.
+def _with_ping_check(figure: Figure, task: PairTask) -> Figure:
+    """Refine a connection failure: filtered if the host answers pings, else unreachable.
 
-    A connection that only arranges the measurement says nothing about the ports.
+    A failed connection over management addresses says nothing about the ports.
     """
     lost = figure.failure in (Failure.UNREACHABLE, Failure.TIMEOUT)
     if not lost or "connect" not in figure.detail.lower():
         return figure
-    if _is_arranged(task.client, task.server):
-        told = f"the hosts do not find each other over {_listens_at(task)}: {figure.detail}"
-        return replace(figure, failure=Failure.FILTERED, detail=one_line(told))
-    pinged = _ping(task).failure
-    if pinged is Failure.TOOL_MISSING:
+    if _needs_management_address(task.client, task.server):
+        detail = f"the hosts do not find each other over {_server_address(task)}: {figure.detail}"
+        return replace(figure, failure=Failure.FILTERED, detail=one_line(detail))
+    ping_failure = _ping(task).failure
+    if ping_failure is Failure.TOOL_MISSING:
         return figure
-    told = one_line(f"{figure.detail} ({'nor does ping pass' if pinged else 'ping passes'})")
-    failure = Failure.UNREACHABLE if pinged else Failure.FILTERED
-    return replace(figure, failure=failure, detail=told)
+    detail = one_line(
+        f"{figure.detail} ({'nor does ping pass' if ping_failure else 'ping passes'})"
+    )
+    failure = Failure.UNREACHABLE if ping_failure else Failure.FILTERED
+    return replace(figure, failure=failure, detail=detail)
 
 
 def _output_of(
     command: list[str], task: PairTask, tool: Tool | None = None
 ) -> tuple[str, Figure | None]:
-    """What a client printed, or the figure that says why it printed nothing of use."""
+    """Run a client and return its output, and a figure with the failure if it has no result."""
     tool = tool or task.tool
     try:
         require(tool)
-        ended = run(command, task.timeout_s)
+        result = run(command, task.timeout_s)
     except ToolMissingError as error:
         return "", Figure(None, tool, Failure.TOOL_MISSING, one_line(str(error)))
     except OSError as error:
         return "", Figure(None, tool, Failure.TOOL_MISSING, one_line(f"{tool}: {error}"))
-    if ended.timed_out:
-        told = f"no end within {task.timeout_s:g} s: {last_words(ended.output)}"
+    if result.timed_out:
+        problem = f"no end within {task.timeout_s:g} s: {last_words(result.output)}"
         failure = Failure.TIMEOUT
-        if _is_arranged(task.client, task.server) and not ended.output.strip():
-            # Most likely still looking for the other host, which tells nothing about the ports.
-            told, failure = f"{told}, arranged over {_listens_at(task)}", Failure.FILTERED
-        return ended.output, Figure(None, tool, failure, one_line(told))
-    return ended.output, None
+        if _needs_management_address(task.client, task.server) and not result.output.strip():
+            # It most likely waits for the server's host, which says nothing about the ports.
+            problem, failure = f"{problem}, arranged over {_server_address(task)}", Failure.FILTERED
+        return result.output, Figure(None, tool, failure, one_line(problem))
+    return result.output, None
 
 
 def _server_command(task: PairTask, port: int) -> list[str]:
@@ -326,25 +331,25 @@ def _server_command(task: PairTask, port: int) -> list[str]:
 
 
 def _rdma(port: NetworkPort, task: PairTask) -> RdmaEnd:
-    if _is_arranged(task.client, task.server):
+    if _needs_management_address(task.client, task.server):
         gid = link_local_gid_index(port.rdma_device, port.rdma_port)
     else:
         gid = gid_index(port.rdma_device, port.rdma_port, port.address)
-    return RdmaEnd(port.rdma_device, port.rdma_port, gid, ":" in _listens_at(task))
+    return RdmaEnd(port.rdma_device, port.rdma_port, gid, ":" in _server_address(task))
 
 
-def _listens_at(task: PairTask) -> str:
-    arranged = _is_arranged(task.client, task.server)
-    return task.server.management_address if arranged else task.server.address
+def _server_address(task: PairTask) -> str:
+    uses_management = _needs_management_address(task.client, task.server)
+    return task.server.management_address if uses_management else task.server.address
 
 
 def _target(task: PairTask) -> str:
-    """The server's address as the client writes it: a link-local one on the client's interface."""
-    bare, scoped, _ = _listens_at(task).partition("%")
+    """The server's address for the client: a link-local one gets the client's interface."""
+    bare, scoped, _ = _server_address(task).partition("%")
     return f"{bare}%{task.client.interface}" if scoped else bare
 
 
 def _line_rate_gb_per_s(task: PairTask) -> float:
-    """Of the slower end, as far as known."""
+    """Line rate of the slower port, as far as known; 0 when unknown."""
     rates = [task.client.line_rate_gb_per_s, task.server.line_rate_gb_per_s]
     return min((rate for rate in rates if rate > 0), default=0.0)

@@ -1,8 +1,8 @@
 """TCP bandwidth by iperf 3: its command lines, and the figure in its JSON (`iperf3 -J`).
 
-What counts is `end.sum_received`: bytes that arrived, of all streams together, after the first
-seconds that TCP needs to find its speed were left out (`-O`). That is payload; on the wire it is
-some 5 % more with frames of 1,500 bytes.
+The figure is `end.sum_received`: the bytes received by all streams, without the first seconds in
+which TCP finds its speed (`-O`). It is payload; on the wire it is some 5 % more with frames of
+1,500 bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_STREAMS = 16
 
 @dataclass(frozen=True, slots=True)
 class Iperf3Result:
-    """What one run found; the bandwidth is None exactly when `failure` says why."""
+    """Result of one run; the bandwidth is None exactly when `failure` is set."""
 
     bandwidth_gb_per_s: float | None
     failure: Failure | None
@@ -41,23 +41,23 @@ class _Report(BaseModel):
 
 
 def streams_for(line_rate_gb_per_s: float) -> int:
-    """Parallel TCP streams: about one per 25 Gb/s, which is what a core carries, 4 at least.
+    """Return the number of TCP streams: about one per 25 Gb/s, the rate of a core, at least 4.
 
     4 also where the rate is unknown: streams share a slow link without harm. Before iperf 3.16 all
-    streams share one core, so that on a fast link the figure is that of the core.
+    streams share one core, which then limits the figure of a fast link.
     """
     return min(MAX_STREAMS, max(4, math.ceil(line_rate_gb_per_s * 8 / 25)))
 
 
 def iperf3_server_command(address: str, tcp_port: int) -> list[str]:
-    """A server for one client."""
+    """Return the command of a server for one client."""
     return ["iperf3", "-s", "-1", "-B", address, "-p", str(tcp_port)]
 
 
 def iperf3_client_command(
     source: str, target: str, tcp_port: int, streams: int, seconds: int, omitted_s: int
 ) -> list[str]:
-    """A client that sends for `seconds` after `omitted_s` that do not count."""
+    """Return the command of a client that sends for `seconds` after `omitted_s` unmeasured ones."""
     ends = ["-c", target, "-p", str(tcp_port), "-B", source, "--connect-timeout", "2000"]
     return [
         *["iperf3", "-J", *ends, "-P", str(streams)],
@@ -66,16 +66,16 @@ def iperf3_client_command(
 
 
 def parse_iperf3(text: str) -> Iperf3Result:
-    """Read what a client printed (both streams)."""
+    """Parse a client's output (both streams)."""
     try:
         document, _ = json.JSONDecoder().raw_decode(text, max(text.find("{"), 0))
     except (ValueError, RecursionError):
-        said = failure_in_words(text)
-        return Iperf3Result(None, *(said or (Failure.UNREADABLE, _cut(text))))
+        stated = failure_in_words(text)
+        return Iperf3Result(None, *(stated or (Failure.UNREADABLE, _cut(text))))
     error = document.get("error") if isinstance(document, dict) else None
     if error:
-        said = failure_in_words(str(error))
-        failure = said[0] if said else Failure.UNREADABLE
+        stated = failure_in_words(str(error))
+        failure = stated[0] if stated else Failure.UNREADABLE
         return Iperf3Result(None, failure, one_line(str(error)))
     try:
         report = _Report.model_validate(document)

@@ -1,16 +1,16 @@
 """RDMA bandwidth and latency by perftest (`ib_write_bw`, `ib_write_lat`): command lines, figures.
 
-Reads the text that they print and the file that `--out_json` writes (perftest 4 to 6):
+The parser reads their text and the file of `--out_json` (perftest 4 to 6):
 
      #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
      65536      5000             92.42              92.40              0.176230
     ---------------------------------------------------------------------------------------
 
 The bandwidth is BW average of the largest message, the latency t_typical (the median, one way) of
-the smallest. perftest's MB is 2^20 bytes, its Gb 10^9 bits. Average = rate of messages x size, so a
-row whose numbers contradict each other is no figure; it also tells the unit in JSON, which does not
-name it. Warnings between the rows are skipped; a row counts when all its columns are there, and the
-figure when a rule or the end of the JSON closes the table.
+the smallest. perftest's MB is 2^20 bytes, its Gb 10^9 bits. Average = message rate x size: a row
+that contradicts this has no figure, and it determines the unit in JSON, which does not name it.
+Warnings between the rows are skipped; a row needs all its columns, and the table must end with a
+rule or the end of the JSON.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ GB_PER_S_OF_UNIT = {
     "MiB/sec": 2**20 / 1e9,
     "Gb/sec": 1 / 8,
 }
-CONTRADICTION = 0.02
-"""Relative difference between average and rate times size from which a row is not believed."""
+MAX_DIFFERENCE = 0.02
+"""Largest relative difference between average and rate times size in a valid row."""
 
 _BIDIRECTIONAL = "both directions together: measure without -b"
 _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s")
@@ -42,7 +42,7 @@ _RULE = re.compile(r"^\s*-+\s*$")
 
 @dataclass(frozen=True, slots=True)
 class PerftestRow:
-    """One message size; the figure that the test is about is set."""
+    """Row of one message size, with the bandwidth or the latency."""
 
     size_bytes: int
     bandwidth_gb_per_s: float | None = None
@@ -50,13 +50,13 @@ class PerftestRow:
 
     @property
     def figure(self) -> float | None:
-        """Whichever is set; None when the row gives none that can be believed."""
+        """The bandwidth or latency; None when the row has no valid figure."""
         return self.latency_us if self.bandwidth_gb_per_s is None else self.bandwidth_gb_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class PerftestResult:
-    """What one run found. Without a failure either the bandwidth or the latency is set."""
+    """Result of one run; without a failure either the bandwidth or the latency is set."""
 
     rows: tuple[PerftestRow, ...]
     failure: Failure | None
@@ -72,35 +72,35 @@ class RdmaEnd:
     device: str
     port: int
     gid_index: int | None = None
-    """RoCE: the GID that carries the address; None leaves the choice to perftest."""
+    """RoCE: index of the GID of the address; None leaves the choice to perftest."""
     over_ipv6: bool = False
-    """Both ends find each other by an IPv6 address, which perftest since 2023 does if told."""
+    """Whether the ends connect over IPv6, which needs an option of perftest since 2023."""
 
 
 def bandwidth_command(end: RdmaEnd, tcp_port: int, seconds: int, server: str = "") -> list[str]:
-    """`ib_write_bw` with messages of 1 MiB for `seconds`; without `server` this end listens."""
+    """Return the command of `ib_write_bw` with messages of 1 MiB; without `server` it listens."""
     test = ["-s", str(2**20), "-D", str(seconds), "--report_gbits"]
-    return ["ib_write_bw", *_end(end, tcp_port), *test, *_server(server)]
+    return ["ib_write_bw", *_end_options(end, tcp_port), *test, *_server_argument(server)]
 
 
 def latency_command(end: RdmaEnd, tcp_port: int, iterations: int, server: str = "") -> list[str]:
-    """`ib_write_lat` with messages of 8 bytes; without `server` this end listens."""
+    """Return the command of `ib_write_lat` with messages of 8 B; without `server` it listens."""
     test = ["-s", "8", "-n", str(iterations)]
-    return ["ib_write_lat", *_end(end, tcp_port), *test, *_server(server)]
+    return ["ib_write_lat", *_end_options(end, tcp_port), *test, *_server_argument(server)]
 
 
-def _end(end: RdmaEnd, tcp_port: int) -> list[str]:
+def _end_options(end: RdmaEnd, tcp_port: int) -> list[str]:
     gid = [] if end.gid_index is None else ["-x", str(end.gid_index)]
     family = ["--ipv6-addr"] if end.over_ipv6 else []
     return ["-d", end.device, "-i", str(end.port), *gid, "-p", str(tcp_port), "-F", *family]
 
 
-def _server(server: str) -> list[str]:
+def _server_argument(server: str) -> list[str]:
     return [server] if server else []
 
 
 def parse_perftest(text: str) -> PerftestResult:
-    """Read what a run printed (both streams), or its JSON file."""
+    """Parse the output of a run (both streams), or its JSON file."""
     if text.lstrip().startswith("{"):
         return _parse_json(text)
     columns: tuple[str, ...] = ()
@@ -121,27 +121,27 @@ def parse_perftest(text: str) -> PerftestResult:
 
 def _result(rows: tuple[PerftestRow, ...], closed: bool, text: str) -> PerftestResult:
     if not rows:
-        said = failure_in_words(text) or (Failure.UNREADABLE, f"no rows: {last_words(text)}")
-        return PerftestResult(rows, *said)
+        stated = failure_in_words(text) or (Failure.UNREADABLE, f"no rows: {last_words(text)}")
+        return PerftestResult(rows, *stated)
     if not closed:
-        where = f"cut after the row of {rows[-1].size_bytes} bytes: {last_words(text)}"
-        return PerftestResult(rows, Failure.UNREADABLE, one_line(where))
+        problem = f"cut after the row of {rows[-1].size_bytes} bytes: {last_words(text)}"
+        return PerftestResult(rows, Failure.UNREADABLE, one_line(problem))
     is_latency = any(row.latency_us is not None for row in rows)
     sizes = sorted({row.size_bytes for row in rows})
     size = sizes[0] if is_latency else sizes[-1]
     figures = [row.figure for row in rows if row.size_bytes == size]
     if None in figures:
         return PerftestResult(rows, Failure.UNREADABLE, f"no figure in the row of {size} bytes")
-    if any(not math.isclose(a or 0, b or 0, rel_tol=CONTRADICTION) for a, b in pairwise(figures)):
-        told = f"several rows of {size} bytes that differ"
-        return PerftestResult(rows, Failure.UNREADABLE, told)
+    if any(not math.isclose(a or 0, b or 0, rel_tol=MAX_DIFFERENCE) for a, b in pairwise(figures)):
+        problem = f"several rows of {size} bytes that differ"
+        return PerftestResult(rows, Failure.UNREADABLE, problem)
     if is_latency:
         return PerftestResult(rows, None, "", latency_us=figures[0])
     return PerftestResult(rows, None, "", bandwidth_gb_per_s=figures[0])
 
 
 def _row(columns: Sequence[str], words: Sequence[str]) -> PerftestRow | None:
-    """A row of the table; None for another line."""
+    """Parse a row of the table; None for any other line."""
     try:
         numbers = [float(word) for word in words]
     except ValueError:
@@ -152,7 +152,7 @@ def _row(columns: Sequence[str], words: Sequence[str]) -> PerftestRow | None:
 
 
 def _row_of(cells: Mapping[str, float], size: int) -> PerftestRow:
-    """`cells` by the names of the text's columns; a JSON without units has plain `BW average`."""
+    """Build a row from cells by the text's column names; JSON has `BW average` without a unit."""
     typical = cells.get("t_typical[usec]", cells.get("t_avg[usec]"))
     if typical is not None:
         return PerftestRow(size, latency_us=typical if _is_positive(typical) else None)
@@ -165,15 +165,18 @@ def _row_of(cells: Mapping[str, float], size: int) -> PerftestRow:
 
 
 def _gb_per_s(average: float, unit: str, size: int, rate: float | None) -> float | None:
-    """The average in GB/s; None when it contradicts the rate of messages or is none at all."""
+    """Convert the average to GB/s; None when it is not positive or contradicts the message rate."""
     if rate is None or not _is_positive(average):
         return None
-    by_rate = rate * size / 1e3
+    rate_gb_per_s = rate * size / 1e3
     # Both are printed rounded: the rate to 6 decimals, the average to 2.
-    for each in [unit] if unit else list(GB_PER_S_OF_UNIT):
-        factor = GB_PER_S_OF_UNIT.get(each, 0.0)
+    for candidate in [unit] if unit else list(GB_PER_S_OF_UNIT):
+        factor = GB_PER_S_OF_UNIT.get(candidate, 0.0)
         rounding = 0.5e-6 * size / 1e3 + 0.005 * factor
-        if factor and abs(average * factor - by_rate) <= CONTRADICTION * by_rate + rounding:
+        if (
+            factor
+            and abs(average * factor - rate_gb_per_s) <= MAX_DIFFERENCE * rate_gb_per_s + rounding
+        ):
             return average * factor
     return None
 
@@ -208,12 +211,12 @@ def _parse_json(text: str) -> PerftestResult:
     try:
         document = _Json.model_validate_json(text)
     except ValidationError as error:
-        what = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in what["loc"])
-        told = f"{where}: {what['msg']}" if where else "the JSON is cut"
-        return PerftestResult((), Failure.UNREADABLE, one_line(told))
-    found = document.results
-    rows = tuple(each.row() for each in (found if isinstance(found, list) else [found]))
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        problem = f"{where}: {fault['msg']}" if where else "the JSON is cut"
+        return PerftestResult((), Failure.UNREADABLE, one_line(problem))
+    results = document.results
+    rows = tuple(result.row() for result in (results if isinstance(results, list) else [results]))
     if rows and "Bidirectional" in str(document.test_info.get("test")):
         return PerftestResult(rows, Failure.UNREADABLE, _BIDIRECTIONAL)
     return _result(rows, closed=True, text="no result in the JSON")

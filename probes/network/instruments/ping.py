@@ -1,13 +1,13 @@
-"""ICMP echo by the system's ping: its command line, and latency from what it prints.
+"""ICMP echo by the system's ping: its command line, and the latency in its output.
 
-Reads iputils (all versions) and busybox:
+The parser reads iputils (all versions) and busybox:
 
     64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.113 ms        (busybox: seq=0)
     2 packets transmitted, 2 received, 0% packet loss, time 999ms  (busybox: 2 packets received)
     rtt min/avg/max/mdev = 0.093/0.103/0.113/0.010 ms              (busybox: round-trip min/avg/max)
 
 The latency is half the median round trip, because one late reply (address resolution, a busy
-scheduler) moves a mean. Where the replies are not all there, it is half of ping's own average.
+scheduler) moves a mean. If replies are missing in the output, it is half of ping's own average.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from statistics import median
 from probes.network.instruments.tool_words import failure_in_words, last_words
 from probes.network.results import Failure
 
-FEWEST_REPLIES = 3
-"""That a median is taken of when the summary is cut off."""
+MIN_REPLIES = 3
+"""Replies needed for a median when the summary is cut off."""
 
 _REPLY = re.compile(
     r"bytes from .{1,300}?\b(?:icmp_[rs]eq|seq)=(\d{1,9})\b"
@@ -32,30 +32,30 @@ _AVERAGE = re.compile(r"(?:rtt|round-trip) min/avg/max(?:/\w+)? = [\d.]+/(\d+(?:
 
 @dataclass(frozen=True, slots=True)
 class PingResult:
-    """What one run of ping found; `latency_us` is None exactly when `failure` says why."""
+    """Result of one run of ping; `latency_us` is None exactly when `failure` is set."""
 
     latency_us: float | None
-    """One way: half of a round trip."""
+    """One-way latency: half of a round trip."""
     failure: Failure | None
     detail: str
-    """On a failure ping's own words; else what is particular about the figure, mostly nothing."""
+    """Ping's message about a failure, or a remark on the figure; usually empty."""
     round_trips_ms: tuple[float, ...] = ()
-    """Of the replies that are printed in full, without duplicates."""
+    """Round trips of the replies that are printed in full, without duplicates."""
 
 
 def ping_command(
     source: str, target: str, count: int, interval_s: float, deadline_s: int
 ) -> list[str]:
-    """The command line for iputils; an interval below 2 ms (before 2021: 0.2 s) is root's."""
+    """Return the command of iputils; below 2 ms (before 2021: 0.2 s) the interval needs root."""
     timing = ["-c", str(count), "-i", f"{interval_s:g}", "-W", "1", "-w", str(deadline_s)]
     return ["ping", "-n", *timing, "-I", source, target]
 
 
 def parse_ping(text: str) -> PingResult:
-    """Read the output (both streams) of one run.
+    """Parse the output (both streams) of one run.
 
-    Replies that are cut do not count. A summary that reports more replies than are printed makes
-    ping's average the figure; with neither, at least `FEWEST_REPLIES` are needed.
+    Cut replies do not count. If the summary reports more replies than are printed, ping's average
+    is the figure; without a summary, at least `MIN_REPLIES` are needed.
     """
     times = _round_trips_ms(text)
     counts = _COUNTS.search(text)
@@ -66,11 +66,7 @@ def parse_ping(text: str) -> PingResult:
 
     average = _AVERAGE.search(text)
     all_printed = received is not None and len(times) >= received
-    if (
-        times
-        and (all_printed or len(times) >= FEWEST_REPLIES)
-        and not (average and not all_printed)
-    ):
+    if times and (all_printed or len(times) >= MIN_REPLIES) and not (average and not all_printed):
         return result(median(times) * 500, None, _loss(sent, received))
     if average and float(average[1]) > 0 and received:
         return result(
@@ -78,16 +74,16 @@ def parse_ping(text: str) -> PingResult:
         )
     if times or received:
         return result(None, Failure.UNREADABLE, f"cut after {len(times)} replies")
-    said = failure_in_words(text)
-    if said:
-        return result(None, *said)
+    stated = failure_in_words(text)
+    if stated:
+        return result(None, *stated)
     if received == 0:
         return result(None, Failure.UNREACHABLE, f"no reply to {sent} packets, 100% packet loss")
     return result(None, Failure.UNREADABLE, last_words(text))
 
 
 def _round_trips_ms(text: str) -> tuple[float, ...]:
-    """The first reply to every packet; a time of zero is no measurement."""
+    """Return the round trip of the first reply to every packet; zeros are not measurements."""
     replies: dict[str, float] = {}
     for number, time_ms, remark in _REPLY.findall(text):
         damaged = "BAD CHECKSUM" in remark or "DUP" in remark

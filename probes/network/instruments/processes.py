@@ -1,8 +1,8 @@
-"""Programs with a deadline, ended together with whatever they started.
+"""Programs with a deadline, which end with all processes that they started.
 
-Each runs as the leader of its own process group, which is killed as a whole. Where there is
-`timeout` (coreutils, busybox) it stands between: then a program ends in time even if the process
-that started it was killed and could not end it.
+Each runs as the leader of its own process group, which is killed as a whole. If `timeout`
+(coreutils, busybox) is installed, the program runs under it, so that it ends in time even if the
+process that started it was killed.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from pathlib import Path
 from typing import Self
 
 GRACE_S = 0.5
-"""From the request to end until the program is killed."""
-_BEYOND_S = 5
-"""How much later than the deadline `timeout` strikes."""
+"""Time between SIGTERM and SIGKILL."""
+_TIMEOUT_MARGIN_S = 5
+"""Time between the deadline and the kill by `timeout`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A program that has ended."""
+    """Result of a program that has ended."""
 
     output: str
-    """Both streams, in the order they were written."""
+    """Text of both streams, in the order of writing."""
     exit_code: int
     timed_out: bool
 
 
 class Program:
-    """A running program; as a context manager it is ended on the way out."""
+    """A running program; as a context manager it ends the program on exit."""
 
     def __init__(self, command: Sequence[str], lifetime_s: float) -> None:
-        """Start it.
+        """Start the program.
 
         Raises:
             OSError: it cannot be started.
         """
-        guard = ["timeout", "-s", "KILL", str(math.ceil(lifetime_s) + _BEYOND_S)]
+        guard = ["timeout", "-s", "KILL", str(math.ceil(lifetime_s) + _TIMEOUT_MARGIN_S)]
         self._process = subprocess.Popen(  # noqa: S603 - commands are built here, without a shell
             [*(guard if shutil.which("timeout") else []), *command],
             stdin=subprocess.DEVNULL,
@@ -56,18 +56,18 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Whether the program runs."""
         return self._process.poll() is None
 
     def holds_socket(self, inodes: Collection[str]) -> bool:
-        """Whether it, or a process that it started, has one of these sockets open."""
+        """Whether a process of the program's group has one of these sockets open."""
         wanted = {f"socket:[{inode}]" for inode in inodes}
         return bool(wanted) and any(
             not wanted.isdisjoint(_open_files(pid)) for pid in _group(self._process.pid)
         )
 
     def wait(self, timeout_s: float) -> Ended:
-        """Wait for its end; past the time, end it."""
+        """Wait for the program's end; end it at the timeout."""
         try:
             output, _ = self._process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -79,8 +79,8 @@ class Program:
         return Ended(_text(output), self._process.returncode, timed_out=False)
 
     def end(self) -> str:
-        """End the group, if need be by force; returns what of the output nobody has had yet."""
-        if self._is_over:  # the number of the group may belong to somebody else by now
+        """End the group, if need be by force, and return the output that is still unread."""
+        if self._is_over:  # the number of the group may be in use again
             return ""
         self._is_over = True
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -96,7 +96,7 @@ class Program:
             return ""
         try:
             output, _ = self._process.communicate(timeout=GRACE_S)
-        except subprocess.TimeoutExpired as late:  # someone outside the group holds the pipe
+        except subprocess.TimeoutExpired as late:  # a process outside the group holds the pipe
             self._process.stdout.close()
             output = late.output or b""
         return _text(output)
@@ -109,7 +109,7 @@ class Program:
 
 
 def run(command: Sequence[str], timeout_s: float) -> Ended:
-    """Run a program to its end, or to the deadline.
+    """Run a program to its end or the deadline.
 
     Raises:
         OSError: it cannot be started.
@@ -119,7 +119,7 @@ def run(command: Sequence[str], timeout_s: float) -> Ended:
 
 
 def _group(leader: int) -> list[int]:
-    """The processes of a group."""
+    """Return the processes of a group."""
     members = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(ValueError, ProcessLookupError):

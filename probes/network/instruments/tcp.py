@@ -1,4 +1,4 @@
-"""TCP without a tool: free ports, who listens, and the round trip that a handshake takes."""
+"""TCP without a tool: free ports, listening sockets, and the round trip of a handshake."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 
 _LISTENS = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
-_RTT_AT = 68
-"""Of tcpi_rtt (us, 4 bytes) in Linux's struct tcp_info."""
+_RTT_OFFSET = 68
+"""Offset of tcpi_rtt (us, 4 bytes) in Linux's struct tcp_info."""
 
 
 def listening_socket(address: str, backlog: int = 0) -> socket.socket:
-    """A socket that listens at a free port of `address`; the kernel answers without a server.
+    """Return a socket that listens at a free port of `address`; the kernel answers by itself.
 
     Raises:
         OSError: the address is not one of this host.
     """
     found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    family, kind, protocol, _, where = found[0]
+    family, kind, protocol, _, socket_address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        listener.bind(where)
+        listener.bind(socket_address)
         listener.listen(backlog)
     except OSError:
         listener.close()
@@ -34,7 +34,7 @@ def listening_socket(address: str, backlog: int = 0) -> socket.socket:
 
 
 def free_port(address: str) -> int:
-    """A port of `address` that nobody listens at now.
+    """Return a port of `address` at which no socket listens now.
 
     Raises:
         OSError: as `listening_socket`.
@@ -49,9 +49,9 @@ def port_of(listener: socket.socket) -> int:
 
 
 def listening_inodes(port: int, tables: Path = Path("/proc/net")) -> frozenset[str]:
-    """Sockets of this network namespace that listen at a TCP port of any address, by inode.
+    """Return inodes of this network namespace's sockets that listen at a TCP port of any address.
 
-    Looked up in the kernel's tables, because a connection would use up a server for one client.
+    They are read from the kernel's tables, because a connection would end a server for one client.
     """
     inodes = set()
     for name in ("tcp", "tcp6"):
@@ -67,7 +67,7 @@ def listening_inodes(port: int, tables: Path = Path("/proc/net")) -> frozenset[s
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Ask every few milliseconds; False when the time is over."""
+    """Poll the condition every 5 ms; return False at the timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() >= deadline:
@@ -77,22 +77,22 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def handshake_us(source: str, target: str, port: int, timeout_s: float) -> float:
-    """How long a connection to `target` takes to be made: one round trip.
+    """Return the time to connect to `target`, which is one round trip.
 
-    By the kernel's clock, since this process may have to wait for a processor when it is over.
+    The kernel's clock measures it, since this process may have to wait for a processor.
 
     Raises:
-        OSError: refused, unreachable, or not made in time (TimeoutError).
+        OSError: refused, unreachable, or timed out (TimeoutError).
     """
     found = socket.getaddrinfo(target, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    family, kind, protocol, _, where = found[0]
-    near = socket.getaddrinfo(source, 0, family, kind, flags=socket.AI_NUMERICHOST)[0][4]
+    family, kind, protocol, _, target_address = found[0]
+    source_address = socket.getaddrinfo(source, 0, family, kind, flags=socket.AI_NUMERICHOST)[0][4]
     with socket.socket(family, kind, protocol) as client, selectors.DefaultSelector() as selector:
-        client.bind(near)
+        client.bind(source_address)
         client.setblocking(False)
         selector.register(client, selectors.EVENT_WRITE)
         start = time.perf_counter()
-        client.connect_ex(where)
+        client.connect_ex(target_address)
         ready = selector.select(timeout_s)
         end = time.perf_counter()
         if not ready:
@@ -101,7 +101,7 @@ def handshake_us(source: str, target: str, port: int, timeout_s: float) -> float
         if problem:
             raise OSError(problem, f"connect to {target} port {port}")
         client.getpeername()
-        info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
-    (by_kernel_us,) = struct.unpack_from("=I", info, _RTT_AT)
-    # None is taken when the first packet was sent again.
-    return float(by_kernel_us) or (end - start) * 1e6
+        info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_OFFSET + 4)
+    (kernel_us,) = struct.unpack_from("=I", info, _RTT_OFFSET)
+    # The kernel has no value if the first packet was sent again.
+    return float(kernel_us) or (end - start) * 1e6

@@ -1,4 +1,4 @@
-"""What network tools say when they fail, as a `Failure` and one line in their own words."""
+"""Messages of failed network tools, as a `Failure` and one line of the message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNREACHABLE = (
     r"|network is down|cannot assign requested address|couldn't connect|no ib devices"
     r"|unable to find the infiniband|device \S+ not found|state is (not active|down)"
     r"|couldn't get (the )?lid"
-    # perftest: IBV_WC_RETRY_EXC_ERR, and a queue pair to which there is no way: RDMA does not pass.
+    # perftest: IBV_WC_RETRY_EXC_ERR, and a queue pair without a path: RDMA does not pass.
     r"|failed status 12\b|failed to modify qp"
 )
 _TIMED_OUT = r"timed out|timeout"
@@ -31,16 +31,16 @@ _MEANINGS = tuple(
         (Failure.TOOL_MISSING, _TOOL_UNUSABLE),
         (Failure.FILTERED, _FILTERED),
         (Failure.UNREACHABLE, _UNREACHABLE),
-        # Before the usage that follows, which speaks of timeouts.
+        # Before _TIMED_OUT: the usage that follows mentions timeouts.
         (Failure.UNREADABLE, _OTHER_VERSION),
         (Failure.TIMEOUT, _TIMED_OUT),
     )
 )
-"""The first that matches decides."""
+"""Failures by pattern; the first match decides."""
 
 
 def failure_in_words(text: str) -> tuple[Failure, str] | None:
-    """The failure that a tool states somewhere in its output, with that line; None without one."""
+    """Find the failure that a tool states in its output, with that line; None without one."""
     for failure, pattern in _MEANINGS:
         for line in text.splitlines():
             if pattern.search(line):
@@ -49,13 +49,13 @@ def failure_in_words(text: str) -> tuple[Failure, str] | None:
 
 
 def last_words(text: str) -> str:
-    """The last line that holds more than rules; `no output` without one."""
+    """Return the last line that is more than a rule; `no output` without one."""
     lines = [line for line in text.splitlines() if line.strip(" \t-*^C")]
     return one_line(lines[-1]) if lines else "no output"
 
 
 def one_line(text: str) -> str:
-    """Text fit for a message: printable, one line, not long."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    """Make text fit for a message: printable, one line, at most `MAX_WORDS` characters."""
+    printable = "".join(char if char.isprintable() else " " for char in text)
     words = " ".join(printable.split())
     return words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 3] + "..."

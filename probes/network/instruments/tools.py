@@ -1,4 +1,4 @@
-"""The programs that measure a network: which of them this host has, and how to get the others."""
+"""The programs that measure a network: those that this host lacks, and how to install them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probes.errors import ProbeError
 
 
 class Tool(StrEnum):
-    """A program, by the name of its command."""
+    """Programs by the names of their commands."""
 
     PING = "ping"
     IPERF3 = "iperf3"
@@ -22,17 +22,17 @@ class Tool(StrEnum):
 
 
 MEASURING = (Tool.PING, Tool.IPERF3)
-"""What every network is measured with."""
+"""Tools that measure every network."""
 MEASURING_RDMA = (Tool.IB_WRITE_BW, Tool.IB_WRITE_LAT)
-"""What networks between RDMA devices are measured with."""
+"""Tools that measure networks between RDMA devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Package:
     debian: str
-    """Debian and Ubuntu."""
+    """Name in Debian and Ubuntu."""
     red_hat: str
-    """RHEL and its relatives, Fedora; the same or alike at SUSE."""
+    """Name in RHEL and its derivatives and Fedora; similar in SUSE."""
 
 
 _PACKAGES = {
@@ -46,25 +46,25 @@ _PACKAGES = {
 
 
 class ToolMissingError(ProbeError):
-    """A program that a measurement needs is not installed."""
+    """Raised when a program that a measurement needs is not installed."""
 
 
 def missing_tools(tools: Sequence[Tool] = (*MEASURING, *MEASURING_RDMA)) -> tuple[Tool, ...]:
-    """Those of `tools` that this host lacks, in their order."""
+    """Return those of `tools` that this host lacks, in their order."""
     return tuple(tool for tool in tools if shutil.which(tool) is None)
 
 
 def install_hint(tool: Tool) -> str:
-    """The commands that install a tool, in half a sentence."""
+    """Return a phrase with the commands that install a tool."""
     package = _PACKAGES[tool]
     return f"apt-get install {package.debian} (Debian, Ubuntu) or dnf install {package.red_hat}"
 
 
 def require(tool: Tool) -> None:
-    """See that this host has a tool.
+    """Check that this host has a tool.
 
     Raises:
-        ToolMissingError: it has not; the message says how to install it.
+        ToolMissingError: the tool is missing; the message says how to install it.
     """
     if shutil.which(tool) is None:
         raise ToolMissingError(f"{tool} is not installed: {install_hint(tool)}")

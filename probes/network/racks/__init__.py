@@ -1,1 +1,1 @@
-"""Racks and leaf switches of hosts, as files and tools of the site name them."""
+"""Racks and leaf switches of hosts, from files and tools of the site."""

@@ -1,4 +1,4 @@
-"""`ibnetdiscover` (infiniband-diags): the leaf switch that every port of a host adapter hangs at.
+"""`ibnetdiscover` (infiniband-diags): the leaf switch of every port of a host adapter.
 
     Switch  41 "S-0002c9020048" # "MF0;leaf1:MQM8700/U1" enhanced port 0 lid 7 lmc 0
     [1]     "H-0002c9030001"[1](2c9030001)      # "node01 mlx5_0" lid 9 4xHDR
@@ -7,8 +7,8 @@
     Ca      1 "H-0002c9030001"  # "node01 mlx5_0"
     [1](2c9030001)  "S-0002c9020048"[1]         # lid 9 lmc 0 "MF0;leaf1:MQM8700/U1" lid 7 4xHDR
 
-Both blocks tell of a cable; they must agree. An adapter's description is the host's name and the
-device by convention, and may be anything: matching by GUID is safer.
+Both blocks describe a cable and must agree. An adapter's description is the host's name and the
+device by convention, but can be any text: matching by GUID is safer.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _CABLE = re.compile(
     r'(?:\(\w+\))?\s*#[^"]*"([^"]*)"'
 )
 _IN_SWITCHES = "Aggregation Node"
-"""SHARP engines show as adapters of a switch."""
+"""Description of SHARP engines, which appear as adapters of a switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterPort:
-    """One port of a host channel adapter."""
+    """A port of a host channel adapter."""
 
     guid: str
     """Node GUID of the adapter, 16 digits of lower-case hex."""
     port: int
     description: str
-    """`node01 mlx5_0`."""
+    """Description of the adapter: `node01 mlx5_0`."""
     switch: str
-    """What the leaf switch calls itself, with its GUID where several share a name."""
+    """Name of the leaf switch, with its GUID where several share a name."""
     switch_guid: str
 
     @property
@@ -48,12 +48,12 @@ class AdapterPort:
 
     @property
     def device(self) -> str:
-        """The rest of it."""
+        """The rest of the description."""
         return self.description.partition(" ")[2]
 
 
 def parse_ibnetdiscover(text: str, source: str = "ibnetdiscover") -> tuple[AdapterPort, ...]:
-    """Ports of host adapters by GUID and port.
+    """Parse the ports of host adapters, in order of GUID and port.
 
     Raises:
         HierarchyFileError: a line is cut, there is no switch, or two blocks contradict each other.
@@ -69,7 +69,7 @@ def parse_ibnetdiscover(text: str, source: str = "ibnetdiscover") -> tuple[Adapt
         elif line.startswith("["):
             cable = _CABLE.match(line)
             if cable is None or not node:
-                raise HierarchyFileError(f"{where}: {line!a:.60} is cut or no line of a port")
+                raise HierarchyFileError(f"{where}: {line!a:.60} is cut or not the line of a port")
             _connect(leaf_of, names, node, cable, where)
     if not any(node.startswith("S-") for node in names):
         raise HierarchyFileError(f"{source}: no switch in it; write it with `ibnetdiscover`")
@@ -115,7 +115,7 @@ def _guid(node: str) -> str:
 
 
 def _labels(names: dict[str, str]) -> dict[str, str]:
-    """What to call each node: its description, with the GUID where that is not its alone."""
+    """Return a name for each node: its description, with the GUID where several share it."""
     shared = Counter(names.values())
     return {
         node: name if shared[name] == 1 else f"{name} ({_guid(node)})" if name else _guid(node)

@@ -1,4 +1,4 @@
-"""LLDP neighbours as `lldpctl -f json` or `lldpctl -f keyvalue` (lldpd 1.0) print them.
+"""LLDP neighbours in the output of `lldpctl -f json` or `lldpctl -f keyvalue` (lldpd 1.0).
 
     {"lldp": {"interface": {"eth0": {"chassis": {"leaf1": {...}},
                                      "port": {"id": {"type": "ifname", "value": "Ethernet4"}}}}}}
@@ -7,8 +7,8 @@
     lldp.eth0.chassis.name=leaf1
     lldp.eth0.port.ifname=Ethernet4
 
-`interface` is a list of such objects where there are several. A chassis that gives no name goes by
-its id, which is a MAC address mostly.
+Several interfaces are a list of such objects. A chassis without a name is identified by its id,
+usually a MAC address.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _KEY = re.compile(r"lldp\.(\S+?)\.(via|chassis\.\S+?|port\.\S+?)=(.*)")
 
 @dataclass(frozen=True, slots=True)
 class LldpNeighbour:
-    """What is at the other end of an interface's cable."""
+    """The switch port at the remote end of an interface's cable."""
 
     interface: str
     switch: str
     port: str
-    """Of the switch; empty when it does not say."""
+    """Port of the switch; empty when unknown."""
 
 
 class _Id(BaseModel):
@@ -54,10 +54,10 @@ class _Entry(BaseModel):
 
     @property
     def switch(self) -> str:
-        """The key below `chassis`; without a name the chassis' properties stand there instead."""
-        told = self.chassis.get("id")
-        if isinstance(told, dict) and "value" in told:
-            return str(told["value"])
+        """The key below `chassis`; a chassis without a name has its properties there instead."""
+        identity = self.chassis.get("id")
+        if isinstance(identity, dict) and "value" in identity:
+            return str(identity["value"])
         return next(iter(self.chassis), "")
 
 
@@ -73,7 +73,7 @@ class _Output(BaseModel):
 
 
 def parse_lldp(text: str, source: str = "lldpctl") -> tuple[LldpNeighbour, ...]:
-    """All neighbours in the order of the file; an interface may have several.
+    """Parse all neighbours in the order of the file; an interface may have several.
 
     Raises:
         HierarchyFileError: the text is cut, or of neither form.
@@ -81,47 +81,47 @@ def parse_lldp(text: str, source: str = "lldpctl") -> tuple[LldpNeighbour, ...]:
     if not text.strip():
         return ()
     if not text.lstrip().startswith(("{", "[")):
-        return _of_keys(text, source)
+        return _parse_keyvalue(text, source)
     try:
-        told = _Output.model_validate_json(text).lldp.interface
+        interfaces = _Output.model_validate_json(text).lldp.interface
     except ValidationError as error:
-        what = error.errors(include_url=False)[0]["msg"]
+        fault = error.errors(include_url=False)[0]["msg"]
         raise HierarchyFileError(
-            f"{source}: the JSON is cut or not that of `lldpctl -f json`: {what:.60}"
+            f"{source}: the JSON is cut or not that of `lldpctl -f json`: {fault:.60}"
         ) from error
     return tuple(
         LldpNeighbour(interface, switch, entry.port.name)
-        for group in (told if isinstance(told, list) else [told])
-        for interface, seen in group.items()
-        for entry in (seen if isinstance(seen, list) else [seen])
+        for group in (interfaces if isinstance(interfaces, list) else [interfaces])
+        for interface, entries in group.items()
+        for entry in (entries if isinstance(entries, list) else [entries])
         if (switch := entry.switch)
     )
 
 
 def switch_of_interface(neighbours: Sequence[LldpNeighbour]) -> dict[str, str]:
-    """The switch of every interface; those that see several switches are left out."""
+    """Return the switch of every interface that has only one."""
     switches: dict[str, set[str]] = {}
     for neighbour in neighbours:
         switches.setdefault(neighbour.interface, set()).add(neighbour.switch)
     return {name: found.pop() for name, found in switches.items() if len(found) == 1}
 
 
-def _of_keys(text: str, source: str) -> tuple[LldpNeighbour, ...]:
-    """Every neighbour starts with `via`; other lines continue a description."""
-    seen: list[tuple[str, dict[str, str]]] = []
+def _parse_keyvalue(text: str, source: str) -> tuple[LldpNeighbour, ...]:
+    """Parse the keyvalue form: every neighbour starts with `via`."""
+    entries: list[tuple[str, dict[str, str]]] = []
     for line in text.splitlines():
-        found = _KEY.match(line)
-        if found is None:
+        match = _KEY.match(line)
+        if match is None:
             continue
-        if found[2] == "via" or not seen or seen[-1][0] != found[1]:
-            seen.append((found[1], {}))
-        seen[-1][1].setdefault(found[2], found[3].strip())
-    if not seen:
+        if match[2] == "via" or not entries or entries[-1][0] != match[1]:
+            entries.append((match[1], {}))
+        entries[-1][1].setdefault(match[2], match[3].strip())
+    if not entries:
         raise HierarchyFileError(
             f"{source}: neither JSON nor keyvalue; write it with `lldpctl -f json`"
         )
     neighbours = []
-    for interface, keys in seen:
+    for interface, keys in entries:
         switch = _first(keys, "chassis.name", "chassis.mac", "chassis.local", "chassis.ifname")
         port = _first(keys, "port.ifname", "port.local", "port.descr", "port.mac")
         if switch:

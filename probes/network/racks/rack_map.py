@@ -1,4 +1,4 @@
-"""A rack map: which host is in which rack, one line per host or list of hosts.
+"""A rack map: the rack of each host, one line per host or list of hosts.
 
     # comment
     node[01-16],login  rack-a
@@ -21,7 +21,7 @@ _HEADING = re.compile(r"hosts?[\s,]+racks?", re.IGNORECASE)
 
 
 def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
-    """The rack of every host, in the order of the file.
+    """Parse the rack of every host, in the order of the file.
 
     Raises:
         HierarchyFileError: a line is malformed, puts a host into a second rack, or is beyond
@@ -41,7 +41,7 @@ def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, without comments, with their numbers from 1."""
+    """Yield the non-empty lines without comments, with their numbers from 1."""
     for number, line in enumerate(text.splitlines(), 1):
         content = line.partition("#")[0].strip()
         if content:
@@ -49,15 +49,15 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 class GroupedHosts:
-    """The rack or switch of every host of a file, `MAX_HOSTS` at most in all its lists."""
+    """The rack or switch of every host of a file, at most `MAX_HOSTS` in all its lists."""
 
     def __init__(self) -> None:
         self.group_of: dict[str, str] = {}
-        """By host, in the order of the file."""
+        """Groups by host, in the order of the file."""
         self._left = MAX_HOSTS
 
     def add(self, hosts: str, group: str, where: str) -> None:
-        """Put the hosts of a list into a group.
+        """Assign the hosts of a list to a group.
 
         Raises:
             HierarchyFileError: the list is malformed or too long, or a host is in another group.

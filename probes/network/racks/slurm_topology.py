@@ -5,7 +5,7 @@
     SwitchName=spine Switches=leaf[1-2]
     BlockName=block1 Nodes=node[01-18]      # topology/block: a block is what a leaf is
 
-Keywords in any case, a backslash continues a line. topology.yaml (Slurm 25) is refused by name.
+Keywords may be in any case; a backslash continues a line. topology.yaml (Slurm 25) is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOTHING = ("", "(null)")
 
 
 def parse_slurm_topology(text: str, source: str = "topology.conf") -> dict[str, str]:
-    """The leaf switch (or block) of every host, in the order of the file.
+    """Return the leaf switch (or block) of every host, in the order of the file.
 
     Raises:
         HierarchyFileError: a line is malformed, a host is below two leaves, there are too many
@@ -42,7 +42,7 @@ def parse_slurm_topology(text: str, source: str = "topology.conf") -> dict[str, 
             if "blocksizes" in keys:
                 continue
             raise HierarchyFileError(f"{where}: neither SwitchName nor BlockName")
-        # `scontrol` lists below a spine the nodes of its leaves, too.
+        # For a spine, `scontrol` lists the nodes of its leaves as well.
         if keys.get("switches", "") not in _NOTHING:
             continue
         if keys.get("nodes", "") in _NOTHING:
@@ -52,7 +52,7 @@ def parse_slurm_topology(text: str, source: str = "topology.conf") -> dict[str, 
 
 
 def _joined(text: str) -> str:
-    """Continued lines as one; empty lines keep the numbers of those that follow."""
+    """Join continued lines; empty lines keep the later line numbers unchanged."""
     joined: list[str] = []
     continued: list[str] = []
     *lines, last = text.split("\n")

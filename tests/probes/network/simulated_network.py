@@ -1,7 +1,7 @@
-"""A network that answers measurements like a real one, faults included: `SimulatedNetwork`.
+"""A simulated network that answers measurements, with faults: `SimulatedNetwork`.
 
-Shows at any scale what a campaign finds, costs and blames. Seeded: the same network asked the same
-questions in the same order gives the same answers.
+It shows the findings and cost of a campaign at any scale. It is seeded: equal measurements in equal
+order give equal results.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from probes.topology.replicate import NetworkLayout
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFaults:
-    """What is wrong, by (host, NIC)."""
+    """Faults by (host, NIC)."""
 
     slow_ports: frozenset[tuple[int, int]] = frozenset()
-    """In both directions."""
+    """Ports that are slow in both directions."""
     slow_receivers: frozenset[tuple[int, int]] = frozenset()
-    """Only when they receive."""
+    """Ports that are slow only when they receive."""
     dead_ports: frozenset[tuple[int, int]] = frozenset()
     slow_pairs: frozenset[PortPair] = frozenset()
-    """Between these two in both directions; ports by their places."""
+    """Pairs that are slow in both directions, by index of the ports."""
     late_ports: frozenset[tuple[int, int]] = frozenset()
-    """With 30 us more of latency."""
+    """Ports with 30 us of additional latency."""
     busy_ports: frozenset[tuple[int, int]] = frozenset()
-    """Slow during the first `busy_rounds` rounds."""
+    """Ports that are slow during the first `busy_rounds` rounds."""
     busy_rounds: int = 0
     slow_share: float = 0.5
-    """What is slow does at most this share of what pairs of one rack do."""
+    """Bandwidth limit of slow ports and pairs, as a share of `same_rack_gb_per_s`."""
 
 
 @dataclass
 class SimulatedNetwork:
-    """Hosts with one NIC per rail in racks of 16 to 32 (or all unknown), and their measurements."""
+    """Hosts with one NIC per rail, in racks of 16 to 32 hosts (or all unknown)."""
 
     nodes: int
     nics: int
@@ -52,26 +52,26 @@ class SimulatedNetwork:
     same_rack_latency_us: float = 3.0
     other_rack_latency_us: float = 5.0
     noise: float = 0.03
-    """Standard deviation of every figure, relative."""
+    """Relative standard deviation of every figure."""
     nics_per_uplink: int = 1
     """NICs of a host that share a PCIe link."""
     uplink_gb_per_s: float = math.inf
-    """What that link does in either direction."""
+    """Bandwidth of that link in either direction."""
     faults: SimulatedFaults = field(default_factory=SimulatedFaults)
 
     def __post_init__(self) -> None:
-        """Cable the hosts; nothing has been measured yet."""
-        self.chance = random.Random(self.seed)
+        """Create the ports."""
+        self.random = random.Random(self.seed)
         racks: list[str] = []
         while len(racks) < self.nodes:
-            racks += [f"rack{len(set(racks)):03d}"] * self.chance.randint(16, 32)
+            racks += [f"rack{len(set(racks)):03d}"] * self.random.randint(16, 32)
         self.ports = tuple(
             self._port(host, nic, racks[host] if self.has_racks else "")
             for host in range(self.nodes)
             for nic in range(self.nics)
         )
         self.measurements = [0] * len(self.ports)
-        """By port."""
+        """Number of measurements by port."""
         self.rounds = 0
 
     def _port(self, host: int, nic: int, rack: str) -> NetworkPort:
@@ -90,16 +90,16 @@ class SimulatedNetwork:
         )
 
     def measure(self, pairs: Sequence[PortPair]) -> list[PairResult]:
-        """One round.
+        """Measure one round.
 
         Raises:
             ValueError: a port appears twice, which a real measurement would not notice.
         """
-        used = [place for pair in pairs for place in (pair.client, pair.server)]
+        used = [index for pair in pairs for index in (pair.client, pair.server)]
         if len(used) != len(set(used)):
             raise ValueError("a port is used twice in one round")
-        for place in used:
-            self.measurements[place] += 1
+        for index in used:
+            self.measurements[index] += 1
         self.rounds += 1
         senders = Counter(self._uplink(pair.client) for pair in pairs)
         receivers = Counter(self._uplink(pair.server) for pair in pairs)
@@ -111,23 +111,23 @@ class SimulatedNetwork:
         ]
 
     def uplinks(self) -> tuple[tuple[int, ...], ...]:
-        """Places of the ports that share an uplink, where it is too narrow for them."""
+        """Indices of ports that share an uplink, if it is too narrow for them."""
         if self.nics_per_uplink * self.line_rate_gb_per_s <= self.uplink_gb_per_s:
             return ()
         groups: dict[tuple[int, int], list[int]] = {}
-        for place in range(len(self.ports)):
-            groups.setdefault(self._uplink(place), []).append(place)
-        return tuple(tuple(places) for places in groups.values() if len(places) > 1)
+        for index in range(len(self.ports)):
+            groups.setdefault(self._uplink(index), []).append(index)
+        return tuple(tuple(indices) for indices in groups.values() if len(indices) > 1)
 
-    def _uplink(self, place: int) -> tuple[int, int]:
-        return self.ports[place].host, self.ports[place].nic // self.nics_per_uplink
+    def _uplink(self, index: int) -> tuple[int, int]:
+        return self.ports[index].host, self.ports[index].nic // self.nics_per_uplink
 
     def _result(self, pair: PortPair, sharing: int) -> PairResult:
-        """What a pair does while the busier of its uplinks carries so many."""
+        """Result of a pair while `sharing` pairs use the busier of its uplinks."""
         client, server = self.ports[pair.client], self.ports[pair.server]
         ends = {(client.host, client.nic), (server.host, server.nic)}
-        apart = self.layout is NetworkLayout.RAILS and client.nic != server.nic
-        if apart or ends & self.faults.dead_ports:
+        disconnected = self.layout is NetworkLayout.RAILS and client.nic != server.nic
+        if disconnected or ends & self.faults.dead_ports:
             return PairResult(
                 pair,
                 bandwidth_by="ib_write_bw",
@@ -135,9 +135,9 @@ class SimulatedNetwork:
                 bandwidth_failure=Failure.UNREACHABLE,
                 latency_failure=Failure.UNREACHABLE,
             )
-        near = client.rack == server.rack
-        bandwidth = self.same_rack_gb_per_s if near else self.other_rack_gb_per_s
-        latency = self.same_rack_latency_us if near else self.other_rack_latency_us
+        same_rack = client.rack == server.rack
+        bandwidth = self.same_rack_gb_per_s if same_rack else self.other_rack_gb_per_s
+        latency = self.same_rack_latency_us if same_rack else self.other_rack_latency_us
         if self._is_slow(pair, ends):
             bandwidth = min(bandwidth, self.same_rack_gb_per_s * self.faults.slow_share)
         bandwidth = min(bandwidth, self.uplink_gb_per_s / sharing)
@@ -161,4 +161,4 @@ class SimulatedNetwork:
         )
 
     def _noise(self) -> float:
-        return max(0.5, self.chance.gauss(1.0, self.noise))
+        return max(0.5, self.random.gauss(1.0, self.noise))

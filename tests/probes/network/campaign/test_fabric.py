@@ -174,7 +174,7 @@ def test_addresses_nowhere_and_speeds_nowhere() -> None:
     mute = cluster(3, address="", line_rate_gb_per_s=0.0)
     topology = probed(mute, same_subnet)
     assert switches(topology) == []
-    assert "neither a measurement nor they tell a speed" in "\n".join(topology.notes)
+    assert "neither a measurement nor the port tells a speed" in "\n".join(topology.notes)
 
 
 def test_racks_are_leaf_switches_below_a_spine() -> None:
@@ -194,7 +194,7 @@ def test_racks_are_leaf_switches_below_a_spine() -> None:
     across = link(topology, "rail1-leaf1", "rail1-spine")
     assert (across.bandwidth_gb_per_s, across.latency_us) == (8 * 24.0, 1.5)
     assert (across.lanes, across.provenance) == (8, Provenance.MEASURED)
-    assert any("the least that they can be" in note for note in topology.notes)
+    assert any("which is a lower bound" in note for note in topology.notes)
 
 
 def test_noise_moves_no_uplink_across_a_class_border() -> None:

@@ -87,7 +87,9 @@ def test_a_bad_cable_between_two_good_ports() -> None:
     assert [(link.pair, link.figure, link.measurements) for link in findings.slow_links] == [
         (PortPair(3, 4), 12.0, 2)
     ]
-    assert "node3/mlx5_0 -> node4/mlx5_0 is slow, no port alone: 12 GB/s" in notes(findings)
+    assert "node3/mlx5_0 -> node4/mlx5_0 is slow, though neither port is: 12 GB/s" in notes(
+        findings
+    )
 
 
 def test_congestion_is_cleared_by_the_second_measurement() -> None:
@@ -102,7 +104,7 @@ def test_congestion_is_cleared_by_the_second_measurement() -> None:
     findings = run_campaign(ports, answering(ports, answer))
     assert not findings.slow_ports
     assert not findings.slow_links
-    assert "congestion and no fault" in notes(findings)
+    assert "congestion and not a fault" in notes(findings)
     assert all(6 in (pair.client, pair.server) for pair in findings.recovered)
 
 
@@ -125,7 +127,7 @@ def test_dead_ports_a_dead_host_and_a_way_that_is_cut() -> None:
     assert "Host node9 is not reached on any port." in findings.notes
     assert "node4/mlx5_0 (10.0.0.5) is not reached by any peer." in findings.notes
     assert {ports[p.client].host for p in findings.dead_links} <= {0, 1}
-    assert "reach others: node0/mlx5_1 -> node1/mlx5_1" in notes(findings)
+    assert "reach other ports: node0/mlx5_1 -> node1/mlx5_1" in notes(findings)
     assert [(f.tool, f.failure, f.detail) for f in findings.failures] == [
         ("iperf3", Failure.TIMEOUT, "100% packet loss"),
         ("ping", Failure.UNREACHABLE, "100% packet loss"),
@@ -353,9 +355,7 @@ def test_ports_that_answer_without_bandwidth_are_named() -> None:
             for p in pairs
         ]
 
-    assert "whose bandwidth no measurement gave: node2/mlx5_0." in notes(
-        run_campaign(ports, measure)
-    )
+    assert "without a measured bandwidth: node2/mlx5_0." in notes(run_campaign(ports, measure))
 
 
 def test_a_port_that_no_tool_reads_is_named_and_blamed_for_nothing() -> None:
@@ -371,7 +371,7 @@ def test_a_port_that_no_tool_reads_is_named_and_blamed_for_nothing() -> None:
         ]
 
     findings = run_campaign(ports, measure)
-    assert "Ports whose bandwidth no measurement gave: node7/mlx5_0." in findings.notes
+    assert "Ports without a measured bandwidth: node7/mlx5_0." in findings.notes
     assert not findings.unreachable_ports
     assert findings.unmeasured_ports == (7,)
 
@@ -381,7 +381,7 @@ def test_ports_that_cannot_be_measured_are_named() -> None:
     findings = run_campaign(ports, answering(ports, same_subnet))
     assert findings.unmeasured_ports == (4, 5)
     assert "Ports without an address are not measured: node4/mlx5_0." in findings.notes
-    assert "nobody to be measured with in their network: node5/mlx5_1." in notes(findings)
+    assert "without a peer in their network: node5/mlx5_1." in notes(findings)
 
 
 def test_a_port_that_negotiated_less_is_named_and_no_outlier() -> None:

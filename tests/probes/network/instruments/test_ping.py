@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.network.instruments.ping import FEWEST_REPLIES, parse_ping, ping_command
+from probes.network.instruments.ping import MIN_REPLIES, parse_ping, ping_command
 from probes.network.results import Failure
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
@@ -152,7 +152,7 @@ def test_output_cut_anywhere_gives_a_median_of_whole_replies_or_a_failure(
         f"rtt min/avg/max/mdev = 0.100/{sum(times) / len(times) / 1000:.3f}/0.500/0.184 ms\n"
     )
     result = parse_ping(text[: round(share * len(text))])
-    counts = [n for n in range(1, len(times) + 1) if n >= FEWEST_REPLIES or n == len(times)]
+    counts = [n for n in range(1, len(times) + 1) if n >= MIN_REPLIES or n == len(times)]
     right = [median(times[:n]) / 2 for n in counts]
     if result.latency_us is None:
         assert result.failure is Failure.UNREADABLE

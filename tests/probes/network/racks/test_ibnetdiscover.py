@@ -58,8 +58,8 @@ def test_blocks_that_contradict_each_other_are_refused() -> None:
     ("text", "message"),
     [
         ("", "no switch in it"),
-        ("[1] x\n", r"ibnetdiscover line 1: '\[1\] x' is cut or no line of a port"),
-        (FABRIC[:190], "line 5: .* is cut or no line of a port"),
+        ("[1] x\n", r"ibnetdiscover line 1: '\[1\] x' is cut or not the line of a port"),
+        (FABRIC[:190], "line 5: .* is cut or not the line of a port"),
     ],
 )
 def test_other_text_is_refused(text: str, message: str) -> None:
@@ -93,5 +93,7 @@ def test_real_fabric() -> None:
 @pytest.mark.parametrize("old", ["[1](c1)", "[1](c2)"])
 def test_a_port_of_thousands_of_digits_is_refused_by_line(old: str) -> None:
     text = FABRIC.replace(old, old.replace("1", "1" * 5000, 1))
-    with pytest.raises(HierarchyFileError, match=r"line \d+: '\[1+.* is cut or no line of a port"):
+    with pytest.raises(
+        HierarchyFileError, match=r"line \d+: '\[1+.* is cut or not the line of a port"
+    ):
         parse_ibnetdiscover(text)
