@@ -1,1 +1,1 @@
-"""Topology files of NCCL and RCCL: read as a topology, and written from one."""
+"""Topology files of NCCL and RCCL: read as a topology, and written from a topology."""

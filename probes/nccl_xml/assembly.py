@@ -1,9 +1,9 @@
-"""A topology from records of PCI trees: `assemble`, for NCCL's files and for what a host shows.
+"""A topology from records of PCI trees: `assemble`, for NCCL's files and for probed hosts.
 
-Devices are named by host and place: `n0/gpu3`, `n0/nic0`, `n0/cpu1`, `n0/pcie2`, `n0/nvswitch0`.
-GPUs count in rank order (else by CUDA device, else by bus id, which is CUDA's order among equal
-GPUs), NICs in NCCL's order. What the records leave open is assumed as NCCL assumes it, and said in
-the topology's notes. One machine gives one topology, whichever way it was looked at.
+Devices are named by host and index: `n0/gpu3`, `n0/nic0`, `n0/cpu1`, `n0/pcie2`, `n0/nvswitch0`.
+GPUs are in rank order (else by CUDA device, else by bus id, which is CUDA's order among equal
+GPUs), NICs in NCCL's order. Missing values are assumed as by NCCL and stated in the topology's
+notes. A machine gives the same topology from every source.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _NAMES = {
 
 
 def assemble(
-    records: Sequence[CpuRecord], name: str, source: str, told: Sequence[str] = ()
+    records: Sequence[CpuRecord], name: str, source: str, reader_notes: Sequence[str] = ()
 ) -> Topology:
-    """Put a machine together; one without GPUs is a machine, too.
+    """Build a topology from records; it may have no GPU.
 
     Args:
-        records: the CPUs (NUMA nodes) of all hosts, with what hangs below each.
-        name: of the topology.
-        source: what to call the records in an error, usually a path.
-        told: notes made while the records were read; they come first in the topology's.
+        records: the CPUs (NUMA nodes) of all hosts, with the PCI trees below each.
+        name: name of the topology.
+        source: name of the records in errors, usually a path.
+        reader_notes: notes of the reader, which come first in the topology's notes.
 
     Raises:
         InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.
     """
-    notes = list(told)
-    cpus = _on_known_hosts(tuple(records), notes)
+    notes = list(reader_notes)
+    cpus = _with_hosts(tuple(records), notes)
     _check_cpus(cpus, source)
     slots = place_slots(cpus, notes)
     _check_bus_ids(slots, source, notes)
     devices = _devices(slots, source, notes)
     gpus = _placed_gpus(slots, devices)
-    told_links = any(gpu.record for gpu in gpus) or not gpus
-    fast = gpu_links(gpus, notes) if told_links else assumed_nvswitch_links(gpus, notes)
+    has_links = any(gpu.record for gpu in gpus) or not gpus
+    fast = gpu_links(gpus, notes) if has_links else assumed_nvswitch_links(gpus, notes)
     reached = {link.dst for link in fast}
     switches = [
         Device(nvswitch_name(host), DeviceKind.NVSWITCH, host)
@@ -69,7 +69,7 @@ def assemble(
         if nvswitch_name(host) in reached
     ]
     links = [*fast, *_pcie_links(slots, devices, notes), *_cpu_links(slots, devices)]
-    order = {kind: place for place, kind in enumerate(DeviceKind)}
+    order = {kind: position for position, kind in enumerate(DeviceKind)}
     topology = Topology(
         name=printable(name),
         devices=tuple(
@@ -82,8 +82,8 @@ def assemble(
     return topology
 
 
-def _on_known_hosts(cpus: tuple[CpuRecord, ...], notes: list[str]) -> tuple[CpuRecord, ...]:
-    """CPUs without a host_hash: of the one host that has a hash, else together a host of theirs."""
+def _with_hosts(cpus: tuple[CpuRecord, ...], notes: list[str]) -> tuple[CpuRecord, ...]:
+    """Assign CPUs without host_hash to the only host that has one, else to a host of their own."""
     hosts = {cpu.host for cpu in cpus if cpu.host}
     silent = sum(1 for cpu in cpus if not cpu.host)
     if not hosts or not silent:
@@ -100,16 +100,16 @@ def _on_known_hosts(cpus: tuple[CpuRecord, ...], notes: list[str]) -> tuple[CpuR
 
 
 def _check_cpus(cpus: tuple[CpuRecord, ...], source: str) -> None:
-    """All CPUs of a host are linked to each other, so their number must stay within reason."""
-    most = max(Counter(cpu.host for cpu in cpus).values(), default=0)
-    if most > MAX_CPUS_PER_HOST:
+    """Limit the CPUs of a host, which are all linked to each other."""
+    count = max(Counter(cpu.host for cpu in cpus).values(), default=0)
+    if count > MAX_CPUS_PER_HOST:
         raise InvalidTopologyError(
-            f"{source}: {most:,} <cpu> elements on one host, at most {MAX_CPUS_PER_HOST} are read"
+            f"{source}: {count:,} <cpu> elements on one host, at most {MAX_CPUS_PER_HOST} are read"
         )
 
 
 def _check_bus_ids(slots: Sequence[Slot], source: str, notes: list[str]) -> None:
-    """GPUs and NICs are told apart by bus id; of two bridges with one id both are believed."""
+    """Check that GPUs and NICs have different bus ids; bridges may share one."""
     endpoints: dict[tuple[int, str], PciRecord] = {}
     bridges = Counter[tuple[int, str]]()
     for slot in slots:
@@ -129,32 +129,32 @@ def _check_bus_ids(slots: Sequence[Slot], source: str, notes: list[str]) -> None
 
 
 def _devices(slots: Sequence[Slot], source: str, notes: list[str]) -> list[Device]:
-    """A device for every slot, in the order of the slots."""
+    """Return a device for every slot, in the order of the slots."""
     groups: dict[tuple[int, DeviceKind], list[int]] = {}
-    for place, slot in enumerate(slots):
-        groups.setdefault((slot.host, slot.kind), []).append(place)
+    for index, slot in enumerate(slots):
+        groups.setdefault((slot.host, slot.kind), []).append(index)
     numbers: dict[int, int] = {}
     for (_, kind), group in groups.items():
-        mine = group
+        ordered = group
         if kind is DeviceKind.GPU:
-            mine = _in_rank_order(group, slots, source, notes)
+            ordered = _in_rank_order(group, slots, source, notes)
         elif kind is DeviceKind.NIC:
-            nets = [slots[place].net for place in group]
-            mine = _by_distinct(group, [net.dev if net else None for net in nets])
-        numbers.update({place: number for number, place in enumerate(mine)})
-    return [_device(slot, numbers[place]) for place, slot in enumerate(slots)]
+            nets = [slots[index].net for index in group]
+            ordered = _by_distinct(group, [net.dev if net else None for net in nets])
+        numbers.update({index: number for number, index in enumerate(ordered)})
+    return [_device(slot, numbers[index]) for index, slot in enumerate(slots)]
 
 
-def _device(slot: Slot, index: int) -> Device:
+def _device(slot: Slot, number: int) -> Device:
     model = slot.pci.model if slot.pci is not None else ""
     capability = 0
     if slot.kind is DeviceKind.GPU:
         capability = slot.gpu.compute_capability if slot.gpu else assumed_capability(model)
     return Device(
-        name=f"n{slot.host}/{_NAMES[slot.kind]}{index}",
+        name=f"n{slot.host}/{_NAMES[slot.kind]}{number}",
         kind=slot.kind,
         node=slot.host,
-        index=index,
+        index=number,
         model=model,
         bus_id=printable(slot.pci.bus_id) if slot.pci is not None else "",
         compute_capability=capability,
@@ -164,9 +164,9 @@ def _device(slot: Slot, index: int) -> Device:
 
 
 def _in_rank_order(
-    places: list[int], slots: Sequence[Slot], source: str, notes: list[str]
+    indices: list[int], slots: Sequence[Slot], source: str, notes: list[str]
 ) -> list[int]:
-    records = [slots[place].gpu for place in places]
+    records = [slots[index].gpu for index in indices]
     devs = [record.dev if record else None for record in records]
     for dev, count in Counter(dev for dev in devs if dev is not None).items():
         if count > 1:
@@ -176,26 +176,26 @@ def _in_rank_order(
     if any(records):
         ranks = [record.rank if record else None for record in records]
         distinct = None not in ranks and len(set(ranks)) == len(ranks)
-        return _by_distinct(places, ranks if distinct else devs)
-    bus_ids = {place: pci.bus_id for place in places if (pci := slots[place].pci) is not None}
-    ordered = sorted(places, key=bus_ids.__getitem__)
-    if ordered != places:
+        return _by_distinct(indices, ranks if distinct else devs)
+    bus_ids = {index: pci.bus_id for index in indices if (pci := slots[index].pci) is not None}
+    ordered = sorted(indices, key=bus_ids.__getitem__)
+    if ordered != indices:
         notes.append("The file gives the GPUs no ranks: they are numbered by bus id, as CUDA does.")
     return ordered
 
 
-def _by_distinct(places: list[int], keys: list[int | None]) -> list[int]:
-    """Sorted by key if every place has one of its own, else as they are."""
+def _by_distinct(indices: list[int], keys: list[int | None]) -> list[int]:
+    """Sort by key if all keys are known and different; else keep the order."""
     known = [key for key in keys if key is not None]
-    if len(set(known)) < len(places):
-        return places
-    return [place for _, place in sorted(zip(known, places, strict=True))]
+    if len(set(known)) < len(indices):
+        return indices
+    return [index for _, index in sorted(zip(known, indices, strict=True))]
 
 
 def _placed_gpus(slots: Sequence[Slot], devices: Sequence[Device]) -> list[PlacedGpu]:
-    def cpu_above(place: int) -> str:
-        parent = slots[place].parent
-        return devices[place].name if parent is None else cpu_above(parent)
+    def cpu_above(index: int) -> str:
+        parent = slots[index].parent
+        return devices[index].name if parent is None else cpu_above(parent)
 
     placed = [
         PlacedGpu(
@@ -203,10 +203,10 @@ def _placed_gpus(slots: Sequence[Slot], devices: Sequence[Device]) -> list[Place
             host=slot.host,
             bus_id=slot.pci.bus_id if slot.pci is not None else "",
             model=device.model,
-            cpu=cpu_above(place),
+            cpu=cpu_above(index),
             record=slot.gpu,
         )
-        for place, (slot, device) in enumerate(zip(slots, devices, strict=True))
+        for index, (slot, device) in enumerate(zip(slots, devices, strict=True))
         if slot.kind is DeviceKind.GPU
     ]
     by_name = {device.name: device for device in devices}
@@ -214,7 +214,7 @@ def _placed_gpus(slots: Sequence[Slot], devices: Sequence[Device]) -> list[Place
 
 
 def _pcie_links(slots: Sequence[Slot], devices: Sequence[Device], notes: list[str]) -> list[Link]:
-    """Uplinks both ways, then direct links between switches (`<pcilink>`)."""
+    """Return uplinks both ways, then direct links between switches (`<pcilink>`)."""
     links = []
     latency = LATENCY_US[LinkKind.PCIE]
     for slot, device in zip(slots, devices, strict=True):
@@ -231,21 +231,21 @@ def _pcie_links(slots: Sequence[Slot], devices: Sequence[Device], notes: list[st
 def _switch_to_switch_links(
     slots: Sequence[Slot], devices: Sequence[Device], notes: list[str]
 ) -> list[Link]:
-    """NCCL takes such a link as free (2.30 src/graph/topo.cc); here it is as wide as an uplink."""
+    """Return direct links, as wide as uplinks; NCCL 2.30 src/graph/topo.cc takes them as free."""
     switches = {
-        (slot.host, slot.pci.bus_id): place
-        for place, slot in enumerate(slots)
+        (slot.host, slot.pci.bus_id): index
+        for index, slot in enumerate(slots)
         if slot.kind is DeviceKind.PCIE_SWITCH and slot.pci is not None
     }
     latency = LATENCY_US[LinkKind.PCIE]
     links: dict[tuple[str, str], Link] = {}
-    for (host, _), place in switches.items():
-        pci, uplink = slots[place].pci, slots[place].uplink
+    for (host, _), index in switches.items():
+        pci, uplink = slots[index].pci, slots[index].uplink
         for target in pci.pci_links if pci is not None else ():
-            other = switches.get((host, target))
-            if other is None or other == place or uplink is None:
+            peer = switches.get((host, target))
+            if peer is None or peer == index or uplink is None:
                 continue
-            for a, b in ((place, other), (other, place)):
+            for a, b in ((index, peer), (peer, index)):
                 src, dst = devices[a].name, devices[b].name
                 bandwidth, lanes = uplink.gb_per_s, uplink.lanes
                 link = Link(src, dst, LinkKind.PCIE, bandwidth, latency, Provenance.ASSUMED, lanes)
@@ -256,7 +256,7 @@ def _switch_to_switch_links(
 
 
 def _cpu_links(slots: Sequence[Slot], devices: Sequence[Device]) -> list[Link]:
-    """Every pair of CPUs of a host, as NCCL connects them."""
+    """Return links between all CPUs of a host, as NCCL connects them."""
     cpus: dict[int, list[tuple[CpuRecord, Device]]] = {}
     for slot, device in zip(slots, devices, strict=True):
         if slot.cpu is not None:
@@ -267,8 +267,8 @@ def _cpu_links(slots: Sequence[Slot], devices: Sequence[Device]) -> list[Link]:
         bandwidth = cpu_link_gb_per_s(record.arch, record.vendor, record.family, record.model)
         provenance = Provenance.SPEC if record.arch else Provenance.ASSUMED
         links += [
-            Link(device.name, other.name, LinkKind.UPI, bandwidth, latency, provenance)
-            for _, other in cpus[device.node]
-            if other.name != device.name
+            Link(device.name, peer.name, LinkKind.UPI, bandwidth, latency, provenance)
+            for _, peer in cpus[device.node]
+            if peer.name != device.name
         ]
     return links

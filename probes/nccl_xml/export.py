@@ -1,13 +1,13 @@
 """`topology_to_nccl_xml`: a topology as a file for NCCL_TOPO_FILE, and for reading back.
 
-NCCL's file holds generations and counts where a topology holds figures: a PCIe speed and width, the
-number of NVLinks of a GPU whose compute capability tells what one does, the make of a CPU. What is
-written is what gives a figure of the same bandwidth class when it is read back, so a machine that
-can be said at all keeps its fingerprint. `probes.nccl_xml.losses` tells what could not be said.
+NCCL's file has generations and counts where a topology has figures: PCIe speed and width, the
+number of NVLinks of a GPU with its compute capability, the model of a CPU. The values written give
+a figure of the same bandwidth class when they are read back, so a machine that the form can
+represent keeps its fingerprint. `probes.nccl_xml.losses` lists the losses.
 
-Elements and attributes as NCCL 2.30 src/graph/xml.cc writes them, and AMD's architecture by name as
-RCCL does since it knows MI300. What is left out of a `<cpu>`, and `sm` and `arch` of AMD's `<gpu>`,
-both fill in from the host that they run on.
+Elements and attributes are those of NCCL 2.30 src/graph/xml.cc, with AMD's architecture by name as
+in RCCL with MI300 support. NCCL and RCCL complete missing attributes of a `<cpu>`, and `sm` and
+`arch` of AMD's `<gpu>`, from their host.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from probes.topology.hosts import split_hosts
 from probes.topology.validation import check_structure
 
 _GT_PER_S = ("2.5", "5.0", "8.0", "16.0", "32.0", "64.0")
-"""By PCIe generation from 1."""
+"""Transfer rates by PCIe generation, from 1."""
 
 _BRIDGE, _GPU, _NIC = "0x060400", "0x030200", "0x020000"
 """PCI classes: PCI-to-PCI bridge, 3D controller, Ethernet controller."""
 _NVSWITCH_TARGET = {"target": "fffffff:ff:ff.0", "tclass": "0x068000"}
-"""As NVML names an NVSwitch that it hides."""
+"""NVML's name of a hidden NVSwitch."""
 _CPU_TARGET = {"target": "fffffff:ff:fe.0", "tclass": "0x068001"}
 
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 _INTEL = {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6"}
-_CPU_MAKES: tuple[tuple[float, dict[str, str]], ...] = (
+_CPU_MODELS: tuple[tuple[float, dict[str, str]], ...] = (
     (6.0, {}),
     (10.0, _INTEL | {"modelid": "85"}),
     (16.0, {"arch": "x86_64", "vendor": "AuthenticAMD", "familyid": "143", "modelid": "49"}),
@@ -54,14 +54,15 @@ _CPU_MAKES: tuple[tuple[float, dict[str, str]], ...] = (
     (32.0, {"arch": "ppc64"}),
     (40.0, _INTEL | {"modelid": "207"}),
 )
-"""What states each bandwidth between CPUs that NCCL knows (`probes.topology.link_figures`)."""
+"""Attributes for each bandwidth between CPUs that NCCL knows (`probes.topology.link_figures`)."""
 
 
 def topology_to_nccl_xml(topology: Topology) -> str:
-    """Write hosts without a network between them; ends with a newline.
+    """Format hosts without a network as XML, with a newline at the end.
 
     Raises:
-        TopologyExportError: NCCL's file cannot say it: a network, no GPU, a device without a CPU.
+        TopologyExportError: NCCL's file cannot represent it: a network, no GPU, a device without
+            a CPU.
         InvalidTopologyError: the topology breaks a rule.
     """
     check_structure(topology)
@@ -69,11 +70,11 @@ def topology_to_nccl_xml(topology: Topology) -> str:
     _check(topology, hosts)
     amd = any(gfx_name(gpu.compute_capability) for gpu in topology.gpus)
     system = ET.Element("system", version="2" if amd else "1")
-    nets_told = any(nic.line_rate_gb_per_s > 0 for nic in topology.nics)
+    has_nets = any(nic.line_rate_gb_per_s > 0 for nic in topology.nics)
     rank = 0
     for number, host in enumerate(hosts.values()):
         host_hash = f"0x{number + 1:016x}" if len(hosts) > 1 else ""
-        _Host(host, rank, nets_told=nets_told).write(system, host_hash)
+        _Host(host, rank, has_nets=has_nets).write(system, host_hash)
         rank += len(host.gpus)
     ET.indent(system, "  ")
     return ET.tostring(system, encoding="unicode") + "\n"
@@ -94,11 +95,11 @@ def _check(topology: Topology, hosts: dict[int, Topology]) -> None:
 class _Host:
     """The elements of one host."""
 
-    def __init__(self, host: Topology, first_rank: int, *, nets_told: bool) -> None:
+    def __init__(self, host: Topology, first_rank: int, *, has_nets: bool) -> None:
         self.host = host
         self.trees = host_trees(host)
         self.first_rank = first_rank
-        self.nets_told = nets_told
+        self.has_nets = has_nets
         self.number = {
             device.name: number
             for devices in (host.gpus, host.nics)
@@ -109,9 +110,9 @@ class _Host:
         self.net_names: set[str] = set()
         uplinks = {branch.device.name: branch.uplink for branch in self.trees.walk()}
         for link in self.trees.switch_links:
-            # Read back it is as wide as the uplink of the switch that states it.
+            # When read back, it is as wide as the uplink of the switch that states it.
             src, dst = link.src, link.dst
-            if not _alike(uplinks[src], link) and _alike(uplinks[dst], link):
+            if not _same_class(uplinks[src], link) and _same_class(uplinks[dst], link):
                 src, dst = dst, src
             self.pci_links.setdefault(src, []).append(self.bus_ids[dst])
 
@@ -125,31 +126,31 @@ class _Host:
             cpu = ET.SubElement(system, "cpu", numaid=str(number))
             if host_hash:
                 cpu.set("host_hash", host_hash)
-            cpu.attrib.update(_cpu_make(self.host, root.device))
-            on_no_bus = [child for child in root.children if self.is_on_no_bus(child)]
+            cpu.attrib.update(_cpu_attributes(self.host, root.device))
+            without_bus = [child for child in root.children if self.is_without_bus(child)]
             for child in root.children:
-                if child not in on_no_bus:
+                if child not in without_bus:
                     self.write_pci(cpu, child)
-            self.write_nets(cpu, on_no_bus, on_no_bus=True)
+            self.write_nets(cpu, without_bus, without_bus=True)
 
-    def is_on_no_bus(self, branch: Branch) -> bool:
-        """Whether it is a NIC of which nothing but its own speed is known."""
+    def is_without_bus(self, branch: Branch) -> bool:
+        """Whether it is a NIC of which only the speed is known."""
         nic, up = branch.device, branch.uplink
         if nic.kind is not DeviceKind.NIC or nic.bus_id or not nic.line_rate_gb_per_s or not up:
             return False
         own = Link(up.src, up.dst, up.kind, nic.line_rate_gb_per_s, 0, up.provenance)
-        return _alike(up, own)
+        return _same_class(up, own)
 
     def write_pci(self, parent: ET.Element, branch: Branch) -> None:
-        """A device, or a switch together with the functions of its own."""
+        """Write a device, or a switch together with the functions of its card."""
         own = _functions(branch)
-        here = own or (branch,)
-        gpus = [part.device for part in here if part.device.kind is DeviceKind.GPU]
-        nics = [part for part in here if part.device.kind is DeviceKind.NIC]
+        functions = own or (branch,)
+        gpus = [function.device for function in functions if function.device.kind is DeviceKind.GPU]
+        nics = [function for function in functions if function.device.kind is DeviceKind.NIC]
         pci_class = _GPU if gpus else _NIC if nics else _BRIDGE
         pci = ET.SubElement(parent, "pci", busid=self.bus_ids[branch.device.name])
-        pci.set("class", _NIC if nics and not self.nets_told else pci_class)
-        model = (gpus[0] if gpus else here[0].device).model
+        pci.set("class", _NIC if nics and not self.has_nets else pci_class)
+        model = (gpus[0] if gpus else functions[0].device).model
         if model:
             pci.set("vendor", f"0x{model[:4]}")
             pci.set("device", f"0x{model[5:]}")
@@ -159,8 +160,8 @@ class _Host:
             pci.set("link_width", str(branch.uplink.lanes))
         for gpu in gpus:
             self.write_gpu(pci, gpu)
-        if self.nets_told:
-            self.write_nets(pci, nics, on_no_bus=False)
+        if self.has_nets:
+            self.write_nets(pci, nics, without_bus=False)
         for child in branch.children:
             if child not in own:
                 self.write_pci(pci, child)
@@ -193,7 +194,7 @@ class _Host:
             ET.SubElement(element, link.kind.value, target, count=str(link.lanes))
 
     def write_nets(
-        self, parent: ET.Element, branches: Sequence[Branch], *, on_no_bus: bool
+        self, parent: ET.Element, branches: Sequence[Branch], *, without_bus: bool
     ) -> None:
         if not branches:
             return
@@ -201,8 +202,8 @@ class _Host:
         for branch in branches:
             device, number = branch.device, self.number[branch.device.name]
             name = device.os_name.strip()
-            if on_no_bus and (not name or is_pseudo(name) or name in self.net_names):
-                # A reader believes an interface without a bus by its name.
+            if without_bus and (not name or is_pseudo(name) or name in self.net_names):
+                # A reader identifies an interface without a bus by its name.
                 name = f"net{number}"
             self.net_names.add(name)
             net = ET.SubElement(nic, "net", {"name": name} if name else {}, dev=str(number))
@@ -211,7 +212,7 @@ class _Host:
 
 
 def _functions(branch: Branch) -> tuple[Branch, ...]:
-    """GPU and ports below a switch that are one PCI device together with it (its bus id)."""
+    """GPU and ports below a switch that have its bus id, as functions of one card."""
     if branch.device.kind is not DeviceKind.PCIE_SWITCH or len(branch.children) < 2:
         return ()
     own = tuple(
@@ -221,44 +222,44 @@ def _functions(branch: Branch) -> tuple[Branch, ...]:
         and child.device.bus_id
         and child.device.bus_id == branch.device.bus_id
     )
-    alike = all(_alike(branch.uplink, child.uplink) for child in own)
+    alike = all(_same_class(branch.uplink, child.uplink) for child in own)
     gpus = sum(child.device.kind is DeviceKind.GPU for child in own)
     return own if alike and gpus <= 1 else ()
 
 
-def _alike(one: Link | None, other: Link | None) -> bool:
-    if one is None or other is None:
+def _same_class(a: Link | None, b: Link | None) -> bool:
+    if a is None or b is None:
         return False
-    return one.lanes == other.lanes and bandwidth_class(one) == bandwidth_class(other)
+    return a.lanes == b.lanes and bandwidth_class(a) == bandwidth_class(b)
 
 
 def _bus_ids(trees: HostTrees) -> dict[str, str]:
-    """By device: its own where it has a proper one that is not taken, else one made up."""
+    """Return bus ids by device: its own if it is valid and unused, else a generated id."""
     bus_ids: dict[str, str] = {}
-    taken: set[str] = set()
-    waiting: list[tuple[str, ...]] = []
+    used: set[str] = set()
+    without_id: list[tuple[str, ...]] = []
     seen: set[str] = set()
     for branch in trees.walk():
         if branch.device.name in seen or branch.device.kind is DeviceKind.CPU:
             continue
-        one_pci = tuple(part.device.name for part in (branch, *_functions(branch)))
-        seen.update(one_pci)
+        functions = tuple(function.device.name for function in (branch, *_functions(branch)))
+        seen.update(functions)
         bus_id = branch.device.bus_id.strip().lower()
-        if _BDF.fullmatch(bus_id) and bus_id not in taken:
-            taken.add(bus_id)
-            bus_ids |= dict.fromkeys(one_pci, bus_id)
+        if _BDF.fullmatch(bus_id) and bus_id not in used:
+            used.add(bus_id)
+            bus_ids |= dict.fromkeys(functions, bus_id)
         else:
-            waiting.append(one_pci)
+            without_id.append(functions)
     free = (f"{0xE000 + n // 256:04x}:{n % 256:02x}:00.0" for n in itertools.count())
-    for one_pci in waiting:
-        bus_ids |= dict.fromkeys(one_pci, next(bus_id for bus_id in free if bus_id not in taken))
+    for functions in without_id:
+        bus_ids |= dict.fromkeys(functions, next(bus_id for bus_id in free if bus_id not in used))
     return bus_ids
 
 
-def _cpu_make(host: Topology, cpu: Device) -> dict[str, str]:
-    """Attributes that state the bandwidth to the other CPUs."""
+def _cpu_attributes(host: Topology, cpu: Device) -> dict[str, str]:
+    """Return the attributes that state the bandwidth to the other CPUs."""
     for link in host.links_from[cpu.name]:
         if link.kind is LinkKind.UPI:
             speed = math.log2(link.bandwidth_gb_per_s)
-            return min(_CPU_MAKES, key=lambda make: abs(math.log2(make[0]) - speed))[1]
+            return min(_CPU_MODELS, key=lambda make: abs(math.log2(make[0]) - speed))[1]
     return {}

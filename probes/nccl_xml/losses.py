@@ -1,7 +1,7 @@
-"""`export_losses`: what NCCL's XML does not say of a topology that is written as such.
+"""`export_losses`: the losses of a topology that is written as NCCL's XML.
 
-Beside what the form has no place for, the file is read back and compared, so that nothing is lost
-without a word.
+Beside the facts without a place in the form, the file is read back and compared, so that no loss
+goes unreported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.figure_text import counted
 from probes.topology.graph import Provenance, Topology
 
-_MOST_CHANGES = 4
+_MAX_CHANGES = 4
 
 
 def export_losses(topology: Topology) -> tuple[str, ...]:
-    """What the file does not say, one sentence each; empty when it says everything.
+    """Return a sentence for each loss; empty when the file represents everything.
 
     Raises:
         ProbeError: as `topology_to_nccl_xml`.
@@ -31,8 +31,8 @@ def export_losses(topology: Topology) -> tuple[str, ...]:
     guessed = sum("<cpu " in line and "arch=" in line for line in text.splitlines())
     memory = sum(gpu.memory_bytes > 0 for gpu in topology.gpus)
     losses = [
-        f"Not in the file: {what}."
-        for count, what in (
+        f"Not in the file: {fact}."
+        for count, fact in (
             (measured, f"the bandwidth measured on {counted(measured, 'link')}"),
             (timed, f"the latency measured on {counted(timed, 'link')}"),
             (len(topology.limits), f"the limit of {counted(len(topology.limits), 'pair')}"),
@@ -45,17 +45,17 @@ def export_losses(topology: Topology) -> tuple[str, ...]:
         losses.append(
             f"The make of {counted(guessed, 'CPU')} was chosen by the bandwidth between them."
         )
-    return (*losses, *_misread(topology, text))
+    return (*losses, *_read_back_changes(topology, text))
 
 
-def _misread(topology: Topology, text: str) -> Iterator[str]:
-    """What is another machine when the file is read back."""
+def _read_back_changes(topology: Topology, text: str) -> Iterator[str]:
+    """Yield a sentence for each change of the machine when the file is read back."""
     try:
-        back = parse_nccl_xml(text, f"{topology.name}.xml")
+        read_back = parse_nccl_xml(text, f"{topology.name}.xml")
     except ProbeError as error:
         yield f"The file cannot be read back: {error}."
         return
-    changes = describe_changes(replace(topology, limits=()), back)
-    yield from (f"Read back: {change}" for change in changes[:_MOST_CHANGES])
-    if len(changes) > _MOST_CHANGES:
-        yield f"Read back: {len(changes) - _MOST_CHANGES} more changes."
+    changes = describe_changes(replace(topology, limits=()), read_back)
+    yield from (f"Read back: {change}" for change in changes[:_MAX_CHANGES])
+    if len(changes) > _MAX_CHANGES:
+        yield f"Read back: {len(changes) - _MAX_CHANGES} more changes."

@@ -1,8 +1,8 @@
-"""Which interfaces of a topology file are network ports, and how fast they are.
+"""The network ports among the interfaces of a topology file, and their line rates.
 
-A dump lists every interface of the host that is up. Those of containers, bridges and tunnels carry
-no wire of their own and are left out, but only where they sit at no PCI device: a real port is
-believed whatever its name.
+A dump lists every interface of the host that is up. Interfaces of containers, bridges and tunnels
+have no cable and are left out, but only without a PCI device: with one, an interface is a port
+whatever its name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from probes.nccl_xml.records import CpuRecord, NetRecord
 
 DEFAULT_NET_MBPS = 10_000
-"""What NCCL 2.30 src/graph/topo.cc takes for a speed that is missing or not above zero."""
+"""Speed that NCCL 2.30 src/graph/topo.cc assumes if it is missing or not above zero."""
 
 _MAX_NET_MBPS = 3_200_000
-"""Twice the fastest port announced; what claims more was not written in Mb/s."""
+"""Twice the fastest announced port; a higher value is not in Mb/s."""
 
 _PSEUDO = re.compile(
     r"lo$|docker|veth|cali|br-|br\d|tunl|virbr|vnet|tap|tun|bond|team|dummy|flannel|cni|cilium|lxc|"
@@ -24,7 +24,7 @@ _PSEUDO = re.compile(
 
 
 def unattached_nets(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[tuple[NetRecord, ...]]:
-    """The ports of every CPU that sit at no PCI device, once per host, without pseudo ones."""
+    """Return the ports of every CPU without a PCI device, once per host, without pseudo devices."""
     pseudo: list[str] = []
     repeated: list[str] = []
     seen: set[tuple[str, str]] = set()
@@ -43,7 +43,7 @@ def unattached_nets(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[tuple
     if pseudo:
         names = sorted(set(pseudo))
         notes.append(
-            f"Interfaces that carry no wire of their own were left out ({len(names)}): "
+            f"Interfaces without a cable of their own were left out ({len(names)}): "
             f"{shortened(names)}."
         )
     if repeated:
@@ -55,17 +55,17 @@ def unattached_nets(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[tuple
 
 
 def is_pseudo(name: str) -> bool:
-    """Whether an interface of this name carries no wire of its own if it sits at no PCI device."""
+    """Whether an interface of this name, if it has no PCI device, is a pseudo device."""
     return _PSEUDO.match(name) is not None
 
 
 def net_gb_per_s(net: NetRecord) -> float:
-    """Line rate of a port, corrected where the file does not state a believable one."""
-    return _believed_mbps(net.speed_mbps or 0) / 8000
+    """Line rate of a port, corrected where the file's value is missing or implausible."""
+    return _plausible_mbps(net.speed_mbps or 0) / 8000
 
 
 def speed_notes(nets: list[NetRecord]) -> list[str]:
-    """What `net_gb_per_s` had to correct in these ports."""
+    """Return notes about the corrections of `net_gb_per_s` in these ports."""
     notes = []
     silent = [net.name for net in nets if (net.speed_mbps or 0) <= 0]
     if silent:
@@ -73,23 +73,23 @@ def speed_notes(nets: list[NetRecord]) -> list[str]:
             f"NICs that do not state their speed: {DEFAULT_NET_MBPS:,} Mb/s assumed, as NCCL does: "
             f"{shortened(silent)}."
         )
-    boastful = [net.name for net in nets if (net.speed_mbps or 0) > _MAX_NET_MBPS]
-    if boastful:
+    too_fast = [net.name for net in nets if (net.speed_mbps or 0) > _MAX_NET_MBPS]
+    if too_fast:
         notes.append(
-            "NICs that state more than any port does: their speed is taken as kb/s, not Mb/s: "
-            f"{shortened(boastful)}."
+            "NICs whose stated speed exceeds that of any port: taken as kb/s, not Mb/s: "
+            f"{shortened(too_fast)}."
         )
     return notes
 
 
-def _believed_mbps(stated: int) -> int:
+def _plausible_mbps(stated: int) -> int:
     if stated <= 0:
         return DEFAULT_NET_MBPS
-    # RCCL's model of a Slingshot machine says 200,000,000 for 200 Gb/s: that is kb/s.
+    # RCCL's model of a Slingshot machine has 200,000,000 for 200 Gb/s, which is in kb/s.
     return stated if stated <= _MAX_NET_MBPS else stated // 1000
 
 
 def shortened(names: list[str]) -> str:
-    """A few names in quotes on one line, and how many more there are."""
+    """Join up to four quoted names on one line, with the number of further names."""
     some = ", ".join(f"{name!a:.40}" for name in names[:4])
     return some + (f" and {len(names) - 4} more" if len(names) > 4 else "")

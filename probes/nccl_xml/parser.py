@@ -1,6 +1,6 @@
-"""`parse_nccl_xml`: a topology from a file that NCCL or RCCL wrote, or a vendor wrote for them.
+"""`parse_nccl_xml`: a topology from a file of NCCL or RCCL, or of a vendor for them.
 
-What the file says becomes records (`probes.nccl_xml.records`), and these a machine
+The file becomes records (`probes.nccl_xml.records`), and these a topology
 (`probes.nccl_xml.assembly`).
 """
 
@@ -16,28 +16,28 @@ from probes.topology.graph import Topology
 
 
 def parse_nccl_xml(text: str, source: str) -> Topology:
-    """Read a topology file of NCCL or RCCL.
+    """Parse a topology file of NCCL or RCCL.
 
     Args:
         text: the XML text.
-        source: what to call it in an error, usually the path; its stem names the topology.
+        source: its name in errors, usually the path; its stem names the topology.
 
     Raises:
-        TopologyFileError: not such a file, malformed, or it does not say which devices are GPUs.
+        TopologyFileError: another kind of file, malformed, or without GPUs.
         InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.
     """
     records = read_records(text, source)
     topology = assemble(records, PurePath(source).stem, source)
     if not topology.gpus:
-        raise TopologyFileError(f"{source}: {_why_no_gpu(records)}")
+        raise TopologyFileError(f"{source}: {_reason_without_gpu(records)}")
     return topology
 
 
-def _why_no_gpu(cpus: Sequence[CpuRecord]) -> str:
-    def silent(pci: PciRecord) -> bool:
-        return not pci.pci_class or any(silent(child) for child in pci.children)
+def _reason_without_gpu(cpus: Sequence[CpuRecord]) -> str:
+    def lacks_class(pci: PciRecord) -> bool:
+        return not pci.pci_class or any(lacks_class(child) for child in pci.children)
 
-    if any(silent(pci) for cpu in cpus for pci in cpu.pcis):
+    if any(lacks_class(pci) for cpu in cpus for pci in cpu.pcis):
         return (
             "its <pci> elements have no readable class, so nothing says which are GPUs; add class "
             "attributes (0x030200 for a GPU), or give a file that NCCL_TOPO_DUMP_FILE wrote"

@@ -1,8 +1,8 @@
-"""The PCIe trees of a topology file as slots: what sits where, and how fast its uplink is.
+"""The PCIe trees of a topology file as slots, with their parents and uplinks.
 
-A slot is a device to be: a GPU, a NIC port, a PCIe switch or a CPU. A PCI device that carries more
-than one of them (a NIC with two ports, a NIC with a GPU behind it) becomes a PCIe switch with each
-below it, because they share its uplink. Bridges with nothing of interest below are dropped.
+A slot becomes a device: a GPU, a NIC port, a PCIe switch or a CPU. A PCI device with several of
+these (a NIC with two ports, a NIC with a GPU behind it) becomes a PCIe switch with each below it,
+because they share its uplink. Bridges without GPUs and NICs below are dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from probes.topology.link_figures import (
 )
 
 _GPU_VENDORS = ("", "10de", "1002")
-"""NVIDIA, AMD, or not told; the display chip of a board controller is no GPU for us."""
+"""NVIDIA, AMD, or unknown; other display controllers, as on server boards, are not GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A device to be; `parent` is its place in the list of slots, None for a CPU."""
+    """A future device; `parent` is an index in the list of slots, None for a CPU."""
 
     kind: DeviceKind
     host: int
@@ -48,39 +48,39 @@ class Slot:
 
 
 def place_slots(cpus: tuple[CpuRecord, ...], notes: list[str]) -> list[Slot]:
-    """Slots of all hosts, parents before children, in document order."""
+    """Return the slots of all hosts, parents before children, in document order."""
     hosts = {host: number for number, host in enumerate(dict.fromkeys(cpu.host for cpu in cpus))}
     records = [record for cpu in cpus for pci in cpu.pcis for record in _below(pci)]
-    placing = _Placing(
-        gpus_told=any(record.gpu for record in records),
-        nets_told=any(record.nets for record in records) or any(cpu.nets for cpu in cpus),
+    placement = _Placement(
+        has_gpus=any(record.gpu for record in records),
+        has_nets=any(record.nets for record in records) or any(cpu.nets for cpu in cpus),
         notes=notes,
     )
     for cpu, nets in zip(cpus, unattached_nets(cpus, notes), strict=True):
-        number = placing.add(
+        number = placement.add(
             Slot(kind=DeviceKind.CPU, host=hosts[cpu.host], parent=None, uplink=None, cpu=cpu)
         )
         for pci in cpu.pcis:
-            placing.place(pci, number)
+            placement.place(pci, number)
         for net in nets:
             rate = net_gb_per_s(net)
-            # Nothing is known of its bus, so the port itself is the only limit.
+            # Its bus is unknown, so the port itself is the only limit.
             uplink = Uplink(rate, 1, Provenance.ASSUMED)
-            placing.add(placing.port(net, number, uplink, rate))
-    placing.write_notes()
-    return placing.slots
+            placement.add(placement.port(net, number, uplink, rate))
+    placement.write_notes()
+    return placement.slots
 
 
 def _below(pci: PciRecord) -> list[PciRecord]:
     return [pci, *(record for child in pci.children for record in _below(child))]
 
 
-class _Placing:
-    """The slots placed so far, and what had to be assumed on the way."""
+class _Placement:
+    """The slots placed so far, and the assumptions."""
 
-    def __init__(self, *, gpus_told: bool, nets_told: bool, notes: list[str]) -> None:
-        self.gpus_told = gpus_told
-        self.nets_told = nets_told
+    def __init__(self, *, has_gpus: bool, has_nets: bool, notes: list[str]) -> None:
+        self.has_gpus = has_gpus
+        self.has_nets = has_nets
         self.notes = notes
         self.slots: list[Slot] = []
         self.speed_assumed: list[str] = []
@@ -98,9 +98,9 @@ class _Placing:
         return Slot(DeviceKind.NIC, host, parent, uplink, net=net, line_rate_gb_per_s=rate)
 
     def place(self, pci: PciRecord, parent: int) -> None:
-        """Add the device and what is below it, if anything there is of interest."""
+        """Add the device and those below it, if there is a GPU or NIC among them."""
         is_gpu, nets = self.is_gpu(pci), self.ports(pci)
-        children = [child for child in pci.children if self.matters(child)]
+        children = [child for child in pci.children if self.has_endpoint(child)]
         if not (is_gpu or nets or children):
             if not pci.pci_class and not pci.children:
                 self.unknown.append(pci.bus_id)
@@ -111,35 +111,35 @@ class _Placing:
         switch = Slot(DeviceKind.PCIE_SWITCH, self.slots[parent].host, parent, uplink, pci=pci)
         if is_gpu + len(nets) + len(children) > 1 or children:
             parent = self.add(switch)
-            # Inside the device nothing is known but that the way is no wider than its uplink.
+            # Inside the device, the uplink is the only known limit.
             uplink = replace(uplink, provenance=Provenance.ASSUMED)
         if is_gpu:
             self.add(
                 replace(switch, kind=DeviceKind.GPU, parent=parent, uplink=uplink, gpu=pci.gpu)
             )
         for net in nets:
-            rate = net_gb_per_s(net) if self.nets_told else 0.0
+            rate = net_gb_per_s(net) if self.has_nets else 0.0
             self.add(replace(self.port(net, parent, uplink, rate), pci=pci))
         for child in pci.children:
             self.place(child, parent)
 
     def is_gpu(self, pci: PciRecord) -> bool:
-        """By its `<gpu>`, or by class in files that have none at all."""
-        if self.gpus_told:
+        """Whether it has a `<gpu>`, or the class of a GPU in files without any `<gpu>`."""
+        if self.has_gpus:
             return pci.gpu is not None
         return pci.pci_class[:2] in ("03", "12") and pci.vendor in _GPU_VENDORS
 
     def ports(self, pci: PciRecord) -> tuple[NetRecord, ...]:
-        """By its `<net>`, or one by class in files that have none at all."""
-        if self.nets_told or not pci.pci_class.startswith("02"):
+        """Its `<net>` elements, or one port by class in files without any `<net>`."""
+        if self.has_nets or not pci.pci_class.startswith("02"):
             return pci.nets
         return (NetRecord(name="", dev=None, speed_mbps=None),)
 
-    def matters(self, pci: PciRecord) -> bool:
+    def has_endpoint(self, pci: PciRecord) -> bool:
         return any(self.is_gpu(record) or self.ports(record) for record in _below(pci))
 
     def uplink(self, pci: PciRecord) -> Uplink:
-        """What the device's link does, keeping account of what was assumed."""
+        """Bandwidth of the device's link; records the assumptions."""
         uplink = self.effective(pci)
         if uplink.gb_per_s > _stated(pci).gb_per_s:
             self.slow_bridges.append(pci.bus_id)
@@ -151,15 +151,15 @@ class _Placing:
         return uplink
 
     def effective(self, pci: PciRecord) -> Uplink:
-        """What is stated, except by bridges that cannot mean it.
+        """The stated link, or for a bridge slower than a device below it, that device's link.
 
-        Emulated bridges of virtual machines and management ports of switches state gen 1 or 2; with
-        a device of gen 3 or later working below, that is not what passes through them.
+        Emulated bridges of virtual machines and management ports of switches state gen 1 or 2,
+        which is not their bandwidth if a device of gen 3 or later is below.
         """
         stated = _stated(pci)
         if _mbps_per_lane(pci) >= DEFAULT_PCIE_MBPS_PER_LANE:
             return stated
-        below = [self.effective(child) for child in pci.children if self.matters(child)]
+        below = [self.effective(child) for child in pci.children if self.has_endpoint(child)]
         fast = [
             replace(uplink, provenance=Provenance.ASSUMED)
             for uplink in below
@@ -169,10 +169,10 @@ class _Placing:
         return max([stated, *fast], key=lambda uplink: uplink.gb_per_s)
 
     def write_notes(self) -> None:
-        """Say what was assumed, one note for all devices alike."""
-        if self.nets_told:
+        """Add a note for each kind of assumption, with the devices."""
+        if self.has_nets:
             self.notes += speed_notes([slot.net for slot in self.slots if slot.net is not None])
-        for what, bus_ids in (
+        for assumption, bus_ids in (
             ("do not state their PCIe speed: 8 GT/s assumed, as NCCL does", self.speed_assumed),
             ("do not state their PCIe width: 16 lanes assumed, as NCCL does", self.width_assumed),
             (
@@ -183,7 +183,7 @@ class _Placing:
             ("state a vendor or device that is no PCI id: model unknown", self.no_model),
         ):
             if bus_ids:
-                self.notes.append(f"PCI devices that {what}: {shortened(bus_ids)}.")
+                self.notes.append(f"PCI devices that {assumption}: {shortened(bus_ids)}.")
 
 
 def _mbps_per_lane(pci: PciRecord) -> int:
@@ -191,11 +191,11 @@ def _mbps_per_lane(pci: PciRecord) -> int:
 
 
 def _stated(pci: PciRecord) -> Uplink:
-    """What the device says of its link; what it leaves open as NCCL assumes it."""
+    """The link as the device states it, with NCCL's defaults for missing values."""
     width = min(pci.link_width, 32) or DEFAULT_PCIE_WIDTH
-    told = pcie_generation_mbps(pci.link_speed) is not None and pci.link_width > 0
+    is_stated = pcie_generation_mbps(pci.link_speed) is not None and pci.link_width > 0
     return Uplink(
         gb_per_s=pcie_gb_per_s(_mbps_per_lane(pci), width),
         lanes=width,
-        provenance=Provenance.SYSFS if told else Provenance.ASSUMED,
+        provenance=Provenance.SYSFS if is_stated else Provenance.ASSUMED,
     )

@@ -1,12 +1,12 @@
-"""An NCCL or RCCL topology file as records: what the file says, nothing added.
+"""An NCCL or RCCL topology file as records, without interpretation.
 
     <system> <cpu> <pci> ... <gpu> <nvlink|xgmi|c2c>
                              <nic> <net>
                              <pcilink>
                    <nic> <net>
 
-Written by NCCL_TOPO_DUMP_FILE, or by hand by vendors for NCCL_TOPO_FILE; attributes as in NCCL 2.30
-src/graph/xml.cc. What the records mean is decided in `probes.nccl_xml.parser` and its neighbours.
+NCCL_TOPO_DUMP_FILE writes such a file, or a vendor for NCCL_TOPO_FILE; attributes as in NCCL 2.30
+src/graph/xml.cc. The other modules of `probes.nccl_xml` interpret the records.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class GpuLinkRecord:
 
     tag: str
     target: str
-    """Bus id of the other end in lower case; empty for c2c."""
+    """Bus id of the remote device in lower case; empty for c2c."""
     target_class: str
     count: int
     mb_per_s: int
-    """c2c only: bandwidth of one link."""
+    """Bandwidth of one link, for c2c only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,7 @@ class GpuRecord:
     dev: int | None
     rank: int | None
     compute_capability: int
-    """The number of `gcn` where the file has it (AMD, see `probes.topology.gfx_names`), else
-    `sm`."""
+    """Number of `gcn` where the file has it (AMD, see `probes.topology.gfx_names`), else `sm`."""
     links: tuple[GpuLinkRecord, ...]
 
 
@@ -58,7 +57,7 @@ class NetRecord:
     dev: int | None
     speed_mbps: int | None
     is_port: bool = False
-    """Known to be a port, whatever it is called."""
+    """Whether it is known to be a port, whatever its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,10 @@ class PciRecord:
 
     bus_id: str
     pci_class: str
-    """Six digits of lower-case hex; empty when the file does not say, or not in hex."""
+    """PCI class, six digits of lower-case hex; empty when missing or invalid."""
     vendor: str
     device: str
-    """Vendor and device: four digits of lower-case hex; empty as the class."""
+    """Vendor and device: four digits of lower-case hex; empty when missing or invalid."""
     link_speed: str
     link_width: int
     children: tuple[PciRecord, ...]
@@ -79,11 +78,11 @@ class PciRecord:
     pci_links: tuple[str, ...]
     """Bus ids of switches with a direct link to this one (`<pcilink>`)."""
     unreadable: tuple[str, ...]
-    """Which of class, vendor and device the file gives as something that is no such number."""
+    """Those of class, vendor and device that the file has, but not as a valid number."""
 
     @property
     def model(self) -> str:
-        """`vendor:device`, empty when the file does not say or holds the filler `ffff`."""
+        """`vendor:device`; empty when unknown or the filler `ffff`."""
         known = self.vendor and self.device and self.vendor != "ffff"
         return f"{self.vendor}:{self.device}" if known else ""
 
@@ -99,14 +98,14 @@ class CpuRecord:
     model: int
     pcis: tuple[PciRecord, ...]
     nets: tuple[NetRecord, ...]
-    """Interfaces that sit at no PCI device."""
+    """Interfaces without a PCI device."""
 
 
 def read_records(text: str, source: str) -> tuple[CpuRecord, ...]:
-    """Read the file.
+    """Parse the file.
 
     Raises:
-        TopologyFileError: not XML, another kind of file, or an attribute is no number.
+        TopologyFileError: not XML, another kind of file, or an attribute is not a number.
     """
     root = read_xml(text, source)
     _check_root(root, source)
@@ -122,14 +121,14 @@ def _check_root(root: XmlElement, source: str) -> None:
                 f"known are {' and '.join(KNOWN_VERSIONS)}"
             )
         return
-    what = {
+    description = {
         "graphs": "an NCCL graph file (rings and trees that a search found)",
         "graph": "an NCCL graph file (rings and trees that a search found)",
         "algo": "an MSCCL schedule",
     }.get(root.tag, f"an XML file with root <{root.tag:.40}>")
     raise TopologyFileError(
-        f"{source}: this is {what}, not a topology; run any NCCL job with NCCL_TOPO_DUMP_FILE=FILE "
-        "and give that file"
+        f"{source}: this is {description}, not a topology; run any NCCL job with "
+        "NCCL_TOPO_DUMP_FILE=FILE and give that file"
     )
 
 
@@ -183,7 +182,7 @@ def _gpu(element: XmlElement, vendor: str, source: str) -> GpuRecord:
     if capability < 0:
         raise TopologyFileError(f"{source}:{element.line}: <gpu> with sm or gcn below zero")
     if vendor == _AMD_VENDOR and not gfx_name(capability):
-        # RCCL's `sm` is the number of compute units; its first files had the architecture there.
+        # RCCL's `sm` is the number of compute units; in its first files it was the architecture.
         capability = 0
     return GpuRecord(
         dev=_number(element, "dev", source),
@@ -198,9 +197,9 @@ def _gpu(element: XmlElement, vendor: str, source: str) -> GpuRecord:
 
 
 def _gcn(element: XmlElement, source: str) -> int:
-    """AMD's architecture, by name (`gfx90a`) or by number (`910`); 0 where it is not told.
+    """Return AMD's architecture from its name (`gfx90a`) or number (`910`); 0 where missing.
 
-    RCCL writes the name since it knows MI300, and takes both; before, it knew the number only.
+    RCCL with MI300 support writes the name and reads both; earlier versions have the number only.
     """
     text = element.attributes.get("gcn", "").strip()
     number = gfx_number(text)
@@ -208,8 +207,8 @@ def _gcn(element: XmlElement, source: str) -> int:
         return number
     if text.lower().startswith("gfx"):
         raise TopologyFileError(
-            f"{source}:{element.line}: <gpu gcn={text!a:.40}>: no architecture of AMD's is called "
-            "so; give a name like gfx942, or leave gcn out"
+            f"{source}:{element.line}: <gpu gcn={text!a:.40}>: not the name of an architecture of "
+            "AMD; give a name like gfx942, or leave gcn out"
         )
     return _number(element, "gcn", source) or 0
 
@@ -244,7 +243,7 @@ def _nets(element: XmlElement, source: str) -> tuple[NetRecord, ...]:
 
 
 def _number(element: XmlElement, attribute: str, source: str) -> int | None:
-    """The attribute as a number (decimal, or hex with 0x); None when missing or empty."""
+    """Parse an attribute as a number (decimal, or hex with 0x); None when missing or empty."""
     text = element.attributes.get(attribute, "").strip()
     if not text:
         return None
@@ -261,14 +260,14 @@ def _number(element: XmlElement, attribute: str, source: str) -> int | None:
 
 
 def _class(element: XmlElement, attribute: str) -> str:
-    """Class, subclass and interface; four digits are class and subclass, as lspci prints them."""
+    """Parse class, subclass and interface; four digits are class and subclass, as in lspci."""
     text = element.attributes.get(attribute, "").strip().lower().removeprefix("0x")
     number = _hex(element, attribute, digits=6)
     return f"{text}00" if number and len(text) == 4 else number
 
 
 def _hex(element: XmlElement, attribute: str, digits: int) -> str:
-    """The attribute as a number of so many hex digits; empty when it is missing or no such."""
+    """Parse an attribute as a number of at most `digits` hex digits; empty when invalid."""
     text = element.attributes.get(attribute, "").strip().lower()
     number = re.fullmatch(r"(?:0x)?0*([0-9a-f]+)", text)
     if number is None or len(number[1]) > digits:

@@ -19,23 +19,23 @@ def is_root(text: str) -> bool:
 
 
 def address_key(address: str) -> tuple[int, int, int, int]:
-    """What to sort addresses by: domains differ in their number of digits.
+    """Return a sort key, since domains differ in their number of digits.
 
     Raises:
-        ValueError: no address.
+        ValueError: the text is not an address.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise ValueError(f"{address!a:.40} is no PCI address")
-    domain, bus, device, function = (int(part, 16) for part in match.groups())
+    domain, bus, device, function = (int(field, 16) for field in match.groups())
     return domain, bus, device, function
 
 
 def slot_of(address: str) -> str:
-    """The device that a function is part of: `0000:3b:00`."""
+    """Return the device of a function: `0000:3b:00`."""
     return address.rpartition(".")[0]
 
 
 def root_of(address: str) -> str:
-    """The address's own bus, named like a root bus."""
+    """Return the address's own bus in the form of a root bus."""
     return f"pci{address.rpartition(':')[0]}"

@@ -1,4 +1,4 @@
-"""The members of a tar archive in memory, bounded in size and number; nothing reaches a disk."""
+"""The members of a tar archive, read in memory with limits of size and number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ARCHIVE_BYTES = 256 << 20
 MAX_MEMBERS = 200_000
 """Files of an archive above which it is refused."""
 _MAX_CONTENT_BYTES = 1 << 20
-"""Kept of one file; the values of sysfs fit a page."""
+"""Bytes kept of one file; values of sysfs fit in a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,19 @@ class ArchiveEntry:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path leads down only."""
+    """Whether a path only descends."""
     return bool(path) and not {"", ".", ".."} & set(path.split("/"))
 
 
 def archive_entries(data: bytes) -> Iterator[ArchiveEntry]:
-    """Entries of an archive, plain or packed by gzip, bzip2 or xz.
+    """Iterate over the entries of an archive, plain or compressed by gzip, bzip2 or xz.
 
-    Devices, pipes and names that lead out of it are passed over.
+    Devices, pipes and names outside of it are skipped.
 
     Raises:
-        SnapshotError: no such archive, cut short, or too big; the message lacks the archive's name.
+        SnapshotError: not an archive, cut short, or too big; the message lacks the archive's name.
     """
-    for member, content in _members(_unpacked(data)):
+    for member, content in _members(_decompress(data)):
         path = _inside(member.name)
         if not is_plain(path):
             continue
@@ -53,32 +53,32 @@ def archive_entries(data: bytes) -> Iterator[ArchiveEntry]:
         elif member.issym():
             yield ArchiveEntry(path, link=member.linkname)
         elif member.islnk():
-            # A second name of a file before it; relative, so that it stays inside the archive.
-            first = posixpath.relpath(_inside(member.linkname) or ".", posixpath.dirname(path))
-            yield ArchiveEntry(path, link=first)
+            # A hard link to an earlier file; relative, so that it stays inside the archive.
+            target = posixpath.relpath(_inside(member.linkname) or ".", posixpath.dirname(path))
+            yield ArchiveEntry(path, link=target)
         elif member.isdir():
             yield ArchiveEntry(path)
 
 
 def _inside(name: str) -> str:
-    """A member's name as a path below the root of the archive."""
+    """Convert a member's name to a path below the root of the archive."""
     return name.removeprefix("./").strip("/")
 
 
-def _as_it_is(file: io.BytesIO) -> io.BufferedIOBase:
+def _uncompressed(file: io.BytesIO) -> io.BufferedIOBase:
     return file
 
 
-_PACKERS: tuple[tuple[bytes, Callable[[io.BytesIO], io.BufferedIOBase]], ...] = (
+_OPENERS: tuple[tuple[bytes, Callable[[io.BytesIO], io.BufferedIOBase]], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
 )
-"""By the first bytes of the archive."""
+"""Openers by the first bytes of the archive."""
 
 
-def _unpacked(data: bytes) -> bytes:
-    opener = next((opener for magic, opener in _PACKERS if data.startswith(magic)), _as_it_is)
+def _decompress(data: bytes) -> bytes:
+    opener = next((opener for magic, opener in _OPENERS if data.startswith(magic)), _uncompressed)
     try:
         with opener(io.BytesIO(data)) as file:
             plain = file.read(MAX_ARCHIVE_BYTES + 1)
@@ -95,7 +95,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _members(plain: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    """Members with the contents of the regular files."""
+    """Iterate over members, with the contents of regular files."""
     stream = io.BytesIO(plain)
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:

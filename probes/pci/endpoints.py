@@ -1,4 +1,4 @@
-"""Which PCI functions and ports of an inventory count as GPUs and NICs: `endpoints`."""
+"""The PCI functions and ports of an inventory that are GPUs and NICs: `endpoints`."""
 
 from __future__ import annotations
 
@@ -15,66 +15,68 @@ _AMD = 0x1002
 _GPU_VENDORS = frozenset({0x10DE, _AMD})
 """NVIDIA, AMD."""
 _AMD_BOARD_CHIPS = frozenset({0x4752, 0x5159, 0x515E})
-"""Rage XL, RV100 and ES1000 of old server boards (PCI ID database): consoles, no GPUs for us."""
+"""Rage XL, RV100 and ES1000, console adapters of old server boards (PCI ID database)."""
 _VIRTIO_VENDOR = 0x1AF4
 _INTEL = 0x8086
 _NETWORK = 0x02
 """Base class of NICs."""
 _COPROCESSOR, _ACCELERATOR, _INFINIBAND = 0x0B40, 0x1200, 0x0207
-"""Base class and subclass, PCI Code and ID Assignment Specification 1.11."""
+"""Base class and subclass (PCI Code and ID Assignment Specification 1.11)."""
 
 
 @dataclass(frozen=True)
 class Endpoints:
-    """What becomes devices, by PCI address."""
+    """The future devices, by PCI address."""
 
     gpus: dict[str, GpuRecord | None]
-    """None where nothing but the class says that it is one."""
+    """Records of GPUs; None where only the class identifies it."""
     nets: dict[str, tuple[NetRecord, ...]]
-    """Empty where nothing but the class says that it is a NIC."""
+    """Ports of NICs; empty where only the class identifies it."""
     unplaced: tuple[NetRecord, ...]
-    """Ports that sit at no PCI device."""
+    """Ports without a PCI device."""
 
 
 def endpoints(
-    inventory: PciInventory, told: Mapping[str, GpuRecord], notes: list[str]
+    inventory: PciInventory, driver_gpus: Mapping[str, GpuRecord], notes: list[str]
 ) -> Endpoints:
-    """Choose, and say in the notes what was left out or assumed.
+    """Select GPUs and NICs; notes state what was left out or assumed.
 
     Args:
-        inventory: of the host.
-        told: what the driver says of the GPUs, by PCI address.
+        inventory: inventory of the host.
+        driver_gpus: the driver's records of the GPUs, by PCI address.
         notes: sentences are added here.
     """
     nets, unplaced = _nets(inventory, notes)
-    return Endpoints(_gpus(inventory, told, notes), nets, unplaced)
+    return Endpoints(_gpus(inventory, driver_gpus, notes), nets, unplaced)
 
 
 def _gpus(
-    inventory: PciInventory, told: Mapping[str, GpuRecord], notes: list[str]
+    inventory: PciInventory, driver_gpus: Mapping[str, GpuRecord], notes: list[str]
 ) -> dict[str, GpuRecord | None]:
-    """GPUs by address: those that NVML names, else those of a GPU's class."""
+    """Return GPUs by address: those of the driver, else those of a GPU's class."""
     by_class = [function.address for function in inventory.functions if _is_gpu(function)]
-    if told:
-        hidden = [address for address in by_class if address not in told]
+    if driver_gpus:
+        hidden = [address for address in by_class if address not in driver_gpus]
         if hidden:
             notes.append(
                 f"GPUs that the driver does not show to this process were left out: "
                 f"{shortened(hidden)}."
             )
-        return {address: told[address] for address in sorted(told, key=address_key)}
+        return {address: driver_gpus[address] for address in sorted(driver_gpus, key=address_key)}
     if by_class:
-        notes.append("No GPU says what it is linked to (no NVML): NVLinks are not known.")
+        notes.append("The links of the GPUs cannot be read without NVML: NVLinks are not known.")
         return dict.fromkeys(by_class)
-    others = [function.address for function in inventory.functions if _is_accelerator(function)]
-    if others:
+    accelerators = [
+        function.address for function in inventory.functions if _is_accelerator(function)
+    ]
+    if accelerators:
         notes.append(
             "Processing accelerators that are no GPUs of NVIDIA or AMD are taken as GPUs; links "
-            f"between them beside PCIe are not known: {shortened(others)}."
+            f"between them beside PCIe are not known: {shortened(accelerators)}."
         )
     return {
         address: GpuRecord(dev=number, rank=None, compute_capability=0, links=())
-        for number, address in enumerate(others)
+        for number, address in enumerate(accelerators)
     }
 
 
@@ -86,7 +88,7 @@ def _is_gpu(function: PciFunction) -> bool:
 
 
 def _is_accelerator(function: PciFunction) -> bool:
-    """Intel's co-processors compress and encrypt (QuickAssist); they take part in no collective."""
+    """Whether it may be a GPU; Intel's co-processors compress and encrypt (QuickAssist)."""
     code = (function.class_code or 0) >> 8
     return code in {_COPROCESSOR, _ACCELERATOR} and function.vendor != _INTEL
 
@@ -94,7 +96,7 @@ def _is_accelerator(function: PciFunction) -> bool:
 def _nets(
     inventory: PciInventory, notes: list[str]
 ) -> tuple[dict[str, tuple[NetRecord, ...]], tuple[NetRecord, ...]]:
-    """Ports by address of their function, numbered in the order of their names, and the rest."""
+    """Return ports by address of their function, numbered by name, and ports without a function."""
     ports = _used_ports(inventory, notes)
     _note_virtual(inventory, ports, notes)
     nets: dict[str, tuple[NetRecord, ...]] = {}
@@ -104,7 +106,7 @@ def _nets(
         mbps = None if port.speed_gbit_per_s is None else round(port.speed_gbit_per_s * 1000)
         net = NetRecord(port.name, number, mbps, is_port=True)
         function = _device_of(inventory, port)
-        # NCCL 2.30 hangs a port whose own bus is not PCI (virtio, USB) on the first CPU.
+        # NCCL 2.30 attaches a port whose own bus is not PCI (virtio, USB) to the first CPU.
         if function is None or (function.vendor == _VIRTIO_VENDOR and not port.rdma_device):
             unplaced.append(net)
         else:
@@ -112,7 +114,7 @@ def _nets(
     silent = _silent_controllers(inventory)
     for number, address in enumerate(silent, start=len(ordered)):
         unnamed = NetRecord(f"nic@{address}", number, None, is_port=True)
-        # Where no port is told at all, the class makes a NIC of it, one of unknown speed.
+        # If the inventory has no ports, the class makes it a NIC of unknown speed.
         nets[address] = (unnamed,) if inventory.ports else ()
     if silent:
         notes.append(
@@ -123,11 +125,10 @@ def _nets(
 
 
 def _device_of(inventory: PciInventory, port: NicPort) -> PciFunction | None:
-    """The function that stands for the NIC of a port.
+    """Return the function that represents the NIC of a port.
 
-    Ports of one RDMA NIC, and the virtual functions cut from it, are functions of their own that
-    share one link: the first function stands for all, as in NCCL 2.30 (ncclIbGetPciPath of
-    src/transport/net_ib).
+    Ports of one RDMA NIC and its virtual functions are separate functions that share one link: the
+    first function represents them all, as in NCCL 2.30 (ncclIbGetPciPath of src/transport/net_ib).
     """
     function = inventory.by_address.get(port.function or "")
     if function is None or not port.rdma_device:
@@ -146,7 +147,7 @@ def _is_same_nic(function: PciFunction, first: PciFunction) -> bool:
 
 
 def _used_ports(inventory: PciInventory, notes: list[str]) -> list[NicPort]:
-    """Active ports; where RDMA devices have some, NCCL uses no plain interface beside them."""
+    """Return active ports; if RDMA devices have any, only those, as in NCCL."""
     active = [port for port in inventory.ports if port.active]
     down = [f"{_label(port)} ({port.state})" for port in inventory.ports if not port.active]
     if down:
@@ -181,9 +182,9 @@ def _label(port: NicPort) -> str:
 
 
 def _silent_controllers(inventory: PciInventory) -> list[str]:
-    """Controllers without a port: InfiniBand's, or all where the host shows no port at all.
+    """Return controllers without a port: InfiniBand's, or all where the host has no ports.
 
-    Ethernet controllers beside others that show a port are unused: switched off or given away.
+    On a host with ports, an Ethernet controller without a port is unused: off or passed through.
     """
     known = {port.function for port in inventory.ports}
     wanted = {_INFINIBAND} if inventory.ports else set(range(0x0200, 0x0300))

@@ -1,9 +1,9 @@
 """Errors of reading a system's files.
 
 ProbeError
-├── TreeError      one file or folder cannot be read; the readers make a gap of it
-├── SnapshotError  an archive is damaged, cut short, too big, or holds no sysfs
-└── SysfsError     what is there is no sysfs of a machine
+├── TreeError      a file or folder cannot be read; readers turn it into a gap
+├── SnapshotError  an archive is damaged, cut short, too big, or has no sysfs
+└── SysfsError     the tree is not the sysfs of a machine
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from probes.errors import ProbeError
 
 
 class TreeError(ProbeError):
-    """A path of a `FileTree` cannot be read; the message says why, without the path."""
+    """Raised when a path of a `FileTree` cannot be read; the message has the reason only."""
 
-    def __init__(self, why: str, *, missing: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, missing: bool = False) -> None:
+        super().__init__(reason)
         self.missing = missing
-        """Nothing of this name is there, as opposed to something that cannot be read."""
+        """Whether the path does not exist, as opposed to being unreadable."""
 
 
 class SnapshotError(ProbeError):
-    """An archive that was given as a snapshot of a system is not usable as one."""
+    """Raised when an archive is not a usable snapshot of a system."""
 
 
 class SysfsError(ProbeError):
-    """The tree shows neither PCI devices nor network ports, or more than a machine has."""
+    """Raised when a tree has neither PCI devices nor network ports, or too many devices."""

@@ -1,8 +1,8 @@
 """`PciInventory`: the PCI functions and network ports of one host, as its system sees them.
 
-Every reader (sysfs, a snapshot of it, hwloc XML, lspci) fills the same inventory; what a source
-does not say is None, and what could not be read is a named gap, so that nobody mistakes silence for
-an answer. `probes.pci.records` makes a machine of it.
+Every reader (sysfs, a snapshot of it, hwloc XML, lspci) fills the same inventory. A value that the
+source lacks is None, and a value that could not be read is a gap. `probes.pci.records` builds the
+topology.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class BarRange:
-    """One range of addresses a function answers to (a line of `resource`); never empty."""
+    """A non-empty address range of a function (a line of `resource`)."""
 
     index: int
     start: int
@@ -29,7 +29,7 @@ class BarRange:
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
-    """What the link above a function does."""
+    """Rate and width of the link above a function."""
 
     gt_per_s: float
     """Transfer rate of one lane: 2.5, 5, 8, 16, 32, 64; 0 when unknown."""
@@ -39,63 +39,63 @@ class PcieLink:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """One PCI function: an endpoint or a bridge."""
+    """A PCI function: an endpoint or a bridge."""
 
     address: str
-    """Lower case with the domain first, at least four digits of it: `0000:3b:00.0`."""
+    """Address in lower case, with a domain of at least four digits: `0000:3b:00.0`."""
     root: str
-    """The root bus it hangs below, as sysfs calls it: `pci0000:3a`. A host bridge owns it."""
+    """Its root bus in sysfs's form, `pci0000:3a`, which belongs to a host bridge."""
     parent: str | None = None
     """Address of the bridge directly above; None on the root bus."""
     class_code: int | None = None
-    """24 bits: base class, subclass, interface."""
+    """Base class, subclass and interface, 24 bits."""
     vendor: int | None = None
     device: int | None = None
     numa_node: int | None = None
-    """None when the system does not say (sysfs: -1)."""
+    """NUMA node; None when unknown (sysfs: -1)."""
     link: PcieLink | None = None
-    """The lesser of what this function and the port above it state."""
+    """The lesser of the links that this function and the port above it state."""
     bars: tuple[BarRange, ...] = ()
     label: str = ""
-    """What a text source calls it; empty for sysfs."""
+    """Name in a text source; empty for sysfs."""
     is_virtual: bool = False
-    """A virtual function (SR-IOV) of a card whose physical function this host shows, too."""
+    """Whether it is a virtual function (SR-IOV) whose physical function this host shows as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class NicPort:
-    """One network port: an RDMA device's port, or a plain network interface."""
+    """A network port: an RDMA device's port, or a network interface."""
 
     name: str
-    """What NCCL calls it: the RDMA device (`mlx5_0`), else the interface (`eth0`)."""
+    """NCCL's name of it: the RDMA device (`mlx5_0`), else the interface (`eth0`)."""
     function: str | None
-    """Address of its PCI function; None when it sits at no PCI device."""
+    """Address of its PCI function; None without a PCI device."""
     rdma_device: str = ""
     rdma_port: int = 0
-    """From 1, as the kernel counts; 0 without an RDMA device."""
+    """Port number from 1, as in the kernel; 0 without an RDMA device."""
     interface: str = ""
-    """The network interface that goes with it, if any."""
+    """Its network interface, if any."""
     link_layer: str = ""
     """`InfiniBand` or `Ethernet`."""
     speed_gbit_per_s: float | None = None
-    """None when the port does not say."""
+    """Line rate; None when unknown."""
     active: bool = True
     state: str = ""
-    """The system's own words on the port's state."""
+    """The system's text for the port's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """One NUMA node of the host."""
+    """A NUMA node of the host."""
 
     number: int
     package: int | None = None
-    """Socket that holds its first CPU; None when unknown."""
+    """Socket of its first CPU; None when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuModel:
-    """What decides the speed between sockets; empty and 0 when unknown."""
+    """CPU model, which determines the bandwidth between sockets; empty and 0 when unknown."""
 
     arch: str = ""
     """`x86_64`, `ppc64` or `arm64`, as NCCL writes it."""
@@ -107,28 +107,28 @@ class CpuModel:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that could not be learnt."""
+    """A fact that could not be read."""
 
     where: str
     """A path, a device or a tool."""
     what: str
-    """What is not known, why, and what would help: half a sentence without a full stop."""
+    """The missing fact, the reason, and a remedy: a clause without a full stop."""
 
     def sentence(self) -> str:
-        """For a topology's notes."""
+        """Return the gap as a sentence for a topology's notes."""
         return f"{self.where}: {self.what}."
 
 
 @dataclass(frozen=True)
 class PciInventory:
-    """One host."""
+    """Inventory of one host."""
 
     source: str
-    """Where it was read: a directory or a file."""
+    """Its source: a directory or a file."""
     functions: tuple[PciFunction, ...]
-    """By address, domain first."""
+    """Functions by address, domain first."""
     ports: tuple[NicPort, ...] = ()
-    """By PCI address of the function, then name; ports at no PCI device last."""
+    """Ports by PCI address of the function, then name; ports without a PCI device last."""
     numa_nodes: tuple[NumaNode, ...] = ()
     cpu: CpuModel = CpuModel()
     gaps: tuple[Gap, ...] = ()

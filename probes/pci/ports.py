@@ -1,8 +1,8 @@
 """The network ports of a host: RDMA devices of class/infiniband and interfaces of class/net.
 
-An interface that belongs to an RDMA device goes with its port and does not count a second time.
-Interfaces without a wire of their own (bridges, tunnels, containers) are left out unless the user
-names them. Ports that are down stay, marked so.
+An interface of an RDMA device is part of its port and not a second port. Interfaces without a cable
+of their own (bridges, tunnels, containers) are left out unless the user names them. Ports that are
+down are kept and marked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from probes.pci.values import (
 _INTERFACES = "sys/class/net"
 _RDMA_DEVICES = "sys/class/infiniband"
 _LINK_LAYERS = {"1": "Ethernet", "32": "InfiniBand"}
-"""By ARP hardware type (Linux's include/uapi/linux/if_arp.h)."""
+"""Link layers by ARP hardware type (Linux's include/uapi/linux/if_arp.h)."""
 _ACTIVE = "4: ACTIVE"
 _RDMA_STATE = re.compile(r"[0-5]: [A-Z_]{2,20}")
 _OPERATION_STATES = frozenset(
@@ -36,57 +36,59 @@ _UNREADABLE = "state not readable"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the device of a port sits."""
+class _Position:
+    """Position of a port's device."""
 
     function: str | None
-    told: bool = True
-    """The tree says where it sits, at a PCI device or elsewhere."""
+    known: bool = True
+    """Whether the tree shows its position, at a PCI device or elsewhere."""
     virtual: bool = False
 
 
 def read_ports(
     reader: ValueReader, functions: Container[str], interfaces: Sequence[str]
 ) -> tuple[NicPort, ...]:
-    """Ports by PCI address, then name; those at no PCI device last.
+    """Read the ports by PCI address, then name; ports without a PCI device come last.
 
     Args:
-        reader: of the host's tree.
+        reader: reader of the host's tree.
         functions: addresses of the PCI functions that the host shows.
         interfaces: glob patterns of names that count although they look like pseudo devices.
     """
-    places = {
-        name: _place(reader, f"{_INTERFACES}/{name}", functions)
+    positions = {
+        name: _position(reader, f"{_INTERFACES}/{name}", functions)
         for name in reader.names(_INTERFACES)
         if name != "bonding_masters"
     }
     rdma_ports: list[NicPort] = []
     for device in reader.names(_RDMA_DEVICES):
         folder = f"{_RDMA_DEVICES}/{device}"
-        place = _place(reader, folder, functions)
-        if place is None or (place.told and not place.function and not _named(device, interfaces)):
+        position = _position(reader, folder, functions)
+        if position is None or (
+            position.known and not position.function and not _matches(device, interfaces)
+        ):
             continue  # software RDMA on top of an interface that counts itself
-        if not place.told:
+        if not position.known:
             reader.gap(device, "its PCI device is not told")
-        beside = [name for name, other in places.items() if _together(place, other)]
-        rdma_ports += _rdma_device(reader, device, place.function, beside)
-    taken = {port.function for port in rdma_ports} - {None}
-    taken_names = {port.interface for port in rdma_ports}
+        siblings = [name for name, at in positions.items() if _same_function(position, at)]
+        rdma_ports += _rdma_device(reader, device, position.function, siblings)
+    used = {port.function for port in rdma_ports} - {None}
+    used_names = {port.interface for port in rdma_ports}
     plain = [
-        _interface(reader, name, place.function)
-        for name, place in places.items()
-        if place is not None
-        and place.function not in taken
-        and name not in taken_names
-        and (not _is_pseudo(name, place) or _named(name, interfaces))
+        _interface(reader, name, position.function)
+        for name, position in positions.items()
+        if position is not None
+        and position.function not in used
+        and name not in used_names
+        and (not _is_pseudo(name, position) or _matches(name, interfaces))
     ]
     return tuple(sorted([*rdma_ports, *plain], key=_port_key))
 
 
 def natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """What to sort names by so that `mlx5_10` comes after `mlx5_9`."""
-    parts = re.findall(r"(\D*)(\d{0,18})", name)
-    return tuple((text, int(digits or -1)) for text, digits in parts)
+    """Return a sort key by which `mlx5_10` comes after `mlx5_9`."""
+    segments = re.findall(r"(\D*)(\d{0,18})", name)
+    return tuple((text, int(digits or -1)) for text, digits in segments)
 
 
 def _port_key(port: NicPort) -> tuple[object, ...]:
@@ -94,22 +96,22 @@ def _port_key(port: NicPort) -> tuple[object, ...]:
     return (port.function is None, address, natural_key(port.name), port.rdma_port)
 
 
-def _named(name: str, patterns: Sequence[str]) -> bool:
+def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _is_pseudo(name: str, place: _Place) -> bool:
-    return place.function is None and (place.virtual or is_pseudo(name))
+def _is_pseudo(name: str, position: _Position) -> bool:
+    return position.function is None and (position.virtual or is_pseudo(name))
 
 
-def _together(rdma: _Place, interface: _Place | None) -> bool:
+def _same_function(rdma: _Position, interface: _Position | None) -> bool:
     if interface is None or rdma.function is None:
         return False
     return rdma.function == interface.function
 
 
-def _place(reader: ValueReader, path: str, functions: Container[str]) -> _Place | None:
-    """None where the entry leads nowhere."""
+def _position(reader: ValueReader, path: str, functions: Container[str]) -> _Position | None:
+    """Return the position of a class entry; None for a broken link."""
     try:
         folder = reader.tree.resolve(path)
     except TreeError as error:
@@ -121,30 +123,34 @@ def _place(reader: ValueReader, path: str, functions: Container[str]) -> _Place 
     except TreeError as error:
         if not error.missing:
             reader.gap(f"{path}/device", f"cannot be followed ({error})")
-    parts = folder.split("/")
-    addresses = [place for place, part in enumerate(parts) if is_address(part)]
-    if not addresses or any(part.startswith("usb") for part in parts[addresses[-1] :]):
-        # A USB adapter shares its bus with keyboards; its controller says nothing of its speed.
-        told = not folder.startswith("sys/class/")
-        return _Place(None, told, virtual="devices/virtual/" in folder)
-    address = parts[addresses[-1]]
+    names = folder.split("/")
+    addresses = [index for index, name in enumerate(names) if is_address(name)]
+    if not addresses or any(name.startswith("usb") for name in names[addresses[-1] :]):
+        # A USB adapter shares its bus; its controller does not determine its speed.
+        known = not folder.startswith("sys/class/")
+        return _Position(None, known, virtual="devices/virtual/" in folder)
+    address = names[addresses[-1]]
     if address not in functions:
         reader.gap(path, f"it sits at {address}, which the host does not list")
-        return _Place(None, told=False)
-    return _Place(address)
+        return _Position(None, known=False)
+    return _Position(address)
 
 
 def _rdma_device(
-    reader: ValueReader, device: str, function: str | None, beside: Sequence[str]
+    reader: ValueReader, device: str, function: str | None, siblings: Sequence[str]
 ) -> list[NicPort]:
     folder = f"{_RDMA_DEVICES}/{device}/ports"
     numbers = [int(name) for name in reader.names(folder) if re.fullmatch(r"[1-9]\d{0,2}", name)]
     if not numbers:
         reader.gap(device, "the RDMA device shows no ports")
-    only = beside[0] if len(beside) == len(numbers) == 1 else ""
+    only = siblings[0] if len(siblings) == len(numbers) == 1 else ""
     return [
         _rdma_port(
-            reader, device, function, number, _interface_of(reader, device, number, beside) or only
+            reader,
+            device,
+            function,
+            number,
+            _interface_of(reader, device, number, siblings) or only,
         )
         for number in sorted(numbers)
     ]
@@ -156,7 +162,7 @@ def _rdma_port(
     folder = f"{_RDMA_DEVICES}/{device}/ports/{number}"
     state = reader.value(f"{folder}/state", _rdma_state, needed=True) or _UNREADABLE
     active = state == _ACTIVE
-    # A port that is down still states a rate, which means nothing.
+    # The rate of a port that is down is meaningless.
     rate = reader.value(f"{folder}/rate", rdma_gbit_per_s, needed=True) if active else None
     physical = reader.quiet_text(f"{folder}/phys_state")
     return NicPort(
@@ -186,13 +192,13 @@ def _link_layer(text: str) -> str:
     return text
 
 
-def _interface_of(reader: ValueReader, device: str, number: int, beside: Sequence[str]) -> str:
-    """The interface that carries the port's addresses: told by RoCE, else by its port number."""
-    told = reader.quiet_text(f"{_RDMA_DEVICES}/{device}/ports/{number}/gid_attrs/ndevs/0")
-    if told and told in reader.names(_INTERFACES):
-        return told
+def _interface_of(reader: ValueReader, device: str, number: int, siblings: Sequence[str]) -> str:
+    """The interface with the port's addresses: from the RoCE GID, else by its port number."""
+    stated = reader.quiet_text(f"{_RDMA_DEVICES}/{device}/ports/{number}/gid_attrs/ndevs/0")
+    if stated and stated in reader.names(_INTERFACES):
+        return stated
     numbered = {}
-    for name in sorted(beside, key=natural_key, reverse=True):
+    for name in sorted(siblings, key=natural_key, reverse=True):
         numbered[reader.quiet_text(f"{_INTERFACES}/{name}/dev_port") or "0"] = name
     return numbered.get(str(number - 1), "")
 

@@ -1,9 +1,9 @@
-"""`host_topology`: an inventory as the machine that NCCL would see in its place.
+"""`host_topology`: the topology of an inventory, as NCCL would see the machine.
 
 NCCL 2.30 src/graph/xml.cc (ncclTopoGetXmlFromSys) walks from every GPU and NIC two bridges up at a
-time: a switch is its upstream port; downstream ports and root ports vanish; a CPU is a NUMA node.
-The records made here collapse alike, so that a machine has one fingerprint whether it was looked at
-here or NCCL dumped it.
+time: a switch is its upstream port, downstream ports and root ports vanish, and a CPU is a NUMA
+node. The records are reduced in the same way, so that a machine has the same fingerprint from
+TuCCL's probe and from NCCL's dump.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ SILENT_TREE = (
     "of its own or straight on the root bus, as virtual machines show them; let a measurement "
     "decide, or give the topology file that the cloud supplies for NCCL_TOPO_FILE."
 )
-"""The note of a machine whose tree tells nothing; see `is_tree_silent`."""
+"""Note of a machine whose tree shows no proximity; see `is_tree_silent`."""
 
 
 def host_topology(
     inventory: PciInventory, name: str, gpus: Mapping[str, GpuRecord] | None = None
 ) -> Topology:
-    """The machine, with everything that could not be learnt in its notes.
+    """Return the host's topology, with a note for every gap.
 
     Args:
-        inventory: of the host.
-        name: of the topology.
-        gpus: what the driver says of the GPUs, by PCI address; without any, they are known by
+        inventory: inventory of the host.
+        name: name of the topology.
+        gpus: the driver's records of the GPUs, by PCI address; if empty, GPUs are identified by
             class.
 
     Raises:
@@ -50,23 +50,23 @@ def host_topology(
 
 
 def gap_notes(gaps: Iterable[Gap]) -> list[str]:
-    """One sentence for all places that miss the same."""
+    """Return a sentence for each kind of gap, with all its places."""
     places: dict[str, list[str]] = {}
     for gap in gaps:
         places.setdefault(gap.what, []).append(gap.where)
     notes = [
-        Gap(where[0] if len(where) == 1 else shortened(where), what).sentence()
-        for what, where in places.items()
+        Gap(where[0] if len(where) == 1 else shortened(where), missing).sentence()
+        for missing, where in places.items()
     ]
     more = len(notes) - _MAX_NOTED_GAPS
     return [*notes[:_MAX_NOTED_GAPS], f"{more} more gaps of this kind."] if more > 0 else notes
 
 
 def is_tree_silent(functions: Iterable[PciFunction]) -> bool:
-    """Whether the tree says nothing about which of these devices are close, as in many VMs.
+    """Whether the tree shows no proximity between these devices, as in many VMs.
 
-    So it is when each sits in a domain of its own, or all of them straight on root buses: one for
-    all, or one for each.
+    This is so if each device has its own domain, or if all are directly on root buses, one for all
+    or one for each.
     """
     devices = list(functions)
     if len(devices) < 2:
@@ -92,7 +92,7 @@ def _records(
 ) -> tuple[tuple[CpuRecord, ...], list[str]]:
     notes: list[str] = []
     host = endpoints(inventory, gpus, notes)
-    tops, nodes = _collapsed(inventory, host)
+    tops, nodes = _reduced_tree(inventory, host)
     by_numa: dict[int, list[str]] = {}
     for address in sorted(tops, key=address_key):
         by_numa.setdefault(_numa_of_tree(inventory, address, nodes), []).append(address)
@@ -109,12 +109,12 @@ def _records(
         )
         for number in sorted({first, *by_numa})
     )
-    _note_places(inventory, host, by_numa, notes)
+    _note_unplaced(inventory, host, by_numa, notes)
     return records, notes
 
 
-def _collapsed(inventory: PciInventory, host: Endpoints) -> tuple[list[str], dict[str, _Node]]:
-    """Addresses right below a CPU, and everything between them and the GPUs and NICs."""
+def _reduced_tree(inventory: PciInventory, host: Endpoints) -> tuple[list[str], dict[str, _Node]]:
+    """Return the addresses directly below a CPU, and the nodes from them to the GPUs and NICs."""
     tops: dict[str, None] = {}
     nodes: dict[str, _Node] = {}
     for address in sorted({*host.gpus, *host.nets}, key=address_key):
@@ -129,7 +129,7 @@ def _collapsed(inventory: PciInventory, host: Endpoints) -> tuple[list[str], dic
 
 
 def _numa_of_tree(inventory: PciInventory, top: str, nodes: Mapping[str, _Node]) -> int:
-    """NUMA node of what sits right below a CPU, else of the first device below; -1: not told."""
+    """NUMA node of a device directly below a CPU, else of the first device below it; else -1."""
     number = numa_node_of(inventory, nodes[top].function)
     if number is not None:
         return number
@@ -144,7 +144,7 @@ def _ordered(addresses: Iterable[str]) -> list[str]:
 def _first_cpu(
     inventory: PciInventory, host: Endpoints, by_numa: Mapping[int, Sequence[str]]
 ) -> int:
-    """The NUMA node of the first GPU; NCCL makes that CPU first."""
+    """NUMA node of the first GPU, whose CPU NCCL puts first."""
     if not host.gpus:
         nodes = inventory.numa_nodes
         return min(by_numa, default=nodes[0].number if nodes else -1)
@@ -153,8 +153,8 @@ def _first_cpu(
     gpu = min(known, key=known.__getitem__) if known else next(iter(devs))
     function = inventory.by_address.get(gpu)
     above = bridges_above(inventory, function) if function else []
-    way = {gpu, *(bridge.address for bridge in above)}
-    return next(number for number, tops in by_numa.items() if way & set(tops))
+    path = {gpu, *(bridge.address for bridge in above)}
+    return next(number for number, tops in by_numa.items() if path & set(tops))
 
 
 def _pci_record(address: str, nodes: Mapping[str, _Node], host: Endpoints) -> PciRecord:
@@ -181,21 +181,21 @@ def _hex(number: int | None, digits: int) -> str:
     return "" if number is None else f"{number:0{digits}x}"
 
 
-def _note_places(
+def _note_unplaced(
     inventory: PciInventory, host: Endpoints, by_numa: Mapping[int, Sequence[str]], notes: list[str]
 ) -> None:
     devices = {*host.gpus, *host.nets}
-    lost = sorted(devices - inventory.by_address.keys())
-    if lost:
+    not_shown = sorted(devices - inventory.by_address.keys())
+    if not_shown:
         notes.append(
             f"GPUs that the PCI tree does not show are taken as straight below a CPU: "
-            f"{shortened(lost)}."
+            f"{shortened(not_shown)}."
         )
     if -1 in by_numa and len(by_numa) > 1:
         notes.append(
             "PCI devices that state no NUMA node are taken as below a CPU of their own, as NCCL "
             f"does: {shortened(list(by_numa[-1]))}."
         )
-    functions = [inventory.by_address[address] for address in devices - set(lost)]
+    functions = [inventory.by_address[address] for address in devices - set(not_shown)]
     if host.gpus and is_tree_silent(functions):
         notes.append(SILENT_TREE)

@@ -1,8 +1,8 @@
-"""How close two PCI functions sit: `relation`.
+"""Proximity of two PCI functions in the tree: `relation`.
 
-Bridges are told apart by their place: a root port sits on a root bus; a switch is an upstream port
+Bridges are identified by their position: a root port is on a root bus; a switch is an upstream port
 with downstream ports on the bus below it. A link leads to one device, so a bridge on a root bus
-with several bridge devices below is no root port but a switch (virtual machines show those).
+with several bridge devices below is not a root port but a switch (as in virtual machines).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from probes.pci.inventory import PciFunction, PciInventory
 
 
 class Relation(IntEnum):
-    """What the way between two functions passes at most; less is closer."""
+    """The highest element on the path between two functions; less is closer."""
 
     SAME_DEVICE = 0
     """Functions of one device, or one function."""
     SWITCH = 1
     """One PCIe switch."""
     SWITCHES = 2
-    """Several PCIe switches below one another."""
+    """Several nested PCIe switches."""
     ROOT_PORT = 3
-    """They share the link of a root port, but no switch."""
+    """The link of a common root port, but no switch."""
     HOST_BRIDGE = 4
     """The host bridge of one root bus."""
     NUMA_NODE = 5
@@ -33,34 +33,34 @@ class Relation(IntEnum):
     SYSTEM = 7
     """The links between sockets."""
     UNKNOWN = 8
-    """The system does not say."""
+    """The system does not show it."""
 
 
 def relation(inventory: PciInventory, a: str, b: str) -> Relation:
-    """Relation of the functions at two addresses; the same both ways.
+    """Return the relation of the functions at two addresses, which is symmetric.
 
     Raises:
-        KeyError: no function of that address.
+        KeyError: no function has that address.
     """
-    one, other = inventory.by_address[a], inventory.by_address[b]
+    first, second = inventory.by_address[a], inventory.by_address[b]
     if slot_of(a) == slot_of(b):
         return Relation.SAME_DEVICE
-    ways = [[*bridges_above(inventory, end)[::-1], end] for end in (one, other)]
-    shared = 0
-    for here, there in zip(*ways, strict=False):
-        if here.address != there.address:
+    paths = [[*bridges_above(inventory, end)[::-1], end] for end in (first, second)]
+    common = 0
+    for a_bridge, b_bridge in zip(*paths, strict=False):
+        if a_bridge.address != b_bridge.address:
             break
-        shared += 1
-    if shared:
-        # Of each way what lies below the last bridge that both share, the function last.
-        return _below_one_bridge(ways[0][:shared], [way[shared:] for way in ways])
-    if one.root == other.root:
+        common += 1
+    if common:
+        # The rest of each path below the last common bridge, the function last.
+        return _below_one_bridge(paths[0][:common], [path[common:] for path in paths])
+    if first.root == second.root:
         return Relation.HOST_BRIDGE
-    return _across_host_bridges(inventory, one, other)
+    return _across_host_bridges(inventory, first, second)
 
 
 def bridges_above(inventory: PciInventory, function: PciFunction) -> list[PciFunction]:
-    """Bridges from the one directly above up to the root bus; none where they form a loop."""
+    """Return the bridges above a function, nearest first; none where they form a loop."""
     above: list[PciFunction] = []
     seen = {function.address}
     parent = function.parent
@@ -74,29 +74,31 @@ def bridges_above(inventory: PciInventory, function: PciFunction) -> list[PciFun
 
 
 def numa_node_of(inventory: PciInventory, function: PciFunction) -> int | None:
-    """NUMA node that the function or a bridge above it states; the only one of the host, else."""
-    for place in (function, *bridges_above(inventory, function)):
-        if place.numa_node is not None:
-            return place.numa_node
+    """NUMA node that the function or a bridge above it states, else the host's only one."""
+    for ancestor in (function, *bridges_above(inventory, function)):
+        if ancestor.numa_node is not None:
+            return ancestor.numa_node
     nodes = inventory.numa_nodes
     return nodes[0].number if len(nodes) == 1 else None
 
 
 def _below_one_bridge(common: list[PciFunction], below: list[list[PciFunction]]) -> Relation:
-    first = [way[0].address for way in below if way]
+    first = [path[0].address for path in below if path]
     if len(common) == 1 and not _has_downstream_ports(below, first):
         return Relation.ROOT_PORT
-    # One port on each side at most: the downstream ports of the switch itself.
+    # At most one port on each side: the downstream ports of the switch itself.
     return Relation.SWITCH if max(map(len, below)) <= 2 else Relation.SWITCHES
 
 
 def _has_downstream_ports(below: list[list[PciFunction]], first: list[str]) -> bool:
-    """Two bridges that are not functions of one device sit on the inner bus of a switch."""
-    return all(len(way) > 1 for way in below) and len({slot_of(port) for port in first}) == 2
+    """Whether the bridges are two devices, which are then on the inner bus of a switch."""
+    return all(len(path) > 1 for path in below) and len({slot_of(port) for port in first}) == 2
 
 
-def _across_host_bridges(inventory: PciInventory, one: PciFunction, other: PciFunction) -> Relation:
-    nodes = [numa_node_of(inventory, function) for function in (one, other)]
+def _across_host_bridges(
+    inventory: PciInventory, first: PciFunction, second: PciFunction
+) -> Relation:
+    nodes = [numa_node_of(inventory, function) for function in (first, second)]
     if None in nodes:
         return Relation.UNKNOWN
     if nodes[0] == nodes[1]:

@@ -1,7 +1,7 @@
 """`read_sysfs`: the PCI functions of a host as the kernel shows them below /sys.
 
-What the folder of a device is called says where it sits: `pci0000:3a/0000:3a:00.0/0000:3b:00.0` is
-a function below a bridge below the root bus. A value that cannot be believed is dropped with a gap.
+The path of a device's folder shows its position: `pci0000:3a/0000:3a:00.0/0000:3b:00.0` is a
+function below a bridge below the root bus. An invalid value is dropped with a gap.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from probes.pci.values import (
 )
 
 MAX_DEVICES = 65_536
-"""As many functions as one PCI domain can have; more is a damaged tree, not a machine."""
+"""Functions that one PCI domain can have; a tree with more is damaged."""
 
 _DEVICES = "sys/bus/pci/devices"
 _NODES = "sys/devices/system/node"
 _CPUS = "sys/devices/system/cpu"
 _MAX_RANGES = 64
 _MAX_DEPTH = 64
-"""Bridges above one another; real trees stay below ten."""
+"""Nested bridges; real trees have fewer than ten."""
 _SLOT = "look at its slot and riser if that is not on purpose"
 _UNASSIGNED = 0x20000000
 """IORESOURCE_UNSET of Linux's include/linux/ioport.h: the range has no address yet."""
 _NETWORK = 0x02
 """Base class of NICs."""
 _DATA_CLASSES = frozenset({_NETWORK, 0x03, 0x0B, 0x12})
-"""Base classes of devices that collectives pass: network, display, processor, accelerator."""
+"""Base classes of devices in collectives: network, display, processor, accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a function sits."""
+class _Position:
+    """Position of a function in the tree."""
 
     folder: str
     root: str
     parent: str | None
     listed: bool = True
-    """False where only its children show that it exists."""
+    """Whether the bus lists it; else only its children show that it exists."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Stated:
-    """What a function says of its link; 0 when unknown."""
+class _StatedLink:
+    """A function's statement about its link; 0 when unknown."""
 
     gt_per_s: float = 0.0
     width: int = 0
@@ -70,27 +70,29 @@ class _Stated:
 
 
 def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> PciInventory:
-    """Read a host.
+    """Read a host's inventory.
 
     Args:
         tree: the files of the host.
-        source: what to call it in errors and in the inventory: a directory or an archive.
+        source: its name in errors and in the inventory: a directory or an archive.
         interfaces: glob patterns of network interfaces that count as NICs although they look like
             pseudo devices (`veth*`).
 
     Raises:
-        SysfsError: neither PCI devices nor network ports are shown, or too many devices.
+        SysfsError: there are neither PCI devices nor network ports, or too many devices.
     """
     reader = ValueReader(tree)
-    places = _places(reader, source)
+    positions = _positions(reader, source)
     stated = {
-        address: _stated(reader, place.folder) for address, place in places.items() if place.listed
+        address: _stated_link(reader, position.folder)
+        for address, position in positions.items()
+        if position.listed
     }
     functions = tuple(
-        _function(reader, address, places[address], stated)
-        for address in sorted(places, key=address_key)
+        _function(reader, address, positions[address], stated)
+        for address in sorted(positions, key=address_key)
     )
-    ports = read_ports(reader, places, interfaces)
+    ports = read_ports(reader, positions, interfaces)
     if not functions and not ports:
         raise SysfsError(
             f"{source}: no PCI devices below {_DEVICES} and no network ports; give the root "
@@ -107,25 +109,25 @@ def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> P
     )
 
 
-def _places(reader: ValueReader, source: str) -> dict[str, _Place]:
+def _positions(reader: ValueReader, source: str) -> dict[str, _Position]:
     names = reader.names(_DEVICES)
     if len(names) > MAX_DEVICES:
         raise SysfsError(
             f"{source}: {len(names):,} PCI devices, at most {MAX_DEVICES:,} are read; this is no "
             "machine's /sys"
         )
-    places = dict(_listed(reader, names))
-    for place in list(places.values()):
-        _add_unlisted_bridges(reader, place, places)
-    for address, place in places.items():
-        above = places.get(place.parent or "")
-        if above is not None and above.folder != place.folder.rpartition("/")[0]:
-            reader.gap(address, f"hangs below {place.parent}, which lies elsewhere itself")
-            places[address] = replace(place, parent=None)
-    return places
+    positions = dict(_listed(reader, names))
+    for position in list(positions.values()):
+        _add_unlisted_bridges(reader, position, positions)
+    for address, position in positions.items():
+        above = positions.get(position.parent or "")
+        if above is not None and above.folder != position.folder.rpartition("/")[0]:
+            reader.gap(address, f"hangs below {position.parent}, which lies elsewhere itself")
+            positions[address] = replace(position, parent=None)
+    return positions
 
 
-def _listed(reader: ValueReader, names: Sequence[str]) -> Iterator[tuple[str, _Place]]:
+def _listed(reader: ValueReader, names: Sequence[str]) -> Iterator[tuple[str, _Position]]:
     for name in names:
         path = f"{_DEVICES}/{name}"
         if not is_address(name):
@@ -136,48 +138,52 @@ def _listed(reader: ValueReader, names: Sequence[str]) -> Iterator[tuple[str, _P
         except TreeError as error:
             reader.gap(path, f"cannot be followed ({error}); it was left out")
             continue
-        root, *chain = _way_from_root(folder)
+        root, *chain = _path_from_root(folder)
         if chain[-1:] != [name]:
             reader.gap(name, "its folder does not show what it hangs below")
             root, chain = root_of(name), [name]
-        yield name, _Place(folder, root, chain[-2] if len(chain) > 1 else None)
+        yield name, _Position(folder, root, chain[-2] if len(chain) > 1 else None)
 
 
-def _add_unlisted_bridges(reader: ValueReader, below: _Place, places: dict[str, _Place]) -> None:
-    """Bridges that devices hang below, though the bus does not list them."""
-    while below.parent is not None and below.parent not in places:
-        bridge, folder = below.parent, below.folder.rpartition("/")[0]
+def _add_unlisted_bridges(
+    reader: ValueReader, position: _Position, positions: dict[str, _Position]
+) -> None:
+    """Add bridges above devices that the bus does not list."""
+    while position.parent is not None and position.parent not in positions:
+        bridge, folder = position.parent, position.folder.rpartition("/")[0]
         above = folder.split("/")[-2]
         reader.gap(bridge, f"devices hang below it, but it is not listed in {_DEVICES}")
-        below = _Place(folder, below.root, above if is_address(above) else None, listed=False)
-        places[bridge] = below
+        position = _Position(
+            folder, position.root, above if is_address(above) else None, listed=False
+        )
+        positions[bridge] = position
 
 
-def _way_from_root(folder: str) -> list[str]:
-    """The root bus and the functions below it; only an empty name where the path shows none."""
-    parts = folder.split("/")
-    roots = [place for place, part in enumerate(parts) if is_root(part)]
-    way = parts[roots[-1] :] if roots else [""]
-    believable = len(way) <= _MAX_DEPTH and all(is_address(part) for part in way[1:])
-    return way if believable else [""]
+def _path_from_root(folder: str) -> list[str]:
+    """Return the root bus and the functions below it; an empty name where the path shows none."""
+    names = folder.split("/")
+    roots = [index for index, name in enumerate(names) if is_root(name)]
+    path = names[roots[-1] :] if roots else [""]
+    is_valid = len(path) <= _MAX_DEPTH and all(is_address(name) for name in path[1:])
+    return path if is_valid else [""]
 
 
 def _function(
-    reader: ValueReader, address: str, place: _Place, stated: dict[str, _Stated]
+    reader: ValueReader, address: str, position: _Position, stated: dict[str, _StatedLink]
 ) -> PciFunction:
-    folder = place.folder
-    if not place.listed:
-        return PciFunction(address, place.root, place.parent)
+    folder = position.folder
+    if not position.listed:
+        return PciFunction(address, position.root, position.parent)
     own = stated[address]
     function = PciFunction(
         address=address,
-        root=place.root,
-        parent=place.parent,
+        root=position.root,
+        parent=position.parent,
         class_code=reader.value(f"{folder}/class", hexadecimal(6), needed=True),
         vendor=reader.value(f"{folder}/vendor", hexadecimal(4), needed=True),
         device=reader.value(f"{folder}/device", hexadecimal(4), needed=True),
         numa_node=reader.value(f"{folder}/numa_node", number_or_none),
-        link=_lesser(own, stated.get(place.parent or "", _Stated())),
+        link=_lesser(own, stated.get(position.parent or "", _StatedLink())),
         bars=_ranges(reader, f"{folder}/resource"),
         is_virtual=reader.is_there(f"{folder}/physfn"),
     )
@@ -189,40 +195,40 @@ def _function(
     return function
 
 
-def _stated(reader: ValueReader, folder: str) -> _Stated:
-    """Rate: what is possible, because an idle GPU slows its link down; width: what is in use."""
+def _stated_link(reader: ValueReader, folder: str) -> _StatedLink:
+    """Read the maximum rate, because an idle GPU slows its link down, and the current width."""
     rate = reader.value(f"{folder}/max_link_speed", link_rate)
     if not rate:
         rate = reader.value(f"{folder}/current_link_speed", link_rate)
-    most = reader.value(f"{folder}/max_link_width", link_width) or 0
-    width = reader.value(f"{folder}/current_link_width", link_width) or most
-    return _Stated(rate or 0.0, width, most)
+    max_width = reader.value(f"{folder}/max_link_width", link_width) or 0
+    width = reader.value(f"{folder}/current_link_width", link_width) or max_width
+    return _StatedLink(rate or 0.0, width, max_width)
 
 
-def _as_trained(reader: ValueReader, address: str, folder: str, most: PcieLink) -> PcieLink:
-    """The link of a NIC: it is not slowed down when idle, so a lower rate is all it does."""
+def _as_trained(reader: ValueReader, address: str, folder: str, maximum: PcieLink) -> PcieLink:
+    """Return the link of a NIC, which does not slow down when idle, at its current rate."""
     rate = reader.value(f"{folder}/current_link_speed", link_rate)
-    if not rate or rate >= most.gt_per_s:
-        return most
-    reader.gap(address, f"runs at {rate:g} of {most.gt_per_s:g} GT/s; {_SLOT}")
-    return replace(most, gt_per_s=rate)
+    if not rate or rate >= maximum.gt_per_s:
+        return maximum
+    reader.gap(address, f"runs at {rate:g} of {maximum.gt_per_s:g} GT/s; {_SLOT}")
+    return replace(maximum, gt_per_s=rate)
 
 
-def _lesser(own: _Stated, port: _Stated) -> PcieLink | None:
+def _lesser(own: _StatedLink, port: _StatedLink) -> PcieLink | None:
     rate = min((rate for rate in (own.gt_per_s, port.gt_per_s) if rate), default=0.0)
     width = min((width for width in (own.width, port.width) if width), default=0)
     return PcieLink(rate, width) if rate or width else None
 
 
 def _ranges(reader: ValueReader, path: str) -> tuple[BarRange, ...]:
-    """Lines `start end flags`; an unused one is all zero."""
+    """Parse lines `start end flags`; an unused range is all zero."""
     ranges = []
     text = reader.text(path, needed=True) or ""
     for index, line in enumerate(text.splitlines()[:_MAX_RANGES]):
         if re.fullmatch(r"0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16}", line) is None:
             reader.gap(path, f"line {index + 1} is {line!a:.60}, which is no address range")
             continue
-        start, end, flags = (int(part, 16) for part in line.split())
+        start, end, flags = (int(number, 16) for number in line.split())
         if (start == 0 and end == 0) or flags & _UNASSIGNED:
             continue
         if end < start:
@@ -246,7 +252,7 @@ def _numa_nodes(reader: ValueReader) -> tuple[NumaNode, ...]:
 
 
 def _first_cpu(reader: ValueReader, folder: str) -> int | None:
-    """None for a node that holds memory only."""
+    """First CPU of a NUMA node; None for a node with memory only."""
     match = re.match(r"[0-9]{1,6}(?![0-9])", reader.quiet_text(f"{folder}/cpulist"))
     if match:
         return int(match[0])
@@ -255,7 +261,7 @@ def _first_cpu(reader: ValueReader, folder: str) -> int | None:
 
 
 def _cpu_model(reader: ValueReader) -> CpuModel:
-    """As NCCL 2.30 src/graph/xml.cc records it."""
+    """Return the CPU's model as NCCL 2.30 src/graph/xml.cc records it."""
     text = reader.text("proc/cpuinfo", needed=True) or ""
     fields: dict[str, str] = {}
     for line in text.split("\n\n")[0].splitlines():
@@ -274,8 +280,8 @@ def _cpu_model(reader: ValueReader) -> CpuModel:
 
 def _x86_model(reader: ValueReader, fields: dict[str, str]) -> CpuModel:
     try:
-        family = whole_number(fields["cpu family"], most=4095)
-        model = whole_number(fields.get("model", ""), most=4095)
+        family = whole_number(fields["cpu family"], high=4095)
+        model = whole_number(fields.get("model", ""), high=4095)
     except ValueError:
         reader.gap("proc/cpuinfo", "family and model of the CPU are no numbers and stay unknown")
         return CpuModel(arch="x86_64")

@@ -1,8 +1,8 @@
 """`FileTree`: a system's files, read from a live root directory or from a snapshot of it.
 
-Paths are relative to the root and have no leading slash: `sys/bus/pci/devices`. Links are followed
-here, not by the kernel, so that an absolute link of another machine leads into its own tree, never
-out of it, and a loop of links ends. Snapshots stay in memory; nothing is written to a disk.
+Paths are relative to the root and have no leading slash: `sys/bus/pci/devices`. Links are resolved
+here, not by the kernel, so that an absolute link of another machine stays inside its own tree, and
+a loop of links ends. Snapshots stay in memory; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -19,69 +19,69 @@ from probes.pci.archive import archive_entries
 from probes.pci.errors import SnapshotError, TreeError
 
 MAX_FILE_BYTES = 1 << 20
-"""Of a file only so much is read; the values of sysfs fit a page."""
+"""Bytes read of a file; values of sysfs fit in a page."""
 MAX_LINKS = 40
-"""Links followed on one path, as Linux does, before it counts as a loop."""
+"""Links resolved in one path before it counts as a loop, as in Linux."""
 
 _PIECE_BYTES = 1 << 16
-_REMEMBERED_LINKS = 65_536
+_MAX_CACHED_LINKS = 65_536
 
 
 class FileTree(Protocol):
     """Read access to the files of a system."""
 
     def read(self, path: str) -> bytes:
-        """Contents of a file, the first `MAX_FILE_BYTES` of it.
+        """Return the contents of a file, up to `MAX_FILE_BYTES`.
 
         Raises:
-            TreeError: it is not there or cannot be read.
+            TreeError: the file does not exist or cannot be read.
         """
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted.
+        """Return the names in a folder, sorted.
 
         Raises:
-            TreeError: it is not there, cannot be read or is no folder.
+            TreeError: the path does not exist, cannot be read or is not a folder.
         """
 
     def resolve(self, path: str) -> str:
-        """The same path without links.
+        """Return the path without links.
 
         Raises:
-            TreeError: it is not there, or its links form a loop.
+            TreeError: the path does not exist, or its links form a loop.
         """
 
 
 class _LinkedTree(ABC):
-    """Follows links on behalf of the trees."""
+    """Resolves links for the trees."""
 
     @abstractmethod
     def _link(self, path: str) -> str | None:
-        """Target of the link at a path without links before its last part; None: no link."""
+        """Return the target of the link at a path whose parents are no links; None: not a link."""
 
     def resolve(self, path: str) -> str:
         """As `FileTree.resolve`."""
-        here, followed = "", 0
-        parts = deque((part, False) for part in path.split("/"))
-        while parts:
-            part, of_link = parts.popleft()
-            if part in {"", "."}:
+        resolved, followed = "", 0
+        pending = deque((component, False) for component in path.split("/"))
+        while pending:
+            component, of_link = pending.popleft()
+            if component in {"", "."}:
                 continue
-            if part == "..":
-                here = here.rpartition("/")[0]
+            if component == "..":
+                resolved = resolved.rpartition("/")[0]
                 continue
-            there = f"{here}/{part}" if here else part
-            target = self._target(there, of_link=of_link)
+            path_so_far = f"{resolved}/{component}" if resolved else component
+            target = self._target(path_so_far, of_link=of_link)
             if target is None:
-                here = there
+                resolved = path_so_far
                 continue
             followed += 1
             if followed > MAX_LINKS:
                 raise TreeError("its links form a loop")
             if target.startswith("/"):
-                here = ""
-            parts.extendleft((step, True) for step in reversed(target.split("/")))
-        return here
+                resolved = ""
+            pending.extendleft((component, True) for component in reversed(target.split("/")))
+        return resolved
 
     def _target(self, path: str, *, of_link: bool) -> str | None:
         try:
@@ -93,7 +93,7 @@ class _LinkedTree(ABC):
 
 
 class DirectoryTree(_LinkedTree):
-    """The files below a root directory; `/` for this machine."""
+    """The files below a root directory, `/` for this machine."""
 
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root)
@@ -103,7 +103,7 @@ class DirectoryTree(_LinkedTree):
         """As `FileTree.read`."""
         real = self.resolve(path)
         try:
-            # Neither a pipe nor a device that lies in the tree may keep us waiting.
+            # Pipes and devices in the tree must not block.
             number = os.open(self._root / real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 return _read_all(number)
@@ -120,7 +120,7 @@ class DirectoryTree(_LinkedTree):
             raise _tree_error(error) from None
 
     def _link(self, path: str) -> str | None:
-        if len(self._links) > _REMEMBERED_LINKS:
+        if len(self._links) > _MAX_CACHED_LINKS:
             self._links.clear()
         if path not in self._links:
             try:
@@ -135,7 +135,7 @@ class DirectoryTree(_LinkedTree):
 
 
 def _read_all(number: int) -> bytes:
-    """Up to the limit; files of proc come in several pieces."""
+    """Read up to the limit; files of proc come in several pieces."""
     content = b""
     while len(content) < MAX_FILE_BYTES and (piece := os.read(number, _PIECE_BYTES)):
         content += piece
@@ -148,17 +148,17 @@ def _tree_error(error: OSError) -> TreeError:
 
 
 class TarTree(_LinkedTree):
-    """A tar archive, plain or packed (gzip, bzip2, xz), wherever in it the system's root lies."""
+    """A tar archive, plain or compressed (gzip, bzip2, xz), with the system's root at any level."""
 
     def __init__(self, data: bytes, source: str = "archive") -> None:
-        """Read the archive; devices, pipes and names that lead out of it are ignored.
+        """Read the archive; devices, pipes and names outside of it are ignored.
 
         Args:
             data: the archive.
-            source: what to call it in an error, usually the path.
+            source: its name in errors, usually the path.
 
         Raises:
-            SnapshotError: no such archive, cut short, too big, or without exactly one sysfs.
+            SnapshotError: not an archive, cut short, too big, or without exactly one sysfs.
         """
         files: dict[str, bytes] = {}
         links: dict[str, str] = {}
@@ -174,16 +174,16 @@ class TarTree(_LinkedTree):
             top = _top_folder({*files, *links, *folders})
         except SnapshotError as error:
             raise SnapshotError(f"{source}: {error}") from None
-        # The top folder becomes the root, which is what absolute links of the system mean.
+        # The top folder becomes the root, to which absolute links refer.
         self._files = {path.removeprefix(top): content for path, content in files.items()}
         self._links = {path.removeprefix(top): target for path, target in links.items()}
         folders = {path.removeprefix(top) for path in folders}
         self._names: dict[str, set[str]] = {"": set(), **{folder: set() for folder in folders}}
         for path in (*self._files, *self._links, *folders):
-            above, _, name = path.rpartition("/")
-            while name and name not in self._names.setdefault(above, set()):
-                self._names[above].add(name)
-                above, _, name = above.rpartition("/")
+            parent, _, name = path.rpartition("/")
+            while name and name not in self._names.setdefault(parent, set()):
+                self._names[parent].add(name)
+                parent, _, name = parent.rpartition("/")
 
     def read(self, path: str) -> bytes:
         """As `FileTree.read`."""
@@ -208,7 +208,7 @@ class TarTree(_LinkedTree):
 
 
 def _top_folder(paths: set[str]) -> str:
-    """What comes before `sys/...` in the archive, with its slash."""
+    """Return the path before `sys/...` in the archive, with its slash."""
     for mark in ("sys/bus/pci/devices", "sys/class/infiniband", "sys/class/net", "sys/devices"):
         tops = {
             match[1]

@@ -1,6 +1,6 @@
-"""The values of sysfs files: text becomes a figure, or a named gap where it cannot be believed.
+"""The values of sysfs files: text becomes a figure, or a gap where it is invalid.
 
-A file that is not there is no gap unless it must be there: kernels differ in what they show.
+A missing file is a gap only if it is required, since kernels differ in the files they have.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Value = TypeVar("Value")
 
 _RATES_GT_PER_S = frozenset({2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0})
 _WIDTHS = frozenset({0, 1, 2, 4, 8, 12, 16, 32})
-_NOT_TOLD_MBPS = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})
-"""How kernels of different age write that the speed of an interface is unknown."""
+_UNKNOWN_MBPS = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})
+"""Values of kernels of different age for an unknown speed of an interface."""
 _MAX_GBIT_PER_S = 3200.0
 """Twice the fastest port announced."""
 
@@ -31,12 +31,12 @@ class ValueReader:
         self.tree = tree
         self.gaps: list[Gap] = []
 
-    def gap(self, where: str, what: str) -> None:
-        """Note that something could not be learnt."""
-        self.gaps.append(Gap(printable(where), what))
+    def gap(self, where: str, reason: str) -> None:
+        """Record a gap."""
+        self.gaps.append(Gap(printable(where), reason))
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder; none where it is missing."""
+        """Return the names in a folder; none where it is missing."""
         try:
             return self.tree.list(path)
         except TreeError as error:
@@ -45,7 +45,7 @@ class ValueReader:
             return []
 
     def text(self, path: str, *, needed: bool = False) -> str | None:
-        """Contents of a file without the white space around; None where there are none."""
+        """Return the contents of a file, stripped; None where empty, missing or unreadable."""
         try:
             raw = self.tree.read(path)
         except TreeError as error:
@@ -59,14 +59,14 @@ class ValueReader:
         return text or None
 
     def quiet_text(self, path: str) -> str:
-        """As `text`, for files that a kernel may refuse to fill."""
+        """Return the contents as `text`, without a gap, for files that a kernel may not fill."""
         try:
             return self.tree.read(path).rstrip(b"\0").decode("utf-8", "replace").strip()
         except TreeError:
             return ""
 
     def is_there(self, path: str) -> bool:
-        """Whether a file, folder or link that leads somewhere is there."""
+        """Whether the path exists; a broken link does not."""
         try:
             self.tree.resolve(path)
         except TreeError:
@@ -76,7 +76,7 @@ class ValueReader:
     def value(
         self, path: str, parse: Callable[[str], Value], *, needed: bool = False
     ) -> Value | None:
-        """Contents of a file as a figure; None with a gap where `parse` raises ValueError."""
+        """Return a file's parsed contents; None with a gap where `parse` raises ValueError."""
         text = self.text(path, needed=needed)
         if text is None:
             return None
@@ -88,7 +88,7 @@ class ValueReader:
 
 
 def hexadecimal(digits: int) -> Callable[[str], int]:
-    """Parser of `0x10de`, with so many digits: fewer are a value that was cut."""
+    """Return a parser of `0x10de` with exactly `digits` digits; fewer are a cut value."""
 
     def parse(text: str) -> int:
         if re.fullmatch(rf"0x[0-9a-fA-F]{{{digits}}}", text) is None:
@@ -98,20 +98,20 @@ def hexadecimal(digits: int) -> Callable[[str], int]:
     return parse
 
 
-def whole_number(text: str, least: int = 0, most: int = 65_535) -> int:
-    """Decimal number between the limits."""
-    if re.fullmatch(r"-?[0-9]{1,10}", text) is None or not least <= int(text) <= most:
-        raise ValueError(f"which is no whole number from {least} to {most}")
+def whole_number(text: str, low: int = 0, high: int = 65_535) -> int:
+    """Parse a decimal number between the limits."""
+    if re.fullmatch(r"-?[0-9]{1,10}", text) is None or not low <= int(text) <= high:
+        raise ValueError(f"which is no whole number from {low} to {high}")
     return int(text)
 
 
 def number_or_none(text: str) -> int | None:
-    """A NUMA node, a package: -1 is how the kernel says that there is none."""
+    """Parse the number of a NUMA node or package; the kernel's -1 becomes None."""
     return None if text == "-1" else whole_number(text)
 
 
 def link_rate(text: str) -> float:
-    """GT/s of `max_link_speed` (`16.0 GT/s PCIe`, `8 GT/s`); 0 for `Unknown`."""
+    """Parse GT/s of `max_link_speed` (`16.0 GT/s PCIe`, `8 GT/s`); 0 for `Unknown`."""
     if text.lower().startswith("unknown") or text == "0":
         return 0.0
     match = re.fullmatch(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?", text)
@@ -121,7 +121,7 @@ def link_rate(text: str) -> float:
 
 
 def link_width(text: str) -> int:
-    """Lanes of `current_link_width`; 0 when unknown, which Linux writes as 255 where no link is."""
+    """Parse the lanes of `current_link_width`; 0 when unknown, which Linux writes as 255."""
     if text == "255":
         return 0
     if re.fullmatch(r"[0-9]{1,2}", text) is None or int(text) not in _WIDTHS:
@@ -130,23 +130,23 @@ def link_width(text: str) -> int:
 
 
 def interface_gbit_per_s(text: str) -> float | None:
-    """Of an interface's `speed` in Mb/s; None where the kernel says that it is unknown."""
+    """Parse an interface's `speed` in Mb/s; None where the kernel does not know it."""
     if re.fullmatch(r"-?[0-9]{1,10}", text) is None:
         raise ValueError("which is no speed in Mb/s")
-    if int(text) in _NOT_TOLD_MBPS:
+    if int(text) in _UNKNOWN_MBPS:
         return None
-    return _believable(int(text) / 1000)
+    return _checked(int(text) / 1000)
 
 
 def rdma_gbit_per_s(text: str) -> float:
-    """Of an RDMA port's `rate`: `200 Gb/sec (4X HDR)`."""
+    """Parse an RDMA port's `rate`: `200 Gb/sec (4X HDR)`."""
     match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,3})?) Gb/sec(?: \(.*\))?", text)
     if match is None:
         raise ValueError("which is no rate in Gb/sec")
-    return _believable(float(match[1]))
+    return _checked(float(match[1]))
 
 
-def _believable(gbit_per_s: float) -> float:
+def _checked(gbit_per_s: float) -> float:
     if not 0 < gbit_per_s <= _MAX_GBIT_PER_S:
         raise ValueError("which no port does")
     return gbit_per_s

@@ -1,1 +1,1 @@
-"""The PCI tree of a host as a tool listed it: what lspci printed, what hwloc exported."""
+"""The PCI tree of a host from the output of a tool: lspci or hwloc."""

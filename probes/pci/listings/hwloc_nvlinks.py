@@ -1,7 +1,7 @@
 """NVLinks of an hwloc export: the matrix `NVLinkBandwidth` between GPUs and NVSwitches.
 
-hwloc 2.4 and later write it where NVML was there (topology-nvml.c): MB/s between each two objects,
-the sum over the links between them.
+hwloc 2.4 and later write it if NVML is installed (topology-nvml.c): MB/s between each two objects,
+summed over the links between them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from probes.topology.link_figures import nvlink_gb_per_s
 _MAX_OBJECTS = 512
 _P100 = ("10de:15f7", "10de:15f8", "10de:15f9")
 _ITSELF_MB_PER_S = 1_000_000
-"""What hwloc writes from an object to itself, and for a link it takes as unlimited."""
+"""hwloc's value from an object to itself, and for an unlimited link."""
 
 
 def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
-    """GPUs by PCI address with their NVLinks; empty where the export has no such matrix.
+    """Return GPUs by PCI address with their NVLinks; empty where the export has no such matrix.
 
-    The GPUs are numbered as CUDA numbers them if the export says so, else as NVML does.
+    The GPUs have CUDA's numbers if the export has them, else NVML's.
 
     Raises:
         TopologyFileError: not well-formed XML.
@@ -47,18 +47,18 @@ def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
         if gpu is None or _is_switch(gpu):
             continue
         links = []
-        for column, other_end in enumerate(ends):
-            other = devices.get(other_end)
-            count = _count(gpu, values[row * len(ends) + column])
-            if other is not None and column != row and count:
-                links.append(_link(other, count))
+        for column, peer_end in enumerate(ends):
+            peer = devices.get(peer_end)
+            count = _link_count(gpu, values[row * len(ends) + column])
+            if peer is not None and column != row and count:
+                links.append(_link(peer, count))
         number = _number(gpu)
         records[_address(gpu)] = GpuRecord(number, None, 0, tuple(links))
     return records
 
 
 def _devices(root: XmlElement) -> dict[str, XmlElement]:
-    """The PCI device by the index of its own and of every object that hangs on it."""
+    """Return PCI devices by the index of their own and of every object below them."""
     found = {}
     for device in objects_below(root):
         if device.attributes.get("type") == "PCIDev":
@@ -68,7 +68,7 @@ def _devices(root: XmlElement) -> dict[str, XmlElement]:
 
 
 def _indexes(matrix: XmlElement) -> list[str]:
-    """Global indexes of the objects: `OSDev:802` where kinds are mixed, `802` where not."""
+    """Global indexes of the objects: `OSDev:802` where kinds are mixed, else `802`."""
     return [word.rpartition(":")[2] for word in _words(matrix, "indexes")]
 
 
@@ -93,14 +93,14 @@ def _number(gpu: XmlElement) -> int | None:
     return None
 
 
-def _count(gpu: XmlElement, mb_per_s: int) -> int:
-    """Links behind a bandwidth: 20 GB/s each on a P100, 25 on what came after it."""
+def _link_count(gpu: XmlElement, mb_per_s: int) -> int:
+    """Number of links of a bandwidth: 20 GB/s each on a P100, 25 on later GPUs."""
     if mb_per_s >= _ITSELF_MB_PER_S:
         return 0
     p100 = any(f"[{part}]" in gpu.attributes.get("pci_type", "") for part in _P100)
     return round(mb_per_s / 1000 / nvlink_gb_per_s(60 if p100 else 0))
 
 
-def _link(other: XmlElement, count: int) -> GpuLinkRecord:
-    target_class = "068000" if _is_switch(other) else "030200"
-    return GpuLinkRecord("nvlink", _address(other), target_class, count, 0)
+def _link(peer: XmlElement, count: int) -> GpuLinkRecord:
+    target_class = "068000" if _is_switch(peer) else "030200"
+    return GpuLinkRecord("nvlink", _address(peer), target_class, count, 0)

@@ -1,4 +1,4 @@
-"""What the elements of hwloc's XML mean: the root, objects, infos, CPU and node sets."""
+"""The elements of hwloc's XML: the root, objects, infos, CPU and node sets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ COMMAND = "`lstopo --of xml --whole-io FILE`"
 
 
 def read_hwloc(text: str, source: str) -> XmlElement:
-    """The root of an hwloc export.
+    """Parse an hwloc export and return its root.
 
     Raises:
         TopologyFileError: not well-formed XML.
-        MachineFileError: an XML file of something else.
+        MachineFileError: another kind of XML file.
     """
     root = read_xml(text, source, "topology", frozenset({"indexes", "u64values"}))
     if root.tag != "topology":
@@ -28,14 +28,14 @@ def read_hwloc(text: str, source: str) -> XmlElement:
 
 
 def objects_below(element: XmlElement) -> Iterator[XmlElement]:
-    """All objects of the tree, parents before children."""
+    """Iterate over all objects of the tree, parents before children."""
     for child in element.children_of("object"):
         yield child
         yield from objects_below(child)
 
 
 def infos_of(element: XmlElement) -> dict[str, str]:
-    """The name-value pairs of an object."""
+    """Return the name-value pairs of an object."""
     return {
         info.attributes.get("name", ""): info.attributes.get("value", "")
         for info in element.children_of("info")
@@ -43,21 +43,21 @@ def infos_of(element: XmlElement) -> dict[str, str]:
 
 
 def attribute_bits(element: XmlElement, name: str) -> int:
-    """A CPU or node set as a number; hwloc prints 32 bits at a time, the highest first.
+    """Parse a CPU or node set as a number; hwloc prints words of 32 bits, the highest first.
 
-    `0xf0000000,,0x00000101`: an empty part is zero. 0 when the attribute is missing or no set.
+    `0xf0000000,,0x00000101`: an empty word is zero. 0 when the attribute is missing or invalid.
     """
-    parts = element.attributes.get(name, "").split(",")
-    if len(parts) > 4096 or not all(re.fullmatch(r"(0x[0-9a-f]{1,8})?", part) for part in parts):
+    words = element.attributes.get(name, "").split(",")
+    if len(words) > 4096 or not all(re.fullmatch(r"(0x[0-9a-f]{1,8})?", word) for word in words):
         return 0
     bits = 0
-    for part in parts:
-        bits = bits << 32 | int(part or "0", 16)
+    for word in words:
+        bits = bits << 32 | int(word or "0", 16)
     return bits
 
 
 def os_device_kind(element: XmlElement, version: str) -> str:
-    """`network`, `rdma` or empty; an enumeration in hwloc 1 and 2, bits in hwloc 3."""
+    """Return `network`, `rdma` or empty; the type is an enumeration in hwloc 1 and 2, bits in 3."""
     text = element.attributes.get("osdev_type", "")
     number = int(text) if re.fullmatch(r"\d{1,4}", text) else 0
     if version.startswith("3"):

@@ -1,4 +1,4 @@
-"""Network ports of an hwloc export: the I/O objects that hang on a PCI device."""
+"""Network ports of an hwloc export: the I/O objects below a PCI device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from probes.pci.listings.hwloc_objects import infos_of, os_device_kind
 
 _PORT_STATE = re.compile(r"Port([1-9]\d?)State")
 _STATES = {"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
-"""enum ibv_port_state of libibverbs."""
+"""States by value of libibverbs' enum ibv_port_state."""
 
 
 def ports_of(element: XmlElement, function: PciFunction, version: str) -> list[NicPort]:
-    """Ports of one PCI device: those of its RDMA device, else its network interfaces.
+    """Return the ports of a PCI device: those of its RDMA device, else its network interfaces.
 
-    Where the file does not number the ports of an RDMA device (hwloc before 1.5), it is taken to
-    have one for every interface.
+    If the file does not number the ports of an RDMA device (hwloc before 1.5), one port per
+    interface is assumed.
     """
     named: dict[str, dict[str, dict[str, str]]] = {"network": {}, "rdma": {}, "": {}}
     for child in element.children_of("object"):
@@ -34,10 +34,10 @@ def ports_of(element: XmlElement, function: PciFunction, version: str) -> list[N
         states = {int(m[1]): infos[m[0]] for name in infos if (m := _PORT_STATE.fullmatch(name))}
         numbers = sorted(states) or list(range(1, max(1, len(nets)) + 1))
         for number in numbers:
-            mine = [net for net, told in nets.items() if told.get("Port") == str(number)]
+            matching = [net for net, info in nets.items() if info.get("Port") == str(number)]
             if len(nets) == len(numbers) == len(rdma) == 1:
-                mine = list(nets)
-            interface = mine[0] if len(mine) == 1 else ""
+                matching = list(nets)
+            interface = matching[0] if len(matching) == 1 else ""
             port = _port(function, device, interface, nets.get(interface, {}), number)
             ports.append(_with_state(port, states.get(number, "")))
     return ports
@@ -46,7 +46,7 @@ def ports_of(element: XmlElement, function: PciFunction, version: str) -> list[N
 def _port(
     function: PciFunction, name: str, interface: str, infos: dict[str, str], number: int = 0
 ) -> NicPort:
-    """The hardware address tells the link layer (IPoIB's has 20 bytes), else the class does."""
+    """Return a port; its hardware address (20 bytes: IPoIB) or class gives the link layer."""
     layer = {0x0200: "Ethernet", 0x0207: "InfiniBand"}.get((function.class_code or 0) >> 8, "")
     length = infos.get("Address", "").count(":") + 1
     return NicPort(

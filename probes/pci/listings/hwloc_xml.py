@@ -1,8 +1,8 @@
-"""`parse_hwloc_xml`: one host's PCI tree from what `lstopo --of xml` exported (hwloc 1, 2 and 3).
+"""`parse_hwloc_xml`: one host's PCI tree from an export of `lstopo --of xml` (hwloc 1, 2 and 3).
 
-Bridges and devices are objects with bus ids, below the CPU object they are close to; their I/O
-objects name network interfaces and RDMA devices. hwloc tells the bandwidth of a PCIe link, not its
-lanes, and no speed of a port. Format: hwloc 2.9 hwloc2.dtd and topology-xml.c.
+Bridges and devices are objects with bus ids, below the nearest CPU object; their I/O objects name
+network interfaces and RDMA devices. hwloc has the bandwidth of a PCIe link, but neither its lanes
+nor the speed of a port. Format: hwloc 2.9 hwloc2.dtd and topology-xml.c.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-[0-9a-f]{2}\]")
 _MAX_FUNCTIONS = 65_536
 
 _LANE_GB_PER_S = {2.5: 0.25, 5.0: 0.5} | {rate: rate * 16 / 130 for rate in (8.0, 16.0, 32.0, 64.0)}
-"""By GT/s, as hwloc 2.9 computes pci_link_speed (8b/10b, then 128b/130b)."""
+"""Bandwidth of a lane by GT/s, as hwloc 2.9 computes pci_link_speed (8b/10b, then 128b/130b)."""
 _WIDTHS = (16, 12, 8, 4, 2, 1)
 _ARCHITECTURES = {"ppc64le": "ppc64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an object sits: the NUMA node around it, the root bus and the bridge above."""
+class _Position:
+    """Position of an object: its NUMA node, its root bus and the bridge above."""
 
     numa_node: int | None = None
     root: str = ""
@@ -52,19 +52,19 @@ class _Place:
 
 
 def parse_hwloc_xml(text: str, source: str) -> PciInventory:
-    """Read an hwloc export.
+    """Parse an hwloc export.
 
     Args:
         text: the XML text.
-        source: what to call it in an error, usually the path.
+        source: its name in errors, usually the path.
 
     Raises:
         TopologyFileError: not well-formed XML.
-        MachineFileError: not of hwloc, without PCI devices, or a bus id is none.
+        MachineFileError: not of hwloc, without PCI devices, or with an invalid bus id.
     """
     root = read_hwloc(text, source)
     reader = _Reader(root, source)
-    reader.read(root, _Place())
+    reader.read(root, _Position())
     if not reader.functions:
         raise MachineFileError(
             f"{source}: an hwloc export without PCI devices; write it with {COMMAND} on the host"
@@ -83,7 +83,7 @@ def parse_hwloc_xml(text: str, source: str) -> PciInventory:
 
 
 def _host_infos(root: XmlElement) -> dict[str, str]:
-    """What the export says of the host and its first package; hwloc 3 has some at the root."""
+    """Return the infos of the host and its first package; hwloc 3 has some at the root."""
     infos: dict[str, str] = {}
     for element in (*objects_below(root), root):
         if element is root or element.attributes.get("type") in ("Machine", "Package", "Socket"):
@@ -92,7 +92,7 @@ def _host_infos(root: XmlElement) -> dict[str, str]:
 
 
 class _Reader:
-    """Walks the objects and keeps what matters; expat has bounded the depth."""
+    """Walks the objects and collects functions and ports; expat has limited the depth."""
 
     def __init__(self, root: XmlElement, source: str) -> None:
         self.source = source
@@ -105,18 +105,18 @@ class _Reader:
         self.ambiguous = False
         self.repeated: list[str] = []
         self.hidden: list[str] = []
-        self.odd: list[str] = []
+        self.invalid_speeds: list[str] = []
 
-    def read(self, element: XmlElement, place: _Place) -> None:
+    def read(self, element: XmlElement, position: _Position) -> None:
         for child in element.children_of("object"):
-            below = place
+            below = position
             kind = child.attributes.get("type", "")
             if "nodeset" in child.attributes:
-                below = _Place(self.node_of(child))
+                below = _Position(self.node_of(child))
             if kind == "Bridge":
-                below = self.below_bridge(child, place)
+                below = self.below_bridge(child, position)
             elif kind == "PCIDev":
-                function = self.function(child, place)
+                function = self.function(child, position)
                 if function.address in self.functions:
                     self.repeated.append(function.address)
                     continue
@@ -125,26 +125,26 @@ class _Reader:
             self.read(child, below)
 
     def node_of(self, element: XmlElement) -> int | None:
-        """The one node with CPUs in the element's node set; GPU memory is a node without."""
+        """Return the only node with CPUs in the element's node set; GPU memory has no CPUs."""
         bits = attribute_bits(element, "nodeset")
         numbers = [number for number in sorted(self.node_numbers) if bits >> number & 1]
         return numbers[0] if len(numbers) == 1 else None
 
-    def below_bridge(self, element: XmlElement, place: _Place) -> _Place:
-        """Below a host bridge (0-1) begins a root bus, below the others a bus of their own."""
+    def below_bridge(self, element: XmlElement, position: _Position) -> _Position:
+        """Return the position below a bridge: a root bus below a host bridge (0-1)."""
         if not element.attributes.get("bridge_type", "").startswith("0-"):
-            bridge = self.function(element, place)
+            bridge = self.function(element, position)
             if bridge.address in self.functions:
                 raise self.error(element, f"{bridge.address} a second time; export the host again")
             self.functions[bridge.address] = bridge
-            return replace(place, bridge=bridge)
+            return replace(position, bridge=bridge)
         buses = element.attributes.get("bridge_pci", "").lower()
-        found = _HOST_BRIDGE.fullmatch(buses)
-        if found is None:
+        match = _HOST_BRIDGE.fullmatch(buses)
+        if match is None:
             raise self.error(element, f"bridge_pci={buses!a:.40}; buses look like 0000:[17-1a]")
-        return replace(place, root=f"pci{found[1]}:{found[2]}")
+        return replace(position, root=f"pci{match[1]}:{match[2]}")
 
-    def function(self, element: XmlElement, place: _Place) -> PciFunction:
+    def function(self, element: XmlElement, position: _Position) -> PciFunction:
         address = element.attributes.get("pci_busid", "").lower()
         if not is_address(address):
             raise self.error(element, f"pci_busid={address!a:.40}; bus ids look like 0000:3b:00.0")
@@ -157,18 +157,18 @@ class _Reader:
             code = 0x0680 if element.attributes.get("subtype") == "NVSwitch" else code
         return PciFunction(
             address=address,
-            root=place.root or root_of(address),
-            parent=place.bridge.address if place.bridge else None,
+            root=position.root or root_of(address),
+            parent=position.bridge.address if position.bridge else None,
             class_code=code << 8 if code or vendor else None,
             vendor=vendor or None,
             device=device if vendor else None,
-            numa_node=place.numa_node,
-            link=self.link(element, address, place.bridge),
+            numa_node=position.numa_node,
+            link=self.link(element, address, position.bridge),
             label=infos_of(element).get("PCIDevice", ""),
         )
 
     def link(self, element: XmlElement, address: str, above: PciFunction | None) -> PcieLink | None:
-        """The lesser of the two bandwidths stated, as the widest link of 16 lanes at most."""
+        """Return the lesser of the two stated bandwidths as the widest link, up to x16."""
         text = element.attributes.get("pci_link_speed", "")
         stated = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,9})?", text) else 0.0
         self.link_speeds.setdefault(address, stated)
@@ -184,16 +184,16 @@ class _Reader:
         ]
         self.ambiguous |= len(fitting) > 1
         if not fitting:
-            self.odd.append(address)
+            self.invalid_speeds.append(address)
         return fitting[0] if fitting else None
 
-    def error(self, element: XmlElement, what: str) -> MachineFileError:
+    def error(self, element: XmlElement, problem: str) -> MachineFileError:
         kind = element.attributes.get("type", "object")
-        return MachineFileError(f"{self.source}:{element.line}: {kind} with {what:.120}")
+        return MachineFileError(f"{self.source}:{element.line}: {kind} with {problem:.120}")
 
 
 def _numa_nodes(root: XmlElement) -> tuple[NumaNode, ...]:
-    """Nodes that have CPUs, with the package of their first CPU."""
+    """Return nodes that have CPUs, with the package of their first CPU."""
     packages: dict[int, int] = {}
     nodes: dict[int, int] = {}
     for element in objects_below(root):
@@ -226,14 +226,14 @@ def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
     with_ports = {address for address, ports in reader.ports.items() if ports}
     named = (
         ("listed twice, taken as listed first", reader.repeated),
-        ("speeds that no PCIe link has, left out", reader.odd),
+        ("speeds that no PCIe link has, left out", reader.invalid_speeds),
         ("devices that hide vendor and class", reader.hidden),
         (
             "network functions without an interface, left out",
             sorted(nics - with_ports, key=address_key),
         ),
     )
-    gaps = [f"{what}: {shortened(addresses)}" for what, addresses in named if addresses]
+    gaps = [f"{problem}: {shortened(addresses)}" for problem, addresses in named if addresses]
     if reader.ambiguous:
         gaps.append(
             "it tells what a PCIe link does, not its lanes: taken as the widest link that does "
@@ -248,4 +248,4 @@ def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
             "xGMI links are given as one bandwidth for all pairs, which is not what they do, and "
             "were not taken; RCCL's topology dump has them"
         )
-    return [Gap("hwloc", what) for what in gaps]
+    return [Gap("hwloc", problem) for problem in gaps]

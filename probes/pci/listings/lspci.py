@@ -1,9 +1,9 @@
-"""`parse_lspci`: the PCI functions of one host from what lspci printed.
+"""`parse_lspci`: the PCI functions of one host from the output of lspci.
 
-`lspci -vvv -nn -D`, run as root, says almost all that sysfs says: the bridge tree (bus numbers of
-every bridge), NUMA nodes, links and BARs. It does not say what the system calls a network port or
-how fast the port is. -D and -nn may be missing: the domain is 0000 then, and numbers are taken from
-names as far as those leave no doubt. Format: pciutils 3.7 to 3.10, lspci.c, ls-caps.c, ls-kernel.c.
+`lspci -vvv -nn -D`, run as root, has almost all facts of sysfs: the bridge tree (bus numbers of
+every bridge), NUMA nodes, links and BARs, but neither names nor speeds of network ports. -D and -nn
+may be missing: the domain is 0000 then, and numbers follow from unambiguous names. Format: pciutils
+3.7 to 3.10, lspci.c, ls-caps.c, ls-kernel.c.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _NO_DETAILS = Gap(
     f"without -v it tells no bridge tree, NUMA nodes, links and BARs; {COMMAND} tells them",
 )
 _NUMA_NODE = re.compile(r"NUMA node: (\d{1,5})")
-_MAX_LETTERS = 1000
-"""Of one line; lspci's are shorter."""
+_MAX_LINE = 1000
+"""Characters read of a line; lspci's lines are shorter."""
 _SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MAX_FUNCTIONS = 65_536
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One function while its lines are read."""
+    """A function while its lines are read."""
 
     address: str
     title: str
@@ -70,16 +70,16 @@ class _Entry:
 
 
 def parse_lspci(text: str, source: str) -> PciInventory:
-    """Read what `lspci -vvv` printed, or `lspci -nn`, which leaves the bridge tree open.
+    """Parse the output of `lspci -vvv`, or of `lspci -nn`, which has no bridge tree.
 
     A NIC function becomes one port named after its address (`nic@0000:1a:00.0`), without a speed.
 
     Args:
-        text: the output, prompts and other lines around it allowed.
-        source: what to call it in an error, usually the path.
+        text: the output; it may have prompts and other lines around it.
+        source: its name in errors, usually the path.
 
     Raises:
-        MachineFileError: no output of lspci, its form -t or -m, or the same function twice.
+        MachineFileError: not output of lspci, its form -t or -m, or with a repeated function.
     """
     entries = _entries(text, source)
     verbose = any(entry.verbose for entry in entries)
@@ -88,7 +88,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
     tree = BusTree(
         addresses=[entry.address for entry in entries],
         bridges={e.address: e.buses for e in entries if (classes[e.address] or 0) >> 8 == 0x0604},
-        told=verbose,
+        has_buses=verbose,
     )
     by_address = {entry.address: entry for entry in entries}
     functions = []
@@ -97,7 +97,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
         functions.append(_function(entry, parent, tree, classes, by_address))
     if verbose:
         gaps += [*tree.gaps, *_detail_gaps(entries, functions)]
-    gaps += _cut(text, entries, verbose=verbose)
+    gaps += _cut_gap(text, entries, verbose=verbose)
     numbers = sorted({e.numa_node for e in entries if e.numa_node is not None})
     return PciInventory(
         source=source,
@@ -123,7 +123,7 @@ def _entries(text: str, source: str) -> list[_Entry]:
                     "lspci run on one host"
                 )
             seen.add(address)
-            entries.append(_Entry(address, header[5][:_MAX_LETTERS]))
+            entries.append(_Entry(address, header[5][:_MAX_LINE]))
         elif TREE_LINE.match(line):
             raise _other_form("the tree of lspci -t", source, number)
         elif entries and line[:1] in ("\t", " "):
@@ -137,9 +137,9 @@ def _entries(text: str, source: str) -> list[_Entry]:
     return entries
 
 
-def _other_form(what: str, source: str, number: int) -> MachineFileError:
+def _other_form(form: str, source: str, number: int) -> MachineFileError:
     return MachineFileError(
-        f"{source}:{number}: this is {what}, which tells neither links nor NUMA nodes; give the "
+        f"{source}:{number}: this is {form}, which tells neither links nor NUMA nodes; give the "
         f"output of {COMMAND}"
     )
 
@@ -150,10 +150,10 @@ def _address(header: re.Match[str]) -> str:
 
 
 def _read_detail(entry: _Entry, line: str) -> None:
-    """One indented line. Deeper ones are of capabilities: SR-IOV has Regions of its own there."""
+    """Read an indented line; deeper lines are of capabilities, where SR-IOV has its own Regions."""
     entry.verbose = True
     deep = line.startswith(("\t\t", "                "))
-    text = line[:_MAX_LETTERS].strip()
+    text = line[:_MAX_LINE].strip()
     if deep:
         if text.startswith("LnkCap:") and entry.capable is None:
             entry.capable = _link(text)
@@ -170,7 +170,7 @@ def _read_detail(entry: _Entry, line: str) -> None:
 
 
 def _bar(region: re.Match[str]) -> BarRange:
-    """Flags as in Linux' `resource` files (include/linux/ioport.h)."""
+    """Parse a region, with flags as in Linux' `resource` files (include/linux/ioport.h)."""
     kind, attributes = region[2], region[4]
     flags = 0x100 if kind == "I/O ports" else 0x200
     flags |= 0x2000 if "(" in attributes and " prefetchable" in attributes else 0
@@ -180,17 +180,17 @@ def _bar(region: re.Match[str]) -> BarRange:
 
 
 def _link(text: str) -> PcieLink | None:
-    found = _LINK.search(text)
-    return PcieLink(float(found[1]), int(found[2])) if found else None
+    match = _LINK.search(text)
+    return PcieLink(float(match[1]), int(match[2])) if match else None
 
 
 def _class_code(title: str) -> int | None:
-    found = _TITLE.match(title)
-    if found is None:
+    match = _TITLE.match(title)
+    if match is None:
         return None
-    name = found["name"]
-    if found["bracket"]:
-        code: int | None = int(found["bracket"], 16)
+    name = match["name"]
+    if match["bracket"]:
+        code: int | None = int(match["bracket"], 16)
     elif re.fullmatch(r"[0-9a-f]{4}", name):  # lspci -n
         code = int(name, 16)
     else:
@@ -206,8 +206,8 @@ def _function(
     classes: dict[str, int | None],
     by_address: dict[str, _Entry],
 ) -> PciFunction:
-    found = _TITLE.match(entry.title)
-    description = _TAIL.sub("", found["rest"] if found else entry.title).strip()
+    match = _TITLE.match(entry.title)
+    description = _TAIL.sub("", match["rest"] if match else entry.title).strip()
     numbers = _IDS.search(description)
     vendor, device = vendor_and_device(description)
     if numbers is not None:
@@ -220,7 +220,7 @@ def _function(
         vendor=vendor,
         device=device,
         numa_node=entry.numa_node,
-        link=_effective(
+        link=_effective_link(
             entry, by_address[parent] if parent else None, is_nic=_is_nic(classes[entry.address])
         ),
         bars=tuple(entry.bars),
@@ -232,11 +232,11 @@ def _is_nic(class_code: int | None) -> bool:
     return (class_code or 0) >> 16 == 0x02
 
 
-def _effective(entry: _Entry, above: _Entry | None, *, is_nic: bool) -> PcieLink | None:
-    """Speed: the lesser of what both ends are capable of, since an idle link slows down.
+def _effective_link(entry: _Entry, above: _Entry | None, *, is_nic: bool) -> PcieLink | None:
+    """Return the lesser capable speed of both ends, and the lesser current width.
 
-    That of a NIC does not: it is what the link does now. Width: the lesser of what both ends do
-    now, since a link does not widen again by itself.
+    An idle link slows down, except that of a NIC, whose current speed counts. A link does not widen
+    by itself, so the current width counts.
     """
     ends = [end for end in (entry, above) if end is not None and (end.capable or end.now)]
     if entry not in ends:
@@ -253,21 +253,21 @@ def _effective(entry: _Entry, above: _Entry | None, *, is_nic: bool) -> PcieLink
 
 
 def _port(function: PciFunction) -> NicPort:
-    """Named by its place; the class tells the mode a port of either kind is in."""
+    """Return a port named by its address; the class shows its link layer."""
     layer = {0x0200: "Ethernet", 0x0207: "InfiniBand"}.get((function.class_code or 0) >> 8, "")
     name = f"nic@{function.address}"
     return NicPort(name=name, function=function.address, link_layer=layer)
 
 
 def _slow_nics(by_address: dict[str, _Entry], functions: list[PciFunction]) -> list[str]:
-    """NICs whose link does less than both of its ends could."""
+    """Return NICs whose link is slower than both of its ends allow."""
     slow = []
     for function in functions:
         own, above = by_address[function.address], by_address.get(function.parent or "")
         ends = [end.capable for end in (own, above) if end is not None and end.capable]
-        most = min((end.gt_per_s for end in ends), default=0.0)
-        if _is_nic(function.class_code) and own.now and 0 < own.now.gt_per_s < most:
-            slow.append(f"{function.address} {own.now.gt_per_s:g} of {most:g} GT/s")
+        maximum = min((end.gt_per_s for end in ends), default=0.0)
+        if _is_nic(function.class_code) and own.now and 0 < own.now.gt_per_s < maximum:
+            slow.append(f"{function.address} {own.now.gt_per_s:g} of {maximum:g} GT/s")
     return slow
 
 
@@ -291,13 +291,13 @@ def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Ga
     if all(f.numa_node is None for f in functions):
         gaps.append(Gap("lspci", "no function has a NUMA node here: where CPUs sit is not known"))
     if any(_is_nic(f.class_code) for f in functions):
-        what = "it tells neither names nor speeds of network ports; a probe on the host does"
-        gaps.append(Gap("lspci", what))
+        unknown = "it tells neither names nor speeds of network ports; a probe on the host does"
+        gaps.append(Gap("lspci", unknown))
     return gaps
 
 
-def _cut(text: str, entries: list[_Entry], *, verbose: bool) -> list[Gap]:
-    """Whether it was: lspci ends every line, and with -v every function with an empty line."""
+def _cut_gap(text: str, entries: list[_Entry], *, verbose: bool) -> list[Gap]:
+    """Return a gap if the text may be cut: lspci ends each line, and with -v each function."""
     lines = text.splitlines()
     ended = text.endswith("\n") and (not verbose or not lines[-1].strip())
     last = entries[-1].address

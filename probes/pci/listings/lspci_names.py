@@ -1,7 +1,7 @@
-"""What the names that lspci prints stand for: PCI classes, a few vendors and a few GPUs.
+"""Numbers of names that lspci prints: PCI classes, a few vendors and a few devices.
 
 Without -nn lspci prints names of the PCI ID database (pci-ids.ucw.cz) and no numbers. Only names
-that decide something here are listed; what is not listed stays unknown.
+that matter for a topology are listed; other names stay unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CLASS_OF_NAME = {
     "Signal processing controller": 0x1180,
     "Processing accelerators": 0x1200,
 }
-"""Class and subclass; `Bridge` is what an NVSwitch is."""
+"""Class and subclass by name; an NVSwitch is a `Bridge`."""
 
 VENDOR_OF_NAME = (
     ("NVIDIA Corporation", 0x10DE),
@@ -64,7 +64,7 @@ VENDOR_OF_NAME = (
     ("Cray Inc", 0x17DB),
     ("Red Hat, Inc.", 0x1AF4),
 )
-"""How a description begins, and the vendor."""
+"""Beginning of a description, and the vendor's id."""
 
 DEVICE_OF_NAME = {
     (0x10DE, "GP100GL [Tesla P100 SXM2 16GB]"): 0x15F9,
@@ -79,13 +79,13 @@ DEVICE_OF_NAME = {
     (0x15B3, "MT2892 Family [ConnectX-6 Dx]"): 0x101D,
     (0x15B3, "MT2910 Family [ConnectX-7]"): 0x1021,
 }
-"""GPUs and NICs whose name belongs to one device id."""
+"""Device ids of GPUs and NICs whose name belongs to one id only."""
 
 
 def vendor_and_device(description: str) -> tuple[int | None, int | None]:
-    """Vendor and device id by name, None for what the name leaves open.
+    """Return vendor and device id by name; None where the name does not determine it.
 
-    A device that the database does not hold is printed as `Device 2330`: its number in hex.
+    A device that is not in the database is printed as `Device 2330`, its number in hex.
     """
     for name, vendor in VENDOR_OF_NAME:
         if description.startswith(name):

@@ -439,7 +439,7 @@ def test_vendor_file_whose_parts_leave_no_doubt() -> None:
         ("<system>" + _cpu(_gpu(1, 0).replace('sm="80"', 'sm="x"')) + "</system>", "sm='x'"),
         (
             "<system>" + _cpu(_gpu(1, 0).replace("sm=", 'gcn="gfx9-generic" sm=')) + "</system>",
-            "<gpu gcn='gfx9-generic'>: no architecture of AMD's is called so; give a name like",
+            "<gpu gcn='gfx9-generic'>: not the name of an architecture of AMD; give a name like",
         ),
         ("<system>" + _cpu(_gpu(1, 0).replace('"80"', '"-80"')) + "</system>", "below zero"),
         ("<system>" + _cpu('<pci class="0x030200"/>') + "</system>", "a <pci> without busid"),

@@ -91,8 +91,10 @@ def test_without_a_driver_eight_board_parts_are_gpus_by_class(
     tree, _ = a100
     topology = host_topology(_inventory(tree), "a100")
     assert topology.fingerprint() == shipped().fingerprint()
-    assert _note(topology, "No GPU says what it is linked to").endswith("NVLinks are not known.")
-    assert _note(topology, "The file does not speak of NVLink")  # ... but these have an NVSwitch
+    assert _note(topology, "The links of the GPUs cannot be read without NVML").endswith(
+        "NVLinks are not known."
+    )
+    assert _note(topology, "The file does not mention NVLink")  # ... but these have an NVSwitch
 
 
 def test_a_narrow_link_a_nic_elsewhere_and_a_port_that_is_down_change_the_machine(
