@@ -1,1 +1,1 @@
-"""What GPUs of one host do when they write to each other: a CUDA benchmark and its reading."""
+"""Transfers between the GPUs of one host: a CUDA benchmark, and the use of its figures."""

@@ -1,16 +1,17 @@
-"""A topology with the figures of the P2P benchmark in it: the measurement wins.
+"""A topology with the figures of the P2P benchmark, which replace the static ones.
 
-- A direct link between two GPUs does what their copy engines reached, and its latency is the one
-  way of a flag.
-- A GPU's link to its NVSwitch does what its best pair reached, since every pair is held to it; half
-  of a flag's way is the latency of each. A pair that stays far behind, or that is told to be
-  slower than it looks, gets a `PairLimit`.
-- A GPU's link into the PCIe tree does what it reached to and from host memory, or to a neighbour.
-- A PCIe pair that stays far behind its links gets a `PairLimit`; where one exceeds them, those
-  links whose figure was an assumption are raised.
+- A direct link between two GPUs gets the bandwidth of their copy engines, and the one-way latency
+  of a flag.
+- A GPU's link to its NVSwitch gets the bandwidth of its best pair, since the link limits every
+  pair, and half of a flag's latency. A pair far below it, or below its expected class, gets a
+  `PairLimit`.
+- A GPU's link into the PCIe tree gets its bandwidth with host memory, or with a neighbour if that
+  is higher.
+- A PCIe pair far below its links gets a `PairLimit`; where a pair exceeds its links, those with an
+  assumed bandwidth are raised.
 
 Copies of equal GPUs differ by noise. Figures of NVSwitch and PCIe links within 5 % of their common
-median become that median, so that noise makes nothing look different.
+median become that median, so that noise does not distinguish links.
 """
 
 from __future__ import annotations
@@ -27,63 +28,63 @@ from probes.p2p.classify import (
     PairClass,
     PairFinding,
     compare_pair,
-    look_at,
+    expected_pair,
 )
 from probes.p2p.named import (
     corrupt_pairs,
     flag_latencies_us,
+    match_gpus,
     not_measured,
-    places_by_address,
     shared_links,
 )
-from probes.p2p.report import Figure, P2pReport, What
+from probes.p2p.report import Figure, P2pQuantity, P2pReport
 from probes.topology.graph import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
 from probes.topology.link_figures import pcie_gb_per_s
 from probes.topology.paths import Path, local_path
 
 _FASTEST_MBPS_PER_LANE = 480
 """PCIe 6, in the unit of `pcie_gb_per_s`."""
-_ALIKE = 0.05
+_NOISE = 0.05
 _Key = TypeVar("_Key", bound=Hashable)
 _Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedP2p:
-    """A topology after the measurement."""
+    """A topology with measured figures."""
 
     topology: Topology
-    """Its notes hold the disagreements and whatever could not be measured."""
+    """The topology; its notes state the disagreements and failed measurements."""
     disagreements: tuple[str, ...]
-    """Where look and measurement differ, one sentence each."""
+    """A sentence for each pair whose measured class is not the expected one."""
     pairs: tuple[PairFinding, ...]
-    """Every directed pair of GPUs that the benchmark saw, by their places in the topology."""
+    """Every directed pair of GPUs that the benchmark measured, in rank order."""
 
 
 def apply_p2p(topology: Topology, report: P2pReport) -> AppliedP2p:
-    """Put measured figures into the topology of the host that was measured.
+    """Apply measured figures to the topology of the measured host.
 
     Raises:
-        InvalidTopologyError: the topology holds several hosts, so it is not clear which was.
+        InvalidTopologyError: the topology has several hosts, so the measured one is ambiguous.
     """
     if topology.node_count > 1:
         raise InvalidTopologyError(
             f"topology '{topology.name}': {topology.node_count} hosts; P2P figures belong to one, "
             "apply them before hosts are merged"
         )
-    places, notes = places_by_address(topology, report)
-    pairs = tuple(_findings(topology, report, places))
+    gpu_names, notes = match_gpus(topology, report)
+    pairs = tuple(_findings(topology, report, gpu_names))
     measured = {(pair.src, pair.dst): pair.copy_engine for pair in pairs if pair.copy_engine}
-    told = [pair.disagreement for pair in pairs if pair.disagreement]
-    told += corrupt_pairs(report, places)
-    latency = flag_latencies_us(report, places)
-    before = {pair: path for pair in measured if (path := local_path(topology, *pair)) is not None}
-    as_seen = _by_the_way_seen(pairs, before)
-    changed = _direct_links(before, measured, latency)
-    changed |= _nvswitch_links(before, measured, latency, topology)
-    uplinks, uplink_words = _uplinks(topology, report, places, as_seen, measured)
+    disagreements = [pair.disagreement for pair in pairs if pair.disagreement]
+    disagreements += corrupt_pairs(report, gpu_names)
+    latency = flag_latencies_us(report, gpu_names)
+    paths = {pair: path for pair in measured if (path := local_path(topology, *pair)) is not None}
+    confirmed = _confirmed_paths(pairs, paths)
+    changed = _direct_links(paths, measured, latency)
+    changed |= _nvswitch_links(paths, measured, latency, topology)
+    uplinks, uplink_notes = _uplinks(topology, report, gpu_names, confirmed, measured)
     changed |= uplinks
-    changed = _raised(as_seen, measured, changed)
+    changed = _raise_assumed(confirmed, measured, changed)
     links = tuple(changed.get(link, link) for link in topology.links)
     topology = replace(topology, links=links)
     slow = {
@@ -94,36 +95,36 @@ def apply_p2p(topology: Topology, report: P2pReport) -> AppliedP2p:
         and pair.copy_engine.median < pair.promised_gb_per_s
     }
     topology = replace(topology, limits=_limits(topology, measured, slow))
-    told += uplink_words
-    notes = (*notes, *shared_links(report, places), *not_measured(report, places))
-    notes = (*topology.notes, *told, *notes, *report.notes)
-    return AppliedP2p(replace(topology, notes=notes), tuple(told), pairs)
+    disagreements += uplink_notes
+    notes = (*notes, *shared_links(report, gpu_names), *not_measured(report, gpu_names))
+    notes = (*topology.notes, *disagreements, *notes, *report.notes)
+    return AppliedP2p(replace(topology, notes=notes), tuple(disagreements), pairs)
 
 
-def _by_the_way_seen(
-    pairs: tuple[PairFinding, ...], before: Mapping[_Pair, Path]
+def _confirmed_paths(
+    pairs: tuple[PairFinding, ...], paths: Mapping[_Pair, Path]
 ) -> dict[_Pair, Path]:
-    """Routes without those pairs that plainly have another one: NVLinks that were not seen."""
+    """Paths without those of pairs whose bandwidth indicates NVLinks that the topology lacks."""
     unseen = {
         (pair.src, pair.dst)
         for pair in pairs
-        if pair.measured is PairClass.NVLINK and pair.look is not PairClass.NVLINK
+        if pair.measured is PairClass.NVLINK and pair.expected is not PairClass.NVLINK
     }
-    return {pair: path for pair, path in before.items() if pair not in unseen}
+    return {pair: path for pair, path in paths.items() if pair not in unseen}
 
 
 def _findings(
-    topology: Topology, report: P2pReport, places: Mapping[int, str]
+    topology: Topology, report: P2pReport, gpu_names: Mapping[int, str]
 ) -> Iterator[PairFinding]:
     order = {gpu.name: rank for rank, gpu in enumerate(topology.gpus)}
-    ranked = sorted(places, key=lambda place: order[places[place]])
+    ranked = sorted(gpu_names, key=lambda index: order[gpu_names[index]])
     for a in ranked:
         for b in ranked:
             if a != b:
-                figure = report.figure(What.COPY_ENGINE, a, b)
-                look = look_at(topology, places[a], places[b])
+                figure = report.figure(P2pQuantity.COPY_ENGINE, a, b)
+                expected = expected_pair(topology, gpu_names[a], gpu_names[b])
                 access = report.has_peer_access(a, b)
-                yield compare_pair(places[a], places[b], look, figure, peer_access=access)
+                yield compare_pair(gpu_names[a], gpu_names[b], expected, figure, peer_access=access)
 
 
 def _with(link: Link, figure: Figure, latency_us: float | None = None) -> Link:
@@ -139,36 +140,38 @@ def _with(link: Link, figure: Figure, latency_us: float | None = None) -> Link:
 
 
 def _direct_links(
-    before: Mapping[_Pair, Path],
+    paths: Mapping[_Pair, Path],
     measured: Mapping[_Pair, Figure],
     latency: Mapping[_Pair, float],
 ) -> dict[Link, Link]:
     return {
         path.links[0]: _with(path.links[0], measured[pair], latency.get(pair))
-        for pair, path in before.items()
+        for pair, path in paths.items()
         if len(path.links) == 1
     }
 
 
 def _nvswitch_links(
-    before: Mapping[_Pair, Path],
+    paths: Mapping[_Pair, Path],
     measured: Mapping[_Pair, Figure],
     latency: Mapping[_Pair, float],
     topology: Topology,
 ) -> dict[Link, Link]:
     best: dict[Link, Figure] = {}
-    ways: list[float] = []
-    for pair, path in before.items():
+    latencies: list[float] = []
+    for pair, path in paths.items():
         if topology.device[path.links[0].dst].kind is not DeviceKind.NVSWITCH:
             continue
-        ways += [latency[pair]] if pair in latency else []
+        latencies += [latency[pair]] if pair in latency else []
         for link in path.links:
             best[link] = max(best.get(link, measured[pair]), measured[pair], key=_speed)
-    half = statistics.median(ways) / 2 if ways else None
+    half = statistics.median(latencies) / 2 if latencies else None
     return {
         link: _with(link, figure, half)
         for lanes in sorted({link.lanes for link in best})
-        for link, figure in _levelled({k: v for k, v in best.items() if k.lanes == lanes}).items()
+        for link, figure in _with_common_medians(
+            {k: v for k, v in best.items() if k.lanes == lanes}
+        ).items()
     }
 
 
@@ -176,63 +179,70 @@ def _speed(figure: Figure) -> float:
     return figure.median
 
 
-def _levelled(figures: Mapping[_Key, Figure]) -> dict[_Key, Figure]:
-    """Figures that differ by noise from their median become it, then those that are left over."""
-    level: dict[_Key, Figure] = {}
-    rest = dict(figures)
-    while rest:
-        middle = statistics.median_low(figure.median for figure in rest.values())
-        alike = {
+def _with_common_medians(figures: Mapping[_Key, Figure]) -> dict[_Key, Figure]:
+    """Replace figures within noise of their median by it, then repeat with the remaining ones."""
+    result: dict[_Key, Figure] = {}
+    remaining = dict(figures)
+    while remaining:
+        median = statistics.median_low(figure.median for figure in remaining.values())
+        group = {
             key: figure
-            for key, figure in rest.items()
-            if abs(figure.median - middle) <= _ALIKE * middle
+            for key, figure in remaining.items()
+            if abs(figure.median - median) <= _NOISE * median
         }
-        common = Figure.of(tuple(figure.median for figure in alike.values()))
-        for key, figure in alike.items():
-            level[key] = Figure(common.median, max(common.spread, figure.spread))
-            del rest[key]
-    return level
+        common = Figure.of(tuple(figure.median for figure in group.values()))
+        for key, figure in group.items():
+            result[key] = Figure(common.median, max(common.spread, figure.spread))
+            del remaining[key]
+    return result
 
 
 def _uplinks(
     topology: Topology,
     report: P2pReport,
-    places: Mapping[int, str],
-    before: Mapping[_Pair, Path],
+    gpu_names: Mapping[int, str],
+    paths: Mapping[_Pair, Path],
     measured: Mapping[_Pair, Figure],
 ) -> tuple[dict[Link, Link], list[str]]:
-    """Each GPU's own link towards the host, by its copies to and from host memory."""
+    """Return each GPU's link towards the host with its bandwidth to and from host memory."""
     figures: dict[Link, Figure] = {}
-    words = []
-    for place, gpu in sorted(places.items(), key=lambda item: item[1]):
-        for what, outwards in ((What.GPU_TO_HOST, True), (What.HOST_TO_GPU, False)):
-            figure = report.figure(what, place)
+    notes = []
+    for index, gpu in sorted(gpu_names.items(), key=lambda item: item[1]):
+        for quantity, outwards in (
+            (P2pQuantity.GPU_TO_HOST, True),
+            (P2pQuantity.HOST_TO_GPU, False),
+        ):
+            figure = report.figure(quantity, index)
             path = _host_path(topology, gpu, outwards=outwards)
             if figure is None or path is None:
                 continue
-            own = path.links[0 if outwards else -1]
+            uplink = path.links[0 if outwards else -1]
             promise = path.bandwidth_gb_per_s
             if PCIE_LEAST * promise <= figure.median <= MOST * promise:
-                if promise < own.bandwidth_gb_per_s:
-                    continue  # held up further on, as it should be: this link may do more
+                if promise < uplink.bandwidth_gb_per_s:
+                    continue  # a later link is the limit, so this link may be faster
             else:
-                words.append(_host_words(path, own, figure))
-                if _is_beyond_pcie(own, figure):
+                notes.append(_host_note(path, uplink, figure))
+                if _is_beyond_pcie(uplink, figure):
                     continue
             # A neighbour may be reached faster than host memory.
-            over = [measured[pair] for pair, way in before.items() if own in way.links]
-            figures[own] = max([figure, *over], key=_speed)
+            over = [
+                measured[pair] for pair, pair_path in paths.items() if uplink in pair_path.links
+            ]
+            figures[uplink] = max([figure, *over], key=_speed)
     changed = {}
     for kind, lanes in sorted({(link.kind, link.lanes) for link in figures}):
         same = {k: v for k, v in figures.items() if (k.kind, k.lanes) == (kind, lanes)}
-        changed.update({link: _with(link, figure) for link, figure in _levelled(same).items()})
-    return changed, words
+        changed.update(
+            {link: _with(link, figure) for link, figure in _with_common_medians(same).items()}
+        )
+    return changed, notes
 
 
-def _host_words(path: Path, own: Link, figure: Figure) -> str:
+def _host_note(path: Path, own: Link, figure: Figure) -> str:
     outcome = f"{own.src} -> {own.dst} takes the measurement"
     if _is_beyond_pcie(own, figure):
-        outcome = "more than PCIe can, so there is another way that was not seen"
+        outcome = "more than PCIe allows, so there is another path that the topology lacks"
     return (
         f"{path.devices[0]} -> {path.devices[-1]}: its links promise "
         f"{path.bandwidth_gb_per_s:.4g} GB/s, copies with host memory do {figure.median:.4g}: "
@@ -241,28 +251,28 @@ def _host_words(path: Path, own: Link, figure: Figure) -> str:
 
 
 def _is_beyond_pcie(link: Link, figure: Figure) -> bool:
-    """Faster than PCIe of any generation with the lanes of this link."""
+    """Whether it is faster than PCIe of any generation with the lanes of this link."""
     most = MOST * pcie_gb_per_s(_FASTEST_MBPS_PER_LANE, link.lanes)
     return link.kind is LinkKind.PCIE and figure.median > most
 
 
 def _host_path(topology: Topology, gpu: str, *, outwards: bool) -> Path | None:
-    """To or from the nearest CPU."""
+    """Return the path to or from the nearest CPU."""
     cpus = [device.name for device in topology.devices if device.kind is DeviceKind.CPU]
     ends = [(gpu, cpu) if outwards else (cpu, gpu) for cpu in cpus]
     paths = [path for pair in ends if (path := local_path(topology, *pair)) is not None]
     return min(paths, key=lambda path: (len(path.links), path.devices), default=None)
 
 
-def _raised(
-    before: Mapping[_Pair, Path], measured: Mapping[_Pair, Figure], changed: dict[Link, Link]
+def _raise_assumed(
+    paths: Mapping[_Pair, Path], measured: Mapping[_Pair, Figure], changed: dict[Link, Link]
 ) -> dict[Link, Link]:
-    """Assumed figures on the way of pairs that are faster than these say.
+    """Raise assumed bandwidths on the paths of pairs that measured faster.
 
-    The speed between sockets counts as assumed: it is a rule of thumb by the CPU's model.
+    The bandwidth between sockets counts as assumed: it is an estimate by the CPU's model.
     """
     raised = dict(changed)
-    for pair, path in before.items():
+    for pair, path in paths.items():
         figure = measured[pair]
         if figure.median <= MOST * min(
             raised.get(link, link).bandwidth_gb_per_s for link in path.links
@@ -276,11 +286,11 @@ def _raised(
 
 
 def _limits(
-    topology: Topology, measured: Mapping[_Pair, Figure], told_slow: set[_Pair]
+    topology: Topology, measured: Mapping[_Pair, Figure], slow: set[_Pair]
 ) -> tuple[PairLimit, ...]:
-    """Of pairs that stay behind the links they now have; other devices' limits are kept.
+    """Return limits of pairs that are slower than their measured links; other limits are kept.
 
-    Far behind where look and measurement agree, beyond noise where a pair is told to be slow.
+    The margin is noise for pairs that contradict their expected class, else `PCIE_LEAST`.
     """
     limits = [limit for limit in topology.limits if (limit.src, limit.dst) not in measured]
     bare = replace(topology, limits=())
@@ -288,7 +298,7 @@ def _limits(
         path = local_path(bare, src, dst)
         if path is None or len(path.links) == 1:
             continue
-        least = 1 - _ALIKE if (src, dst) in told_slow else PCIE_LEAST
+        least = 1 - _NOISE if (src, dst) in slow else PCIE_LEAST
         if figure.median < least * path.bandwidth_gb_per_s:
             limits.append(PairLimit(src, dst, figure.median, figure.spread))
     return tuple(limits)

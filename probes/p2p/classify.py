@@ -1,10 +1,10 @@
-"""What joins each pair of GPUs, by look and by measurement, and whether the two agree.
+"""The expected and the measured class of each pair of GPUs, and their disagreements.
 
-By look a pair has the class of its route in the static topology, which promises a bandwidth. Copies
-reach less than a link's nominal speed, by how much depends on the fabric: 386 to 394 of 450 GB/s
+The expected class is that of the pair's path in the static topology, which has a nominal bandwidth.
+Copies reach less than a link's nominal bandwidth, depending on the fabric: 386 to 394 of 450 GB/s
 through the NVSwitches of an H200, 97 % over the direct links of a V100. The PCIe figures of NCCL
-(`probes.topology.link_figures`) on the other hand leave a margin that copies exceed. A figure
-within the range below therefore confirms the look, and one outside contradicts it.
+(`probes.topology.link_figures`), however, leave a margin that copies exceed. A figure inside the
+range below therefore confirms the expected class, and a figure outside contradicts it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from probes.topology.link_figures import nvlink_gb_per_s, pcie_gb_per_s
 from probes.topology.paths import Path, local_path
 
 FABRIC_LEAST = 0.75
-"""Of what NVLink, xGMI or C2C promise, reached by copies where nothing is wrong."""
+"""Least share of the nominal bandwidth of NVLink, xGMI or C2C that copies reach."""
 PCIE_LEAST = 0.6
-"""The same where PCIe and sockets are on the way."""
+"""Least share of the nominal bandwidth of PCIe and sockets that copies reach."""
 MOST = 1.25
-"""Of any promise; more means that the look is wrong."""
+"""Largest share of any nominal bandwidth that copies reach."""
 _PCIE5_GB_PER_S = pcie_gb_per_s(240, 16)
 _REACHED = 0.9
-"""Of an NVLink's nominal speed: for counting links by a measurement."""
+"""Usual share of an NVLink's nominal bandwidth, to estimate the number of links."""
 
 
 class PairClass(StrEnum):
-    """What the way between two GPUs is made of."""
+    """Class of the path between two GPUs."""
 
     NVLINK = "NVLink"
     XGMI = "xGMI"
@@ -39,9 +39,9 @@ class PairClass(StrEnum):
     HOST_BRIDGE = "host bridge"
     SOCKETS = "sockets"
     PCIE = "PCIe"
-    """By measurement: a speed does not tell which of the three above."""
+    """Measured class: any of the three above, as the bandwidth does not distinguish them."""
     STAGED = "host memory"
-    """By measurement: no access to each other's memory, copies go through the host's."""
+    """Measured class: without peer access, copies go through the host's memory."""
     UNKNOWN = "no known way"
 
 
@@ -54,65 +54,65 @@ FABRICS = frozenset({*_DIRECT.values(), PairClass.NVSWITCH})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What the static topology says of a directed pair."""
+class ExpectedPair:
+    """A directed pair of GPUs in the static topology."""
 
     kind: PairClass
     lanes: int = 0
-    """Links of the fabric; 0 for PCIe."""
+    """Number of links of the fabric; 0 for PCIe."""
     promised_gb_per_s: float = 0.0
     pcie_gb_per_s: float = 0.0
-    """What PCIe alone would do between the two; 0 when unknown."""
+    """Bandwidth by PCIe alone; 0 when unknown."""
     nvlink_gb_per_s: float = 25.0
-    """One NVLink of these GPUs."""
+    """Bandwidth of one NVLink of these GPUs."""
 
     @property
     def least_gb_per_s(self) -> float:
-        """Below this a measurement contradicts the look."""
+        """Bandwidth below which a measurement contradicts the expected class."""
         share = FABRIC_LEAST if self.kind in FABRICS else PCIE_LEAST
         return share * self.promised_gb_per_s
 
     @property
     def most_gb_per_s(self) -> float:
-        """Above this a measurement contradicts the look."""
+        """Bandwidth above which a measurement contradicts the expected class."""
         return MOST * self.promised_gb_per_s
 
     @property
     def promise(self) -> str:
-        """`NVSwitch 18 links promise 450 GB/s`."""
+        """Describe the nominal bandwidth: `NVSwitch 18 links promise 450 GB/s`."""
         if not self.promised_gb_per_s:
             return self.kind
-        what = f"{self.kind} {_counted(self.lanes)}" if self.lanes else self.kind
+        subject = f"{self.kind} {_counted(self.lanes)}" if self.lanes else self.kind
         verb = "promise" if self.lanes > 1 or self.kind is PairClass.SOCKETS else "promises"
-        return f"{what} {verb} {self.promised_gb_per_s:.4g} GB/s"
+        return f"{subject} {verb} {self.promised_gb_per_s:.4g} GB/s"
 
 
 @dataclass(frozen=True, slots=True)
 class PairFinding:
-    """One directed pair, by look and by measurement."""
+    """The expected and the measured class of a directed pair."""
 
     src: str
     dst: str
-    look: PairClass
+    expected: PairClass
     promised_gb_per_s: float
-    """0 when no way is known."""
+    """Nominal bandwidth of the path; 0 when no path is known."""
     copy_engine: Figure | None
     measured: PairClass | None
-    """None without a figure."""
+    """Measured class; None without a figure."""
     disagreement: str = ""
-    """A sentence; empty when look and measurement agree, or nothing was measured."""
+    """A sentence; empty when the classes agree, or nothing was measured."""
 
 
-def look_at(topology: Topology, src: str, dst: str) -> Look:
-    """Class and promise of a pair of GPUs by the topology."""
-    one = nvlink_gb_per_s(topology.device[src].compute_capability)
+def expected_pair(topology: Topology, src: str, dst: str) -> ExpectedPair:
+    """Return the class and nominal bandwidth of a pair of GPUs in the topology."""
+    nvlink = nvlink_gb_per_s(topology.device[src].compute_capability)
     pcie = min(_pcie_gb_per_s(topology, src), _pcie_gb_per_s(topology, dst))
     path = local_path(topology, src, dst)
     if path is None:
-        return Look(PairClass.UNKNOWN, 0, 0.0, pcie, one)
+        return ExpectedPair(PairClass.UNKNOWN, 0, 0.0, pcie, nvlink)
     kind = _class_of(topology, path)
     lanes = min(link.lanes for link in path.links) if kind in FABRICS else 0
-    return Look(kind, lanes, path.bandwidth_gb_per_s, pcie, one)
+    return ExpectedPair(kind, lanes, path.bandwidth_gb_per_s, pcie, nvlink)
 
 
 def _class_of(topology: Topology, path: Path) -> PairClass:
@@ -126,7 +126,7 @@ def _class_of(topology: Topology, path: Path) -> PairClass:
 
 
 def _pcie_gb_per_s(topology: Topology, gpu: str) -> float:
-    """Of a GPU's own link; one that is only assumed may be anything up to PCIe 5."""
+    """Bandwidth of a GPU's own PCIe link; an assumed link may be anything up to PCIe 5."""
     uplinks = [link for link in topology.links_from[gpu] if link.kind is LinkKind.PCIE]
     assumed = any(link.provenance is Provenance.ASSUMED for link in uplinks)
     stated = max((link.bandwidth_gb_per_s for link in uplinks), default=0.0)
@@ -134,58 +134,74 @@ def _pcie_gb_per_s(topology: Topology, gpu: str) -> float:
 
 
 def compare_pair(
-    src: str, dst: str, look: Look, measured: Figure | None, *, peer_access: bool
+    src: str, dst: str, expected: ExpectedPair, measured: Figure | None, *, peer_access: bool
 ) -> PairFinding:
-    """Set a copy-engine figure against the look of its pair."""
+    """Compare a copy-engine figure with the expected class of its pair."""
     if measured is None:
-        return PairFinding(src, dst, look.kind, look.promised_gb_per_s, None, None)
+        return PairFinding(src, dst, expected.kind, expected.promised_gb_per_s, None, None)
     speed = measured.median
-    by_speed, reason = _by_measurement(look, speed, peer_access=peer_access)
+    by_speed, reason = _by_measurement(expected, speed, peer_access=peer_access)
     sentence = ""
-    if not look.least_gb_per_s <= speed <= look.most_gb_per_s or (
-        by_speed is PairClass.STAGED and look.kind in FABRICS
+    if not expected.least_gb_per_s <= speed <= expected.most_gb_per_s or (
+        by_speed is PairClass.STAGED and expected.kind in FABRICS
     ):
-        sentence = f"{src} -> {dst}: {look.promise}, {speed:.4g} GB/s measured: {reason}."
+        sentence = f"{src} -> {dst}: {expected.promise}, {speed:.4g} GB/s measured: {reason}."
     return PairFinding(
-        src, dst, look.kind, look.promised_gb_per_s, measured, by_speed, disagreement=sentence
+        src,
+        dst,
+        expected.kind,
+        expected.promised_gb_per_s,
+        measured,
+        by_speed,
+        disagreement=sentence,
     )
 
 
-def _by_measurement(look: Look, speed: float, *, peer_access: bool) -> tuple[PairClass, str]:
-    """Class that a speed speaks for, and what to say where that is another than the look's."""
+def _by_measurement(
+    expected: ExpectedPair, speed: float, *, peer_access: bool
+) -> tuple[PairClass, str]:
+    """Return the class that a bandwidth indicates, and the explanation of a disagreement."""
     if not peer_access:
         return PairClass.STAGED, (
             "the GPUs have no access to each other's memory, so copies go through the host's"
         )
-    if look.kind in FABRICS:
-        return _by_fabric_speed(look, speed)
-    if speed > look.most_gb_per_s:
-        if speed >= FABRIC_LEAST * look.nvlink_gb_per_s and speed > MOST * look.pcie_gb_per_s:
+    if expected.kind in FABRICS:
+        return _by_fabric_speed(expected, speed)
+    if speed > expected.most_gb_per_s:
+        if (
+            speed >= FABRIC_LEAST * expected.nvlink_gb_per_s
+            and speed > MOST * expected.pcie_gb_per_s
+        ):
             return PairClass.NVLINK, (
-                f"as over {_links(look, speed)} that were not seen; a file that NCCL wrote "
+                f"as over {_links(expected, speed)} that were not seen; a file that NCCL wrote "
                 "(NCCL_TOPO_DUMP_FILE) may know them"
             )
-        return PairClass.PCIE, "the way is wider than it looks"
-    if speed >= look.least_gb_per_s:
-        return look.kind, ""
+        return PairClass.PCIE, "the path is wider than the topology shows"
+    if speed >= expected.least_gb_per_s:
+        return expected.kind, ""
     return PairClass.PCIE, (
-        "something on the way is slower than it looks, or sends the data round (ACS, IOMMU)"
+        "a device on the path is slower than the topology shows, or reroutes the data (ACS, IOMMU)"
     )
 
 
-def _by_fabric_speed(look: Look, speed: float) -> tuple[PairClass, str]:
-    if speed > look.most_gb_per_s:
-        return look.kind, "there are more or faster links than were seen"
-    if speed >= look.least_gb_per_s:
-        return look.kind, ""
-    if speed <= max(look.nvlink_gb_per_s / 2, MOST * look.pcie_gb_per_s):
+def _by_fabric_speed(expected: ExpectedPair, speed: float) -> tuple[PairClass, str]:
+    if speed > expected.most_gb_per_s:
+        return expected.kind, "there are more or faster links than were seen"
+    if speed >= expected.least_gb_per_s:
+        return expected.kind, ""
+    if speed <= max(expected.nvlink_gb_per_s / 2, MOST * expected.pcie_gb_per_s):
         return PairClass.PCIE, "as over PCIe; are the links up (nvidia-smi nvlink --status)?"
-    return look.kind, f"as over {_links(look, speed)}; is one down (nvidia-smi nvlink --status)?"
+    return (
+        expected.kind,
+        f"as over {_links(expected, speed)}; is one down (nvidia-smi nvlink --status)?",
+    )
 
 
-def _links(look: Look, speed: float) -> str:
-    one = look.promised_gb_per_s / look.lanes if look.lanes else look.nvlink_gb_per_s
-    return f"about {_counted(max(round(speed / (_REACHED * one)), 1))}"
+def _links(expected: ExpectedPair, speed: float) -> str:
+    per_link = (
+        expected.promised_gb_per_s / expected.lanes if expected.lanes else expected.nvlink_gb_per_s
+    )
+    return f"about {_counted(max(round(speed / (_REACHED * per_link)), 1))}"
 
 
 def _counted(links: int) -> str:

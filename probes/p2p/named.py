@@ -1,4 +1,4 @@
-"""The benchmark's findings under the names of a topology's GPUs, and what is to be said of them.
+"""The benchmark's findings with the names of a topology's GPUs, and notes about them.
 
 GPUs are matched by PCI address, because CUDA_VISIBLE_DEVICES hides and reorders them.
 """
@@ -9,41 +9,39 @@ import itertools
 from collections.abc import Mapping
 
 from probes.nccl_xml.nics import shortened
-from probes.p2p.report import P2pReport, What
+from probes.p2p.report import P2pQuantity, P2pReport
 from probes.topology.graph import Topology
 
 _UNDISTURBED = 0.75
-"""Of a pair's figure alone: with less beside others it shares its way."""
-_MOST_NAMED = 4
+"""Share of a pair's bandwidth alone; below it, copies of other pairs share its links."""
+_MAX_NAMED = 4
 
 
-def places_by_address(
-    topology: Topology, report: P2pReport
-) -> tuple[dict[int, str], tuple[str, ...]]:
-    """Names of the benchmark's GPUs, and a note on those that only one of both knows."""
+def match_gpus(topology: Topology, report: P2pReport) -> tuple[dict[int, str], tuple[str, ...]]:
+    """Return names by the benchmark's index, and notes on GPUs that either side lacks."""
     known = {_address(gpu.bus_id): gpu.name for gpu in topology.gpus if gpu.bus_id}
-    places = {
-        place: known[_address(gpu.bus_id)]
-        for place, gpu in enumerate(report.gpus)
+    gpu_names = {
+        index: known[_address(gpu.bus_id)]
+        for index, gpu in enumerate(report.gpus)
         if _address(gpu.bus_id) in known
     }
-    strange = [
-        gpu.bus_id for place, gpu in enumerate(report.gpus) if place not in places and gpu.bus_id
+    unknown = [
+        gpu.bus_id for index, gpu in enumerate(report.gpus) if index not in gpu_names and gpu.bus_id
     ]
-    missed = [gpu.name for gpu in topology.gpus if gpu.name not in places.values()]
+    unmeasured = [gpu.name for gpu in topology.gpus if gpu.name not in gpu_names.values()]
     notes = []
-    if strange:
-        notes.append(f"GPUs that were measured but not seen otherwise: {shortened(strange)}.")
-    if missed:
+    if unknown:
+        notes.append(f"GPUs that were measured but are not in the topology: {shortened(unknown)}.")
+    if unmeasured:
         notes.append(
-            f"GPUs that CUDA does not show (CUDA_VISIBLE_DEVICES?), so that nothing was measured "
-            f"of them: {shortened(missed)}."
+            "GPUs that CUDA does not show (CUDA_VISIBLE_DEVICES?) and that were not measured: "
+            f"{shortened(unmeasured)}."
         )
-    return places, tuple(notes)
+    return gpu_names, tuple(notes)
 
 
 def _address(bus_id: str) -> tuple[int, str]:
-    """Comparable: domains are written with four digits or eight."""
+    """Parse the domain, which is written with four digits or eight, to compare bus ids."""
     domain, _, rest = bus_id.lower().partition(":")
     try:
         return int(domain, 16), rest
@@ -51,50 +49,52 @@ def _address(bus_id: str) -> tuple[int, str]:
         return -1, bus_id
 
 
-def corrupt_pairs(report: P2pReport, places: Mapping[int, str]) -> list[str]:
-    """One sentence for every pair that delivers wrong data."""
+def corrupt_pairs(report: P2pReport, gpu_names: Mapping[int, str]) -> list[str]:
+    """Return a sentence for every pair that delivers wrong data."""
     return [
-        f"{places[a]} and {places[b]}: data that was copied between them did not arrive as it was "
-        "sent, so no figure is taken; P2P through an IOMMU or ACS does this (turn ACS off, or set "
-        "NCCL_P2P_DISABLE=1)."
+        f"{gpu_names[a]} and {gpu_names[b]}: data that was copied between them did not arrive as "
+        "it was sent, so no figure is taken; P2P through an IOMMU or ACS does this (turn ACS off, "
+        "or set NCCL_P2P_DISABLE=1)."
         for a, b in sorted(report.corrupt_pairs)
-        if a in places and b in places
+        if a in gpu_names and b in gpu_names
     ]
 
 
-def flag_latencies_us(report: P2pReport, places: Mapping[int, str]) -> dict[tuple[str, str], float]:
-    """One way between GPUs."""
+def flag_latencies_us(
+    report: P2pReport, gpu_names: Mapping[int, str]
+) -> dict[tuple[str, str], float]:
+    """Return the one-way latency between GPUs, by names."""
     return {
-        (places[a], places[b]): figure.median
-        for a in places
-        for b in places
+        (gpu_names[a], gpu_names[b]): figure.median
+        for a in gpu_names
+        for b in gpu_names
         if a != b and (figure := report.flag_latency_us(a, b)) is not None
     }
 
 
-def shared_links(report: P2pReport, places: Mapping[int, str]) -> list[str]:
-    """One sentence on pairs that are slower while others copy, though these share no GPU."""
+def shared_links(report: P2pReport, gpu_names: Mapping[int, str]) -> list[str]:
+    """Return a sentence on pairs that slow down while pairs without a common GPU copy."""
     slowed = []
-    for a, b in itertools.permutations(sorted(places), 2):
-        alone = report.figure(What.COPY_ENGINE, a, b)
-        beside = report.figure(What.COPY_ENGINE_CONCURRENT, a, b)
-        if alone and beside and beside.median < _UNDISTURBED * alone.median:
-            figures = f"{alone.median:.3g} GB/s alone, {beside.median:.3g} beside others"
-            slowed.append(f"{places[a]} -> {places[b]} ({figures})")
-    more = f" and {len(slowed) - _MOST_NAMED} more" if len(slowed) > _MOST_NAMED else ""
-    named = ", ".join(f"'{pair}'" for pair in slowed[:_MOST_NAMED])
-    words = "Copies that share a link on their way slow each other down when they run at once"
-    return [f"{words}: {named}{more}."] if slowed else []
+    for a, b in itertools.permutations(sorted(gpu_names), 2):
+        alone = report.figure(P2pQuantity.COPY_ENGINE, a, b)
+        concurrent = report.figure(P2pQuantity.COPY_ENGINE_CONCURRENT, a, b)
+        if alone and concurrent and concurrent.median < _UNDISTURBED * alone.median:
+            figures = f"{alone.median:.3g} GB/s alone, {concurrent.median:.3g} beside others"
+            slowed.append(f"{gpu_names[a]} -> {gpu_names[b]} ({figures})")
+    more = f" and {len(slowed) - _MAX_NAMED} more" if len(slowed) > _MAX_NAMED else ""
+    named = ", ".join(f"'{pair}'" for pair in slowed[:_MAX_NAMED])
+    claim = "Copies that share a link on their way slow each other down when they run at once"
+    return [f"{claim}: {named}{more}."] if slowed else []
 
 
-def not_measured(report: P2pReport, places: Mapping[int, str]) -> list[str]:
-    """One sentence for every cause."""
+def not_measured(report: P2pReport, gpu_names: Mapping[int, str]) -> list[str]:
+    """Return a sentence for every cause of a missing measurement."""
     causes: dict[str, list[str]] = {}
-    for place, gpu in enumerate(report.gpus):
+    for index, gpu in enumerate(report.gpus):
         if gpu.error:
-            causes.setdefault(gpu.error, []).append(places.get(place, gpu.bus_id or "a GPU"))
+            causes.setdefault(gpu.error, []).append(gpu_names.get(index, gpu.bus_id or "a GPU"))
     for failure in report.failures:
         if not failure.is_corrupt or len(failure.gpus) == 1:
-            names = " -> ".join(places.get(place, f"GPU {place}") for place in failure.gpus)
-            causes.setdefault(failure.detail, []).append(f"{names} ({failure.what})")
-    return [f"Not measured: {shortened(what)}: {why}." for why, what in causes.items()]
+            label = " -> ".join(gpu_names.get(index, f"GPU {index}") for index in failure.gpus)
+            causes.setdefault(failure.detail, []).append(f"{label} ({failure.quantity})")
+    return [f"Not measured: {shortened(items)}: {cause}." for cause, items in causes.items()]

@@ -1,4 +1,4 @@
-"""What the P2P benchmark found: `P2pReport`, read from the JSON that `tuccl-p2p` writes.
+"""The result of the P2P benchmark: `P2pReport`, read from the JSON of `tuccl-p2p`.
 
     {"schema_version": 1, "driver_version": 13000, "runtime_version": 13000, "seconds": 4.0,
      "bytes": 268435456, "repetitions": 7,
@@ -8,9 +8,9 @@
                        "detail": "", "samples": [393.4, ...]}],
      "notes": []}
 
-GPUs are numbered as CUDA shows them and known by their PCI address. The program reports every
-sample; medians and spreads are taken here. Reading is strict: a figure that cannot be (negative,
-faster than any link) makes the whole report unusable.
+GPUs have CUDA's numbers and are identified by PCI address. The program reports every sample;
+medians and spreads are computed here. An impossible figure (negative, faster than any link) makes
+the whole report invalid.
 """
 
 from __future__ import annotations
@@ -33,65 +33,65 @@ _MAX_GB_PER_S = 20_000.0
 """Ten times NVLink of the fastest GPU to come (Rubin: 1,800 GB/s per direction)."""
 _MAX_US = 1e7
 MAX_GPUS = 64
-"""Of one report."""
+"""GPUs of one report."""
 _MAX_WORDS = 1000
 
 
-class What(StrEnum):
-    """What a measurement is of. Bandwidth in GB/s, latencies in microseconds."""
+class P2pQuantity(StrEnum):
+    """Measured quantities: bandwidths in GB/s, latencies in microseconds."""
 
     COPY_ENGINE = "copy_engine"
-    """From source to destination, with nothing beside it that it could share a link with."""
+    """Copy from source to destination, without other traffic on its links."""
     COPY_ENGINE_CONCURRENT = "copy_engine_concurrent"
-    """The same while other pairs, which share no GPU with it, copy too."""
+    """The same copy while pairs without a common GPU copy as well."""
     COPY_ENGINE_BOTH = "copy_engine_both"
-    """Both directions at once, the sum."""
+    """Copies in both directions at once, the sum."""
     KERNEL_WRITE = "kernel_write"
-    """A kernel of the source stores to the destination, 16 bytes a thread."""
+    """Stores of a kernel on the source to the destination, 16 bytes per thread."""
     KERNEL_READ = "kernel_read"
-    """A kernel of the destination loads from the source."""
+    """Loads of a kernel on the destination from the source."""
     KERNEL_WRITE_BOTH = "kernel_write_both"
-    """Both write at once, the sum."""
+    """Stores in both directions at once, the sum."""
     WRITE_LATENCY = "write_latency"
     """A store to the destination and the system-wide fence after it."""
     FLAG_LATENCY = "flag_latency"
-    """One way: half of a flag's way to the other GPU and back."""
+    """One-way latency: half of a flag's round trip to the peer."""
     HOST_TO_GPU = "host_to_gpu"
     GPU_TO_HOST = "gpu_to_host"
     HOST_TO_GPU_CONCURRENT = "host_to_gpu_concurrent"
-    """While all other GPUs do the same."""
+    """The same copy while all other GPUs do it as well."""
     GPU_TO_HOST_CONCURRENT = "gpu_to_host_concurrent"
     FAN_OUT = "fan_out"
-    """From one GPU to all others at once, the sum."""
+    """Copies from one GPU to all others at once, the sum."""
     FAN_IN = "fan_in"
 
 
 _OF_PAIRS = frozenset(
     {
-        What.COPY_ENGINE,
-        What.COPY_ENGINE_CONCURRENT,
-        What.COPY_ENGINE_BOTH,
-        What.KERNEL_WRITE,
-        What.KERNEL_READ,
-        What.KERNEL_WRITE_BOTH,
-        What.WRITE_LATENCY,
-        What.FLAG_LATENCY,
+        P2pQuantity.COPY_ENGINE,
+        P2pQuantity.COPY_ENGINE_CONCURRENT,
+        P2pQuantity.COPY_ENGINE_BOTH,
+        P2pQuantity.KERNEL_WRITE,
+        P2pQuantity.KERNEL_READ,
+        P2pQuantity.KERNEL_WRITE_BOTH,
+        P2pQuantity.WRITE_LATENCY,
+        P2pQuantity.FLAG_LATENCY,
     }
 )
-_LATENCIES = frozenset({What.WRITE_LATENCY, What.FLAG_LATENCY})
+_LATENCIES = frozenset({P2pQuantity.WRITE_LATENCY, P2pQuantity.FLAG_LATENCY})
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured value: GB/s or microseconds."""
+    """A measured value in GB/s or microseconds."""
 
     median: float
     spread: float
-    """Interquartile range over median; 0 of a single sample."""
+    """Interquartile range over median; 0 for a single sample."""
 
     @classmethod
     def of(cls, samples: tuple[float, ...]) -> Self:
-        """From all samples; there is at least one."""
+        """Build a figure from one or more samples."""
         median = statistics.median(samples)
         if len(samples) < 2:
             return cls(median, 0.0)
@@ -101,63 +101,63 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class P2pGpu:
-    """One GPU as CUDA shows it."""
+    """A GPU as CUDA shows it."""
 
     bus_id: str
-    """`0000:3b:00.0`."""
+    """PCI address: `0000:3b:00.0`."""
     name: str
     sm_count: int
     compute_capability: int
     memory_bytes: int
     error: str
-    """Why it took no part; empty when it did."""
+    """Reason for its exclusion; empty when it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class P2pFailure:
     """A measurement without a figure."""
 
-    what: What
+    quantity: P2pQuantity
     gpus: tuple[int, ...]
     is_corrupt: bool
-    """Data arrived that was not sent."""
+    """Whether the received data differs from the sent data."""
     detail: str
 
 
 @dataclass(frozen=True)
 class P2pReport:
-    """One run of the benchmark. GPUs are given by their places in `gpus`."""
+    """Result of one run of the benchmark; GPUs are given as indices in `gpus`."""
 
     gpus: tuple[P2pGpu, ...]
-    samples: dict[tuple[What, tuple[int, ...]], tuple[float, ...]]
+    samples: dict[tuple[P2pQuantity, tuple[int, ...]], tuple[float, ...]]
     failures: tuple[P2pFailure, ...]
     peer_access: dict[tuple[int, int], bool]
-    """By pairs, the lesser place first."""
+    """Whether a pair has peer access, by pair with the lesser index first."""
     notes: tuple[str, ...]
     seconds: float
 
     @cached_property
     def corrupt_pairs(self) -> frozenset[tuple[int, int]]:
-        """Pairs, the lesser place first, between which any transfer delivered wrong data."""
+        """Pairs with any corrupt transfer, the lesser index first."""
         return frozenset(
             (min(failure.gpus), max(failure.gpus))
             for failure in self.failures
             if failure.is_corrupt and len(failure.gpus) == 2
         )
 
-    def figure(self, what: What, *gpus: int) -> Figure | None:
-        """The figure; None when it was not measured or the pair delivers wrong data."""
+    def figure(self, quantity: P2pQuantity, *gpus: int) -> Figure | None:
+        """Return a figure; None when it was not measured or the pair delivers wrong data."""
         if len(gpus) == 2 and (min(gpus), max(gpus)) in self.corrupt_pairs:
             return None
-        samples = self.samples.get((what, gpus))
+        samples = self.samples.get((quantity, gpus))
         return None if samples is None else Figure.of(samples)
 
     def flag_latency_us(self, a: int, b: int) -> Figure | None:
-        """One way between two GPUs; measured once per pair."""
-        return self.figure(What.FLAG_LATENCY, min(a, b), max(a, b))
+        """Return the one-way latency between two GPUs, measured once per pair."""
+        return self.figure(P2pQuantity.FLAG_LATENCY, min(a, b), max(a, b))
 
     def has_peer_access(self, a: int, b: int) -> bool:
-        """Whether the two reach each other's memory."""
+        """Whether two GPUs can access each other's memory."""
         return self.peer_access.get((min(a, b), max(a, b)), False)
 
 
@@ -165,7 +165,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-_Place = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
+_GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 _Size = Annotated[int, Field(ge=0, lt=2**53)]
 _Text = Annotated[str, Field(max_length=4096)]
 
@@ -184,14 +184,14 @@ class _GpuModel(_Model):
 
 
 class _PairModel(_Model):
-    gpus: tuple[_Place, _Place]
+    gpus: tuple[_GpuIndex, _GpuIndex]
     peer_access: bool
     detail: _Text
 
 
 class _MeasurementModel(_Model):
-    what: What
-    gpus: Annotated[tuple[_Place, ...], Field(min_length=1, max_length=2)]
+    what: P2pQuantity
+    gpus: Annotated[tuple[_GpuIndex, ...], Field(min_length=1, max_length=2)]
     unit: Literal["GB/s", "us"]
     status: Literal["ok", "corrupt", "failed"]
     detail: _Text
@@ -200,7 +200,7 @@ class _MeasurementModel(_Model):
     ]
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check(self) -> Self:
         if (len(self.gpus) == 2) != (self.what in _OF_PAIRS) or len(set(self.gpus)) < len(
             self.gpus
         ):
@@ -228,29 +228,28 @@ class _ReportModel(_Model):
     notes: tuple[_Text, ...]
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
-        named = [gpu.bus_id for gpu in self.gpus if gpu.bus_id or not gpu.error]
-        if len(set(named)) < len(named):
+    def _check_consistency(self) -> Self:
+        bus_ids = [gpu.bus_id for gpu in self.gpus if gpu.bus_id or not gpu.error]
+        if len(set(bus_ids)) < len(bus_ids):
             raise ValueError("two GPUs of one PCI address")
         known = [(measured.what, measured.gpus) for measured in self.measurements]
         if len(set(known)) < len(known):
-            raise ValueError("a measurement that is given twice")
+            raise ValueError("a measurement is given twice")
         ends = [pair.gpus for pair in self.pairs]
         if len(set(ends)) < len(ends) or any(a >= b for a, b in ends):
             raise ValueError("pairs must be given once, the lesser GPU first")
-        places = (place for gpus in [*ends, *(gpus for _, gpus in known)] for place in gpus)
-        if any(place >= len(self.gpus) for place in places):
+        indices = (index for gpus in [*ends, *(gpus for _, gpus in known)] for index in gpus)
+        if any(index >= len(self.gpus) for index in indices):
             raise ValueError(f"a GPU beyond the {len(self.gpus)} there are")
         return self
 
 
 def read_p2p_report(text: str) -> P2pReport:
-    """Read what `tuccl-p2p` wrote on standard output.
+    """Parse the standard output of `tuccl-p2p`.
 
     Raises:
-        P2pFailedError: the program could measure nothing; its own words.
-        P2pReportError: not JSON (cut in the middle, for example), another schema version, or
-            figures that cannot be.
+        P2pFailedError: the program could not measure; its own message.
+        P2pReportError: not JSON (cut, for example), another schema version, or impossible figures.
     """
     try:
         content = json.loads(text)
@@ -272,10 +271,10 @@ def read_p2p_report(text: str) -> P2pReport:
         raise P2pReportError(
             f"tuccl-p2p: {first_fault(error, 'report')}; the report is not used"
         ) from error
-    return _domain(model)
+    return _to_report(model)
 
 
-def _domain(model: _ReportModel) -> P2pReport:
+def _to_report(model: _ReportModel) -> P2pReport:
     return P2pReport(
         gpus=tuple(
             P2pGpu(

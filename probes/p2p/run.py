@@ -1,4 +1,4 @@
-"""Running the P2P benchmark: where the program is, its deadline, and what it says meanwhile."""
+"""The run of the P2P benchmark: its program, deadline, progress and report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENVIRONMENT = "TUCCL_P2P_BENCHMARK"
 """Path of another build of the program."""
 
 Progress = Callable[[str], None]
-"""Told what is being measured: `2/25 copy engine, round 2/3`."""
+"""Receives the current step: `2/25 copy engine, round 2/3`."""
 
 _NOTHING_TO_MEASURE = 3
 """The program's exit code with `{"error": ...}`."""
@@ -31,22 +31,22 @@ _MAX_REPORT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class P2pOptions:
-    """How much is measured; None leaves it to the program."""
+    """Extent of the measurement; None leaves it to the program."""
 
     bytes: int | None = None
-    """Most that one copy moves."""
+    """Largest copy."""
     repetitions: int | None = None
     only: tuple[str, ...] = ()
-    """Of `latency`, `ce`, `kernel`, `host`; empty: all."""
+    """Parts among `latency`, `ce`, `kernel`, `host`; empty for all."""
     timeout_s: float = 60.0
-    """When the program is killed; from three quarters of it on it begins nothing new."""
+    """Time after which the program is killed; it starts no step after three quarters of it."""
 
 
 def p2p_binary() -> Path:
-    """The benchmark program of this installation.
+    """Return the benchmark program of this installation.
 
     Raises:
-        P2pMissingError: it was not compiled of this installation's sources, or
+        P2pMissingError: it was not compiled from this installation's sources, or
             TUCCL_P2P_BENCHMARK names no program.
     """
     given = os.environ.get(ENVIRONMENT)
@@ -64,7 +64,7 @@ def p2p_binary() -> Path:
 
 
 def p2p_program() -> GpuProgram:
-    """How the benchmark is made, and where it lies."""
+    """Return the description of the benchmark's sources and builds."""
     package = Path(__file__).parent
     return GpuProgram(PROGRAM, package, "probes/p2p", package / "benchmark")
 
@@ -74,9 +74,9 @@ def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = No
 
     Raises:
         P2pMissingError: there is no program.
-        P2pFailedError: nothing can be measured here, or the program crashed.
-        P2pTimeoutError: it did not end in time; it and what it started are killed.
-        P2pReportError: its report cannot be used.
+        P2pFailedError: this host cannot be measured, or the program crashed.
+        P2pTimeoutError: the program did not end in time and was killed with its children.
+        P2pReportError: its report is invalid.
     """
     options = options or P2pOptions()
     try:
@@ -90,18 +90,18 @@ def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = No
         )
     except OSError as error:
         raise P2pFailedError(f"{PROGRAM}: cannot be started: {error.strerror or error}") from error
-    ears = _Listeners(process, on_progress)
+    reader = _OutputReader(process, on_progress)
     try:
         process.wait(options.timeout_s)
     except subprocess.TimeoutExpired as error:
         raise P2pTimeoutError(
             f"{PROGRAM}: did not end within {options.timeout_s:g} s and was killed"
-            f"{ears.last_said()}; see dmesg for the GPU driver's messages"
+            f"{reader.last_line_text()}; see dmesg for the GPU driver's messages"
         ) from error
     finally:
         _end(process)
-        ears.join()
-    return _report(process.returncode, ears)
+        reader.join()
+    return _report(process.returncode, reader)
 
 
 def _arguments(options: P2pOptions) -> list[str]:
@@ -115,11 +115,11 @@ def _arguments(options: P2pOptions) -> list[str]:
     return arguments
 
 
-class _Listeners:
-    """Collect standard output, and pass on the lines of standard error as they come."""
+class _OutputReader:
+    """Collects standard output, and passes on the lines of standard error as they arrive."""
 
     def __init__(self, process: subprocess.Popen[bytes], on_progress: Progress | None) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self._output: list[bytes] = []
         self._on_progress = on_progress
         self._threads = [
@@ -132,24 +132,24 @@ class _Listeners:
 
     @property
     def output(self) -> str:
-        """Standard output, once joined."""
+        """Standard output, complete after `join`."""
         return b"".join(self._output).decode("utf-8", "replace")
 
-    def last_said(self) -> str:
-        """For an error message."""
-        return f", the last it said was '{self.said[-1]:.200}'" if self.said else ""
+    def last_line_text(self) -> str:
+        """Return a phrase with the last line of standard error, for an error message."""
+        return f", its last message was '{self.lines[-1]:.200}'" if self.lines else ""
 
     def join(self) -> None:
-        """Wait until both streams have ended, but not without end: a hung driver keeps them."""
+        """Wait for the end of both streams, with a limit, since a hung driver keeps them open."""
         for thread in self._threads:
             thread.join(_KILL_WAIT_S)
 
     def _follow(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                self.said.append(line.decode("utf-8", "replace").strip())
+                self.lines.append(line.decode("utf-8", "replace").strip())
                 if self._on_progress is not None:
-                    self._on_progress(self.said[-1])
+                    self._on_progress(self.lines[-1])
 
     def _collect(self, stream: IO[bytes]) -> None:
         with stream:
@@ -157,18 +157,20 @@ class _Listeners:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group; one that hangs in the driver cannot be waited for without end."""
+    """Kill the group and wait with a limit, since a process may hang in the driver."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_KILL_WAIT_S)
 
 
-def _report(code: int | None, ears: _Listeners) -> P2pReport:
-    if code in {0, _NOTHING_TO_MEASURE} and ears.output.strip():
-        report = read_p2p_report(ears.output)
+def _report(code: int | None, reader: _OutputReader) -> P2pReport:
+    if code in {0, _NOTHING_TO_MEASURE} and reader.output.strip():
+        report = read_p2p_report(reader.output)
         if code == 0:
             return report
         raise P2pReportError(f"{PROGRAM}: exit code {code} with a report; reinstall TuCCL")
-    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-    raise P2pFailedError(f"{PROGRAM}: {how} without a report{ears.last_said()}")
+    outcome = (
+        f"was killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+    )
+    raise P2pFailedError(f"{PROGRAM}: {outcome} without a report{reader.last_line_text()}")

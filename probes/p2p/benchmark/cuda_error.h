@@ -1,4 +1,4 @@
-// Errors of CUDA calls as exceptions: one for what failed, one for what never ended.
+// Errors of CUDA calls as exceptions: for failed calls, and for work that does not end.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace p2p {
 
-// A call failed; the message says which and why, in half a line.
+// Thrown when a call fails; the message names the call and the error.
 struct CudaError : std::runtime_error {
     CudaError(cudaError_t code, const std::string &what)
         : std::runtime_error(what + ": " + cudaGetErrorString(code) + " (" +
@@ -18,7 +18,7 @@ struct CudaError : std::runtime_error {
     cudaError_t code;
 };
 
-// Work did not end within its time. Nothing on these GPUs can be relied on any more.
+// Thrown when work did not end in time. The GPUs are then in an unknown state.
 struct HungError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

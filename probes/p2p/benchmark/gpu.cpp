@@ -14,14 +14,15 @@
 namespace p2p {
 namespace {
 
-constexpr size_t kLeastBuffer = size_t{4} << 20;
-constexpr size_t kMostHostBuffer = size_t{64} << 20;
+constexpr size_t kMinBuffer = size_t{4} << 20;
+constexpr size_t kMaxHostBuffer = size_t{64} << 20;
 constexpr auto kWarmUp = std::chrono::milliseconds(60);
 constexpr auto kHangLimit = std::chrono::seconds(10);
 
 std::string lower_case(std::string text) {
-    for (char &letter : text)
-        letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+    for (char &character : text)
+        character = character >= 'A' && character <= 'Z' ? static_cast<char>(character - 'A' + 'a')
+                                                         : character;
     return text;
 }
 
@@ -37,9 +38,9 @@ void read_facts(Gpu &gpu) {
     gpu.facts.memory_bytes = properties.totalGlobalMem;
 }
 
-// Runs this thread on the CPUs beside the GPU, so that host memory it touches first lies there.
-// Not allowed to or not told: then the memory lies where it lies.
-void move_beside(const Gpu &gpu) {
+// Moves this thread to the CPUs near the GPU, so that host memory it touches first is local.
+// Without permission or knowledge of these CPUs, nothing changes.
+void move_near(const Gpu &gpu) {
     std::ifstream file("/sys/bus/pci/devices/" + gpu.facts.bus_id + "/local_cpulist");
     std::string list;
     if (!std::getline(file, list))
@@ -68,7 +69,7 @@ size_t two_buffers(size_t bytes, char *&a, char *&b, Allocate allocate, Release 
         (void)cudaGetLastError(); // or the next call would report it again
         return code;
     };
-    check(allocate_two(a, b, bytes, kLeastBuffer, cudaSuccess, cudaErrorMemoryAllocation, call,
+    check(allocate_two(a, b, bytes, kMinBuffer, cudaSuccess, cudaErrorMemoryAllocation, call,
                        release),
           what);
     return bytes;
@@ -89,9 +90,9 @@ void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
     cudaStream_t stream = gpu.streams[0];
     check(fill(gpu.send, gpu.facts.buffer_bytes, gpu.seed(), stream), "fill");
     if (options.host) {
-        move_beside(gpu);
+        move_near(gpu);
         gpu.facts.host_buffer_bytes = two_buffers(
-            options.bytes < kMostHostBuffer ? options.bytes : kMostHostBuffer, gpu.host_send,
+            options.bytes < kMaxHostBuffer ? options.bytes : kMaxHostBuffer, gpu.host_send,
             gpu.host_receive,
             [](void **to, size_t bytes) {
                 return cudaHostAlloc(to, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
@@ -99,7 +100,7 @@ void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
             cudaFreeHost, "pinned host memory");
         check(fill(gpu.host_send, gpu.facts.host_buffer_bytes, gpu.host_seed(), stream), "fill");
     }
-    // Idle GPUs run at a fraction of their clocks; work brings them up.
+    // Idle GPUs run at a fraction of their clocks; work raises them.
     auto start = Clock::now();
     do {
         for (int i = 0; i < 8; i++)
@@ -110,7 +111,7 @@ void open_gpu(Gpu &gpu, size_t gpu_count, const Options &options) {
     } while (Clock::now() - start < kWarmUp);
 }
 
-// Runs the work for every GPU at once; a CUDA error goes into its facts.
+// Runs the work for every GPU at once; an error is stored in the GPU's facts.
 void for_all(std::vector<Gpu> &gpus, const std::function<void(Gpu &)> &work) {
     std::vector<std::thread> threads;
     for (Gpu &gpu : gpus)
@@ -126,7 +127,7 @@ void for_all(std::vector<Gpu> &gpus, const std::function<void(Gpu &)> &work) {
         thread.join();
 }
 
-// Error of GPU `from` on the way to GPU `to`; empty when it has access.
+// Enables access from one GPU to another; returns the error, empty on success.
 std::string enable_access(const Gpu &from, const Gpu &to) {
     int can = 0;
     cudaError_t code = cudaDeviceCanAccessPeer(&can, from.device, to.device);

@@ -12,10 +12,10 @@ namespace p2p {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSlots = 64; // transfers under way at once, and GPUs
+constexpr int kSlots = 64; // concurrent transfers, and GPUs
 constexpr size_t kAlignment = 4096;
 
-// Words that the host and all GPUs share, in pinned memory.
+// Data that the host and all GPUs share, in pinned memory.
 struct Control {
     uint32_t gate;
     uint32_t missed[kSlots];
@@ -33,7 +33,7 @@ struct Gpu {
     uint32_t *flags = nullptr;
     std::vector<cudaStream_t> streams; // one for every GPU of the host, and one more
 
-    // The data that this GPU sends; never that of another.
+    // Seed of the data that this GPU sends, different for every GPU.
     uint32_t seed() const {
         return static_cast<uint32_t>(device + 1) * 0x9e3779b9u;
     }
@@ -43,26 +43,26 @@ struct Gpu {
     void use() const;
 };
 
-// Flags of latency kernels. Some places of a GPU's memory are farther away than others, therefore
-// every sample takes another one.
-constexpr size_t kFlagPlaces = 61;
+// Flags of latency kernels. Latency depends on the position in a GPU's memory, so every sample uses
+// another position.
+constexpr size_t kFlagPositions = 61;
 constexpr size_t kFlagStride = 1056; // words
-constexpr size_t kFlagBytes = kFlagPlaces * kFlagStride * sizeof(uint32_t);
+constexpr size_t kFlagBytes = kFlagPositions * kFlagStride * sizeof(uint32_t);
 
-// The process's end frees what a machine holds, also after a transfer that never ended.
+// The end of the process frees its resources, also after a transfer that never ended.
 struct Machine {
     std::vector<Gpu> gpus;
-    std::vector<std::vector<bool>> access; // whether both of two GPUs can reach each other
+    std::vector<std::vector<bool>> access; // whether two GPUs can access each other's memory
     Control *control = nullptr;
 
-    std::vector<int> usable() const; // GPUs that take part
+    std::vector<int> usable() const; // GPUs that are measured
 };
 
-// Opens all GPUs at once, each in a thread. What a GPU or a pair cannot do is noted in the report.
-// Throws CudaError when no GPU can be used.
+// Opens all GPUs at once, each in a thread. Errors of a GPU or a pair are in the report. Throws
+// CudaError when no GPU can be used.
 Machine open_machine(const Options &options, Report &report);
 
-// Waits for a stream to become empty, without blocking for ever. Throws CudaError, HungError.
+// Waits with a time limit for a stream to become empty. Throws CudaError, HungError.
 void wait_for(cudaStream_t stream, const char *what);
 
 } // namespace p2p

@@ -1,4 +1,4 @@
-// Flows between GPUs, and between host and GPU, put together for measuring.
+// Groups of flows between GPUs, and between host and GPU.
 #pragma once
 
 #include "transfer.h"
@@ -12,14 +12,14 @@ namespace p2p {
 // GB/s by source and destination.
 using Speeds = std::map<std::pair<int, int>, double>;
 
-// The source pushes, unless the destination's kernel reads.
+// Returns a flow that the source runs, or the destination if it `reads`.
 Flow flow_between(const Machine &machine, Method method, int src, int dst, bool reads = false);
 
-// Between pinned host memory and one GPU.
-Group host_group(const Machine &machine, const std::string &what, int place, bool to_gpu);
+// Returns a copy between pinned host memory and one GPU.
+Group host_group(const Machine &machine, const std::string &what, int index, bool to_gpu);
 
-// One to all others that it has access to, or all those to one. Each part is as large as its way
-// is fast, so that all end at once unless they share a way.
+// Returns copies from one GPU to all peers that it can access, or from these to the GPU. The size
+// of each copy is proportional to its bandwidth, so that all end at once unless they share links.
 Group fan_group(const Machine &machine, const std::string &what, int hub, bool out,
                 const Speeds &speeds);
 

@@ -23,7 +23,7 @@ __device__ void store(uint32_t *to, uint32_t value) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
-// False when the word did not reach the value in time. The clock is slow to read: rarely is enough.
+// Returns false at the deadline. The clock is slow to read, so it is read every 256 polls.
 __device__ bool wait_until(const uint32_t *word, uint32_t value, uint64_t deadline_ns) {
     for (uint32_t polls = 1; load(word) < value; polls++) {
         if (polls % 256 == 0 && now_ns() > deadline_ns)
@@ -32,11 +32,11 @@ __device__ bool wait_until(const uint32_t *word, uint32_t value, uint64_t deadli
     return true;
 }
 
-__device__ uint4 pattern(uint32_t seed, uint64_t place) {
-    uint32_t mixed = (static_cast<uint32_t>(place) ^ static_cast<uint32_t>(place >> 32)) + seed;
+__device__ uint4 pattern(uint32_t seed, uint64_t index) {
+    uint32_t mixed = (static_cast<uint32_t>(index) ^ static_cast<uint32_t>(index >> 32)) + seed;
     mixed = (mixed ^ (mixed >> 16)) * 0x7feb352du;
     mixed = (mixed ^ (mixed >> 15)) * 0x846ca68bu;
-    return make_uint4(mixed, ~mixed, mixed ^ seed, static_cast<uint32_t>(place));
+    return make_uint4(mixed, ~mixed, mixed ^ seed, static_cast<uint32_t>(index));
 }
 
 __global__ void fill_kernel(uint4 *to, uint64_t count, uint32_t seed) {
@@ -61,7 +61,7 @@ __global__ void copy_kernel(uint4 *__restrict__ to, const uint4 *__restrict__ fr
                             uint64_t count) {
     uint64_t step = uint64_t{gridDim.x} * blockDim.x;
     uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-    // Several loads under way per thread, since a load from a peer takes a microsecond.
+    // Several loads in flight per thread, since a load from a peer takes a microsecond.
     for (; i + (kUnroll - 1) * step < count; i += kUnroll * step) {
         uint4 part[kUnroll];
 #pragma unroll

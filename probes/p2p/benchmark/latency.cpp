@@ -11,7 +11,7 @@ constexpr uint32_t kIterations = 500;
 constexpr uint64_t kLimitNs = 2000000000;
 
 using Pair = std::pair<int, int>;
-// Between two GPUs, with the flag that lies so many words into the memory of each.
+// Launches kernels between two GPUs, with the flag at this offset, in words, in each GPU's memory.
 using Launch = std::function<void(const Gpu &, const Gpu &, size_t, LatencyResult *)>;
 
 cudaStream_t stream_between(const Gpu &gpu, const Gpu &peer) {
@@ -25,7 +25,7 @@ void clear_flags(const Gpu &gpu, const Gpu &peer) {
     wait_for(stream, "clearing flags");
 }
 
-// Launches for all pairs, then waits for all; one sample each. Failures stay with their pair.
+// Takes one sample of every pair: launches all, then waits for all. Failures are stored per pair.
 void sample(const Machine &machine, const std::vector<Pair> &pairs, const Launch &launch,
             size_t flag, double share, std::vector<Measurement> &measured) {
     auto fail = [&](size_t i, const std::string &detail) {
@@ -33,7 +33,7 @@ void sample(const Machine &machine, const std::vector<Pair> &pairs, const Launch
         measured[i].detail = detail;
         measured[i].samples.clear();
     };
-    auto for_good = [&](const std::function<void(size_t, const Gpu &, const Gpu &)> &work) {
+    auto for_each_valid = [&](const std::function<void(size_t, const Gpu &, const Gpu &)> &work) {
         for (size_t i = 0; i < pairs.size(); i++) {
             if (measured[i].status != Status::kOk)
                 continue;
@@ -45,13 +45,13 @@ void sample(const Machine &machine, const std::vector<Pair> &pairs, const Launch
         }
     };
     LatencyResult *results = machine.control->latency;
-    for_good([&](size_t i, const Gpu &a, const Gpu &b) {
+    for_each_valid([&](size_t i, const Gpu &a, const Gpu &b) {
         results[i] = {0, 0};
         clear_flags(a, b);
         clear_flags(b, a);
     });
-    for_good([&](size_t i, const Gpu &a, const Gpu &b) { launch(a, b, flag, &results[i]); });
-    for_good([&](size_t i, const Gpu &a, const Gpu &b) {
+    for_each_valid([&](size_t i, const Gpu &a, const Gpu &b) { launch(a, b, flag, &results[i]); });
+    for_each_valid([&](size_t i, const Gpu &a, const Gpu &b) {
         wait_for(stream_between(a, b), "latency kernel");
         wait_for(stream_between(b, a), "latency kernel");
         if (results[i].elapsed_ns == 0)
@@ -71,7 +71,7 @@ std::vector<Measurement> measure(const Machine &machine, const std::vector<Pair>
     for (Measurement &first : measured)
         first.samples.clear(); // a warm-up
     for (int i = 0; i < repetitions; i++)
-        sample(machine, pairs, launch, static_cast<size_t>(i) % kFlagPlaces * kFlagStride, share,
+        sample(machine, pairs, launch, static_cast<size_t>(i) % kFlagPositions * kFlagStride, share,
                measured);
     return measured;
 }

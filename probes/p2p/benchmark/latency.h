@@ -1,4 +1,4 @@
-// Latency: small writes of a kernel into a peer's memory.
+// Latency of small writes of a kernel to a peer's memory.
 #pragma once
 
 #include "gpu.h"
@@ -7,13 +7,13 @@
 
 namespace p2p {
 
-// A store and the fence after it, from the first GPU of each pair to the second; all pairs at
-// once, no GPU twice. Throws HungError.
+// Measures a store and its fence from the first GPU of each pair to the second, all pairs at once;
+// the pairs share no GPU. Throws HungError.
 std::vector<Measurement> measure_write_latency(const Machine &machine,
                                                const std::vector<std::pair<int, int>> &pairs,
                                                int repetitions);
 
-// Half of the time in which a flag goes to the other GPU and back.
+// Measures half of a flag's round trip to the peer.
 std::vector<Measurement> measure_flag_latency(const Machine &machine,
                                               const std::vector<std::pair<int, int>> &pairs,
                                               int repetitions);

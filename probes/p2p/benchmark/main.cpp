@@ -1,5 +1,5 @@
-// tuccl-p2p: what the GPUs of one host do when they copy to each other. docs/reference/p2p.md
-// describes the figures.
+// tuccl-p2p: measures transfers between the GPUs of one host. docs/reference/p2p.md describes the
+// figures.
 #include "cuda_error.h"
 #include "gpu.h"
 #include "options.h"
@@ -18,8 +18,8 @@ std::string version(int number) {
     return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// What a person can do about an error that leaves nothing to measure.
-std::string explained(const p2p::CudaError &error, const p2p::Report &report) {
+// Explains an error that prevents all measurements, with a remedy.
+std::string explain(const p2p::CudaError &error, const p2p::Report &report) {
     if (report.driver_version == 0)
         return "no NVIDIA driver on this host: libcuda.so.1 was not found or does not load";
     switch (error.code) {
@@ -51,7 +51,7 @@ int measure(const p2p::Options &options) {
             report.notes.push_back(std::string(error.what()) + ": nothing was measured after that");
         }
     } catch (const p2p::CudaError &error) {
-        std::fputs(p2p::error_json(explained(error, report)).c_str(), stdout);
+        std::fputs(p2p::error_json(explain(error, report)).c_str(), stdout);
         return kNothingToMeasure;
     } catch (const std::exception &error) {
         std::fputs(p2p::error_json(error.what()).c_str(), stdout);

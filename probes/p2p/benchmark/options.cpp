@@ -21,10 +21,10 @@ const char *const kUsage =
 
 namespace {
 
-bool parse_number(const std::string &text, double least, double most, double &number) {
+bool parse_number(const std::string &text, double min, double max, double &number) {
     char *end = nullptr;
     number = std::strtod(text.c_str(), &end);
-    return end != text.c_str() && *end == '\0' && number >= least && number <= most;
+    return end != text.c_str() && *end == '\0' && number >= min && number <= max;
 }
 
 bool parse_parts(const std::string &text, Options &options) {
@@ -62,25 +62,26 @@ std::string parse_options(int count, char **arguments, Options &options) {
             return name + ": unknown option, or its value is missing";
         std::string value = arguments[++i];
         double number = 0;
-        bool good = false;
+        bool valid = false;
         if (name == "--bytes") {
-            good = parse_number(value, 65536, 4294967296.0, number) && number == std::floor(number);
-            if (good)
+            valid =
+                parse_number(value, 65536, 4294967296.0, number) && number == std::floor(number);
+            if (valid)
                 options.bytes = static_cast<size_t>(number) / kAlignment * kAlignment;
         } else if (name == "--repetitions") {
-            good = parse_number(value, 1, 1000, number) && number == std::floor(number);
-            if (good)
+            valid = parse_number(value, 1, 1000, number) && number == std::floor(number);
+            if (valid)
                 options.repetitions = static_cast<int>(number);
         } else if (name == "--seconds") {
-            good = parse_number(value, 0.001, 86400, number);
-            if (good)
+            valid = parse_number(value, 0.001, 86400, number);
+            if (valid)
                 options.seconds = number;
         } else if (name == "--only") {
-            good = parse_parts(value, options);
+            valid = parse_parts(value, options);
         } else {
             return name + ": unknown option";
         }
-        if (!good)
+        if (!valid)
             return name + ": '" + value + "' is not a value it takes, see --help";
     }
     return "";

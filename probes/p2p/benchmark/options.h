@@ -7,9 +7,9 @@
 namespace p2p {
 
 struct Options {
-    size_t bytes = size_t{256} << 20; // of the buffer that a copy moves at most
+    size_t bytes = size_t{256} << 20; // of the largest copy
     int repetitions = 7;
-    double seconds = 60; // after that no further step is begun
+    double seconds = 60; // after which no step is started
     bool latency = true;
     bool copy_engine = true;
     bool kernel = true;
@@ -19,7 +19,7 @@ struct Options {
 
 extern const char *const kUsage;
 
-// Empty text, or what is wrong with the arguments.
+// Returns an empty text, or the error in the arguments.
 std::string parse_options(int count, char **arguments, Options &options);
 
 } // namespace p2p

@@ -11,11 +11,11 @@
 namespace p2p {
 namespace {
 
-// Below this a pair may share its way with others (PCIe up to 16 lanes of generation 6), so it is
-// measured alone, too. Two GPUs joined by NVSwitch or a wide NVLink share nothing but themselves.
+// Bandwidth below which a pair may share links with other pairs (PCIe up to 16 lanes of generation
+// 6), so that it is measured alone as well. GPUs with NVSwitch or a wide NVLink share no links.
 constexpr double kSharedBelowGbPerS = 130;
-// Slower than its like by more than noise: perhaps because of what ran beside it.
-constexpr double kLikeTheBest = 0.9;
+// Share of the best bandwidth below which concurrent copies may have slowed a pair down.
+constexpr double kUndisturbedShare = 0.9;
 
 double median(std::vector<double> samples) {
     if (samples.empty())
@@ -31,8 +31,8 @@ Pairs reversed(const Pairs &pairs) {
     return result;
 }
 
-std::string of(size_t place, size_t count) {
-    return std::to_string(place + 1) + "/" + std::to_string(count);
+std::string fraction_text(size_t index, size_t count) {
+    return std::to_string(index + 1) + "/" + std::to_string(count);
 }
 
 struct Step {
@@ -46,19 +46,19 @@ class Plan {
         : machine(machine), options(options), begin(begin), report(report),
           rounds(round_robin(machine.usable())) {
         if (options.copy_engine)
-            pairs_by_copy_engine();
+            add_copy_engine_rounds();
         if (options.latency)
-            each_round("latency", [this](const Pairs &round) { latencies(round); });
+            add_rounds("latency", [this](const Pairs &round) { latencies(round); });
         if (options.copy_engine)
-            each_round("copy engine both ways", [this](const Pairs &round) {
+            add_rounds("copy engine both ways", [this](const Pairs &round) {
                 both_ways(round, "copy_engine_both", Method::kCopyEngine);
             });
         if (options.kernel)
-            each_round("kernel copies", [this](const Pairs &round) { kernel_copies(round); });
+            add_rounds("kernel copies", [this](const Pairs &round) { kernel_copies(round); });
         if (options.host)
-            host_copies();
+            add_host_copies();
         if (options.copy_engine && machine.usable().size() > 2)
-            fans();
+            add_fans();
     }
 
     void run() {
@@ -71,7 +71,8 @@ class Plan {
                     " steps were not begun, the first of them: " + steps[i].text);
                 return;
             }
-            std::fprintf(stderr, "%s %s\n", of(i, steps.size()).c_str(), steps[i].text.c_str());
+            std::fprintf(stderr, "%s %s\n", fraction_text(i, steps.size()).c_str(),
+                         steps[i].text.c_str());
             steps[i].run();
         }
     }
@@ -85,9 +86,9 @@ class Plan {
     std::vector<Step> steps;
     Speeds speeds; // of the copy engine
 
-    void each_round(const std::string &text, const std::function<void(const Pairs &)> &work) {
+    void add_rounds(const std::string &text, const std::function<void(const Pairs &)> &work) {
         for (size_t i = 0; i < rounds.size(); i++)
-            steps.push_back({text + ", round " + of(i, rounds.size()),
+            steps.push_back({text + ", round " + fraction_text(i, rounds.size()),
                              [this, i, work] { work(with_access(rounds[i], true)); }});
     }
 
@@ -100,22 +101,22 @@ class Plan {
             keep(measure_together(machine, groups, options.repetitions));
     }
 
-    Pairs with_access(const Pairs &pairs, bool wanted) const {
+    Pairs with_access(const Pairs &pairs, bool has_access) const {
         Pairs result;
         for (auto [a, b] : pairs)
-            if (machine.access[a][b] == wanted)
+            if (machine.access[a][b] == has_access)
                 result.emplace_back(a, b);
         return result;
     }
 
-    Group one_way(const std::string &what, Method method, int src, int dst,
-                  bool reads = false) const {
+    Group single_flow(const std::string &what, Method method, int src, int dst,
+                      bool reads = false) const {
         return {what, {src, dst}, {flow_between(machine, method, src, dst, reads)}};
     }
 
-    void pairs_by_copy_engine() {
+    void add_copy_engine_rounds() {
         for (size_t i = 0; i < rounds.size(); i++)
-            steps.push_back({"copy engine, round " + of(i, rounds.size()), [this, i] {
+            steps.push_back({"copy engine, round " + fraction_text(i, rounds.size()), [this, i] {
                                  copy_engine_round(rounds[i]);
                                  copy_engine_round(reversed(rounds[i]));
                              }});
@@ -125,56 +126,57 @@ class Plan {
     void copy_engine_round(const Pairs &pairs) {
         std::vector<Group> groups;
         for (auto [a, b] : with_access(pairs, true))
-            groups.push_back(one_way("copy_engine_concurrent", Method::kCopyEngine, a, b));
+            groups.push_back(single_flow("copy_engine_concurrent", Method::kCopyEngine, a, b));
         measure(groups);
         for (auto [a, b] : with_access(pairs, false))
-            keep({measure_staged(machine, one_way("copy_engine", Method::kCopyEngine, a, b),
+            keep({measure_staged(machine, single_flow("copy_engine", Method::kCopyEngine, a, b),
                                  options.repetitions)});
     }
 
-    // What ran beside others counts where nothing can have been shared, else it is measured alone.
+    // Keeps the concurrent figure of a pair that cannot have shared links, else measures it alone.
     void settle_speeds() {
-        std::vector<Measurement> together;
+        std::vector<Measurement> concurrent;
         for (const Measurement &measured : report.measurements) {
             if (measured.what != "copy_engine_concurrent")
                 continue;
-            together.push_back(measured);
+            concurrent.push_back(measured);
             speeds[{measured.gpus[0], measured.gpus[1]}] = median(measured.samples);
         }
-        const Speeds seen = speeds;
-        for (Measurement &measured : together) {
+        const Speeds concurrent_speeds = speeds;
+        for (Measurement &measured : concurrent) {
             std::pair<int, int> ends(measured.gpus[0], measured.gpus[1]);
             measured.what = "copy_engine";
-            if (measured.status == Status::kOk && may_share(ends, seen))
+            if (measured.status == Status::kOk && may_share(ends, concurrent_speeds))
                 measured = measure_together(
-                    machine, {one_way("copy_engine", Method::kCopyEngine, ends.first, ends.second)},
+                    machine,
+                    {single_flow("copy_engine", Method::kCopyEngine, ends.first, ends.second)},
                     options.repetitions)[0];
             speeds[ends] = median(measured.samples);
             keep({measured});
         }
     }
 
-    bool may_share(std::pair<int, int> ends, const Speeds &among) const {
+    bool may_share(std::pair<int, int> ends, const Speeds &speeds_by_pair) const {
         double best = 0;
-        for (const auto &[pair, speed] : among)
+        for (const auto &[pair, speed] : speeds_by_pair)
             best = std::max(best, speed);
-        auto known = among.find(ends);
-        return known == among.end() || known->second < kSharedBelowGbPerS ||
-               known->second < kLikeTheBest * best;
+        auto known = speeds_by_pair.find(ends);
+        return known == speeds_by_pair.end() || known->second < kSharedBelowGbPerS ||
+               known->second < kUndisturbedShare * best;
     }
 
-    // The pairs of a round in parts that do not disturb each other.
-    std::vector<Pairs> parts(const Pairs &round) const {
+    // Splits the pairs of a round into batches of pairs that do not slow each other down.
+    std::vector<Pairs> batches(const Pairs &round) const {
         std::vector<Pairs> result;
-        Pairs together;
+        Pairs concurrent;
         for (auto [a, b] : round) {
             if (may_share({a, b}, speeds) || may_share({b, a}, speeds))
                 result.push_back({{a, b}});
             else
-                together.emplace_back(a, b);
+                concurrent.emplace_back(a, b);
         }
-        if (!together.empty())
-            result.push_back(together);
+        if (!concurrent.empty())
+            result.push_back(concurrent);
         return result;
     }
 
@@ -185,7 +187,7 @@ class Plan {
     }
 
     void both_ways(const Pairs &round, const std::string &what, Method method) {
-        for (const Pairs &pairs : parts(round)) {
+        for (const Pairs &pairs : batches(round)) {
             std::vector<Group> groups;
             for (auto [a, b] : pairs)
                 groups.push_back(
@@ -197,12 +199,12 @@ class Plan {
     }
 
     void kernel_copies(const Pairs &round) {
-        for (const Pairs &part : parts(round)) {
-            for (const Pairs &pairs : {part, reversed(part)}) {
+        for (const Pairs &batch : batches(round)) {
+            for (const Pairs &pairs : {batch, reversed(batch)}) {
                 std::vector<Group> writes, reads;
                 for (auto [a, b] : pairs) {
-                    writes.push_back(one_way("kernel_write", Method::kKernel, a, b));
-                    reads.push_back(one_way("kernel_read", Method::kKernel, a, b, true));
+                    writes.push_back(single_flow("kernel_write", Method::kKernel, a, b));
+                    reads.push_back(single_flow("kernel_read", Method::kKernel, a, b, true));
                 }
                 measure(writes);
                 measure(reads);
@@ -211,13 +213,14 @@ class Plan {
         both_ways(round, "kernel_write_both", Method::kKernel);
     }
 
-    void host_copies() {
+    void add_host_copies() {
         std::vector<int> usable = machine.usable();
         for (size_t i = 0; i < usable.size(); i++)
-            steps.push_back({"host and GPU " + of(i, usable.size()), [this, gpu = usable[i]] {
-                                 measure({host_group(machine, "host_to_gpu", gpu, true)});
-                                 measure({host_group(machine, "gpu_to_host", gpu, false)});
-                             }});
+            steps.push_back(
+                {"host and GPU " + fraction_text(i, usable.size()), [this, gpu = usable[i]] {
+                     measure({host_group(machine, "host_to_gpu", gpu, true)});
+                     measure({host_group(machine, "gpu_to_host", gpu, false)});
+                 }});
         if (usable.size() < 2)
             return;
         steps.push_back(
@@ -232,18 +235,18 @@ class Plan {
              }});
     }
 
-    void fans() {
+    void add_fans() {
         std::vector<int> usable = machine.usable();
         for (size_t i = 0; i < usable.size(); i++)
-            steps.push_back(
-                {"one and all others, GPU " + of(i, usable.size()), [this, hub = usable[i]] {
-                     for (bool out : {true, false}) {
-                         Group group =
-                             fan_group(machine, out ? "fan_out" : "fan_in", hub, out, speeds);
-                         if (group.flows.size() > 1)
-                             measure({group});
-                     }
-                 }});
+            steps.push_back({"one and all others, GPU " + fraction_text(i, usable.size()),
+                             [this, hub = usable[i]] {
+                                 for (bool out : {true, false}) {
+                                     Group group = fan_group(machine, out ? "fan_out" : "fan_in",
+                                                             hub, out, speeds);
+                                     if (group.flows.size() > 1)
+                                         measure({group});
+                                 }
+                             }});
     }
 };
 

@@ -7,13 +7,13 @@
 namespace p2p {
 namespace {
 
-// Whatever a driver says must not break the JSON text: other than printable ASCII becomes '?'.
+// Quotes a text; characters other than printable ASCII become '?', so that the JSON stays valid.
 std::string quoted(const std::string &text) {
     std::string out = "\"";
-    for (char letter : text) {
-        if (letter == '"' || letter == '\\')
+    for (char character : text) {
+        if (character == '"' || character == '\\')
             out += '\\';
-        out += letter >= ' ' && letter <= '~' ? letter : '?';
+        out += character >= ' ' && character <= '~' ? character : '?';
     }
     return out + '"';
 }

@@ -1,4 +1,4 @@
-// What is reported, and its JSON form.
+// The report and its JSON form.
 #pragma once
 
 #include "options.h"
@@ -12,14 +12,14 @@ constexpr int kSchemaVersion = 1;
 
 enum class Status { kOk, kCorrupt, kFailed };
 
-// One figure: what was measured, between whom, every sample.
+// A figure: its quantity, its GPUs, and all samples.
 struct Measurement {
     std::string what;
-    std::vector<int> gpus; // places in Report::gpus: source and destination, or the one GPU
+    std::vector<int> gpus; // indices in Report::gpus: source and destination, or a single GPU
     std::string unit;      // GB/s or us
     std::vector<double> samples;
     Status status = Status::kOk;
-    std::string detail; // of a failure, one line
+    std::string detail; // message of a failure, one line
 };
 
 struct GpuFacts {
@@ -30,14 +30,14 @@ struct GpuFacts {
     size_t memory_bytes = 0;
     size_t buffer_bytes = 0;
     size_t host_buffer_bytes = 0;
-    std::string error; // why it takes no part; empty when it does
+    std::string error; // reason for its exclusion; empty when it is measured
 };
 
 struct PairFacts {
     int a = 0;
     int b = 0;
     bool peer_access = false;
-    std::string detail; // why not, where a call failed
+    std::string detail; // error of a failed call
 };
 
 struct Report {

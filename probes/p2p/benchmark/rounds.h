@@ -8,8 +8,8 @@ namespace p2p {
 
 using Pairs = std::vector<std::pair<int, int>>;
 
-// Every pair of the members once, in as few rounds as there can be: the circle method for
-// tournaments. One member stays, the others move on by one seat a round; an odd one out pauses.
+// Returns every pair of the members once, in the least number of rounds, by the circle method: one
+// member stays, the others move by one seat per round; with an odd number, one member pauses.
 inline std::vector<Pairs> round_robin(std::vector<int> members) {
     constexpr int kPause = -1;
     if (members.size() % 2)

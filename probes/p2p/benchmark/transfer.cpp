@@ -8,14 +8,14 @@
 namespace p2p {
 namespace {
 
-constexpr double kSampleMs = 3.0; // long beside a launch's microseconds
-constexpr int kMostCopies = 64;
-constexpr size_t kFirstTry = size_t{8} << 20;
-constexpr size_t kLeastCopy = size_t{4} << 20;
+constexpr double kSampleMs = 3.0; // long compared with a launch
+constexpr int kMaxCopies = 64;
+constexpr size_t kTrialBytes = size_t{8} << 20;
+constexpr size_t kMinCopy = size_t{4} << 20;
 constexpr uint64_t kGateLimitNs = 1000000000;
 constexpr int kPoison = 0xa5;
 
-// A group that is being measured.
+// A group during its measurement.
 struct Running {
     Group group;
     Measurement measured;
@@ -45,10 +45,10 @@ struct Running {
     }
 };
 
-using All = std::vector<Running>;
+using Groups = std::vector<Running>;
 
-template <typename Work> void for_good(All &all, Work work) {
-    for (Running &running : all) {
+template <typename Work> void for_each_valid(Groups &running_groups, Work work) {
+    for (Running &running : running_groups) {
         if (running.failed())
             continue;
         try {
@@ -72,7 +72,7 @@ void copy_once(const Flow &flow) {
               "copy between host and GPU");
 }
 
-// Queues one timed sample: gate, start, the flows beside each other, stop.
+// Queues one timed sample: gate, start, the concurrent flows, stop.
 void queue_sample(Running &running, const Control *control, uint32_t ticket) {
     const Flow &first = running.first();
     first.runs_on->use();
@@ -96,16 +96,16 @@ void queue_sample(Running &running, const Control *control, uint32_t ticket) {
     check(cudaEventRecord(running.stop, first.stream), "stop event");
 }
 
-// Runs one sample of every group at once; milliseconds by group, 0 for those that failed.
-std::vector<double> run_sample(All &all, Control *control) {
+// Runs one sample of every group at once; returns milliseconds by group, 0 after a failure.
+std::vector<double> run_sample(Groups &running_groups, Control *control) {
     uint32_t ticket = control->gate + 1;
-    for_good(all, [&](Running &running) {
+    for_each_valid(running_groups, [&](Running &running) {
         *running.missed = 0;
         queue_sample(running, control, ticket);
     });
     __atomic_store_n(&control->gate, ticket, __ATOMIC_RELEASE);
-    // Also those that failed on the way: what they queued must be gone before the next sample.
-    for (Running &running : all) {
+    // Wait for failed groups as well: their queued work must end before the next sample.
+    for (Running &running : running_groups) {
         for (const Flow &flow : running.group.flows) {
             try {
                 wait_for(flow.stream, "transfer");
@@ -114,13 +114,14 @@ std::vector<double> run_sample(All &all, Control *control) {
             }
         }
     }
-    std::vector<double> times(all.size());
-    for (size_t i = 0; i < all.size(); i++) {
+    std::vector<double> times(running_groups.size());
+    for (size_t i = 0; i < running_groups.size(); i++) {
         float milliseconds = 0;
-        if (!all[i].failed() &&
-            cudaEventElapsedTime(&milliseconds, all[i].start, all[i].stop) != cudaSuccess) {
+        if (!running_groups[i].failed() &&
+            cudaEventElapsedTime(&milliseconds, running_groups[i].start, running_groups[i].stop) !=
+                cudaSuccess) {
             (void)cudaGetLastError();
-            all[i].fail(Status::kFailed, "the time of a transfer could not be read");
+            running_groups[i].fail(Status::kFailed, "the time of a transfer could not be read");
         }
         times[i] = milliseconds;
     }
@@ -147,12 +148,12 @@ void destroy_events(Running &running) {
     (void)cudaGetLastError();
 }
 
-// The GPU that has the received data before it: only that one is sure to have access.
+// The GPU that can certainly access the received data.
 const Gpu &receiver(const Flow &flow) {
     return flow.dst ? *flow.dst : *flow.runs_on;
 }
 
-// Overwrites what is to be received, so that data of an earlier transfer cannot pass for new.
+// Overwrites the receiving buffers, so that data of an earlier transfer is not taken for new.
 void poison(Running &running) {
     for (const Flow &flow : running.group.flows) {
         const Gpu &gpu = receiver(flow);
@@ -176,62 +177,63 @@ void check_data(Running &running) {
         running.fail(Status::kCorrupt, "the data that arrived is not the data that was sent");
 }
 
-// A short first transfer tells how much data a sample needs.
-void choose_amount(All &all, Control *control) {
+// Sets the amount of data of a sample from a short first transfer.
+void set_sample_size(Groups &running_groups, Control *control) {
     std::vector<Group> whole;
-    for (Running &running : all) {
+    for (Running &running : running_groups) {
         whole.push_back(running.group);
         for (Flow &flow : running.group.flows)
-            flow.bytes = std::min(flow.bytes, kFirstTry);
+            flow.bytes = std::min(flow.bytes, kTrialBytes);
     }
-    (void)run_sample(all, control); // wakes the link
-    std::vector<double> times = run_sample(all, control);
-    for (size_t i = 0; i < all.size(); i++) {
-        double first_try = static_cast<double>(all[i].bytes());
-        all[i].group = whole[i];
-        if (all[i].failed())
+    (void)run_sample(running_groups, control); // wakes the link
+    std::vector<double> times = run_sample(running_groups, control);
+    for (size_t i = 0; i < running_groups.size(); i++) {
+        double trial_bytes = static_cast<double>(running_groups[i].bytes());
+        running_groups[i].group = whole[i];
+        if (running_groups[i].failed())
             continue;
-        double once_ms = times[i] * static_cast<double>(all[i].bytes()) / first_try;
-        double wanted = kSampleMs / std::max(once_ms, 1e-3);
-        all[i].copies = std::clamp(static_cast<int>(std::ceil(wanted)), 1, kMostCopies);
-        for (Flow &flow : all[i].group.flows) {
-            auto bytes = static_cast<size_t>(static_cast<double>(flow.bytes) * wanted);
-            if (wanted < 1)
+        double once_ms = times[i] * static_cast<double>(running_groups[i].bytes()) / trial_bytes;
+        double repeats = kSampleMs / std::max(once_ms, 1e-3);
+        running_groups[i].copies = std::clamp(static_cast<int>(std::ceil(repeats)), 1, kMaxCopies);
+        for (Flow &flow : running_groups[i].group.flows) {
+            auto bytes = static_cast<size_t>(static_cast<double>(flow.bytes) * repeats);
+            if (repeats < 1)
                 flow.bytes =
-                    std::min(flow.bytes, std::max(bytes, kLeastCopy) / kAlignment * kAlignment);
+                    std::min(flow.bytes, std::max(bytes, kMinCopy) / kAlignment * kAlignment);
         }
     }
 }
 
-std::vector<Measurement> measure(Control *control, All all, int repetitions) {
-    for_good(all, create_events);
-    for_good(all, poison);
-    choose_amount(all, control);
-    (void)run_sample(all, control); // the first at full size is a warm-up
+std::vector<Measurement> measure(Control *control, Groups running_groups, int repetitions) {
+    for_each_valid(running_groups, create_events);
+    for_each_valid(running_groups, poison);
+    set_sample_size(running_groups, control);
+    (void)run_sample(running_groups, control); // a warm-up at full size
     for (int i = 0; i < repetitions; i++) {
-        std::vector<double> times = run_sample(all, control);
-        for (size_t k = 0; k < all.size(); k++) {
-            if (all[k].failed())
+        std::vector<double> times = run_sample(running_groups, control);
+        for (size_t k = 0; k < running_groups.size(); k++) {
+            if (running_groups[k].failed())
                 continue;
-            if (*all[k].missed)
-                all[k].fail(Status::kFailed, "the transfers could not be started together");
+            if (*running_groups[k].missed)
+                running_groups[k].fail(Status::kFailed,
+                                       "the transfers could not be started together");
             else if (times[k] <= 0)
-                all[k].fail(Status::kFailed, "a transfer took no time");
+                running_groups[k].fail(Status::kFailed, "a transfer took no time");
             else
-                all[k].measured.samples.push_back(static_cast<double>(all[k].bytes()) / times[k] /
-                                                  1e6);
+                running_groups[k].measured.samples.push_back(
+                    static_cast<double>(running_groups[k].bytes()) / times[k] / 1e6);
         }
     }
-    for_good(all, check_data);
+    for_each_valid(running_groups, check_data);
     std::vector<Measurement> measured;
-    for (Running &running : all) {
+    for (Running &running : running_groups) {
         destroy_events(running);
         measured.push_back(running.measured);
     }
     return measured;
 }
 
-Running prepared(const Machine &machine, const Group &group, size_t slot) {
+Running prepare(const Machine &machine, const Group &group, size_t slot) {
     Running running;
     running.group = group;
     running.measured = {group.what, group.gpus, "GB/s", {}, Status::kOk, ""};
@@ -244,14 +246,14 @@ Running prepared(const Machine &machine, const Group &group, size_t slot) {
 
 std::vector<Measurement> measure_together(const Machine &machine, std::vector<Group> groups,
                                           int repetitions) {
-    All all;
+    Groups running_groups;
     for (size_t i = 0; i < groups.size(); i++)
-        all.push_back(prepared(machine, groups[i], i));
-    return measure(machine.control, all, repetitions);
+        running_groups.push_back(prepare(machine, groups[i], i));
+    return measure(machine.control, running_groups, repetitions);
 }
 
 Measurement measure_staged(const Machine &machine, Group group, int repetitions) {
-    Running running = prepared(machine, group, 0);
+    Running running = prepare(machine, group, 0);
     running.staged = true;
     return measure(machine.control, {running}, repetitions)[0];
 }

@@ -1,4 +1,4 @@
-// Bandwidth: transfers that start together are timed by events, and their data is checked.
+// Bandwidth: concurrent transfers are timed by events, and their data is checked.
 #pragma once
 
 #include "gpu.h"
@@ -10,10 +10,10 @@ namespace p2p {
 
 enum class Method { kCopyEngine, kKernel };
 
-// Data that moves from one place to another again and again, on one stream.
+// Repeated copies from one buffer to another, on one stream.
 struct Flow {
     Method method = Method::kCopyEngine;
-    const Gpu *runs_on = nullptr; // whose stream it is
+    const Gpu *runs_on = nullptr; // owner of the stream
     cudaStream_t stream = nullptr;
     const Gpu *src = nullptr; // GPU that owns `from`; null: host memory
     const Gpu *dst = nullptr; // GPU that owns `to`; null: host memory
@@ -23,20 +23,20 @@ struct Flow {
     uint32_t seed = 0; // of the data
 };
 
-// Flows that are timed together, from the first's start to the last's end: one figure.
+// Flows that give one figure, timed from the start of the first to the end of the last.
 struct Group {
     std::string what;
     std::vector<int> gpus;
     std::vector<Flow> flows;
 };
 
-// Measures groups at the same time; they must not share streams or receiving memory. Failures are
+// Measures groups concurrently; they must not share streams or receiving memory. Failures are
 // reported per group. Throws HungError.
 std::vector<Measurement> measure_together(const Machine &machine, std::vector<Group> groups,
                                           int repetitions);
 
-// As above for flows that the driver stages through the host: it may block in the middle, so
-// nothing holds the start, and only one group at a time makes sense.
+// Measures a group that the driver stages through the host: the driver may block during the copy,
+// so there is no common start, and one group is measured at a time.
 Measurement measure_staged(const Machine &machine, Group group, int repetitions);
 
 } // namespace p2p

@@ -101,7 +101,7 @@ def test_pairs_held_up_by_the_host_bridge_get_limits_and_links_stay() -> None:
     assert limit.bandwidth_gb_per_s == 8.0
     assert limit.spread == pytest.approx(0.01)
     assert {link.bandwidth_gb_per_s for link in found.topology.links} == {25.0}
-    assert "slower than it looks" in found.disagreements[0]
+    assert "slower than the topology shows" in found.disagreements[0]
 
 
 def test_pairs_that_reach_their_links_get_no_limit() -> None:
@@ -249,7 +249,7 @@ def test_hidden_and_reordered_gpus_are_matched_by_address() -> None:
     assert "CUDA does not show" in found.topology.notes[-1]
     assert "'n0/gpu0', 'n0/gpu2'" in found.topology.notes[-1]
     strange = apply_p2p(shipped("h200-4gpu"), report(["0000:aa:00.0"], {}))
-    assert any("not seen otherwise: '0000:aa:00.0'" in note for note in strange.topology.notes)
+    assert any("are not in the topology: '0000:aa:00.0'" in note for note in strange.topology.notes)
 
 
 def test_a_cluster_is_refused() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from probes.p2p.errors import P2pFailedError, P2pReportError
-from probes.p2p.report import Figure, What, read_p2p_report
+from probes.p2p.report import Figure, P2pQuantity, read_p2p_report
 from probes.p2p.run import ENVIRONMENT, run_p2p
 from tests.kept_builds import compiler_words, content_sum, kept
 
@@ -151,10 +151,10 @@ def test_what_the_program_writes_is_what_is_read(describe: Path) -> None:
     report = read_p2p_report(call(describe).stdout)
     assert report.gpus[0].name == 'A "quoted" \\ name???'
     assert report.has_peer_access(1, 0)
-    assert report.samples[What.COPY_ENGINE, (0, 1)] == (386.5, 0.333333)
+    assert report.samples[P2pQuantity.COPY_ENGINE, (0, 1)] == (386.5, 0.333333)
     assert report.corrupt_pairs == {(0, 1)}
     assert [failure.detail for failure in report.failures] == ["other data", "a?b"]
-    assert report.figure(What.FAN_OUT, 0) == Figure(0.001, 0.0)
+    assert report.figure(P2pQuantity.FAN_OUT, 0) == Figure(0.001, 0.0)
     assert report.notes == ("one", "two")
     assert report.seconds == 1.5
 

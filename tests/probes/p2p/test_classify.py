@@ -1,10 +1,10 @@
-"""Look against measurement, pair by pair."""
+"""ExpectedPair against measurement, pair by pair."""
 
 from __future__ import annotations
 
 import pytest
 
-from probes.p2p.classify import Look, PairClass, compare_pair, look_at
+from probes.p2p.classify import ExpectedPair, PairClass, compare_pair, expected_pair
 from probes.p2p.report import Figure
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import dgx1, pcie_box
@@ -22,19 +22,19 @@ from tests.probes.p2p.reports import dgx1, pcie_box
 def test_pairs_of_a_dgx1_by_look(
     pair: tuple[int, int], kind: PairClass, lanes: int, promised: float
 ) -> None:
-    look = look_at(dgx1(), f"n0/gpu{pair[0]}", f"n0/gpu{pair[1]}")
-    assert (look.kind, look.lanes, look.promised_gb_per_s) == (kind, lanes, promised)
+    expected = expected_pair(dgx1(), f"n0/gpu{pair[0]}", f"n0/gpu{pair[1]}")
+    assert (expected.kind, expected.lanes, expected.promised_gb_per_s) == (kind, lanes, promised)
 
 
 def test_other_ways_by_look() -> None:
-    assert look_at(pcie_box(), "n0/gpu0", "n0/gpu1").kind is PairClass.HOST_BRIDGE
-    switched = look_at(shipped("h200-4gpu"), "n0/gpu0", "n0/gpu3")
-    assert switched == Look(PairClass.NVSWITCH, 18, 450.0, 48.0, 25.0)
+    assert expected_pair(pcie_box(), "n0/gpu0", "n0/gpu1").kind is PairClass.HOST_BRIDGE
+    switched = expected_pair(shipped("h200-4gpu"), "n0/gpu0", "n0/gpu3")
+    assert switched == ExpectedPair(PairClass.NVSWITCH, 18, 450.0, 48.0, 25.0)
 
 
-SWITCHED = Look(PairClass.NVSWITCH, 18, 450.0, 48.0, 25.0)
-BRIDGED = Look(PairClass.NVLINK, 4, 100.0, 24.0, 25.0)
-PCIE = Look(PairClass.HOST_BRIDGE, 0, 48.0, 48.0, 25.0)
+SWITCHED = ExpectedPair(PairClass.NVSWITCH, 18, 450.0, 48.0, 25.0)
+BRIDGED = ExpectedPair(PairClass.NVLINK, 4, 100.0, 24.0, 25.0)
+PCIE = ExpectedPair(PairClass.HOST_BRIDGE, 0, 48.0, 48.0, 25.0)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ PCIE = Look(PairClass.HOST_BRIDGE, 0, 48.0, 48.0, 25.0)
         (BRIDGED, 12.0, PairClass.PCIE, "as over PCIe"),
         (PCIE, 48.0, PairClass.HOST_BRIDGE, ""),
         (PCIE, 55.0, PairClass.HOST_BRIDGE, ""),
-        (PCIE, 20.0, PairClass.PCIE, "slower than it looks"),
+        (PCIE, 20.0, PairClass.PCIE, "slower than the topology shows"),
         (PCIE, 386.0, PairClass.NVLINK, "about 17 links that were not seen"),
     ],
 )
-def test_by_measurement(look: Look, speed: float, found: PairClass, words: str) -> None:
-    finding = compare_pair("a", "b", look, Figure(speed, 0.0), peer_access=True)
+def test_by_measurement(expected: ExpectedPair, speed: float, found: PairClass, words: str) -> None:
+    finding = compare_pair("a", "b", expected, Figure(speed, 0.0), peer_access=True)
     assert finding.measured is found
     assert words in finding.disagreement
     assert bool(finding.disagreement) == bool(words)

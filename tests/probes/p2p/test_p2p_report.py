@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.p2p.errors import P2pFailedError, P2pReportError
-from probes.p2p.report import Figure, What, read_p2p_report
+from probes.p2p.report import Figure, P2pQuantity, read_p2p_report
 from tests.probes.p2p.reports import bus_id, content, h200_figures
 
 GOLDEN = Path(__file__).with_name("golden") / "h200-4gpu.json"
@@ -25,18 +25,18 @@ def good() -> dict[str, Any]:
 def test_the_golden_report_gives_medians_spreads_and_identities() -> None:
     report = read_p2p_report(GOLDEN.read_text())
     assert [gpu.bus_id for gpu in report.gpus] == [f"0000:00:0{i}.0" for i in (6, 7, 8, 9)]
-    figure = report.figure(What.COPY_ENGINE, 0, 1)
+    figure = report.figure(P2pQuantity.COPY_ENGINE, 0, 1)
     # Samples 385.21, 386.01, 386.41: the quartiles lie half way between them.
     assert figure is not None
     assert figure.median == 386.01
     assert figure.spread == pytest.approx((386.21 - 385.61) / 386.01)
     assert report.flag_latency_us(3, 1) == report.flag_latency_us(1, 3)
-    latency = report.figure(What.WRITE_LATENCY, 2, 0)
+    latency = report.figure(P2pQuantity.WRITE_LATENCY, 2, 0)
     assert latency is not None
     assert latency.median == 0.96
     assert latency.spread == pytest.approx(0.01 / 0.96)
     assert report.has_peer_access(3, 0)
-    assert report.figure(What.KERNEL_WRITE, 0, 1) is None
+    assert report.figure(P2pQuantity.KERNEL_WRITE, 0, 1) is None
     assert not report.failures
 
 
@@ -120,7 +120,7 @@ def test_a_corrupt_pair_has_no_figure_of_any_kind_in_any_direction() -> None:
             measurement.update({"status": "corrupt", "samples": [], "detail": "not what was sent"})
     read = read_p2p_report(json.dumps(report))
     assert read.corrupt_pairs == {(1, 2)}
-    assert read.figure(What.COPY_ENGINE, 1, 2) is None
-    assert read.figure(What.COPY_ENGINE, 2, 1) is None
+    assert read.figure(P2pQuantity.COPY_ENGINE, 1, 2) is None
+    assert read.figure(P2pQuantity.COPY_ENGINE, 2, 1) is None
     assert read.flag_latency_us(1, 2) is None
-    assert read.figure(What.COPY_ENGINE, 1, 3) is not None
+    assert read.figure(P2pQuantity.COPY_ENGINE, 1, 3) is not None
