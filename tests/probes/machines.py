@@ -38,21 +38,21 @@ def ring(members: Iterable[int], *, name: str = "ring") -> Topology:
 
 
 def rings(groups: list[list[int]], *, name: str = "rings") -> Topology:
-    """One host with a ring of NVLinks through each group; one CPU connects all."""
+    """A host with a ring of NVLinks through each group; a CPU connects all GPUs."""
     gpus = [gpu(index) for group in groups for index in group]
     links = []
     for group in groups:
-        for here, there in zip(group, group[1:] + group[:1], strict=True):
-            links += both_ways(f"n0/gpu{here}", f"n0/gpu{there}")
+        for a, b in zip(group, group[1:] + group[:1], strict=True):
+            links += both_ways(f"n0/gpu{a}", f"n0/gpu{b}")
     for device in gpus:
         links += both_ways(device.name, "n0/cpu0", LinkKind.PCIE, 12.0, latency_us=0.1, lanes=16)
     cpu = Device("n0/cpu0", DeviceKind.CPU, 0)
     return Topology(name, (*gpus, cpu), tuple(links))
 
 
-def crossed(cluster: Topology, node: int, one: int, other: int) -> Topology:
-    """Two NICs of a node exchange their network cables."""
-    swap = {f"n{node}/nic{one}": f"n{node}/nic{other}", f"n{node}/nic{other}": f"n{node}/nic{one}"}
+def crossed(cluster: Topology, node: int, a: int, b: int) -> Topology:
+    """Exchange the network cables of two NICs of a node."""
+    swap = {f"n{node}/nic{a}": f"n{node}/nic{b}", f"n{node}/nic{b}": f"n{node}/nic{a}"}
 
     def plugged(link: Link) -> Link:
         if link.kind is not LinkKind.NETWORK:
@@ -71,7 +71,7 @@ def shipped(name: str = "a100-8gpu-8nic") -> Topology:
 
 
 def disguised(topology: Topology, seed: int, noise: float = 0.03) -> Topology:
-    """Other names, bus ids, latencies and orders, figures off by up to `noise`."""
+    """Change names, bus ids, latencies and orders, and figures by up to `noise`."""
     chance = random.Random(seed)
     labels = list(range(len(topology.devices)))
     chance.shuffle(labels)

@@ -1,4 +1,4 @@
-"""Machines with two NIC ports on one PCI bus id: made here, and those that somebody published."""
+"""Machines with two NIC ports on one PCI bus id: generated and published ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_two_ports_on_a_bus_id(machine: Topology) -> bool:
 
 
 def with_second_ports(text: str, name: str = "mlx5_%d") -> str:
-    """NCCL's XML of a machine with one port per NIC, each NIC given one more.
+    """Add a second port to every NIC in NCCL's XML of a machine.
 
     Args:
         text: the XML.
@@ -54,7 +54,7 @@ def two_port_a100(name: str = "mlx5_%d") -> Topology:
 
 @cache
 def published_two_port_machines() -> tuple[Topology, ...]:
-    """All that are shipped, of the benchmark or in the shared data, as far as they have such."""
+    """Shipped, benchmark and shared machines that have two ports on a bus id."""
     paths = list(shipped_machines().values())
     for folder in _FOLDERS:
         paths += sorted(path for path in (SHARED_DATA / folder).rglob("*") if path.is_file())

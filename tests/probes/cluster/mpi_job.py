@@ -1,8 +1,8 @@
-"""A job for `mpirun`: ranks 2i and 2i+1 are host i, and what the arguments name befalls ranks.
+"""A job for `mpirun`: ranks 2i and 2i+1 are host i; the arguments name faults of ranks.
 
     mpirun -np 6 python mpi_job.py RANK:hang ...
 
-The leader asks all hosts twice and prints what it got as JSON. Ranks say when they finalize MPI.
+The leader asks all hosts twice and prints the answers as JSON. Ranks report that they finalize MPI.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from probes.cluster.station import Station
 from probes.host.report import HostIdentity
 
 REPORT_S, ANSWER_S = 5.0, 2.0
-"""Of seven ranks on two busy cores one may need more than a second for either."""
+"""Timeouts; with seven ranks on two busy cores, a rank may need more than a second."""
 rank = MPI.COMM_WORLD.Get_rank()
 take = Post.take
 pids = MPI.COMM_WORLD.allgather(os.getpid())
@@ -62,14 +62,14 @@ mock.patch.object(Station, "perform", perform).start()
 def lead(crew: mpi.MpiCrew) -> int:
     everybody = dict.fromkeys(range(len(crew.names)), Stop())
     answers = [crew.ask(everybody, ANSWER_S) for _ in range(2)]
-    told = [
+    answers_of = [
         {
             host: asdict(answer) if isinstance(answer, HostFailure) else answer.reply
             for host, answer in each.items()
         }
         for each in answers
     ]
-    sys.stdout.write(json.dumps({"names": crew.names, "answers": told}))
+    sys.stdout.write(json.dumps({"names": crew.names, "answers": answers_of}))
     if fates.get("0") == "interrupted while ranks leave":
         os.kill(pids[1], signal.SIGSTOP)
         mock.patch.object(Post, "take", take_or_be_interrupted).start()

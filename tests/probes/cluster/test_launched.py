@@ -1,4 +1,4 @@
-"""Workers behind a launcher: what they answer, and what is said of those that do not."""
+"""Workers behind a launcher: their answers, and the reasons of those that do not answer."""
 
 import os
 import resource
@@ -35,12 +35,12 @@ def crew(names: list[str], launcher: str) -> Iterator[LaunchedCrew]:
 
 
 def reason(launcher: str, timeout_s: float = 10.0) -> str:
-    """Why a host cannot be used."""
-    with crew(["box"], launcher) as one:
-        (answer,) = one.ask({0: Stop()}, timeout_s).values()
+    """Reason why a host cannot be used."""
+    with crew(["box"], launcher) as launched:
+        (answer,) = launched.ask({0: Stop()}, timeout_s).values()
         assert isinstance(answer, HostFailure)
         assert answer.name == "box"
-        again = one.ask({0: Stop()}, timeout_s)
+        again = launched.ask({0: Stop()}, timeout_s)
         assert again == {0: answer}, "a host that failed once is not asked again"
         return answer.reason
 
@@ -49,7 +49,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def test_the_worker_command_follows_the_launcher_or_goes_where_it_says() -> None:
+def test_the_worker_command_follows_the_launcher_or_replaces_the_placeholder() -> None:
     worker = [sys.executable, "-m", "probes.cluster.worker"]
     assert launch_command("ssh -p 22 {host}", "n1") == ["ssh", "-p", "22", "n1", *worker]
     assert launch_command("at {host} {command} now", "n1") == ["at", "n1", *worker, "now"]
@@ -76,7 +76,7 @@ def test_names_and_addresses_of_hosts_are_taken(host: str) -> None:
 
 @pytest.fixture
 def few_files() -> Iterator[int]:
-    """At most so many open files, though the process may ask for more."""
+    """A low soft limit of open files below a higher hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = len(list(Path("/proc/self/fd").iterdir())) + 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
@@ -99,7 +99,7 @@ def test_more_hosts_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         LaunchedCrew([f"n{number}" for number in range(1000)], "false {host}")
 
 
-def test_whoever_interrupts_the_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     before, popen = children(), subprocess.Popen
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[Any]:
@@ -113,7 +113,7 @@ def test_whoever_interrupts_the_start_leaves_nothing(monkeypatch: pytest.MonkeyP
     assert children() == before
 
 
-def test_hosts_answer_all_at_once_and_leave_when_they_are_let_go() -> None:
+def test_hosts_answer_all_at_once_and_end_when_the_crew_is_closed() -> None:
     before = children()
     with crew(["a", "b", "c"], WORKER) as three:
         answers = three.ask({2: LOOK, 0: Stop()}, 30)
@@ -127,29 +127,29 @@ def test_hosts_answer_all_at_once_and_leave_when_they_are_let_go() -> None:
 
 def test_a_greeting_of_the_login_shell_is_no_message() -> None:
     launcher = """sh -c 'echo "Welcome to {host}!"; exec "$@"' sh"""
-    with crew(["a"], launcher) as one:
-        assert one.ask({0: Stop()}, 30) == {0: Done()}
+    with crew(["a"], launcher) as launched:
+        assert launched.ask({0: Stop()}, 30) == {0: Done()}
 
 
 def test_a_launcher_that_fails_is_quoted() -> None:
-    told = reason("sh -c 'echo first; echo no route to {host} >&2; exit 255'")
-    assert told == "the launcher ended with exit code 255: no route to box"
+    text = reason("sh -c 'echo first; echo no route to {host} >&2; exit 255'")
+    assert text == "the launcher ended with exit code 255: no route to box"
 
 
 def test_a_worker_that_cannot_start_says_what_is_missing() -> None:
-    told = reason("env -C / PYTHONPATH=/nowhere " + f"{sys.executable} -S -c 'import {{host}}'")
-    assert told.startswith("the launcher ended with exit code 1: ModuleNotFoundError")
+    text = reason("env -C / PYTHONPATH=/nowhere " + f"{sys.executable} -S -c 'import {{host}}'")
+    assert text.startswith("the launcher ended with exit code 1: ModuleNotFoundError")
 
 
 def test_a_launcher_that_does_not_exist_is_named() -> None:
-    told = reason("no-such-launcher {host}")
-    assert told.startswith("the launcher cannot be started: no-such-launcher: No such file")
+    text = reason("no-such-launcher {host}")
+    assert text.startswith("the launcher cannot be started: no-such-launcher: No such file")
 
 
-def test_a_host_that_hangs_is_named_after_its_time_and_leaves_nothing() -> None:
+def test_a_host_that_hangs_is_named_after_its_timeout_and_leaves_no_process() -> None:
     before, started = children(), time.monotonic()
-    told = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=0.5)
-    assert told == "no answer within 0.5 s: password:"
+    text = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=0.5)
+    assert text == "no answer within 0.5 s: password:"
     assert time.monotonic() - started < 5
     assert children() == before
 
@@ -169,11 +169,11 @@ def test_a_worker_that_is_stopped_is_named_and_the_others_answer() -> None:
 
 def test_another_release_is_refused_with_both_named() -> None:
     line = '{"version": "TuCCL 9.9, messages 8", "number": 1, "body": {"reply": "done"}}'
-    told = reason(f"sh -c 'echo \"$1\"; sleep 60' {{host}} {line!r}")
-    assert told.startswith(f"box runs TuCCL 9.9, messages 8, this side {version()}: install")
+    text = reason(f"sh -c 'echo \"$1\"; sleep 60' {{host}} {line!r}")
+    assert text.startswith(f"box runs TuCCL 9.9, messages 8, this side {version()}: install")
 
 
 def test_a_damaged_reply_is_named() -> None:
     line = f'{{"version": "{version()}", "number": 1, "body": {{"reply": "looked"}}}}'
-    told = reason(f"sh -c 'echo \"$1\"; sleep 60' {{host}} {line!r}")
-    assert told == "box sent a damaged message: looked.report: Field required"
+    text = reason(f"sh -c 'echo \"$1\"; sleep 60' {{host}} {line!r}")
+    assert text == "box sent a damaged message: looked.report: Field required"

@@ -59,7 +59,7 @@ def test_notes_name_the_hosts_that_made_them() -> None:
     assert merged.topology.notes == ("all 3 hosts: No NVML.", "n[2-3]: gpu1: odd.")
 
 
-def test_the_odd_host_is_named_with_what_it_lacks() -> None:
+def test_a_different_host_is_named_with_what_it_lacks() -> None:
     reports = [report(f"node{i:02}", machine(nics=1 if i == 7 else 2)) for i in range(1, 9)]
     (sentence,) = merge_hosts(reports).odd_hosts
     assert sentence.startswith("node07 (unlike 7 of 8 hosts): NIC nic1 (mlx5_1, 0000:31:00.0)")
@@ -67,7 +67,7 @@ def test_the_odd_host_is_named_with_what_it_lacks() -> None:
     assert merge_hosts(reports).topology.notes[0] == sentence
 
 
-def test_a_host_with_a_slow_link_is_odd() -> None:
+def test_a_host_with_a_slow_link_is_different() -> None:
     odd = machine()
     slow = [
         replace(link, bandwidth_gb_per_s=25.0)
@@ -88,7 +88,7 @@ def test_without_a_majority_the_kinds_are_listed() -> None:
     )
 
 
-def test_noise_leaves_hosts_alike_and_their_figures_their_own() -> None:
+def test_hosts_that_differ_by_noise_are_equal_and_keep_their_figures() -> None:
     reports = [report(f"n{i}", machine(noise=1 - i / 100)) for i in range(4)]
     merged = merge_hosts(reports)
     assert not merged.odd_hosts

@@ -1,4 +1,4 @@
-"""A crew of MPI ranks: who works, who waits, and who is missed."""
+"""A crew of MPI ranks: working, waiting and missing ranks."""
 
 import json
 import os
@@ -51,10 +51,10 @@ def run_job(ranks: int, *fates: str) -> tuple[int, dict[str, Any], str]:
 
 @requires_mpirun
 def test_the_first_rank_of_every_host_works() -> None:
-    code, told, errors = run_job(3)
+    code, result, errors = run_job(3)
     assert code == 7
-    assert told["names"] == ["host0", "host1"]
-    assert told["answers"] == [{"0": "done", "1": "done"}] * 2
+    assert result["names"] == ["host0", "host1"]
+    assert result["answers"] == [{"0": "done", "1": "done"}] * 2
     assert "no answer" not in errors
     assert sorted(line for line in errors.splitlines() if "finalizes" in line) == [
         "rank 0 finalizes", "rank 1 finalizes", "rank 2 finalizes"
@@ -62,12 +62,12 @@ def test_the_first_rank_of_every_host_works() -> None:
 
 
 @requires_mpirun
-def test_ranks_that_are_of_no_use_are_named_and_the_others_answer() -> None:
+def test_faulty_ranks_are_named_and_the_others_answer() -> None:
     fates = ("1:hang before it reports", "4:hang at work", "6:another release")
     started = time.monotonic()
-    code, told, errors = run_job(7, *fates)
+    code, result, errors = run_job(7, *fates)
     assert code == 7
-    assert told["names"] == ["host0", "rank 1", "host1", "host2", "host3"]
+    assert result["names"] == ["host0", "rank 1", "host1", "host2", "host3"]
     release = f"rank 6 runs TuCCL 9.9, messages 8, this side {version()}: install the same release"
     answers = {
         "0": "done",
@@ -76,7 +76,7 @@ def test_ranks_that_are_of_no_use_are_named_and_the_others_answer() -> None:
         "3": {"name": "host2 (rank 4)", "reason": "no answer within 2 s"},
         "4": {"name": "host3 (rank 6)", "reason": f"{release} on both"},
     }
-    assert told["answers"] == [answers] * 2
+    assert result["answers"] == [answers] * 2
     assert "tuccl: no answer from rank 1, 4, 6: the MPI job is ended" in errors
     assert "Traceback" not in errors
     assert "finalizes" not in errors
@@ -86,8 +86,8 @@ def test_ranks_that_are_of_no_use_are_named_and_the_others_answer() -> None:
 @requires_mpirun
 def test_a_leader_that_is_interrupted_before_all_reported_ends_the_job() -> None:
     started = time.monotonic()
-    code, told, errors = run_job(3, "0:interrupted", "1:hang before it reports")
-    assert (code, told) == (9, {})
+    code, result, errors = run_job(3, "0:interrupted", "1:hang before it reports")
+    assert (code, result) == (9, {})
     assert "finalizes" not in errors, "a rank that does can hang mpirun"
     assert time.monotonic() - started < 20
 
@@ -95,8 +95,8 @@ def test_a_leader_that_is_interrupted_before_all_reported_ends_the_job() -> None
 @requires_mpirun
 def test_a_leader_that_is_interrupted_while_ranks_leave_ends_the_job() -> None:
     started = time.monotonic()
-    code, told, errors = run_job(3, "0:interrupted while ranks leave")
-    assert (code, told["answers"]) == (7, [{"0": "done", "1": "done"}] * 2)
+    code, result, errors = run_job(3, "0:interrupted while ranks leave")
+    assert (code, result["answers"]) == (7, [{"0": "done", "1": "done"}] * 2)
     assert "KeyboardInterrupt" in errors
     assert "tuccl: no answer from rank 1, 2: the MPI job is ended" in errors
     assert "finalizes" not in errors

@@ -1,4 +1,4 @@
-"""Racks of ports by host, and leaf switches by what an InfiniBand fabric says of itself."""
+"""Racks of ports by host, and leaf switches from ibnetdiscover."""
 
 from probes.cluster.racks import not_in_fabric, place_in_racks
 from probes.network.ports import NetworkPort
@@ -34,7 +34,7 @@ def test_a_host_is_in_its_rack_with_or_without_its_domain() -> None:
     assert [each.rack for each in placed] == ["r1", "r2", "heard by LLDP", ""]
 
 
-def test_every_port_is_at_its_own_leaf_and_what_the_fabric_does_not_name_is_in_its_rack() -> None:
+def test_a_port_is_at_its_leaf_or_else_in_the_rack_of_its_host() -> None:
     ports = [
         port("n1.cluster", "mlx5_0"),
         port("n1.cluster", "mlx5_1"),
@@ -45,7 +45,7 @@ def test_every_port_is_at_its_own_leaf_and_what_the_fabric_does_not_name_is_in_i
     assert [each.rack for each in placed] == ["leaf1", "leaf2", "r1", "r2"]
 
 
-def test_ports_that_the_fabric_does_not_name_are_told() -> None:
+def test_ports_that_the_fabric_does_not_name_are_noted() -> None:
     ports = [port("n1", "mlx5_0"), port("n2", "mlx5_0"), port("n3", rdma_device="", rdma_port=0)]
     (told,) = not_in_fabric(ports, FABRIC)
     assert told == (

@@ -1,4 +1,4 @@
-"""The worker process: lines in, lines out, and nothing left behind."""
+"""The worker process: requests, replies, and no process left behind."""
 
 import json
 import shutil
@@ -92,7 +92,7 @@ def test_requests_are_answered_by_number_until_bye(worker: Worker) -> None:
     assert worker.wait(10) == 0
 
 
-def test_what_cannot_be_probed_is_a_reply(worker: Worker, tmp_path: Path) -> None:
+def test_a_failed_probe_is_a_reply(worker: Worker, tmp_path: Path) -> None:
     folder = tmp_path / "nothing"
     reply = ask(worker, Look(options=HostProbeOptions(root=folder)))
     assert isinstance(reply, Failed)
@@ -112,7 +112,7 @@ def test_another_version_is_refused_with_both_named(worker: Worker) -> None:
 
 @requires_iperf3
 @pytest.mark.parametrize("end", ["stdin closes", "bye", "SIGTERM"])
-def test_whichever_way_it_ends_it_leaves_no_process(worker: Worker, end: str) -> None:
+def test_the_worker_leaves_no_process_however_it_ends(worker: Worker, end: str) -> None:
     task = loopback_task()
     served = ask(worker, Serve(tasks=(task, task)))
     assert isinstance(served, Served)
@@ -139,7 +139,7 @@ def test_whichever_way_it_ends_it_leaves_no_process(worker: Worker, end: str) ->
 
 
 @requires_iperf3
-def test_new_servers_take_the_place_of_old_ones_and_tasks_run_at_once(worker: Worker) -> None:
+def test_new_servers_replace_old_servers_and_tasks_run_at_once(worker: Worker) -> None:
     task = loopback_task()
     ask(worker, Serve(tasks=(task,)), 1)
     before = offspring(worker)

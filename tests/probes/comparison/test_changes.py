@@ -71,7 +71,7 @@ def test_one_change_is_one_sentence(old: str, new: str, said: str) -> None:
     assert _after(old, new) == (said,)
 
 
-def test_a_new_nic_is_the_missing_one_backwards() -> None:
+def test_a_new_nic_is_the_reverse_of_a_missing_nic() -> None:
     without = parse_nccl_xml(TEXT.replace(NIC2, ""), "without")
     (said,) = describe_changes(without, OLD)
     assert said == "NIC n0/nic2 (new) (mlx5_2, 0000:32:00.0) is new."
@@ -162,7 +162,7 @@ def test_hosts_renamed_are_no_change_and_nodes_are_what_matches() -> None:
     )
 
 
-def test_what_changed_alike_on_some_hosts_is_one_sentence_with_their_names() -> None:
+def test_an_equal_change_on_several_hosts_is_one_sentence_with_their_names() -> None:
     old = replace(replicate(OLD, 3, Network(1.7)), hosts=("red", "green", "blue"))
     slow = tuple(
         replace(device, line_rate_gb_per_s=12.5)
@@ -182,15 +182,15 @@ def test_nics_of_one_host_in_another_order_are_no_change() -> None:
     numbers = {str(n): str(7 - n) for n in range(8)}
     text = re.sub(r'(<net [^>]*dev=)"(\d)"', lambda net: f'{net[1]}"{numbers[net[2]]}"', TEXT)
     assert text != TEXT
-    other = parse_nccl_xml(text, "other")
-    assert [nic.bus_id for nic in other.nics] == [nic.bus_id for nic in reversed(OLD.nics)]
-    assert describe_changes(OLD, other) == ()
+    reordered = parse_nccl_xml(text, "other")
+    assert [nic.bus_id for nic in reordered.nics] == [nic.bus_id for nic in reversed(OLD.nics)]
+    assert describe_changes(OLD, reordered) == ()
     slower = text.replace(NIC2.split("<nic>")[0], NIC2.split("<nic>")[0].replace("16.0", "8.0"))
     (said,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
     assert said == "PCIe link n0/nic2 <-> n0/pcie1 is slower: 12 GB/s, it did 24 (50%)."
 
 
-def test_a_limit_that_came_went_or_moved_by_a_class_is_told() -> None:
+def test_a_limit_that_appeared_vanished_or_changed_class_is_reported() -> None:
     def limited(*gb_per_s: float) -> Topology:
         limits = (PairLimit("n0/gpu0", "n0/gpu1", figure) for figure in gb_per_s)
         return replace(OLD, limits=tuple(limits))
@@ -204,7 +204,7 @@ def test_a_limit_that_came_went_or_moved_by_a_class_is_told() -> None:
     assert describe_changes(limited(8.0), limited(8.1)) == ()
 
 
-def test_figures_within_a_class_are_told_on_request() -> None:
+def test_changes_within_a_class_are_reported_on_request() -> None:
     def measured(factor: float, end: str) -> Topology:
         links = tuple(
             replace(

@@ -1,4 +1,4 @@
-"""One change of a machine is told once, whatever the machine: also with two ports on a bus id."""
+"""One change is one sentence for every machine, also with two ports on a bus id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NODES = 4
 
 @cache
 def _machines() -> tuple[Topology, ...]:
-    """Those with two ports per bus id, and one each without NICs and with one port per NIC."""
+    """Machines with two ports per bus id, without NICs, and with one port per NIC."""
     made = two_port_a100(), two_port_a100("mlx4_0"), shipped(), ring([0, 1, 2, 3])
     return (*made, *published_two_port_machines())
 
@@ -54,22 +54,22 @@ def test_published_machines_have_two_ports_on_a_bus_id() -> None:
 
 
 class Change:
-    """A machine before and after, and what is to be told."""
+    """A machine before and after a change, and the expected sentences."""
 
     def __init__(self, old: Topology, new: Topology, begins: tuple[str, ...], holds: str) -> None:
         self.old = old
         self.new = new
         self.begins = begins
-        """How each sentence begins."""
+        """Beginning of each sentence."""
         self.holds = holds
-        """The parts of each of them."""
+        """Phrases that each sentence contains."""
 
     def __repr__(self) -> str:
         # Machines are long to print.
         return f"<{self.old.name}: {self.begins}...{self.holds}>"
 
     def of_nodes(self, host: str) -> Change:
-        """The same with other names of devices."""
+        """Return the change with other names of devices."""
         begins = tuple(begin.replace("n0/", host) for begin in self.begins)
         return Change(self.old, self.new, begins, self.holds)
 
@@ -94,47 +94,51 @@ def _without(machine: Topology, name: str) -> Topology:
     )
 
 
-def _link_sentences(machine: Topology, one: Link) -> tuple[str, ...]:
-    """One for both directions if they are alike."""
+def _link_sentences(machine: Topology, changed: Link) -> tuple[str, ...]:
+    """Beginnings of the sentences: one for both directions if these are alike."""
     names = {LinkKind.NVLINK: "NVLink", LinkKind.XGMI: "xGMI", LinkKind.PCIE: "PCIe link"}
-    name = names[one.kind]
+    name = names[changed.kind]
     back = [
-        link for link in machine.links_between.get((one.dst, one.src), ()) if link.kind is one.kind
+        link
+        for link in machine.links_between.get((changed.dst, changed.src), ())
+        if link.kind is changed.kind
     ]
-    alike = [(x.bandwidth_gb_per_s, x.lanes) for x in back] == [(one.bandwidth_gb_per_s, one.lanes)]
+    alike = [(x.bandwidth_gb_per_s, x.lanes) for x in back] == [
+        (changed.bandwidth_gb_per_s, changed.lanes)
+    ]
     if alike:
-        first = min((one, *back), key=machine.links.index)
+        first = min((changed, *back), key=machine.links.index)
         return (f"{name} {first.src} <-> {first.dst} ",)
-    both = sorted((one, *back), key=machine.links.index)
+    both = sorted((changed, *back), key=machine.links.index)
     return tuple(f"{name} {link.src} -> {link.dst} " for link in both)
 
 
-def _same_cable(one: Link, other: Link) -> bool:
-    return one.kind is other.kind and {one.src, one.dst} == {other.src, other.dst}
+def _same_cable(a: Link, b: Link) -> bool:
+    return a.kind is b.kind and {a.src, a.dst} == {b.src, b.dst}
 
 
 def slower_link(machine: Topology, draw: st.DrawFn) -> Change:
-    """Half the speed, both ways."""
+    """Halve a link's bandwidth in both directions."""
     kinds = (*GPU_LINKS, LinkKind.PCIE)
-    one = draw(st.sampled_from([link for link in machine.links if link.kind in kinds]))
+    slow = draw(st.sampled_from([link for link in machine.links if link.kind in kinds]))
     links = tuple(
         replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / 2)
-        if _same_cable(link, one)
+        if _same_cable(link, slow)
         else link
         for link in machine.links
     )
-    return Change(machine, replace(machine, links=links), _link_sentences(machine, one), "slower")
+    return Change(machine, replace(machine, links=links), _link_sentences(machine, slow), "slower")
 
 
 def missing_link(machine: Topology, draw: st.DrawFn) -> Change:
-    """Between GPUs, or a GPU and what forwards for it; both ways."""
-    one = draw(st.sampled_from([link for link in machine.links if link.kind in GPU_LINKS]))
-    links = tuple(link for link in machine.links if not _same_cable(link, one))
+    """Remove a link between GPUs, or of a GPU and a CPU or switch, in both directions."""
+    missing = draw(st.sampled_from([link for link in machine.links if link.kind in GPU_LINKS]))
+    links = tuple(link for link in machine.links if not _same_cable(link, missing))
     new = replace(machine, links=links)
-    one = next(link for link in machine.links if _same_cable(link, one))
-    name = "xGMI" if one.kind is LinkKind.XGMI else "NVLink"
-    arrow = "<->" if machine.links_between.get((one.dst, one.src)) else "->"
-    return Change(machine, new, (f"{name} {one.src} {arrow} {one.dst} ",), "missing")
+    missing = next(link for link in machine.links if _same_cable(link, missing))
+    name = "xGMI" if missing.kind is LinkKind.XGMI else "NVLink"
+    arrow = "<->" if machine.links_between.get((missing.dst, missing.src)) else "->"
+    return Change(machine, new, (f"{name} {missing.src} {arrow} {missing.dst} ",), "missing")
 
 
 def missing_port(machine: Topology, draw: st.DrawFn) -> Change:
@@ -196,7 +200,7 @@ def _check(said: tuple[str, ...], change: Change, prefix: str = "") -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(changes())
-def test_a_change_is_told_once(change: Change) -> None:
+def test_a_change_is_reported_once(change: Change) -> None:
     _check(describe_changes(change.old, change.new), change)
 
 
@@ -212,7 +216,7 @@ def test_with_buses_renumbered_too(change: Change, domain: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(changes())
-def test_backwards_what_was_missing_is_new(change: Change) -> None:
+def test_in_reverse_a_missing_device_is_new(change: Change) -> None:
     said = describe_changes(change.new, change.old)
     # Of a cable with two speeds each is told.
     assert len(said) in (len(change.begins), 2 if "Link" in said[0] else 1), said
@@ -226,14 +230,14 @@ def _cluster(machine: Topology, layout: NetworkLayout) -> Topology:
 
 @settings(max_examples=60, deadline=None)
 @given(changes(with_nics=True), st.sampled_from(NetworkLayout))
-def test_what_changed_on_all_nodes_is_one_sentence(change: Change, layout: NetworkLayout) -> None:
+def test_a_change_on_all_nodes_is_one_sentence(change: Change, layout: NetworkLayout) -> None:
     said = describe_changes(_cluster(change.old, layout), _cluster(change.new, layout))
     _check(said, change.of_nodes(""), "On 4 hosts (n[0-3]): ")
 
 
 @settings(max_examples=60, deadline=None)
 @given(changes(with_nics=True), st.sampled_from(NetworkLayout), st.integers(0, NODES - 1))
-def test_what_changed_on_one_node_is_told_of_that(
+def test_a_change_on_one_node_is_reported_for_that_node(
     change: Change, layout: NetworkLayout, node: int
 ) -> None:
     old, all_new = _cluster(change.old, layout), _cluster(change.new, layout)
@@ -260,7 +264,7 @@ def test_what_changed_on_one_node_is_told_of_that(
 
 
 def _text_without_port(text: str, bus_id: str, place: int) -> str:
-    """The XML without one `<net>` of a PCI device, the others numbered without a gap."""
+    """Return the XML without a `<net>` of a PCI device, the rest renumbered without a gap."""
     system = ET.fromstring(text)  # noqa: S314 - written here
     for pci in system.iter("pci"):
         if pci.get("busid") == bus_id:
@@ -274,31 +278,31 @@ def _text_without_port(text: str, bus_id: str, place: int) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_in_a_dump_a_port_that_is_gone_is_told_alone(data: st.DataObject) -> None:
-    """Ports behind it get other numbers, and a card may lose the switch that it was read as."""
+def test_a_missing_port_in_a_dump_is_the_only_change(data: st.DataObject) -> None:
+    """Later ports are renumbered, and a card may lose the switch that models it."""
     with_nics = [m for m in _machines() if m.nics and all(nic.bus_id for nic in m.nics)]
     machine = with_nics[data.draw(st.integers(0, len(with_nics) - 1))]
     text = topology_to_nccl_xml(machine)
     old = parse_nccl_xml(text, "old")
     nic = old.nics[data.draw(st.integers(0, len(old.nics) - 1))]
-    ports = [other.name for other in old.nics if other.bus_id == nic.bus_id]
+    ports = [port.name for port in old.nics if port.bus_id == nic.bus_id]
     new = parse_nccl_xml(_text_without_port(text, nic.bus_id, ports.index(nic.name)), "new")
     assert len(new.nics) == len(old.nics) - 1
     (said,) = describe_changes(old, new)
-    named = {f"{_called(other)} is missing." for other in old.nics if _alike(other, nic)}
+    named = {f"{_called(port)} is missing." for port in old.nics if _alike(port, nic)}
     assert said in named
     (back,) = describe_changes(new, old)
     assert back.endswith("is new.")
     assert back.startswith("NIC ")
 
 
-def _alike(one: Device, other: Device) -> bool:
-    """Ports that nothing tells apart but their number."""
-    return (one.bus_id, one.os_name) == (other.bus_id, other.os_name)
+def _alike(a: Device, b: Device) -> bool:
+    """Whether two ports differ in their number only."""
+    return (a.bus_id, a.os_name) == (b.bus_id, b.os_name)
 
 
-def test_a_card_taken_out_gives_those_behind_it_other_buses_and_names() -> None:
-    """Each NIC behind it gets bus and name of the one before; only the one that is gone is told."""
+def test_a_removed_card_renumbers_buses_and_names_of_later_cards() -> None:
+    """Later NICs get the bus and name of the previous NIC; only the missing NIC is reported."""
     text = shipped_text()
     old = shipped()
     for gone in range(len(old.nics)):
@@ -322,7 +326,7 @@ def test_a_card_taken_out_gives_those_behind_it_other_buses_and_names() -> None:
         assert said in {(f"{_called(old.nics[place])} is missing.",) for place in alike}
 
 
-def test_two_ports_of_one_name_and_bus_id_are_told_apart_by_their_order() -> None:
+def test_two_ports_of_one_name_and_bus_id_are_distinguished_by_order() -> None:
     old = two_port_a100("mlx4_0")
     text = with_second_ports(shipped_text(), "mlx4_0")
     slow = text.replace('dev="5" speed="200000"', 'dev="5" speed="100000"')
@@ -345,7 +349,7 @@ def test_a_card_with_a_slower_bus_is_one_change() -> None:
 
 @pytest.mark.parametrize("nodes", [16, 64])
 def test_a_cluster_of_two_port_nics_is_compared_quickly(nodes: int) -> None:
-    """16 x 8 GPUs with 256 ports in well under a second; no more than in proportion beyond."""
+    """16 x 8 GPUs with 256 ports take well under a second; the time grows linearly."""
     machine = two_port_a100()
     old = replicate(machine, nodes, Network(1.7))
     links = tuple(

@@ -1,4 +1,4 @@
-"""The picture: valid XML, everything in it, nothing outside it, the same text every time."""
+"""The picture: valid XML, complete, self-contained and deterministic."""
 
 import itertools
 import xml.etree.ElementTree as ET
@@ -30,7 +30,7 @@ Rectangle = tuple[float, float, float, float]
 
 
 def _two_gpus_one_nic() -> Topology:
-    """Something of everything that a picture distinguishes."""
+    """A machine with every element that a picture distinguishes."""
     devices = (
         gpu(0, model="10de:20b2", memory_bytes=80 * 10**9),
         gpu(1, model="10de:20b2", memory_bytes=80 * 10**9),
@@ -67,7 +67,7 @@ def _rectangle(element: ET.Element) -> Rectangle:
 
 
 def _check(picture: str) -> ET.Element:
-    """Valid XML in which every shape lies inside, and no two devices on each other."""
+    """Check that the XML is valid, shapes lie inside the picture, and devices do not overlap."""
     root = ET.fromstring(picture)  # noqa: S314 - our own text
     width, height = float(root.get("width", "0")), float(root.get("height", "0"))
     for rect in root.iter(f"{SVG}rect"):
@@ -82,9 +82,9 @@ def _check(picture: str) -> ET.Element:
         for group in root.iter(f"{SVG}g")
         if len(group) > 1 and group[1].tag == f"{SVG}rect"
     ]
-    for one, other in itertools.combinations(devices, 2):
-        apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-        assert apart, (one, other)
+    for a, b in itertools.combinations(devices, 2):
+        apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+        assert apart, (a, b)
     return root
 
 
@@ -118,7 +118,7 @@ def test_hosts_alike_are_drawn_once_on_their_switches(layout: NetworkLayout) -> 
     assert ports == (["128 NICs"] * 8 if layout is NetworkLayout.RAILS else ["1,024 NICs"])
 
 
-def test_different_hosts_stand_side_by_side_and_what_is_left_out_is_said() -> None:
+def test_different_hosts_are_drawn_side_by_side_and_omissions_are_noted() -> None:
     cluster = replicate(shipped(), 6, Network(1.7))
     gone = {f"n{node}/nic{nic}" for node in range(6) for nic in range(node)}
     machine = replace(
@@ -176,7 +176,7 @@ def test_cpus_that_are_not_all_linked_and_switches_that_are() -> None:
     assert places["cpu0"] < places["25 GB/s"] < places["switch0"]
 
 
-def test_a_host_beyond_what_can_be_seen_is_refused() -> None:
+def test_a_host_with_too_many_devices_is_refused() -> None:
     nics = tuple(Device(f"nic{i}", DeviceKind.NIC, 0, i) for i in range(300))
     with pytest.raises(TopologyExportError, match="host big has 300 devices, a picture shows 256"):
         draw_svg(Topology("big", nics, ()))

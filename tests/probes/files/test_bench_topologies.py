@@ -1,4 +1,4 @@
-"""Benchmark machines: devices by name, links by their ends, and what is refused."""
+"""Benchmark machines: devices by name, links by their ends, and refused files."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def test_a_machine_without_nodes_is_one_node() -> None:
         ({"links": _pair("n0g0", "n0g1", float("inf"), 0.0)}, "finite"),
     ],
 )
-def test_what_is_no_benchmark_machine_is_refused_in_one_line(
-    change: dict[str, Any], message: str
-) -> None:
+def test_other_files_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
     text = json.dumps({"two": _two_nodes() | change})
     with pytest.raises(TopologyFileError, match=message) as error:
         parse_bench_topologies(text, "f.json")

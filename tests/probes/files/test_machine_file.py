@@ -75,7 +75,7 @@ def snapshot() -> bytes:
 
 @cache
 def contents() -> dict[str, bytes]:
-    """One small file of every form."""
+    """A small file of every form."""
     return {
         "lspci": LSPCI.encode(),
         "matrix": MATRIX.encode(),
@@ -130,7 +130,7 @@ def _big(path: Path) -> None:
 
 
 def _nothing(path: Path) -> None:
-    """Leave it out."""
+    """Create no file."""
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def _nothing(path: Path) -> None:
         (_big, "68,157,440 bytes; a machine's file has at most 67,108,864"),
     ],
 )
-def test_what_is_no_file_is_refused(
+def test_a_path_that_is_not_a_file_is_refused(
     make: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "machine"
@@ -181,7 +181,7 @@ def test_other_texts_are_refused_by_name(content: bytes, message: str) -> None:
 
 
 def refusal(content: bytes) -> str:
-    """Why a file is refused; empty for a machine that keeps the rules."""
+    """Reason for the refusal of a file; empty for a valid machine."""
     try:
         check_structure(machine_from_bytes(content, "mail"))
     except ProbeError as error:
@@ -193,7 +193,7 @@ FORMS = st.sampled_from(["lspci", "matrix", "hwloc", "nccl", "json", "tar"])
 
 
 @given(FORMS, st.floats(0, 1))
-def test_a_cut_file_is_refused_or_says_that_it_is_cut(form: str, share: float) -> None:
+def test_a_cut_file_is_refused_or_noted_as_cut(form: str, share: float) -> None:
     content = contents()[form]
     cut = content[: int(share * len(content))]
     if refusal(cut):

@@ -10,14 +10,14 @@ from probes.topology.json_form import topology_to_json
 from tests.probes.machines import shipped
 
 
-def test_both_forms_are_told_apart_by_content(tmp_path: Path) -> None:
+def test_both_forms_are_recognized_by_content(tmp_path: Path) -> None:
     xml = shipped_machines()["a100-8gpu-8nic"]
     assert read_topology(xml) == shipped()
-    other = tmp_path / "machine.txt"
-    other.write_text("\n  " + topology_to_json(shipped()), encoding="utf-8")
-    assert read_topology(other) == shipped()
-    other.write_bytes(b"\xef\xbb\xbf" + xml.read_bytes())
-    assert read_topology(other).devices == shipped().devices
+    copy = tmp_path / "machine.txt"
+    copy.write_text("\n  " + topology_to_json(shipped()), encoding="utf-8")
+    assert read_topology(copy) == shipped()
+    copy.write_bytes(b"\xef\xbb\xbf" + xml.read_bytes())
+    assert read_topology(copy).devices == shipped().devices
 
 
 def test_machines_that_come_with_the_package() -> None:

@@ -1,4 +1,4 @@
-"""Every topology file of real machines: what TuCCL makes of it, line by line in the golden file."""
+"""Every topology file of real machines, read as the golden file states line by line."""
 
 from collections import Counter
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_verdicts_are_those_of_the_golden_file() -> None:
     assert [_verdict(path) for path in _paths()] == GOLDEN.read_text("utf-8").splitlines()
 
 
-def test_fingerprints_tell_machines_apart_unless_they_are_alike() -> None:
+def test_fingerprints_are_equal_only_for_equal_machines() -> None:
     by_fingerprint: dict[str, list[str]] = {}
     for path in _paths():
         try:

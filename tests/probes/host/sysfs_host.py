@@ -1,4 +1,4 @@
-"""A host's files as they lie on a virtual machine with 4 H200: `write_host`."""
+"""The files of a virtual machine with 4 H200: `write_host`."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ GPUS = tuple(f"0000:00:0{place}.0" for place in range(6, 10))
 
 
 def write_host(root: Path, *, rdma_state: str = "") -> Path:
-    """Write `sys` and `proc` below the root; with a state, an RDMA device beside the interface."""
+    """Write `sys` and `proc` below the root; with a state, also an RDMA device."""
     _files(
         root / "proc",
         {

@@ -1,4 +1,4 @@
-"""What a host can probe: this machine as it is, and hosts made for the purpose."""
+"""The check of a host: this machine, and hosts made for the tests."""
 
 import shutil
 import subprocess
@@ -42,7 +42,7 @@ def tool(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder with programs, but for those that run programs."""
+    """The only folder of PATH, with the programs that run other programs."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("sh", "timeout", "sleep"):
@@ -71,7 +71,7 @@ def test_the_ping_of_this_machine_is_tried() -> None:
     assert checks()["ping"].status is status
 
 
-def test_tools_that_are_not_there_are_named_with_their_packages(path: Path) -> None:
+def test_missing_tools_are_named_with_their_packages(path: Path) -> None:
     found = checks()
     for subject, package in (
         ("perftest", "perftest"),
@@ -118,7 +118,7 @@ def test_hidden_gpus_are_a_limit_of_the_host() -> None:
     assert "unset CUDA_VISIBLE_DEVICES" in check.remedy
 
 
-def test_the_benchmark_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_benchmark_program_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TUCCL_P2P_BENCHMARK", str(tmp_path / "none"))
     check = checks()["GPU benchmark"]
     assert check.status is MISSING
@@ -193,7 +193,7 @@ def test_a_folder_that_holds_no_system_is_one_missing_part(tmp_path: Path) -> No
     assert "no PCI devices" in found["PCI tree"].why
 
 
-def test_an_unreadable_tree_is_no_traceback(tmp_path: Path) -> None:
+def test_an_unreadable_tree_is_reported_without_a_traceback(tmp_path: Path) -> None:
     root = write_host(tmp_path)
     loop = root / "sys/bus/pci/devices/0000:00:09.0"
     loop.unlink()

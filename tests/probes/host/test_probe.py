@@ -1,4 +1,4 @@
-"""One host: what sysfs and NVML say together, its ports, and the live look at this machine."""
+"""The probe of a host: sysfs with NVML, ports, and the probe of this machine."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ def test_the_machine_is_the_one_that_nccl_dumped(root: Path) -> None:
     assert described(root).fingerprint() == dumped.fingerprint()
 
 
-def test_without_nvml_the_gpus_are_from_sysfs_alone_and_that_is_said(root: Path) -> None:
+def test_without_nvml_the_gpus_are_from_sysfs_alone_and_a_note_says_so(root: Path) -> None:
     topology = described(root, init={"fault": "no library", "words": "NVML not found"})
     assert [gpu.bus_id for gpu in topology.gpus] == list(GPUS)
     (note,) = [note for note in topology.notes if note.startswith("NVML: ")]
@@ -99,7 +99,7 @@ def test_gpus_that_nvml_does_not_list_or_cuda_does_not_see_are_left_out(root: Pa
     assert describe_host(inventory_of(root), facts, "node7").gpus == ()
 
 
-def test_sysfs_is_believed_where_nvml_says_less_and_that_is_said(root: Path) -> None:
+def test_sysfs_wins_where_nvml_states_less_and_a_note_says_so(root: Path) -> None:
     inventory = inventory_of(root)
     fast = tuple(
         replace(function, link=PcieLink(32.0, 16)) if function.address in GPUS else function
@@ -114,7 +114,7 @@ def test_sysfs_is_believed_where_nvml_says_less_and_that_is_said(root: Path) -> 
     ]
 
 
-def test_words_that_no_file_may_hold_are_made_printable(root: Path) -> None:
+def test_unprintable_text_is_made_printable(root: Path) -> None:
     facts = read_nvml(RecordedNvml(session()), {"CUDA_VISIBLE_DEVICES": "0,\n\x1b[2J"})
     topology = describe_host(inventory_of(root), facts, "node7")
     assert len(topology.gpus) == 1
@@ -173,7 +173,7 @@ def test_two_ports_of_one_rdma_device_stay_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_a_controller_without_a_port_is_no_place_to_measure(root: Path) -> None:
+def test_a_controller_without_a_port_is_not_measured(root: Path) -> None:
     shutil.rmtree(root / "sys/class/net")
     report = probe_host(HostProbeOptions(root))
     assert report.ports == ()
@@ -189,7 +189,7 @@ def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
 def test_figures_of_the_benchmark_replace_those_of_data_sheets(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs = [[one, other] for one in range(4) for other in range(4) if one != other]
+    pairs = [[src, dst] for src in range(4) for dst in range(4) if src != dst]
     sizes = ("sm_count", "compute_capability", "memory_bytes", "buffer_bytes", "host_buffer_bytes")
     gpu = {"name": "NVIDIA H200", "error": "", **dict.fromkeys(sizes, 90)}
     copy = {"what": "copy_engine", "unit": "GB/s", "status": "ok", "detail": "", "samples": [386.0]}
@@ -199,9 +199,9 @@ def test_figures_of_the_benchmark_replace_those_of_data_sheets(
         "seconds": 1.0,
         "gpus": [gpu | {"bus_id": address} for address in GPUS],
         "pairs": [
-            {"gpus": [one, other], "peer_access": True, "detail": ""}
-            for one, other in pairs
-            if one < other
+            {"gpus": [src, dst], "peer_access": True, "detail": ""}
+            for src, dst in pairs
+            if src < dst
         ],
         "measurements": [copy | {"gpus": pair} for pair in pairs],
         "notes": ["a note\twith a tab"],
@@ -261,7 +261,7 @@ def test_a_folder_that_holds_no_system_is_refused(tmp_path: Path) -> None:
         probe_host(HostProbeOptions(tmp_path))
 
 
-def test_this_host_is_looked_at_in_under_a_second() -> None:
+def test_this_host_is_probed_in_under_a_second() -> None:
     report, seconds = quickest_of_three(lambda: probe_host(HostProbeOptions(measure_p2p=False)))
     assert seconds < 1.0
     assert report.identity.hostname == socket.gethostname()

@@ -1,4 +1,4 @@
-"""Reports of hosts as JSON: what was written is read, and everything else is refused."""
+"""Reports of hosts as JSON: written reports are read, other texts are refused."""
 
 import json
 from dataclasses import replace
@@ -153,7 +153,7 @@ def device(**fields: object) -> str:
         (port(prefix_length=129), "less than or equal to 128"),
     ],
 )
-def test_what_is_no_report_is_refused_in_one_line(text: str, said: str) -> None:
+def test_a_text_that_is_not_a_report_is_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(HostReportError, match=r"^node7: ") as caught:
         report_from_json(text, "node7")
     assert said in str(caught.value)

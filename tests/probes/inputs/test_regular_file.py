@@ -1,4 +1,4 @@
-"""What a user names is read only where it is a file."""
+"""A path is read only if it is a regular file."""
 
 import os
 from pathlib import Path

@@ -27,12 +27,12 @@ from tests.probes.machines import both_ways, gpu, ring, shipped
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 GENERATIONS = (15, 30, 60, 120, 240, 480)
-"""Of PCIe: payload of one lane in 100 Mb/s."""
+"""Payload of a PCIe lane in 100 Mb/s, by generation."""
 NVLINK_OF = {60: 20.0, 70: 25.0, 80: 25.0, 86: 14.0625, 90: 25.0, 100: 50.0}
 
 
 def _round_trip(topology: Topology) -> str:
-    """The text, after checking that it says all of the machine and says it the same way again."""
+    """Return the XML, after checking that reading and writing it again changes nothing."""
     text = topology_to_nccl_xml(topology)
     back = parse_nccl_xml(text, "back")
     assert back.fingerprint() == topology.fingerprint()
@@ -68,11 +68,11 @@ def machines(draw: st.DrawFn) -> Topology:
     links: list[Link] = []
     cpu_speed = draw(st.sampled_from((6.0, 10.0, 16.0, 22.0, 32.0, 40.0)))
     cpus = [Device(f"c{i}", DeviceKind.CPU, 0, i) for i in range(draw(st.integers(1, 3)))]
-    for here in cpus:
+    for a in cpus:
         links += [
-            Link(here.name, there.name, LinkKind.UPI, cpu_speed, 0.1, Provenance.SPEC)
-            for there in cpus
-            if there is not here
+            Link(a.name, b.name, LinkKind.UPI, cpu_speed, 0.1, Provenance.SPEC)
+            for b in cpus
+            if b is not a
         ]
     above = {cpu.name: ("", 0, 0.0) for cpu in cpus}
     for kind, most in ((DeviceKind.PCIE_SWITCH, 3), (DeviceKind.GPU, 5), (DeviceKind.NIC, 4)):
@@ -92,7 +92,7 @@ def machines(draw: st.DrawFn) -> Topology:
                 os_name=draw(st.sampled_from(["", "eth0", "veth1", 'a"<b'])) if nic else "",
             )
             if nic and not bus_id and not above[parent][1] and draw(st.booleans()):
-                # An interface of which nothing is known but its speed.
+                # An interface of which only the speed is known.
                 lanes, gb_per_s = 1, device.line_rate_gb_per_s
             links += both_ways(device.name, parent, LinkKind.PCIE, gb_per_s, lanes=lanes)
             devices.append(device)
@@ -106,7 +106,7 @@ def machines(draw: st.DrawFn) -> Topology:
 
 @st.composite
 def _slots(draw: st.DrawFn, parent: tuple[str, int, float]) -> tuple[str, int, float]:
-    """Bus id, lanes and GB/s of a device, now and then those of the switch that it is part of."""
+    """Bus id, lanes and GB/s of a device, sometimes those of the switch of its card."""
     if parent[0] and draw(st.booleans()):
         return parent
     bus_ids = ["", "0000:01:00.0", "0000:01:00.1", "0001:c2:00.0", "nonsense"]
@@ -118,16 +118,16 @@ def _slots(draw: st.DrawFn, parent: tuple[str, int, float]) -> tuple[str, int, f
 
 @st.composite
 def _nvlinks(draw: st.DrawFn, gpus: list[str], per_link: float) -> list[Link]:
-    """All to a switch, or any pairs with any count."""
+    """NVLinks from all GPUs to a switch, or between any pairs with any count."""
     links: list[Link] = []
     if draw(st.booleans()):
         for name in gpus:
             links += both_ways(name, "switch", gb_per_s=18 * per_link, lanes=18)
         return links
-    for here, there in ((a, b) for a in gpus for b in gpus if a < b):
+    for src, dst in ((a, b) for a in gpus for b in gpus if a < b):
         count = draw(st.integers(0, 4))
         if count:
-            links += both_ways(here, there, gb_per_s=count * per_link, lanes=count)
+            links += both_ways(src, dst, gb_per_s=count * per_link, lanes=count)
     return links
 
 
@@ -139,7 +139,7 @@ def _with_nvswitch(machine: Topology) -> Topology:
 
 
 def _without_empty_switches(machine: Topology) -> Topology:
-    """Switches with nothing below are in no file: NCCL's own dumps leave them out, too."""
+    """Remove switches with nothing below, which NCCL's dumps leave out as well."""
     while True:
         ends = [link.dst for link in machine.links]
         bare = {
@@ -221,7 +221,7 @@ def test_amds_architecture_is_written_by_name(read: str, written: str, vendor: s
     assert '<system version="2">' in written_again
 
 
-def test_hosts_without_a_network_are_told_by_hash_and_a_network_is_refused() -> None:
+def test_hosts_without_a_network_are_identified_by_hash_and_a_network_is_refused() -> None:
     cluster = replicate(shipped(), 3, Network(1.7))
     with pytest.raises(
         TopologyExportError, match="no place for the network; export one of its 3 hosts"
@@ -279,7 +279,7 @@ def test_losses_are_named() -> None:
     )
 
 
-def test_a_link_that_the_file_cannot_say_is_named_as_it_reads_back() -> None:
+def test_a_link_that_the_file_cannot_represent_is_named_as_read_back() -> None:
     machine = shipped("h200-4gpu")
     slow = replace(machine.links[0], bandwidth_gb_per_s=100.0)
     losses = export_losses(replace(machine, links=(slow, *machine.links[1:])))

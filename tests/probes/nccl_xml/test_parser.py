@@ -120,9 +120,9 @@ def test_gpus_on_different_switches_are_noted() -> None:
 
 
 def test_xgmi_of_amd() -> None:
-    def gpu(bus: int, dev: int, other: int) -> str:
+    def gpu(bus: int, dev: int, peer: int) -> str:
         inside = (
-            f'<gpu dev="{dev}" sm="104" gcn="910" rank="{dev}">{_nvlink(other, 4, "xgmi")}</gpu>'
+            f'<gpu dev="{dev}" sm="104" gcn="910" rank="{dev}">{_nvlink(peer, 4, "xgmi")}</gpu>'
         )
         return _pci(bus, "0x038000", inside)
 
@@ -133,12 +133,12 @@ def test_xgmi_of_amd() -> None:
 
 
 def _amd(gcn: str, vendor: str = 'vendor="0x1002" device="0x74a1"') -> Topology:
-    """Two GPUs with one xGMI link each way, as RCCL writes them but for what is given."""
+    """Two GPUs with an xGMI link each way, in RCCL's form, with the given attributes."""
 
-    def gpu(bus: int, dev: int, other: int) -> str:
+    def gpu(bus: int, dev: int, peer: int) -> str:
         inside = (
             f'<gpu dev="{dev}" {gcn} arch="38911" rank="{dev}" gdr="1">'
-            f"{_nvlink(other, 1, 'xgmi')}</gpu>"
+            f"{_nvlink(peer, 1, 'xgmi')}</gpu>"
         )
         return _pci(bus, "0x120000", inside, vendor)
 
@@ -251,7 +251,7 @@ def test_an_interface_under_several_cpus_counts_once() -> None:
     assert "several CPUs" in machine.notes[0]
 
 
-def test_a_port_at_a_pci_device_is_believed_whatever_its_name() -> None:
+def test_an_interface_with_a_pci_device_is_a_port_whatever_its_name() -> None:
     machine = _parse(_cpu(_gpu(1, 0), _pci(3, NIC_CLASS, _nic(_net("bond0", 0)))))
     assert machine.nics[0].os_name == "bond0"
 
@@ -323,7 +323,7 @@ def test_a_class_is_a_number_however_it_is_padded(form: str) -> None:
     assert not [note for note in machine.notes if "readable class" in note]
 
 
-def test_what_has_no_readable_class_and_no_content_is_noted() -> None:
+def test_devices_without_class_and_content_are_noted() -> None:
     unclear = [_pci(7, "banana"), _pci(8, "0x1030200"), '<pci busid="0000:09:00.0"/>']
     machine = _parse(_cpu(_gpu(1, 0), *unclear, _pci(6, "0x60400")))
     (note,) = machine.notes
@@ -404,7 +404,7 @@ def test_vendor_file_with_endpoints_only() -> None:
     assert "connected by PCIe alone" in machine.notes[1]
 
 
-def test_vendor_file_whose_parts_leave_no_doubt() -> None:
+def test_vendor_file_whose_gpu_models_determine_the_nvswitch() -> None:
     ids = 'vendor="0x10de" device="0x20b0" link_speed="8 GT/s" link_width="16"'
     eight = _parse(_cpu(*[_pci(bus, GPU_CLASS, said=ids) for bus in range(8)]))
     assert _link(eight, "gpu7", "nvswitch0").bandwidth_gb_per_s == 300.0
@@ -449,7 +449,7 @@ def test_vendor_file_whose_parts_leave_no_doubt() -> None:
         ),
     ],
 )
-def test_what_is_no_topology_is_said_in_one_line(text: str, said: str) -> None:
+def test_other_files_are_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(TopologyFileError) as caught:
         parse_nccl_xml(text, "dir/machine.xml")
     assert str(caught.value).startswith("dir/machine.xml:")
@@ -457,7 +457,7 @@ def test_what_is_no_topology_is_said_in_one_line(text: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_devices_that_cannot_be_told_apart() -> None:
+def test_devices_with_equal_identity_are_refused() -> None:
     with pytest.raises(InvalidTopologyError, match="two devices with bus id '0000:01:00"):
         _parse(_cpu(_gpu(1, 0), _gpu(1, 1)))
     with pytest.raises(InvalidTopologyError, match="2 GPUs of one host with dev='0'"):
@@ -470,7 +470,7 @@ def test_a_gpu_and_a_port_on_one_pci_device_share_its_uplink() -> None:
     assert [device.name for device in machine.devices[:3]] == ["n0/gpu0", "n0/nic0", "n0/pcie0"]
 
 
-def test_size_is_limited_before_it_hurts() -> None:
+def test_the_size_is_limited_before_parsing() -> None:
     with pytest.raises(InvalidTopologyError, match="257 <cpu> elements on one host"):
         _parse(*[_cpu(_gpu(1, 0))] * 257)
     hosts = [_cpu(_gpu(1, 0), said=f'host_hash="{i}"') for i in range(3000)]
@@ -484,7 +484,7 @@ def test_two_bridges_of_one_bus_id_are_kept_apart() -> None:
 
 
 def _mutated(text: str, chance: random.Random) -> str:
-    """A few cuts, copies, swaps and odd characters."""
+    """Apply a few cuts, copies, swaps and odd characters."""
     for _ in range(chance.randint(1, 4)):
         at, length = chance.randrange(len(text)), chance.choice((1, 3, 20, 200))
         piece = text[at : at + length]

@@ -1,4 +1,4 @@
-"""Ports of small clusters, and networks that answer as a test says."""
+"""Ports of small clusters, and networks whose results a test defines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = Callable[[NetworkPort, NetworkPort], "tuple[float, float] | None"]
 
 
 class PortFields(TypedDict, total=False):
-    """What a test may say of a port."""
+    """Fields of a port that a test may set."""
 
     rdma_device: str
     rdma_port: int
@@ -48,7 +48,7 @@ def cluster(hosts: int, nics: int = 1, **fields: Unpack[PortFields]) -> tuple[Ne
 def answering(
     ports: Sequence[NetworkPort], answer: Answer
 ) -> Callable[[Sequence[PortPair]], list[PairResult]]:
-    """Measures by asking `answer(client, server)` for GB/s and us; None: nothing comes back."""
+    """Return a measurement by `answer(client, server)`: GB/s and us, or None for no reply."""
 
     def result(pair: PortPair) -> PairResult:
         figures = answer(ports[pair.client], ports[pair.server])
@@ -67,12 +67,12 @@ def answering(
 
 
 def same_subnet(client: NetworkPort, server: NetworkPort) -> tuple[float, float] | None:
-    """Rails of their own, everything alike."""
+    """Equal figures inside each rail, none between rails."""
     return (48.0, 4.0) if client.nic == server.nic else None
 
 
 def without_network(cluster: Topology) -> Topology:
-    """The hosts of a cluster before anything is known of the network."""
+    """Return the hosts of a cluster without its network."""
     return replace(
         cluster,
         devices=tuple(d for d in cluster.devices if d.kind is not DeviceKind.NETWORK_SWITCH),
@@ -81,7 +81,7 @@ def without_network(cluster: Topology) -> Topology:
 
 
 def bare_hosts(ports: Sequence[NetworkPort]) -> Topology:
-    """NICs and nothing else."""
+    """Return hosts with NICs only."""
     nics = (
         Device(
             f"n{p.host}/nic{p.nic}",

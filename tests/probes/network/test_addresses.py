@@ -60,7 +60,7 @@ def _gid(infiniband: Path, index: int, gid: str, speaks: str) -> None:
         (folder / str(index)).write_text(f"{text}\n")
 
 
-def test_the_gid_of_an_address_is_the_one_that_speaks_roce_v2(tmp_path: Path) -> None:
+def test_the_gid_of_an_address_is_of_type_roce_v2(tmp_path: Path) -> None:
     _gid(tmp_path, 0, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "IB/RoCE v1")
     _gid(tmp_path, 1, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "RoCE v2")
     _gid(tmp_path, 2, "0000:0000:0000:0000:0000:ffff:0a01:0001", "IB/RoCE v1")
@@ -72,7 +72,7 @@ def test_the_gid_of_an_address_is_the_one_that_speaks_roce_v2(tmp_path: Path) ->
     assert gid_index("mlx5_0", 1, "", tmp_path) is None
 
 
-def test_without_an_address_a_roce_port_speaks_from_its_link_local_gid(tmp_path: Path) -> None:
+def test_without_an_address_a_roce_port_uses_its_link_local_gid(tmp_path: Path) -> None:
     _gid(tmp_path, 0, "fe80:0000:0000:0000:0e42:a1ff:fe00:0001", "IB/RoCE v1")
     assert link_local_gid_index("mlx5_0", 1, tmp_path) is None
     assert rdma_subnet("mlx5_0", 1, "Ethernet", tmp_path) == ""

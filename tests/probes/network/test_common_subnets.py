@@ -19,7 +19,7 @@ def many(host: int, *addresses: str, nic: int = 0) -> NetworkPort:
     return port(host, nic, address=address, prefix_length=int(bits), other_addresses=addresses[1:])
 
 
-def test_hosts_meet_in_the_subnet_that_most_are_in() -> None:
+def test_the_subnet_of_most_hosts_is_selected() -> None:
     # Left to themselves, every host would take its 10.x address and be alone with it.
     ports = [many(h, f"10.{h}.0.1/24", f"192.168.1.{h + 1}/24") for h in range(4)]
     ports += [many(4, "192.168.1.5/24"), many(5, "10.9.0.1/24", "192.168.1.6/24")]
@@ -28,7 +28,7 @@ def test_hosts_meet_in_the_subnet_that_most_are_in() -> None:
     assert not any(p.other_addresses for p in with_common_addresses(ports))
 
 
-def test_among_equals_the_hosts_own_choice_counts() -> None:
+def test_ties_go_to_the_hosts_own_choice() -> None:
     ports = [many(h, f"10.0.0.{h + 1}/24", f"10.1.0.{h + 1}/24") for h in range(3)]
     assert chosen(*ports) == [f"10.0.0.{h + 1}/24" for h in range(3)]
     assert with_common_addresses(cluster(3, 2)) == cluster(3, 2)
@@ -50,9 +50,9 @@ def test_an_address_of_several_hosts_and_a_link_local_one_come_last() -> None:
     assert chosen(*link_local) == [f"fe80::{h + 1}%eth0/64" for h in range(3)]
 
 
-@pytest.mark.parametrize("other", ["no address", "10.0.0.1/99", ""])
-def test_what_cannot_be_read_is_no_choice(other: str) -> None:
-    assert chosen(many(0, "10.0.0.1/24", other), many(1, "10.0.0.2/24")) == [
+@pytest.mark.parametrize("unreadable", ["no address", "10.0.0.1/99", ""])
+def test_an_unreadable_address_is_not_selected(unreadable: str) -> None:
+    assert chosen(many(0, "10.0.0.1/24", unreadable), many(1, "10.0.0.2/24")) == [
         "10.0.0.1/24",
         "10.0.0.2/24",
     ]

@@ -34,7 +34,7 @@ def test_link_local_addresses_tell_no_subnets_so_every_rail_is_one_until_it_is_c
     assert join_networks(groups, [PortPair(0, 3)]) == (0, 0, 0, 0)
 
 
-def test_what_cannot_be_measured_and_why() -> None:
+def test_excluded_ports_have_reasons() -> None:
     ports = [
         port(0),
         port(1),
@@ -69,7 +69,7 @@ def test_a_measurement_across_subnets_makes_them_one_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("client", "server", "expected"),
     [
         (port(0, rack="A"), port(1, rack="A"), Distance.SAME_RACK),
         (port(0, rack="A"), port(1, rack="B"), Distance.OTHER_RACK),
@@ -78,9 +78,9 @@ def test_a_measurement_across_subnets_makes_them_one_network() -> None:
         (port(0, 0, rack="A"), port(1, 1, rack="B"), Distance.OTHER_RACK_AND_RAIL),
     ],
 )
-def test_distances(one: NetworkPort, other: NetworkPort, expected: Distance) -> None:
+def test_distances(client: NetworkPort, server: NetworkPort, expected: Distance) -> None:
     # A second host in either subnet, so that neither is pooled.
-    ports = [one, other, port(2), port(3, 0, address="10.9.0.2")]
+    ports = [client, server, port(2), port(3, 0, address="10.9.0.2")]
     assert distance(ports, group_ports(ports), PortPair(0, 1)) is expected
 
 
@@ -95,7 +95,7 @@ def test_a_class_has_the_line_rate_of_the_slower_port_and_ends_at_the_network() 
 
 
 def rdma_port(host: int, nic: int = 0, **fields: Unpack[PortFields]) -> NetworkPort:
-    """Of InfiniBand, without an address."""
+    """An InfiniBand port without an address."""
     usual: PortFields = {
         "address": "",
         "prefix_length": 0,

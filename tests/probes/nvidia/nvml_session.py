@@ -1,4 +1,4 @@
-"""NVML's answers as they were recorded on a machine, played back: `RecordedNvml`."""
+"""Playback of NVML's answers that were recorded on a machine: `RecordedNvml`."""
 
 import json
 from typing import Any
@@ -30,13 +30,13 @@ H200_X4 = json.dumps(
 
 
 def session(text: str = H200_X4) -> dict[str, Any]:
-    """A recording to change and to give to `RecordedNvml`."""
+    """Return a recording that a test may change, for `RecordedNvml`."""
     recording: dict[str, Any] = json.loads(text)
     return recording
 
 
 class RecordedNvml(NvmlCalls):
-    """A recorded session; an answer `{"fault": ...}` is one that NVML refused.
+    """A recorded session; an answer `{"fault": ...}` is an error of NVML.
 
     A GPU that is only a fault refuses everything, and links beyond those recorded do not exist.
     """
@@ -88,9 +88,9 @@ class RecordedNvml(NvmlCalls):
         generation, width = self._of(gpu, "pcie")
         return generation, width
 
-    def may_access(self, gpu: int, other: int) -> bool:
+    def may_access(self, gpu: int, peer: int) -> bool:
         apart: list[int] | None = self._answer(self.recording.get("apart"))
-        return apart != [gpu, other]
+        return apart != [gpu, peer]
 
     def link_carries_p2p(self, gpu: int, link: int) -> bool:
         carries: bool = self._of_link(gpu, link, "p2p")

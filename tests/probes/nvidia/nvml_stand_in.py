@@ -1,4 +1,4 @@
-"""A real libnvidia-ml.so.1 with two GPUs of ours (`nvml_library.c`), and Python that meets it."""
+"""A real libnvidia-ml.so.1 with two simulated GPUs (`nvml_library.c`), for a Python process."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def build_nvml(folder: Path) -> Path:
 
 
 def python_with_nvml(folder: Path, code: str, scene: str = "") -> str:
-    """What the code prints where the library of this folder is the one that is found."""
+    """Run code with the library of this folder and return its output."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "NVML_SCENE": scene}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What `nvidia-smi topo -m` says otherwise: the comparison, and the program behind it."""
+"""The comparison of a topology with `nvidia-smi topo -m`, and the run of the program."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Program = Callable[[str], None]
 
 
 def matrix_of(cells: dict[tuple[str, str], str], devices: tuple[str, ...]) -> TopoMatrix:
-    """The table with these cells, of either triangle."""
+    """Return the table with these cells, of either triangle."""
     rows = [" ".join([*devices, "CPU Affinity"])]
     for a in devices:
         row = ["X" if a == b else cells.get((a, b)) or cells[b, a] for b in devices]
@@ -34,7 +34,7 @@ def matrix_of(cells: dict[tuple[str, str], str], devices: tuple[str, ...]) -> To
 
 
 def all_alike(word: str, count: int) -> str:
-    """A table of GPUs as the program prints it."""
+    """A table of GPUs with equal cells, as the program prints it."""
     names = [f"GPU{place}" for place in range(count)]
     rows = ["\t\x1b[4m" + "\t".join([*names, "CPU Affinity\tNUMA Affinity\x1b[0m"])]
     rows += ["\t".join([a, *(" X " if a == b else word for b in names), "0-63\t0"]) for a in names]
@@ -96,7 +96,7 @@ CELLS = {
     ("GPU3", "mlx5_1"): "SYS", ("GPU4", "mlx5_1"): "SYS",
     ("mlx5_0", "mlx5_1"): "NODE",
 }  # fmt: skip
-"""As the driver tells that machine: every word of the table, and SYS within a socket, too."""
+"""The driver's table of that machine, with every word, and SYS within a socket as well."""
 ADDRESSES = {f"GPU{number}": address for number, address in enumerate(GPU_ADDRESSES)}
 
 
@@ -160,7 +160,7 @@ def test_gpus_and_ports_that_the_topology_leaves_out_on_purpose_are_no_differenc
     )
 
 
-def test_a_table_of_another_machine_is_told_pair_by_pair() -> None:
+def test_a_table_of_another_machine_is_reported_pair_by_pair() -> None:
     topology = topology_of_matrix(parse_topo_matrix(all_alike("NV10", 8), "mail"), "mail")
     found = compare_with_matrix(topology, parse_topo_matrix(all_alike("NV12", 8), "mail"))
     assert len(found) == 28
@@ -170,7 +170,7 @@ def test_a_table_of_another_machine_is_told_pair_by_pair() -> None:
     )
 
 
-def test_a_nic_elsewhere_is_told_by_name() -> None:
+def test_a_nic_at_another_position_is_reported_by_name() -> None:
     names = {"mlx5_0": "mlx5_7", "mlx5_1": "mlx5_0"}
     moved = {(a, names.get(b, b)): word for (a, b), word in CELLS.items() if a not in names}
     moved["mlx5_7", "mlx5_0"] = "NODE"
@@ -184,7 +184,7 @@ def test_a_nic_elsewhere_is_told_by_name() -> None:
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Puts a program of that name on PATH."""
+    """Put a program of that name on PATH."""
 
     def put(script: str) -> None:
         folder = tmp_path / "bin"
@@ -198,7 +198,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 def checked(tmp_path: Path, recording: dict[str, object], visible: str | None = None) -> list[str]:
-    """Notes of the virtual machine with 4 H200."""
+    """Notes of the check on the virtual machine with 4 H200."""
     inventory = read_inventory(DirectoryTree(write_host(tmp_path / "root")), HostProbeOptions())
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     facts = read_nvml(RecordedNvml(recording), environment)
@@ -277,7 +277,7 @@ def test_a_program_that_fails_costs_the_check_only(
     assert time.monotonic() - started < 8
 
 
-def test_a_file_that_cannot_run_is_told(tmp_path: Path, nvidia_smi: Program) -> None:
+def test_a_file_that_cannot_run_is_reported(tmp_path: Path, nvidia_smi: Program) -> None:
     nvidia_smi("")
     program = tmp_path / "bin" / "nvidia-smi"
     program.write_bytes(b"\x7fELF damaged")

@@ -36,7 +36,7 @@ NIC Legend:
 
 
 def table(cells: dict[tuple[int, int], str], count: int, affinity: str = "0-31 0") -> str:
-    """GPUs only; cells of (smaller, larger)."""
+    """A table of GPUs; cells by (smaller, larger) index."""
     names = [f"GPU{i}" for i in range(count)]
     lines = ["     " + " ".join(names) + " CPU Affinity NUMA Affinity"]
     for i in range(count):
@@ -75,8 +75,8 @@ def test_colours_crlf_and_spaces_make_no_difference() -> None:
         "NUMA Affinity\n", "NUMA Affinity\x1b[0m\n", 1
     )
     assert parse_topo_matrix(shown, "mail") == parse_topo_matrix(TWO_SOCKETS, "mail")
-    for other in (TWO_SOCKETS.replace("\n", "\r\n"), TWO_SOCKETS.replace("\t", "   ")):
-        assert parse_topo_matrix(other, "mail") == parse_topo_matrix(TWO_SOCKETS, "mail")
+    for variant in (TWO_SOCKETS.replace("\n", "\r\n"), TWO_SOCKETS.replace("\t", "   ")):
+        assert parse_topo_matrix(variant, "mail") == parse_topo_matrix(TWO_SOCKETS, "mail")
 
 
 def test_lines_that_a_terminal_wrapped_are_joined() -> None:
@@ -90,7 +90,7 @@ def test_lines_that_a_terminal_wrapped_are_joined() -> None:
     assert parse_topo_matrix(text + "\n", "m").cells == parse_topo_matrix(whole + "\n", "m").cells
 
 
-def test_what_old_drivers_call_soc_is_sys() -> None:
+def test_soc_of_old_drivers_is_sys() -> None:
     text = alike("SOC", 2)
     assert parse_topo_matrix(text, "m").cells["GPU0", "GPU1"].connection is Connection.SYS
 
@@ -167,9 +167,9 @@ def test_a_machine_has_switches_cpus_and_sockets_as_the_table_says() -> None:
         for gpu in topology.gpus
         for nic in topology.nics
     }
-    near, one, far = Proximity.SWITCH, Proximity.HOST_BRIDGE, Proximity.SOCKETS
+    near, middle, far = Proximity.SWITCH, Proximity.HOST_BRIDGE, Proximity.SOCKETS
     assert [distances[i, "mlx5_0"] for i in range(4)] == [near, near, far, far]
-    assert [distances[i, "mlx5_1"] for i in range(4)] == [far, far, one, one]
+    assert [distances[i, "mlx5_1"] for i in range(4)] == [far, far, middle, middle]
     # PIX: one switch of their own, below the one that PXB tells of.
     switches = [d for d in topology.devices if d.kind is DeviceKind.PCIE_SWITCH]
     assert len(switches) == 2
@@ -233,7 +233,7 @@ def test_gpus_behind_nvlinks_sit_where_their_affinity_says() -> None:
     ] == [LinkKind.PCIE] * 8
 
 
-def test_gpus_without_affinity_go_to_one_cpu_and_this_is_said() -> None:
+def test_gpus_without_affinity_go_to_one_cpu_and_a_note_says_so() -> None:
     topology = machine(alike("NV4", 4).replace("0-31 0", "N/A N/A"))
     assert sum(d.kind is DeviceKind.CPU for d in topology.devices) == 1
     assert any("Nothing tells which CPU" in note for note in topology.notes)

@@ -137,7 +137,7 @@ def test_an_older_driver_without_remote_types_is_helped_by_addresses_and_classes
     ]
 
 
-def test_links_that_nvml_refuses_to_tell_about_cost_no_gpu() -> None:
+def test_unreadable_links_do_not_exclude_the_gpu() -> None:
     recording = session()
     gpu = recording["gpus"][0]
     recording["gpus"] = [gpu]
@@ -221,7 +221,7 @@ def test_hidden_gpus_are_named_and_the_order_follows_the_variable() -> None:
     ]
 
 
-def test_unlike_gpus_are_numbered_by_address_and_that_is_said() -> None:
+def test_different_gpus_are_numbered_by_address_and_a_gap_says_so() -> None:
     recording = session()
     recording["gpus"][0]["name"] = "NVIDIA A2"
     (said,) = sentences(read(recording))
@@ -314,7 +314,7 @@ def test_a_lost_gpu_is_named_and_the_others_are_read(place: str) -> None:
     ]
 
 
-def test_facts_that_nvml_does_not_tell_stay_unknown_and_are_named() -> None:
+def test_facts_that_nvml_lacks_stay_unknown_and_are_named() -> None:
     recording = session()
     gpu = recording["gpus"][0]
     for fact in ("memory_bytes", "pcie", "mig"):

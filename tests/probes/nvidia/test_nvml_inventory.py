@@ -37,7 +37,7 @@ def gpu(*bars: BarRange, kind: int | None = 0x030200) -> PciFunction:
         ((BarRange(1, 0, 32 * 2**30 - 1), REGISTERS), 80 * 2**30, "80 GiB", "32 GiB"),
     ],
 )
-def test_a_window_smaller_than_the_memory_is_told(
+def test_a_window_smaller_than_the_memory_is_reported(
     bars: tuple[BarRange, ...], memory_bytes: int, memory: str, window: str
 ) -> None:
     gap = small_window(gpu(*bars), memory_bytes)
@@ -72,7 +72,7 @@ def notes_with(tmp_path: Path, resource: str) -> list[str]:
     return [note for note in notes if "BAR1" in note]
 
 
-def test_one_note_tells_of_all_gpus_of_a_host(tmp_path: Path) -> None:
+def test_all_gpus_of_a_host_share_one_note(tmp_path: Path) -> None:
     small = (
         "0x00000000d0000000 0x00000000d0ffffff 0x000000000014220c\n"
         "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"

@@ -1,4 +1,4 @@
-"""Reports of the P2P benchmark with figures that are easy to work by hand, and their machines."""
+"""Reports of the P2P benchmark with figures that are easy to compute, and their machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bus_id(index: int) -> str:
 def content(
     bus_ids: Sequence[str], figures: Figures, no_access: Sequence[tuple[int, int]] = ()
 ) -> dict[str, Any]:
-    """What the program writes: every figure as three samples 1 % apart."""
+    """The program's output, with three samples 1 % apart for every figure."""
     return {
         "schema_version": 1,
         "driver_version": 13000,

@@ -1,4 +1,4 @@
-"""Measured figures in a topology: what wins, what is said, and what noise must not change."""
+"""Measured figures in a topology: replaced figures, notes, and robustness against noise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def applied(topology: Topology, bus_ids: list[str], figures: Figures) -> Applied
     return found
 
 
-def test_h200_behind_nvswitch_keeps_its_look_and_gets_the_measured_figures() -> None:
+def test_h200_behind_nvswitch_keeps_its_class_and_gets_the_measured_figures() -> None:
     before = shipped("h200-4gpu")
     found = apply_p2p(before, read_p2p_report(GOLDEN.read_text()))
     assert found.disagreements == ()
@@ -66,7 +66,7 @@ def test_h200_behind_nvswitch_keeps_its_look_and_gets_the_measured_figures() -> 
     assert path.latency_us == pytest.approx(0.57)
 
 
-def test_direct_links_do_what_their_pair_did_in_each_direction() -> None:
+def test_direct_links_get_the_figures_of_their_pair_by_direction() -> None:
     figures = dgx1_figures()
     figures["copy_engine", (3, 0)] = 47.0
     found = applied(dgx1(), BUSES, figures)
@@ -81,7 +81,7 @@ def test_direct_links_do_what_their_pair_did_in_each_direction() -> None:
     assert found.topology.fingerprint() == dgx1().fingerprint()
 
 
-def test_an_nvlink_that_is_none_is_told_and_the_figure_taken() -> None:
+def test_a_false_nvlink_is_reported_and_gets_the_measured_figure() -> None:
     figures = dgx1_figures()
     figures["copy_engine", (0, 3)] = figures["copy_engine", (3, 0)] = 9.0
     found = applied(dgx1(), BUSES, figures)
@@ -94,7 +94,7 @@ def test_an_nvlink_that_is_none_is_told_and_the_figure_taken() -> None:
     assert found.topology.links_between["n0/gpu0", "n0/gpu3"][0].bandwidth_gb_per_s == 9.0
 
 
-def test_pairs_held_up_by_the_host_bridge_get_limits_and_links_stay() -> None:
+def test_pairs_limited_by_the_host_bridge_get_limits_and_links_stay() -> None:
     found = applied(pcie_box(), BUSES[:4], pcie_figures(8.0))
     assert len(found.topology.limits) == 12
     limit = found.topology.limit_between["n0/gpu0", "n0/gpu1"]
@@ -109,7 +109,7 @@ def test_pairs_that_reach_their_links_get_no_limit() -> None:
     assert (found.topology.limits, found.disagreements) == ((), ())
 
 
-def test_pairs_that_slow_each_other_down_share_a_link_and_that_is_said() -> None:
+def test_pairs_that_slow_each_other_down_are_noted() -> None:
     figures = pcie_figures(22.0)
     for pair, speed in {(0, 1): 11.0, (2, 3): 11.5, (1, 0): 21.0}.items():
         figures["copy_engine_concurrent", pair] = speed
@@ -140,7 +140,7 @@ def test_one_slow_pair_behind_an_nvswitch_is_limited_alone() -> None:
     assert fast == {386.0}
 
 
-def test_a_pair_that_is_told_to_be_slow_has_its_own_figure() -> None:
+def test_a_pair_below_its_expected_class_has_its_own_figure() -> None:
     figures = h200_figures()
     figures["copy_engine", (0, 3)] = 300.0  # below 75 % of 450, above 60 % of 386
     figures["copy_engine", (1, 2)] = 350.0  # within what such links do
@@ -152,7 +152,7 @@ def test_a_pair_that_is_told_to_be_slow_has_its_own_figure() -> None:
     assert set(speeds.values()) == {386.0}
 
 
-def test_an_uplink_at_a_quarter_is_told_and_taken() -> None:
+def test_an_uplink_at_a_quarter_is_reported_and_applied() -> None:
     figures = pcie_figures(22.0)
     figures["gpu_to_host", (1,)] = 6.0
     for place in (0, 2, 3):
@@ -164,7 +164,7 @@ def test_an_uplink_at_a_quarter_is_told_and_taken() -> None:
     assert any(words.startswith("n0/gpu1 -> n0/cpu0: ") for words in found.disagreements)
 
 
-def test_a_slow_way_to_host_memory_does_not_slow_a_link_that_neighbours_use_faster() -> None:
+def test_a_slow_path_to_host_memory_does_not_slow_a_link_that_neighbours_use_faster() -> None:
     figures = pcie_figures(22.0)
     figures["gpu_to_host", (1,)] = 6.0
     found = applied(pcie_box(), BUSES[:4], figures)
@@ -196,7 +196,7 @@ def test_assumed_links_that_a_pair_exceeds_are_raised() -> None:
     assert len(kept.disagreements) == 12
 
 
-def test_nvlinks_that_were_not_seen_do_not_make_pcie_fast() -> None:
+def test_nvlinks_that_the_topology_lacks_do_not_raise_pcie_links() -> None:
     figures = pcie_figures(200.0)
     box = pcie_box()
     links = tuple(replace(link, provenance=Provenance.ASSUMED) for link in box.links)
@@ -205,7 +205,7 @@ def test_nvlinks_that_were_not_seen_do_not_make_pcie_fast() -> None:
     assert "that were not seen" in found.disagreements[0]
 
 
-def test_a_corrupt_pair_keeps_the_look_and_is_told() -> None:
+def test_a_corrupt_pair_keeps_its_class_and_is_reported() -> None:
     text = content(H200, h200_figures())
     for measurement in text["measurements"]:
         if measurement["gpus"] == [1, 2] and measurement["what"] == "copy_engine":
@@ -254,8 +254,8 @@ def test_hidden_and_reordered_gpus_are_matched_by_address() -> None:
 
 def test_a_cluster_is_refused() -> None:
     box = pcie_box()
-    other = [replace(device, name=f"n1/{device.name}", node=1) for device in box.devices]
-    cluster = replace(box, devices=(*box.devices, *other))
+    second_host = [replace(device, name=f"n1/{device.name}", node=1) for device in box.devices]
+    cluster = replace(box, devices=(*box.devices, *second_host))
     with pytest.raises(InvalidTopologyError, match="2 hosts"):
         apply_p2p(cluster, report(H200, {}))
 

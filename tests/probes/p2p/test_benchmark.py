@@ -1,4 +1,4 @@
-"""The CUDA program: it compiles without a warning, and says in one line why it cannot measure."""
+"""The CUDA program: it compiles without warnings, and reports in one line why it cannot measure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def describe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Without a GPU, on every machine."""
+    """Run the program without visible GPUs."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
         [program, *arguments], capture_output=True, text=True, check=False, env=environment
@@ -101,7 +101,7 @@ def test_without_a_gpu_the_reason_reaches_the_caller(
         ("file",),
     ],
 )
-def test_wrong_arguments_are_told(benchmark: Path, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_reported(benchmark: Path, arguments: tuple[str, ...]) -> None:
     done = call(benchmark, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"tuccl-p2p: {arguments[0]}: ")
@@ -147,7 +147,7 @@ def test_one_gpu_needs_no_round(describe: Path) -> None:
     assert not call(describe, "rounds", "1").stdout.split()
 
 
-def test_what_the_program_writes_is_what_is_read(describe: Path) -> None:
+def test_the_programs_report_is_readable(describe: Path) -> None:
     report = read_p2p_report(call(describe).stdout)
     assert report.gpus[0].name == 'A "quoted" \\ name???'
     assert report.has_peer_access(1, 0)

@@ -1,4 +1,4 @@
-"""ExpectedPair against measurement, pair by pair."""
+"""Expected and measured class of pairs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.probes.p2p.reports import dgx1, pcie_box
         ((0, 7), PairClass.SOCKETS, 0, 10.0),
     ],
 )
-def test_pairs_of_a_dgx1_by_look(
+def test_expected_class_of_pairs_of_a_dgx1(
     pair: tuple[int, int], kind: PairClass, lanes: int, promised: float
 ) -> None:
     expected = expected_pair(dgx1(), f"n0/gpu{pair[0]}", f"n0/gpu{pair[1]}")
     assert (expected.kind, expected.lanes, expected.promised_gb_per_s) == (kind, lanes, promised)
 
 
-def test_other_ways_by_look() -> None:
+def test_expected_class_of_other_pairs() -> None:
     assert expected_pair(pcie_box(), "n0/gpu0", "n0/gpu1").kind is PairClass.HOST_BRIDGE
     switched = expected_pair(shipped("h200-4gpu"), "n0/gpu0", "n0/gpu3")
     assert switched == ExpectedPair(PairClass.NVSWITCH, 18, 450.0, 48.0, 25.0)
@@ -38,7 +38,7 @@ PCIE = ExpectedPair(PairClass.HOST_BRIDGE, 0, 48.0, 48.0, 25.0)
 
 
 @pytest.mark.parametrize(
-    ("look", "speed", "found", "words"),
+    ("expected", "speed", "found", "words"),
     [
         (SWITCHED, 386.0, PairClass.NVSWITCH, ""),
         (SWITCHED, 51.0, PairClass.PCIE, "as over PCIe"),
@@ -53,14 +53,14 @@ PCIE = ExpectedPair(PairClass.HOST_BRIDGE, 0, 48.0, 48.0, 25.0)
         (PCIE, 386.0, PairClass.NVLINK, "about 17 links that were not seen"),
     ],
 )
-def test_by_measurement(expected: ExpectedPair, speed: float, found: PairClass, words: str) -> None:
+def test_measured_class(expected: ExpectedPair, speed: float, found: PairClass, words: str) -> None:
     finding = compare_pair("a", "b", expected, Figure(speed, 0.0), peer_access=True)
     assert finding.measured is found
     assert words in finding.disagreement
     assert bool(finding.disagreement) == bool(words)
 
 
-def test_a_disagreement_names_pair_promise_and_figure() -> None:
+def test_a_disagreement_names_pair_nominal_bandwidth_and_figure() -> None:
     finding = compare_pair("n0/gpu0", "n0/gpu3", SWITCHED, Figure(51.0, 0.0), peer_access=True)
     assert finding.disagreement.startswith(
         "n0/gpu0 -> n0/gpu3: NVSwitch 18 links promise 450 GB/s, 51 GB/s measured: "

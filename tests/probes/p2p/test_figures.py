@@ -16,7 +16,7 @@ MACHINE = shipped("h200-4gpu")
 
 
 def three_samples(median: float) -> Figure:
-    """As `report` writes them: 1 % apart, quartiles half of that."""
+    """Figure of the samples in `report`: 1 % apart, quartiles half of that."""
     return Figure(pytest.approx(median), pytest.approx(0.01))  # type: ignore[arg-type]  # equals what is near
 
 
@@ -52,12 +52,12 @@ def test_directions_are_kept_apart_and_gpus_matched_by_address() -> None:
         },
     )
     figures = p2p_figures(MACHINE, measured)
-    there, back = figures.pairs
-    assert (there.src, there.dst) == ("n0/gpu0", "n0/gpu1")
-    assert there.kernel_write_gb_per_s == three_samples(200.0)
-    assert (there.kernel_read_gb_per_s, there.copy_engine_gb_per_s) == (None, None)
-    assert there.write_latency_us == three_samples(0.9)
-    assert there.flag_latency_us == back.flag_latency_us == three_samples(0.6)
+    forward, back = figures.pairs
+    assert (forward.src, forward.dst) == ("n0/gpu0", "n0/gpu1")
+    assert forward.kernel_write_gb_per_s == three_samples(200.0)
+    assert (forward.kernel_read_gb_per_s, forward.copy_engine_gb_per_s) == (None, None)
+    assert forward.write_latency_us == three_samples(0.9)
+    assert forward.flag_latency_us == back.flag_latency_us == three_samples(0.6)
     assert (back.src, back.dst, back.write_latency_us) == ("n0/gpu1", "n0/gpu0", None)
     assert back.kernel_write_gb_per_s == three_samples(300.0)
     assert back.kernel_read_gb_per_s == three_samples(310.0)

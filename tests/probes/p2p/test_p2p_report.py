@@ -1,4 +1,4 @@
-"""Reading what the benchmark writes, and refusing what cannot be."""
+"""Reading the benchmark's report, and refusing impossible figures."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def _in_first(key: str, value: object) -> Callable[[dict[str, Any]], None]:
         (_in_first("status", "corrupt"), "'corrupt' with 3 samples"),
     ],
 )
-def test_what_cannot_be_is_refused(change: Callable[[dict[str, Any]], None], words: str) -> None:
+def test_impossible_reports_are_refused(
+    change: Callable[[dict[str, Any]], None], words: str
+) -> None:
     report = good()
     change(report)
     with pytest.raises(P2pReportError, match=words) as caught:

@@ -76,7 +76,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(program: Path, tmp_pat
 
 
 def _runs(process: int) -> bool:
-    """Not ended; one that nobody has waited for has."""
+    """Whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -84,7 +84,7 @@ def _runs(process: int) -> bool:
     return state != "Z"
 
 
-def test_a_crash_is_named_with_the_last_words(program: Path) -> None:
+def test_a_crash_is_reported_with_the_last_message(program: Path) -> None:
     write(program, "echo '1/9 copy engine' >&2", "kill -SEGV $$")
     with pytest.raises(P2pFailedError, match=r"killed by signal 11 .*'1/9 copy engine'"):
         run_p2p()
@@ -97,7 +97,7 @@ def test_no_report_at_all(program: Path, code: int) -> None:
         run_p2p()
 
 
-def test_a_report_with_the_wrong_exit_code_is_not_believed(program: Path) -> None:
+def test_a_report_with_the_wrong_exit_code_is_refused(program: Path) -> None:
     write(program, f"cat '{GOLDEN}'", "exit 3")
     with pytest.raises(P2pReportError, match="exit code 3 with a report"):
         run_p2p()

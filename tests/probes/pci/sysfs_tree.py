@@ -13,7 +13,7 @@ GPU, INFINIBAND, ETHERNET, BRIDGE = "0x030200", "0x020700", "0x020000", "0x06040
 
 @dataclass(frozen=True)
 class SysfsTree:
-    """A root directory that is filled piece by piece."""
+    """A root directory that tests fill."""
 
     root: Path
 
@@ -112,9 +112,9 @@ class SysfsTree:
         )
 
     def machine(self, xml: str) -> dict[str, GpuRecord]:
-        """What the machine of an NCCL file shows: root ports and downstream ports are added.
+        """Write the machine of an NCCL file, with root ports and downstream ports added.
 
-        Returns what the driver would say of its GPUs.
+        Returns the driver's records of its GPUs.
         """
         cpus = read_records(xml, "machine")
         self.numa(*range(len(cpus)))

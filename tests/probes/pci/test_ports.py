@@ -1,4 +1,4 @@
-"""Network ports of a host: which count, where they sit, how fast they are."""
+"""Network ports of a host: their selection, positions and speeds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_fabric_that_is_neither_infiniband_nor_ethernet_has_no_link_layer(
     assert not [gap for gap in inventory.gaps if "link_layer" in gap.where]
 
 
-def test_roce_tells_the_interface_that_carries_the_addresses(tree: SysfsTree) -> None:
+def test_the_roce_gid_determines_the_interface(tree: SysfsTree) -> None:
     folder = _nic(tree, "0000:12:00.0", ETHERNET)
     tree.rdma("mlx5_bond_0", folder, layer="Ethernet")
     tree.write(f"{folder}/infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/0", "bond0")
@@ -179,7 +179,7 @@ def test_a_speed_that_no_port_has_is_a_gap(tree: SysfsTree, speed: str) -> None:
         ("200 Gb/sec (4X HDR)", "", ["state"]),
     ],
 )
-def test_a_rate_or_state_that_cannot_be_believed_is_a_gap(
+def test_an_invalid_rate_or_state_is_a_gap(
     tree: SysfsTree, rate: str, state: str, gaps: list[str]
 ) -> None:
     tree.rdma("mlx5_0", _nic(tree, "0000:12:00.0"), rate=rate, state=state)

@@ -1,4 +1,4 @@
-"""The machine that an inventory makes: the same as NCCL's own dump of it."""
+"""The topology of an inventory, equal to that of NCCL's own dump."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _h200_vm(tree: SysfsTree) -> dict[str, GpuRecord]:
     return {f"0000:00:0{6 + n}.0": GpuRecord(n, n, 90, ()) for n in range(4)}
 
 
-def test_a_virtual_machine_whose_tree_tells_nothing_is_called_silent(tmp_path: Path) -> None:
+def test_a_virtual_machine_whose_tree_shows_no_proximity_is_noted(tmp_path: Path) -> None:
     tree = SysfsTree(tmp_path)
     gpus = _h200_vm(tree)
     topology = host_topology(_inventory(tree), "vm", gpus)
@@ -308,7 +308,7 @@ def test_every_snapshot_makes_a_machine(name: str, gpus: int, nics: list[str]) -
     assert [nic.os_name for nic in topology.nics] == nics
 
 
-def test_what_the_driver_hides_is_left_out_and_what_the_tree_hides_is_kept() -> None:
+def test_gpus_hidden_by_the_driver_are_left_out_and_by_the_tree_are_kept() -> None:
     functions = tuple(_function(f"0000:0{n}:00.0", 0x030200, 0x10DE) for n in (1, 2, 3))
     told = {
         "0000:02:00.0": GpuRecord(0, None, 90, ()),

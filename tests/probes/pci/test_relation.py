@@ -1,4 +1,4 @@
-"""How close two functions sit."""
+"""Proximity of two PCI functions."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def test_a_switch_straight_on_a_root_bus_is_a_switch_and_not_a_root_port() -> No
     assert relation(inventory, "0000:02:00.0", "0000:03:00.0") is Relation.SWITCH
 
 
-def test_without_packages_two_numa_nodes_are_not_placed() -> None:
+def test_without_packages_two_numa_nodes_have_no_relation() -> None:
     silent = _machine((NumaNode(0), NumaNode(1), NumaNode(2)))
     assert relation(silent, "0000:13:00.0", "0000:31:00.0") is Relation.UNKNOWN
 
 
 def test_on_a_host_with_one_numa_node_everything_is_on_it() -> None:
-    one = _machine((NumaNode(0, 0),))
-    assert relation(one, "0000:13:00.0", "0000:51:00.0") is Relation.NUMA_NODE
+    host = _machine((NumaNode(0, 0),))
+    assert relation(host, "0000:13:00.0", "0000:51:00.0") is Relation.NUMA_NODE
 
 
 def test_an_address_that_is_not_there_is_an_error() -> None:
@@ -103,7 +103,7 @@ def test_an_address_that_is_not_there_is_an_error() -> None:
         relation(_machine(), "0000:13:00.0", "0000:ff:00.0")
 
 
-def test_bridges_in_a_loop_are_no_way() -> None:
+def test_bridges_in_a_loop_are_no_path() -> None:
     inventory = PciInventory(
         "loop",
         (
@@ -140,10 +140,10 @@ def test_bus_numbers_and_the_order_of_the_list_do_not_matter(order: list[int], s
         )
         for function in machine.functions
     ]
-    other = replace(machine, functions=tuple(functions[place] for place in order))
+    renumbered = replace(machine, functions=tuple(functions[place] for place in order))
     for a, b in (
         ("0000:13:00.0", "0000:14:00.0"),
         ("0000:13:00.0", "0000:19:00.0"),
         ("0000:13:00.0", "0000:41:00.0"),
     ):
-        assert relation(other, moved(a), moved(b)) is relation(machine, a, b)
+        assert relation(renumbered, moved(a), moved(b)) is relation(machine, a, b)

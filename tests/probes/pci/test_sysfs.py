@@ -257,12 +257,12 @@ def test_a_link_to_another_device_does_not_move_it_there(tree: SysfsTree) -> Non
 
 def test_bridges_that_claim_to_be_below_each_other_end(tmp_path: Path) -> None:
     tree = SysfsTree(tmp_path)
-    one, other = "0000:01:00.0", "0000:02:00.0"
-    tree.device(["pci0000:00", one, other])
-    tree.device(["pci0000:00", other, one])
+    first, second = "0000:01:00.0", "0000:02:00.0"
+    tree.device(["pci0000:00", first, second])
+    tree.device(["pci0000:00", second, first])
     inventory = _read(tree)
     assert [function.parent for function in inventory.functions] == [None, None]
-    assert f"{one}: hangs below {other}, which lies elsewhere itself." in _gaps(inventory)
+    assert f"{first}: hangs below {second}, which lies elsewhere itself." in _gaps(inventory)
 
 
 def test_wide_domains_and_devices_behind_a_controller_have_roots_of_their_own(

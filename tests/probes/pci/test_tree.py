@@ -132,7 +132,7 @@ def test_an_archive_shows_what_the_directory_shows(
     assert len(archived.functions) == 2
 
 
-def test_hostile_members_are_passed_over(tmp_path: Path) -> None:
+def test_hostile_members_are_skipped(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     tree = TarTree(
         _tar(
@@ -168,10 +168,10 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
 def test_archives_that_are_none_or_too_big_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = ("a/sys/bus/pci/devices", tarfile.DIRTYPE, "")
-    other = ("b/sys/bus/pci/devices", tarfile.DIRTYPE, "")
+    first = ("a/sys/bus/pci/devices", tarfile.DIRTYPE, "")
+    second = ("b/sys/bus/pci/devices", tarfile.DIRTYPE, "")
     with pytest.raises(SnapshotError, match=r"holds 2 systems \(a/, b/\); give one at a time"):
-        TarTree(_tar(one, other))
+        TarTree(_tar(first, second))
     with pytest.raises(SnapshotError, match="holds no sys/bus/pci/devices"):
         TarTree(_tar(("a", tarfile.REGTYPE, "x")))
     with pytest.raises(SnapshotError, match="no tar archive"):
@@ -181,7 +181,7 @@ def test_archives_that_are_none_or_too_big_are_refused(
         TarTree(gzip.compress(bytes(2 << 20)))
     monkeypatch.setattr(archive, "MAX_MEMBERS", 1)
     with pytest.raises(SnapshotError, match="holds more than 1 files"):
-        TarTree(_tar(one, other))
+        TarTree(_tar(first, second))
 
 
 @settings(max_examples=150, deadline=None)

@@ -34,7 +34,7 @@ def test_devices_hang_where_their_pcie_links_lead() -> None:
     assert not trees.switch_links
 
 
-def test_what_hangs_on_no_cpu_is_a_root() -> None:
+def test_a_device_without_a_cpu_is_a_root() -> None:
     machine = ring([0, 1])
     bare = replace(
         machine, links=tuple(link for link in machine.links if link.kind is not LinkKind.PCIE)
@@ -48,13 +48,13 @@ def test_what_hangs_on_no_cpu_is_a_root() -> None:
 
 def test_an_assumed_link_between_switches_is_no_uplink() -> None:
     machine = _chain(2)
-    other = Device("s9", DeviceKind.PCIE_SWITCH, 0, 9)
+    second_switch = Device("s9", DeviceKind.PCIE_SWITCH, 0, 9)
     direct = [
         replace(link, provenance=Provenance.ASSUMED)
         for link in both_ways("s9", "s1", LinkKind.PCIE, 24.0, lanes=16)
     ]
     links = (*direct, *both_ways("s9", "cpu", LinkKind.PCIE, 24.0, lanes=16), *machine.links)
-    trees = host_trees(replace(machine, devices=(*machine.devices, other), links=links))
+    trees = host_trees(replace(machine, devices=(*machine.devices, second_switch), links=links))
     assert [(link.src, link.dst) for link in trees.switch_links] == [("s9", "s1")]
     below = {branch.device.name: branch.uplink for branch in trees.walk()}
     assert below["s1"] is not None

@@ -85,27 +85,27 @@ def test_the_form_and_the_value_are_stable() -> None:
 
 
 def test_two_rings_of_four_differ_from_one_ring_of_eight() -> None:
-    two, one = rings([[0, 1, 2, 3], [4, 5, 6, 7]]), ring(range(8))
-    assert two.fingerprint() != one.fingerprint()
+    two, single = rings([[0, 1, 2, 3], [4, 5, 6, 7]]), ring(range(8))
+    assert two.fingerprint() != single.fingerprint()
 
 
 def test_two_rings_of_hosts_differ_from_one() -> None:
     def hosts(groups: list[list[int]]) -> Topology:
         gpus, links = [], []
         for group in groups:
-            for here, there in zip(group, group[1:] + group[:1], strict=True):
-                gpus.append(Device(f"g{here}", DeviceKind.GPU, here))
-                links += both_ways(f"g{here}", f"g{there}", LinkKind.NETWORK, 25.0)
+            for host, next_host in zip(group, group[1:] + group[:1], strict=True):
+                gpus.append(Device(f"g{host}", DeviceKind.GPU, host))
+                links += both_ways(f"g{host}", f"g{next_host}", LinkKind.NETWORK, 25.0)
         return Topology("hosts", tuple(gpus), tuple(links))
 
-    two, one = hosts([[0, 1, 2, 3], [4, 5, 6, 7]]), hosts([list(range(8))])
-    assert two.fingerprint() != one.fingerprint()
-    turned = tuple(replace(device, node=(device.node + 3) % 8) for device in one.devices)
-    assert replace(one, devices=turned).fingerprint() == one.fingerprint()
+    two, single = hosts([[0, 1, 2, 3], [4, 5, 6, 7]]), hosts([list(range(8))])
+    assert two.fingerprint() != single.fingerprint()
+    turned = tuple(replace(device, node=(device.node + 3) % 8) for device in single.devices)
+    assert replace(single, devices=turned).fingerprint() == single.fingerprint()
     # Other ranks become neighbours.
-    swapped = tuple(replace(device, node=device.node ^ 1) for device in one.devices[:4])
-    mixed = replace(one, devices=(*swapped, *one.devices[4:]))
-    assert mixed.fingerprint() != one.fingerprint()
+    swapped = tuple(replace(device, node=device.node ^ 1) for device in single.devices[:4])
+    mixed = replace(single, devices=(*swapped, *single.devices[4:]))
+    assert mixed.fingerprint() != single.fingerprint()
 
 
 def test_number_of_nodes_and_layout_show() -> None:
@@ -117,12 +117,12 @@ def test_number_of_nodes_and_layout_show() -> None:
     assert len(found) == 1 + 2 * 3
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 2), (0, 1)])
-def test_a_crossed_rail_shows(one: int, other: int) -> None:
+@pytest.mark.parametrize(("first", "second"), [(0, 2), (0, 1)])
+def test_a_crossed_rail_shows(first: int, second: int) -> None:
     # NICs 0 and 1 sit alike in their host, yet GPU 0 of each host reaches the other through NIC 0.
-    wrong = crossed(PAIR, 1, one, other)
+    wrong = crossed(PAIR, 1, first, second)
     assert wrong.fingerprint() != PAIR.fingerprint()
-    assert crossed(wrong, 0, one, other).fingerprint() == PAIR.fingerprint()
+    assert crossed(wrong, 0, first, second).fingerprint() == PAIR.fingerprint()
 
 
 def test_which_host_is_first_shows_only_where_schedules_differ() -> None:
@@ -181,12 +181,12 @@ def test_a_measured_machine_is_the_machine_of_the_data_sheet() -> None:
 
 
 def test_latency_and_notes_play_no_part() -> None:
-    other = replace(
+    changed = replace(
         A100,
         links=tuple(replace(link, latency_us=math.pi) for link in A100.links),
         notes=("x",),
     )
-    assert other.fingerprint() == A100.fingerprint()
+    assert changed.fingerprint() == A100.fingerprint()
 
 
 def test_a_measured_limit_shows_by_its_octave_and_its_pair() -> None:

@@ -1,4 +1,4 @@
-"""The promises of the fingerprint, on every machine that is shipped or that somebody published."""
+"""The properties of the fingerprint, on every shipped or published machine."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,7 +17,7 @@ from tests.shared_data import SHARED_DATA
 
 @cache
 def _machines() -> tuple[Topology, ...]:
-    """Shipped ones, a cluster of one of them and, where they are present, those of shared data."""
+    """Shipped machines, a cluster of one of them, and those of the shared data if present."""
     shipped = [read_topology(path) for path in shipped_machines().values()]
     found = [*shipped, replicate(shipped[0], 3, Network(1.7))]
     for path in sorted((SHARED_DATA / "nccl_topo").rglob("*.xml")):
@@ -44,9 +44,9 @@ def test_the_machines_are_those_that_parse() -> None:
 @settings(max_examples=120)
 @given(machines, st.integers(0, 10**6))
 def test_names_bus_numbers_order_and_noise_leave_it_alone(machine: Topology, seed: int) -> None:
-    other = disguised(machine, seed, noise=0.03)
-    assert {device.name for device in other.devices}.isdisjoint(machine.device)
-    assert other.fingerprint() == machine.fingerprint()
+    copy = disguised(machine, seed, noise=0.03)
+    assert {device.name for device in copy.devices}.isdisjoint(machine.device)
+    assert copy.fingerprint() == machine.fingerprint()
 
 
 @settings(max_examples=120)
@@ -95,6 +95,6 @@ def test_a_nic_on_another_switch_changes_it(machine: Topology, data: st.DataObje
 
 
 def _pcie_parent(machine: Topology, nic: Device) -> str:
-    """What the NIC hangs on, empty when on nothing."""
+    """Name of the device that the NIC is attached to; empty without one."""
     above = (link.dst for link in machine.links_from[nic.name] if link.kind is LinkKind.PCIE)
     return next(above, "")

@@ -127,7 +127,7 @@ def _gpu(**changes: object) -> str:
         (_changed(links=[{}]), "(and 5 more)"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_one_line(text: str, said: str) -> None:
+def test_an_unreadable_text_is_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(TopologyFileError) as caught:
         topology_from_json(text, "m.json")
     assert str(caught.value).startswith("m.json: ")

@@ -39,7 +39,7 @@ def test_no_gpu_relays() -> None:
     assert path.bandwidth_gb_per_s == 12.0
 
 
-def test_without_a_cpu_there_is_no_way_around_a_gpu() -> None:
+def test_without_a_cpu_there_is_no_path_around_a_gpu() -> None:
     line = Topology(
         "line",
         (gpu(0), gpu(1), gpu(2)),
@@ -56,7 +56,7 @@ def test_nvswitch_before_pcie() -> None:
     assert path.bandwidth_gb_per_s == 300.0
 
 
-def test_the_widest_of_equally_long_ways_then_the_first_by_name() -> None:
+def test_the_widest_of_equally_long_paths_then_the_first_by_name() -> None:
     def machine(width_b: float) -> Topology:
         switches = [Device(f"n0/sw{x}", DeviceKind.PCIE_SWITCH, 0) for x in "ab"]
         links = []
@@ -80,7 +80,7 @@ def test_proximity_of_the_shipped_machine() -> None:
     assert across.bandwidth_gb_per_s == 16.0
 
 
-def test_hops_tell_nested_switches_apart() -> None:
+def test_hops_distinguish_nested_switches() -> None:
     nics = [Device(f"n0/nic{i}", DeviceKind.NIC, 0, i) for i in range(2)]
     switches = [Device(f"n0/pcie{i}", DeviceKind.PCIE_SWITCH, 0, i) for i in range(3)]
     links = [*_pcie("n0/pcie1", "n0/pcie0"), *_pcie("n0/pcie2", "n0/pcie0")]
@@ -94,7 +94,7 @@ def test_hops_tell_nested_switches_apart() -> None:
     assert pcie_hops(ring([0, 1]), "n0/gpu0", "n0/gpu0") is None
 
 
-def test_a_nic_without_a_way_is_of_unknown_proximity() -> None:
+def test_a_nic_without_a_path_is_of_unknown_proximity() -> None:
     machine = ring([0, 1])
     lost = Device("n0/nic0", DeviceKind.NIC, 0)
     machine = replace(machine, devices=(*machine.devices, lost))
@@ -137,7 +137,7 @@ def test_unknown_names_are_an_error() -> None:
         local_path(shipped(), "n0/gpu0", "n0/gpu99")
 
 
-def test_a_measured_limit_bounds_the_way_of_its_pair_and_of_no_other() -> None:
+def test_a_measured_limit_bounds_the_path_of_its_pair_only() -> None:
     machine = ring([0, 1, 2, 3])
     slow = replace(machine, limits=(PairLimit("n0/gpu0", "n0/gpu1", 9.0),))
     limited = local_path(slow, "n0/gpu0", "n0/gpu1")

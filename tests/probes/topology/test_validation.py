@@ -111,9 +111,9 @@ def test_unreachable_gpus_are_both_named() -> None:
 
 
 def test_a_one_way_street_is_unreachable_backwards() -> None:
-    there = Link("n0/gpu0", "n0/gpu1", LinkKind.NVLINK, 25.0, 0.7, Provenance.SPEC)
+    forward = Link("n0/gpu0", "n0/gpu1", LinkKind.NVLINK, 25.0, 0.7, Provenance.SPEC)
     with pytest.raises(InvalidTopologyError, match="'n0/gpu1' cannot reach GPU 'n0/gpu0'"):
-        validate(Topology("one way", (gpu(0), gpu(1)), (there,)))
+        validate(Topology("one way", (gpu(0), gpu(1)), (forward,)))
 
 
 def test_too_many_devices_are_refused_at_once() -> None:

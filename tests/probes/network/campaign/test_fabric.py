@@ -82,7 +82,7 @@ def test_faults_change_the_fingerprint() -> None:
         simulated(0, NetworkLayout.RAILS, SimulatedFaults(dead_ports=place)),
         simulated(0, NetworkLayout.FABRIC),
     ]
-    identities = [other.fingerprint() for other in others]
+    identities = [cluster.fingerprint() for cluster in others]
     assert len({fine, *identities}) == 5
     assert (
         simulated(0, NetworkLayout.RAILS, SimulatedFaults(late_ports=place)).fingerprint() == fine

@@ -20,7 +20,7 @@ KIND = LinkClass(0, Distance.SAME_RACK, 50.0, "ib_write_bw")
 
 
 def circle(count: int, slow: dict[tuple[int, int], float] | None = None) -> list[Sample]:
-    """Two circles of pairs at 48 GB/s, some at another speed."""
+    """Two circles of pairs at 48 GB/s, with some pairs at another bandwidth."""
     pairs = [PortPair(i, (i + step) % count) for step in (1, 2) for i in range(count)]
     slow = slow or {}
     return [Sample(p, KIND, slow.get((p.client, p.server), 48.0)) for p in pairs]
@@ -47,7 +47,7 @@ def test_few_ports_are_compared_with_the_better_quartile() -> None:
     assert references([*samples, *again], Quantity.BANDWIDTH)[KIND] == reference
 
 
-def test_small_networks_of_one_line_rate_lend_each_other_samples() -> None:
+def test_small_networks_of_one_line_rate_pool_their_samples() -> None:
     rails = [LinkClass(rail, Distance.SAME_RACK, 50.0, "ib_write_bw") for rail in range(16)]
     figures = [24.0, *([48.0] * 15)]
     samples = [
@@ -55,9 +55,9 @@ def test_small_networks_of_one_line_rate_lend_each_other_samples() -> None:
         for i, (kind, figure) in enumerate(zip(rails, figures, strict=True))
     ]
     assert {references(samples, Quantity.BANDWIDTH)[kind].figure for kind in rails} == {48.0}
-    other = LinkClass(20, Distance.SAME_RACK, 12.5, "ib_write_bw")
-    samples.append(Sample(PortPair(90, 91), other, 12.0))
-    assert references(samples, Quantity.BANDWIDTH)[other].figure == 12.0
+    slower_class = LinkClass(20, Distance.SAME_RACK, 12.5, "ib_write_bw")
+    samples.append(Sample(PortPair(90, 91), slower_class, 12.0))
+    assert references(samples, Quantity.BANDWIDTH)[slower_class].figure == 12.0
 
 
 def test_where_half_of_a_class_is_slow_the_better_quartile_counts() -> None:
@@ -67,7 +67,7 @@ def test_where_half_of_a_class_is_slow_the_better_quartile_counts() -> None:
     assert reference.limit == pytest.approx(48.0 * 0.85)
 
 
-def test_where_most_of_a_class_is_slow_the_line_rate_tells_who_is_not() -> None:
+def test_where_most_of_a_class_is_slow_the_line_rate_is_the_reference() -> None:
     # Senders 0 to 34 of 40 are slow: 10 of the 80 pairs are good.
     slow = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(35)}
     reference = references(circle(40, slow), Quantity.BANDWIDTH)[KIND]
@@ -77,7 +77,7 @@ def test_where_most_of_a_class_is_slow_the_line_rate_tells_who_is_not() -> None:
     assert references(circle(40, more), Quantity.BANDWIDTH)[KIND].figure == 24.0, "6 of 80"
 
 
-def test_the_line_rate_tells_nothing_where_it_is_unknown_or_nobody_reaches_it() -> None:
+def test_the_line_rate_is_no_reference_where_it_is_unknown_or_not_reached() -> None:
     slow = {(i, (i + step) % 40): 24.0 for step in (1, 2) for i in range(34)}
     for line_rate_gb_per_s in (0.0, 100.0):
         kind = replace(KIND, line_rate_gb_per_s=line_rate_gb_per_s)
@@ -114,7 +114,7 @@ def test_noise_is_no_fault(noise: float) -> None:
         assert not diagnosis.suspects
 
 
-def test_a_slow_port_is_suspect_in_both_roles_and_its_partners_in_none() -> None:
+def test_a_slow_port_is_suspect_in_both_roles_and_its_peers_in_none() -> None:
     slow = {(5, 6): 24.0, (5, 7): 24.0, (4, 5): 24.0, (3, 5): 24.0}
     diagnosis = found(circle(30, slow))
     assert set(diagnosis.suspects) == {End(5, Role.SENDS), End(5, Role.RECEIVES)}
@@ -127,7 +127,7 @@ def test_a_port_that_only_receives_slowly() -> None:
     assert set(diagnosis.suspects) == {End(5, Role.RECEIVES)}
 
 
-def test_one_slow_pair_is_a_way_not_a_port() -> None:
+def test_one_slow_pair_is_a_slow_path_and_not_a_slow_port() -> None:
     diagnosis = found(circle(30, {(4, 5): 24.0}))
     assert not diagnosis.suspects
     assert set(diagnosis.between) == {PortPair(4, 5)}
@@ -142,7 +142,7 @@ def test_the_figure_of_a_slower_class_clears_nobody() -> None:
     assert set(found(samples).suspects) == {End(5, Role.SENDS), End(5, Role.RECEIVES)}
 
 
-def test_what_is_fine_at_the_last_try_has_recovered() -> None:
+def test_a_pair_that_is_normal_in_its_last_measurement_has_recovered() -> None:
     again = Sample(PortPair(4, 5), KIND, 47.0)
     diagnosis = found([*circle(30, {(4, 5): 24.0}), again])
     assert diagnosis.recovered == (PortPair(4, 5),)

@@ -123,7 +123,7 @@ def test_both_directions_of_a_pair_are_two_rounds() -> None:
     flat=st.booleans(),
     limit=st.integers(4, 8),
 )
-def test_everyone_is_measured_within_the_limit_and_no_host_with_itself(
+def test_all_ports_are_measured_within_the_limit_and_no_host_with_itself(
     hosts: int, nics: int, per_rack: int, flat: bool, limit: int
 ) -> None:
     ports = racked(hosts, nics, per_rack, prefix_length=8 if flat else 16)

@@ -23,7 +23,7 @@ def faulty(nodes: int, slow: int, seed: int) -> SimulatedNetwork:
 
 
 def check(network: SimulatedNetwork) -> float:
-    """Probes; the seconds that took, the simulation included."""
+    """Run a campaign and return its time in seconds, simulation included."""
     started = time.process_time()
     findings = run_campaign(network.ports, network.measure)
     seconds = time.process_time() - started
@@ -50,9 +50,9 @@ def test_a_thousand_nodes_with_ten_slow_nics() -> None:
 
 def test_the_simulation_repeats_itself_and_refuses_two_uses_of_a_port() -> None:
     pairs = [PortPair(0, 8), PortPair(1, 9)]
-    one, other = faulty(20, 1, 5), faulty(20, 1, 5)
-    assert one.ports == other.ports
-    assert one.measure(pairs) == other.measure(pairs)
-    assert one.measurements[:2] == [1, 1]
+    network, twin = faulty(20, 1, 5), faulty(20, 1, 5)
+    assert network.ports == twin.ports
+    assert network.measure(pairs) == twin.measure(pairs)
+    assert network.measurements[:2] == [1, 1]
     with pytest.raises(ValueError, match="used twice"):
-        one.measure([PortPair(0, 8), PortPair(8, 16)])
+        network.measure([PortPair(0, 8), PortPair(8, 16)])

@@ -1,4 +1,4 @@
-"""Ports behind a PCIe link that is too narrow for all of them."""
+"""Ports that share a PCIe link too narrow for all of them."""
 
 from dataclasses import replace
 
@@ -117,7 +117,7 @@ def test_slow_ports_are_named_all_the_same(seed: int) -> None:
     assert max(network.measurements) <= 8
 
 
-def test_who_measures_together_is_fine_and_has_room() -> None:
+def test_ports_measured_together_are_no_suspects_and_have_budget_left() -> None:
     ports = cluster(4, 2)
     groups = [(0, 1), (2, 3), (4, 5), (6, 7)]
     networks = (0, 1) * 4

@@ -11,7 +11,7 @@ from probes.network.instruments.tcp import listening_socket, port_of
 
 @pytest.fixture
 def full_listener() -> Iterator[int]:
-    """A port of 127.0.0.1 whose queue is full: the kernel ignores who else wants to connect."""
+    """A port of 127.0.0.1 whose queue is full: the kernel ignores further connections."""
     with ExitStack() as held:
         listener = held.enter_context(listening_socket("127.0.0.1", backlog=0))
         port = port_of(listener)

@@ -1,6 +1,6 @@
-"""One host of a measurement, as a process: `python endpoint_host.py serve|bandwidth|latency TASK`.
+"""A host of a measurement, as a process: `python endpoint_host.py serve|bandwidth|latency TASK`.
 
-A server prints its port, and is stopped when its standard input ends; a client prints its figure.
+A server prints its port and stops when its standard input ends; a client prints its figure.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The two ends of a measurement on one host, and perftest played by scripts: here is no RDMA."""
+"""Both ends of a measurement on one host, with scripts as perftest, since there is no RDMA."""
 
 import re
 import shutil
@@ -54,7 +54,7 @@ def test_perftest_measures_between_rdma_devices_if_both_hosts_have_it() -> None:
 
 
 def test_only_perftest_measures_what_has_no_address() -> None:
-    # TCP would go over the management network, and tell its figures for the port's.
+    # TCP would measure the management network instead of the port's.
     addressed = replace(RDMA, management_address="127.0.0.1")
     for pair in ((BARE, BARE), (BARE, addressed), (addressed, BARE)):
         for missing in ((), ("ib_write_bw", "ib_write_lat")):
@@ -89,12 +89,12 @@ def test_a_server_without_a_client_is_stopped() -> None:
 
 
 @requires_tools
-def test_a_port_that_somebody_else_took_is_left_to_him(monkeypatch: pytest.MonkeyPatch) -> None:
-    with listening_socket("127.0.0.1") as other:
-        ports = iter([port_of(other), free_port("127.0.0.1")])
+def test_a_port_in_use_by_another_process_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening_socket("127.0.0.1") as rival:
+        ports = iter([port_of(rival), free_port("127.0.0.1")])
         monkeypatch.setattr("probes.network.instruments.endpoint.free_port", lambda _: next(ports))
         with start_server(TASK) as server:
-            assert server.tcp_port != port_of(other)
+            assert server.tcp_port != port_of(rival)
             assert measure_bandwidth(replace(TASK, tcp_port=server.tcp_port)).value is not None
 
 
@@ -106,7 +106,7 @@ def test_ping_of_this_host() -> None:
     assert len(figure.samples) == 3
 
 
-def test_an_old_ping_is_asked_again_for_what_it_allows(
+def test_an_old_ping_is_repeated_with_a_longer_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = shutil.which("sh")
@@ -163,7 +163,7 @@ def test_missing_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "apt-get install iperf3" in figure.detail
 
 
-def test_without_ping_a_handshake_tells_the_latency(
+def test_without_ping_a_handshake_gives_the_latency(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = replace(TASK, tool=Tool.PING)
@@ -185,9 +185,7 @@ def test_perftest_without_a_device_says_so() -> None:
     assert caught.value.failure is Failure.UNREACHABLE
 
 
-def test_a_server_that_gives_up_is_no_timeout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_ends_is_no_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ib_write_bw").write_text(
         f'#!{shutil.which("sh")}\necho "Couldn\'t allocate MR"; exit 1\n'
     )
@@ -222,7 +220,7 @@ LATENCY = """\
 
 
 def play_perftest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Scripts in its place; returns their log."""
+    """Install scripts in place of perftest and return their log."""
     log = tmp_path / "log"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     for tool, output in (("ib_write_bw", BANDWIDTH), ("ib_write_lat", LATENCY)):
@@ -264,12 +262,12 @@ def test_ports_without_an_address_are_measured_over_that_of_their_hosts(
     monkeypatch.setattr(
         "probes.network.instruments.endpoint.link_local_gid_index", lambda *_: index
     )
-    other = replace(RDMA, address="192.0.2.1", management_address="127.0.0.1")
+    client = replace(RDMA, address="192.0.2.1", management_address="127.0.0.1")
     for tool, measure in (
         (Tool.IB_WRITE_BW, measure_bandwidth),
         (Tool.IB_WRITE_LAT, measure_latency),
     ):
-        task = PairTask(other, bare, tool, seconds=3)
+        task = PairTask(client, bare, tool, seconds=3)
         with start_server(task) as server:
             figure = measure(replace(task, tcp_port=server.tcp_port))
             assert (figure.failure, figure.by) == (None, tool)
@@ -285,7 +283,7 @@ def test_ports_without_an_address_are_measured_over_that_of_their_hosts(
     ]
 
 
-def test_hosts_that_do_not_find_each_other_tell_nothing_about_their_ports(
+def test_a_failed_management_connection_says_nothing_about_the_ports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ib_write_lat").write_text(
@@ -304,7 +302,7 @@ def test_hosts_that_do_not_find_each_other_tell_nothing_about_their_ports(
     assert own.failure is Failure.TIMEOUT
 
 
-def test_nobody_takes_the_place_of_a_perftest_that_is_missing(
+def test_no_tool_replaces_a_missing_perftest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

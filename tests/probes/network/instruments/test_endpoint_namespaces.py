@@ -57,7 +57,7 @@ def _command(what: str, task: PairTask) -> list[str]:
 
 
 def _measure(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[Figure]:
-    """All at once, each with a server of its own; what a server's host says is an error here."""
+    """Run all tasks at once, each with its own server; output of a server's host is an error."""
     with ExitStack() as servers:
         ready = []
         for task in tasks:
@@ -87,10 +87,10 @@ def _be_clients(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[F
 
 
 def _is_near(figure: Figure, shaped_us: float) -> bool:
-    """Whether a message takes what the cable does.
+    """Whether the latency is that of the cable.
 
-    Over one without a delay a busy machine makes the median 85 to 150 us, which says nothing about
-    the cable; the quickest message does.
+    Without a delay, a busy machine makes the median 85 to 150 us, which says nothing about the
+    cable; the fastest message does.
     """
     assert figure.value is not None, figure
     assert figure.value == pytest.approx(statistics.median(figure.samples)), figure
@@ -100,7 +100,7 @@ def _is_near(figure: Figure, shaped_us: float) -> bool:
 
 
 def _assert_latency(network: NetworkNamespaces, task: PairTask, shaped_us: float) -> None:
-    """Of 20 pings; again, at most twice, where the machine had other things to do."""
+    """Check the latency of 20 pings, repeated at most twice on a busy machine."""
     figures: list[Figure] = []
     while len(figures) < 3 and not (figures and _is_near(figures[-1], shaped_us)):
         figures += _be_clients(network, [task])

@@ -64,7 +64,7 @@ def test_latency_of_a_run_by_time_is_its_average() -> None:
     assert parse_perftest(text).latency_us == 2.5
 
 
-def test_json_does_not_name_its_unit_the_message_rate_tells() -> None:
+def test_the_message_rate_determines_the_unit_of_json() -> None:
     def run(average: float) -> str:
         result = {"MsgSize": 65536, "BW_average": average, "MsgRate": 0.035668}
         return json.dumps({"test_info": {"test": "RDMA_Write_BW_Test"}, "results": result})

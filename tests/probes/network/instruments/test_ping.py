@@ -69,7 +69,7 @@ def test_a_damaged_reply_leaves_the_figure_to_the_average() -> None:
     assert result.detail == "from ping's average, replies are not all there"
 
 
-def test_lost_packets_are_told() -> None:
+def test_lost_packets_are_reported() -> None:
     result = parse_ping(IPUTILS.replace("3 packets transmitted", "5 packets transmitted"))
     assert result.latency_us == pytest.approx(60)
     assert result.detail == "2 of 5 packets lost"

@@ -56,7 +56,7 @@ def test_handshakes_need_no_one_to_accept() -> None:
     assert all(0 < time_us < 1e6 for time_us in times)
 
 
-def test_a_process_that_learns_of_the_handshake_late_still_tells_its_time(
+def test_a_late_process_still_measures_the_handshake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Late(selectors.DefaultSelector):

@@ -20,7 +20,7 @@ def test_a_heading_is_no_host() -> None:
     assert parse_rack_map("Host,Rack\nn1,a\n") == {"n1": "a"}
 
 
-def test_a_host_may_be_told_twice_but_not_differently() -> None:
+def test_a_host_may_be_repeated_in_the_same_rack_only() -> None:
     assert parse_rack_map("n1 a\nn[1-2] a\n") == {"n1": "a", "n2": "a"}
     with pytest.raises(HierarchyFileError, match="map line 2: host n1 is in 'a' and in 'b'"):
         parse_rack_map("n1 a\nn[1-2] b\n", "map")

@@ -129,21 +129,21 @@ def test_numa_nodes_are_those_with_cpus_and_know_their_package() -> None:
 
 
 def test_ports_are_those_of_the_rdma_device_with_their_interfaces() -> None:
-    one, two, plain = read().ports
-    assert (one.name, one.rdma_port, one.interface, one.link_layer) == (
+    first, second, plain = read().ports
+    assert (first.name, first.rdma_port, first.interface, first.link_layer) == (
         "mlx5_0",
         1,
         "ib0",
         "InfiniBand",
     )
-    assert (one.active, one.state) == (True, "ACTIVE")
-    assert (two.rdma_port, two.interface, two.link_layer) == (2, "eth9", "Ethernet")
-    assert (two.active, two.state) == (False, "DOWN")
+    assert (first.active, first.state) == (True, "ACTIVE")
+    assert (second.rdma_port, second.interface, second.link_layer) == (2, "eth9", "Ethernet")
+    assert (second.active, second.state) == (False, "DOWN")
     assert (plain.name, plain.rdma_device, plain.function) == ("eno1", "", "0001:80:02.0")
     assert {port.speed_gbit_per_s for port in read().ports} == {None}
 
 
-def test_hwloc_3_tells_kinds_of_devices_as_bits() -> None:
+def test_hwloc_3_has_kinds_of_devices_as_bits() -> None:
     text = MACHINE.replace('version="2.0"', 'version="3.0"')
     text = text.replace('osdev_type="2"', 'osdev_type="16"')
     text = text.replace('osdev_type="3"', 'osdev_type="48"')
@@ -164,13 +164,13 @@ def test_hwloc_3_tells_kinds_of_devices_as_bits() -> None:
         ("-4", "0.000000", None),
     ],
 )
-def test_a_link_is_the_widest_that_does_what_is_told(
+def test_a_link_is_the_widest_of_the_stated_bandwidth(
     speed: str, above: str, expected: PcieLink | None
 ) -> None:
     assert linked(speed, above).by_address["0000:01:00.0"].link == expected
 
 
-def test_what_the_rule_for_links_decides_is_said() -> None:
+def test_ambiguous_links_are_noted() -> None:
     assert "taken as the widest link" in sentences(linked("15.753846"))
     assert "speeds that no PCIe link has, left out: '0000:01:00.0'" in sentences(linked("0.133000"))
     assert "no PCIe link speeds" in sentences(linked("0.000000"))
@@ -202,7 +202,7 @@ def test_a_document_type_with_declarations_is_refused() -> None:
         read(text)
 
 
-def test_a_device_listed_twice_counts_once_and_is_said() -> None:
+def test_a_device_listed_twice_counts_once_and_is_noted() -> None:
     text = MACHINE.replace("0000:19:00.0", "0000:18:00.0")
     inventory = read(text)
     assert inventory.by_address["0000:18:00.0"].vendor == 0x10DE

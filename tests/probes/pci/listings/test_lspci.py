@@ -82,14 +82,14 @@ def test_the_bridge_tree_follows_the_bus_numbers() -> None:
     assert inventory.numa_nodes == (NumaNode(1),)
 
 
-def test_names_become_numbers_where_they_leave_no_doubt() -> None:
+def test_unambiguous_names_become_numbers() -> None:
     gpu, nic = function(MACHINE, "0000:18:00.0"), function(MACHINE, "0000:19:00.0")
     assert (gpu.class_code, gpu.vendor, gpu.device) == (0x030200, 0x10DE, 0x2330)
     assert (nic.class_code, nic.vendor, nic.device) == (0x020700, 0x15B3, 0x1021)
     assert function(MACHINE, "0000:17:00.0").class_code == 0x060400
 
 
-def test_names_that_are_not_known_stay_unknown_and_are_said() -> None:
+def test_unknown_names_stay_unknown_and_are_noted() -> None:
     text = MACHINE + entry("20:00.0 Quantum controller: Acme Flux Capacitor", "NUMA node: 0")
     odd = function(text, "0000:20:00.0")
     assert (odd.class_code, odd.vendor, odd.device) == (None, None, None)
@@ -186,14 +186,14 @@ def test_bridges_in_a_loop_are_no_parents() -> None:
     assert "0000:17:00.0: buses 16 to 17 cannot lie below bus 17" in sentences(inventory)
 
 
-def test_two_bridges_to_one_bus_are_said() -> None:
+def test_two_bridges_to_one_bus_are_noted() -> None:
     twice = DOWN_TO_GPU + DOWN_TO_GPU.replace("17:00.0", "17:02.0") + GPU
     inventory = parse_lspci(twice, "mail")
     assert inventory.by_address["0000:18:00.0"].parent == "0000:17:00.0"
     assert "0000:17:02.0: leads to bus 18 as 0000:17:00.0 does" in sentences(inventory)
 
 
-def test_a_bridge_cut_before_its_bus_numbers_is_said() -> None:
+def test_a_bridge_cut_before_its_bus_numbers_is_noted() -> None:
     cut = (ROOT_PORT + UPSTREAM)[: -len(UPSTREAM) + 40]
     gaps = sentences(parse_lspci(cut, "mail"))
     assert "0000:16:00.0: a bridge without bus numbers" in gaps
