@@ -66,7 +66,7 @@ class ClusterProbe:
     findings: Findings | None
     """Findings about the network; None when the topology is one host."""
     missing: tuple[HostFailure, ...]
-    """Hosts that did not answer, or stopped to answer while the network was measured."""
+    """Hosts that did not answer, or stopped answering while the network was measured."""
     odd_hosts: tuple[str, ...]
     """A sentence per host, or per kind of hosts, that differs from the majority."""
     seconds: Mapping[str, float]

@@ -95,7 +95,7 @@ class MpiCrew:
         self.names: tuple[str, ...] = ()
 
     def call_roll(self, timeout_s: float) -> None:
-        """Wait for the ranks to report; a rank that does not counts as a host of its own."""
+        """Wait for the ranks to report; a rank that does not report counts as a separate host."""
         found = {0: own_identity()}
         deadline = time.monotonic() + timeout_s
         size = self._comm.Get_size()

@@ -82,12 +82,12 @@ def _changes(old: Topology, new: Topology) -> list[_Change]:
 
 def _merged_over_hosts(old: Topology, changes: Iterable[_Change]) -> Iterator[str]:
     """Yield the sentences, equal ones about several hosts as one, at the place of the first."""
-    alike: dict[str, list[_Change]] = {}
+    by_sentence: dict[str, list[_Change]] = {}
     for change in changes:
         of_this_host = f"n{change.node}/"
         common = change.sentence.replace(of_this_host, "")
-        alike.setdefault(common if change.node >= 0 else change.sentence, []).append(change)
-    for common, group in alike.items():
+        by_sentence.setdefault(common if change.node >= 0 else change.sentence, []).append(change)
+    for common, group in by_sentence.items():
         if len(group) == 1:
             yield group[0].sentence
         else:

@@ -122,12 +122,12 @@ def _fabric_blocks(host: Topology) -> Iterator[list[str]]:
 
 def _nvswitch_lines(host: Topology, switch: Device) -> Iterator[str]:
     """Yield a line for all GPUs with equal link count and class."""
-    alike: dict[tuple[int, int], list[Link]] = {}
+    groups: dict[tuple[int, int], list[Link]] = {}
     for link in host.links_to[switch.name]:
-        alike.setdefault((link.lanes, bandwidth_class(link)), []).append(link)
-    for (lanes, _), links in alike.items():
+        groups.setdefault((link.lanes, bandwidth_class(link)), []).append(link)
+    for (lanes, _), links in groups.items():
         gpus = counted(len(links), "GPU")
-        if len(alike) > 1:
+        if len(groups) > 1:
             gpus = folded(short_name(host.device[link.src]) for link in links)
         yield f"NVSwitch: {gpus} x {counted(lanes, 'link')}, {range_text(links)} each"
 
@@ -163,11 +163,11 @@ def _limit_lines(limits: Sequence[PairLimit]) -> list[str]:
 
 def _network_lines(topology: Topology) -> Iterator[str]:
     """Yield the switches, grouped by number and class of ports, then cables between NICs."""
-    alike: dict[tuple[object, ...], list[Device]] = {}
+    groups: dict[tuple[object, ...], list[Device]] = {}
     for device in topology.devices:
         if device.kind is DeviceKind.NETWORK_SWITCH:
-            alike.setdefault(_ports(topology, device), []).append(device)
-    for switches in alike.values():
+            groups.setdefault(_ports(topology, device), []).append(device)
+    for switches in groups.values():
         ports = [link for switch in switches for link in topology.links_to[switch.name]]
         peers = Counter(topology.device[link.src].kind for link in ports)
         each = " and ".join(

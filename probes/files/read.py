@@ -1,4 +1,4 @@
-"""`read_topology`: a machine from a file, whichever of the two forms it has."""
+"""`read_topology`: a machine from a file in TuCCL's JSON or NCCL's XML."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from probes.topology.json_form import topology_from_json
 
 
 def read_topology(path: Path) -> Topology:
-    """Read TuCCL's JSON or NCCL's XML, told apart by content.
+    """Read TuCCL's JSON or NCCL's XML, recognized by content.
 
-    The rules of a topology are not all checked here: see `probes.topology.validation.validate`.
+    Not all rules of a topology are checked: see `probes.topology.validation.validate`.
 
     Raises:
-        TopologyFileError: the file cannot be read, or is neither.
+        TopologyFileError: the file cannot be read, or has neither form.
         InvalidTopologyError: the machine in an XML file cannot exist.
     """
     try:

@@ -222,9 +222,9 @@ def _functions(branch: Branch) -> tuple[Branch, ...]:
         and child.device.bus_id
         and child.device.bus_id == branch.device.bus_id
     )
-    alike = all(_same_class(branch.uplink, child.uplink) for child in own)
+    same_class = all(_same_class(branch.uplink, child.uplink) for child in own)
     gpus = sum(child.device.kind is DeviceKind.GPU for child in own)
-    return own if alike and gpus <= 1 else ()
+    return own if same_class and gpus <= 1 else ()
 
 
 def _same_class(a: Link | None, b: Link | None) -> bool:

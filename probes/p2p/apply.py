@@ -252,8 +252,8 @@ def _host_note(path: Path, own: Link, figure: Figure) -> str:
 
 def _is_beyond_pcie(link: Link, figure: Figure) -> bool:
     """Whether it is faster than PCIe of any generation with the lanes of this link."""
-    most = MOST * pcie_gb_per_s(_FASTEST_MBPS_PER_LANE, link.lanes)
-    return link.kind is LinkKind.PCIE and figure.median > most
+    limit = MOST * pcie_gb_per_s(_FASTEST_MBPS_PER_LANE, link.lanes)
+    return link.kind is LinkKind.PCIE and figure.median > limit
 
 
 def _host_path(topology: Topology, gpu: str, *, outwards: bool) -> Path | None:

@@ -209,8 +209,8 @@ class _MeasurementModel(_Model):
             raise ValueError(f"{self.what} in {self.unit}")
         if bool(self.samples) != (self.status == "ok"):
             raise ValueError(f"{self.what} is '{self.status}' with {len(self.samples)} samples")
-        most = _MAX_US if self.unit == "us" else _MAX_GB_PER_S
-        if max(self.samples, default=0.0) > most:
+        limit = _MAX_US if self.unit == "us" else _MAX_GB_PER_S
+        if max(self.samples, default=0.0) > limit:
             raise ValueError(f"{self.what} of {max(self.samples):g} {self.unit}: beyond any link")
         return self
 

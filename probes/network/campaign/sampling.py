@@ -144,8 +144,8 @@ def plan_base(
     kept, notes = without_idle(ports, picker.pairs, options.utilisation, options.idle_below)
     return BasePlan(
         by_distance=tuple(
-            tuple(pair for pair in kept if distance(ports, groups, pair) is apart)
-            for apart in Distance
+            tuple(pair for pair in kept if distance(ports, groups, pair) is wanted)
+            for wanted in Distance
         ),
         notes=notes,
     )

@@ -89,8 +89,8 @@ def plan_together(
 ) -> list[PortPair]:
     """Plan a round in which ports that share an uplink send at once, with two hosts of each kind.
 
-    Hosts are of one kind if NICs of the same index and line rate share an uplink. Only ports that
-    are no suspects and have budget left take part.
+    Hosts are of one kind if NICs of the same index and line rate share an uplink. Suspects and
+    ports without budget are left out.
     """
     kinds: dict[tuple[tuple[int, float], ...], list[Sequence[int]]] = {}
     for group in conflicts:

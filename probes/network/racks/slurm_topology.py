@@ -3,7 +3,7 @@
     SwitchName=leaf1 Nodes=node[01-16]
     SwitchName=leaf2 Nodes=node[17-32]
     SwitchName=spine Switches=leaf[1-2]
-    BlockName=block1 Nodes=node[01-18]      # topology/block: a block is what a leaf is
+    BlockName=block1 Nodes=node[01-18]      # topology/block: a block counts as a leaf
 
 Keywords may be in any case; a backslash continues a line. topology.yaml (Slurm 25) is refused.
 """

@@ -58,7 +58,7 @@ def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
 
 
 def _devices(root: XmlElement) -> dict[str, XmlElement]:
-    """Return PCI devices by the index of their own and of every object below them."""
+    """Return PCI devices by their own index and that of every object below them."""
     found = {}
     for device in objects_below(root):
         if device.attributes.get("type") == "PCIDev":
