@@ -39,9 +39,9 @@ def with_second_ports(text: str, name: str = "mlx5_%d") -> str:
         ports += 2
         both = ""
         for number in (ports - 2, ports - 1):
-            told = re.sub(r'dev="\d+"', f'dev="{number}"', net.group())
+            renumbered = re.sub(r'dev="\d+"', f'dev="{number}"', net.group())
             called = name % number if "%" in name else name
-            both += re.sub(r'name="\w+"', f'name="{called}"', told)
+            both += re.sub(r'name="\w+"', f'name="{called}"', renumbered)
         return both
 
     return re.sub(r"<net [^>]*/>", doubled, text)

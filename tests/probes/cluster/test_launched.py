@@ -57,9 +57,11 @@ def test_the_worker_command_follows_the_launcher_or_replaces_the_placeholder() -
     assert quoted == ["sh", "-c", "cd /x && /opt/py -m probes.cluster.worker # n1"]
 
 
-@pytest.mark.parametrize(("launcher", "said"), [("ssh node1", "{host}"), ("ssh '{host}", "quotes")])
-def test_a_launcher_that_cannot_work_is_refused(launcher: str, said: str) -> None:
-    with pytest.raises(LauncherError, match=said):
+@pytest.mark.parametrize(
+    ("launcher", "message"), [("ssh node1", "{host}"), ("ssh '{host}", "quotes")]
+)
+def test_a_launcher_that_cannot_work_is_refused(launcher: str, message: str) -> None:
+    with pytest.raises(LauncherError, match=message):
         launch_command(launcher, "n1")
 
 

@@ -47,8 +47,8 @@ def test_a_port_is_at_its_leaf_or_else_in_the_rack_of_its_host() -> None:
 
 def test_ports_that_the_fabric_does_not_name_are_noted() -> None:
     ports = [port("n1", "mlx5_0"), port("n2", "mlx5_0"), port("n3", rdma_device="", rdma_port=0)]
-    (told,) = not_in_fabric(ports, FABRIC)
-    assert told == (
+    (note,) = not_in_fabric(ports, FABRIC)
+    assert note == (
         "Not in the list of ibnetdiscover by `HOST DEVICE`, so at a leaf switch unknown to it: "
         "n2/mlx5_0."
     )

@@ -41,7 +41,7 @@ def test_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "sentence"),
     [
         (NIC2, "", "NIC n0/nic2 (mlx5_2, 0000:32:00.0) is missing."),
         (GPU3, "", "GPU n0/gpu3 (0000:33:00.0) is missing."),
@@ -67,20 +67,20 @@ def test_nothing_changed() -> None:
         ),
     ],
 )
-def test_one_change_is_one_sentence(old: str, new: str, said: str) -> None:
-    assert _after(old, new) == (said,)
+def test_one_change_is_one_sentence(old: str, new: str, sentence: str) -> None:
+    assert _after(old, new) == (sentence,)
 
 
 def test_a_new_nic_is_the_reverse_of_a_missing_nic() -> None:
     without = parse_nccl_xml(TEXT.replace(NIC2, ""), "without")
-    (said,) = describe_changes(without, OLD)
-    assert said == "NIC n0/nic2 (new) (mlx5_2, 0000:32:00.0) is new."
+    (sentence,) = describe_changes(without, OLD)
+    assert sentence == "NIC n0/nic2 (new) (mlx5_2, 0000:32:00.0) is new."
 
 
 def test_a_moved_nic() -> None:
     moved = TEXT.replace(NIC2, "").replace(FIRST_SLOT, NIC2 + FIRST_SLOT)
-    (said,) = describe_changes(OLD, parse_nccl_xml(moved, "moved"))
-    assert said == (
+    (sentence,) = describe_changes(OLD, parse_nccl_xml(moved, "moved"))
+    assert sentence == (
         "NIC n0/nic2 (mlx5_2, 0000:32:00.0) moved from PCIe switch n0/pcie1 (0000:30:00.0) "
         "to PCIe switch n0/pcie0 (0000:10:00.0)."
     )
@@ -88,9 +88,9 @@ def test_a_moved_nic() -> None:
 
 def test_with_buses_renumbered_names_match() -> None:
     slower = TEXT.replace(NIC2, NIC2.replace("200000", "100000")).replace("0000:", "0007:")
-    (said,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
-    assert said.startswith("NIC n0/nic2 ")
-    assert "runs at 100 Gb/s" in said
+    (sentence,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
+    assert sentence.startswith("NIC n0/nic2 ")
+    assert "runs at 100 Gb/s" in sentence
 
 
 def _with_links(topology: Topology, keep: range) -> Topology:
@@ -186,8 +186,8 @@ def test_nics_of_one_host_in_another_order_are_no_change() -> None:
     assert [nic.bus_id for nic in reordered.nics] == [nic.bus_id for nic in reversed(OLD.nics)]
     assert describe_changes(OLD, reordered) == ()
     slower = text.replace(NIC2.split("<nic>")[0], NIC2.split("<nic>")[0].replace("16.0", "8.0"))
-    (said,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
-    assert said == "PCIe link n0/nic2 <-> n0/pcie1 is slower: 12 GB/s, it did 24 (50%)."
+    (sentence,) = describe_changes(OLD, parse_nccl_xml(slower, "slower"))
+    assert sentence == "PCIe link n0/nic2 <-> n0/pcie1 is slower: 12 GB/s, it did 24 (50%)."
 
 
 def test_a_limit_that_appeared_vanished_or_changed_class_is_reported() -> None:

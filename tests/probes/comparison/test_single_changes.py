@@ -189,12 +189,12 @@ def changes(draw: st.DrawFn, *, with_nics: bool = False) -> Change:
     return kind(machine, draw)
 
 
-def _check(said: tuple[str, ...], change: Change, prefix: str = "") -> None:
+def _check(sentences: tuple[str, ...], change: Change, prefix: str = "") -> None:
     begins = sorted(prefix + begin for begin in change.begins)
-    told = sorted(said)
-    assert len(told) == len(begins), said
-    for sentence, begin in zip(told, begins, strict=True):
-        assert sentence.startswith(begin), (said, begins)
+    ordered = sorted(sentences)
+    assert len(ordered) == len(begins), sentences
+    for sentence, begin in zip(ordered, begins, strict=True):
+        assert sentence.startswith(begin), (sentences, begins)
         assert change.holds in sentence
 
 
@@ -217,10 +217,10 @@ def test_with_buses_renumbered_too(change: Change, domain: int) -> None:
 @settings(max_examples=100, deadline=None)
 @given(changes())
 def test_in_reverse_a_missing_device_is_new(change: Change) -> None:
-    said = describe_changes(change.new, change.old)
+    sentences = describe_changes(change.new, change.old)
     # Of a cable with two speeds each is told.
-    assert len(said) in (len(change.begins), 2 if "Link" in said[0] else 1), said
-    assert not any("missing" in sentence for sentence in said)
+    assert len(sentences) in (len(change.begins), 2 if "Link" in sentences[0] else 1), sentences
+    assert not any("missing" in sentence for sentence in sentences)
 
 
 def _cluster(machine: Topology, layout: NetworkLayout) -> Topology:
@@ -231,8 +231,8 @@ def _cluster(machine: Topology, layout: NetworkLayout) -> Topology:
 @settings(max_examples=60, deadline=None)
 @given(changes(with_nics=True), st.sampled_from(NetworkLayout))
 def test_a_change_on_all_nodes_is_one_sentence(change: Change, layout: NetworkLayout) -> None:
-    said = describe_changes(_cluster(change.old, layout), _cluster(change.new, layout))
-    _check(said, change.of_nodes(""), "On 4 hosts (n[0-3]): ")
+    sentences = describe_changes(_cluster(change.old, layout), _cluster(change.new, layout))
+    _check(sentences, change.of_nodes(""), "On 4 hosts (n[0-3]): ")
 
 
 @settings(max_examples=60, deadline=None)
@@ -263,14 +263,14 @@ def test_a_change_on_one_node_is_reported_for_that_node(
     _check(describe_changes(old, new), change.of_nodes(f"n{node}/"))
 
 
-def _text_without_port(text: str, bus_id: str, place: int) -> str:
+def _text_without_port(text: str, bus_id: str, index: int) -> str:
     """Return the XML without a `<net>` of a PCI device, the rest renumbered without a gap."""
     system = ET.fromstring(text)  # noqa: S314 - written here
     for pci in system.iter("pci"):
         if pci.get("busid") == bus_id:
             nic = pci.find("nic")
             assert nic is not None
-            nic.remove(nic.findall("net")[place])
+            nic.remove(nic.findall("net")[index])
     for number, net in enumerate(system.iter("net")):
         net.set("dev", str(number))
     return ET.tostring(system, encoding="unicode")
@@ -288,9 +288,9 @@ def test_a_missing_port_in_a_dump_is_the_only_change(data: st.DataObject) -> Non
     ports = [port.name for port in old.nics if port.bus_id == nic.bus_id]
     new = parse_nccl_xml(_text_without_port(text, nic.bus_id, ports.index(nic.name)), "new")
     assert len(new.nics) == len(old.nics) - 1
-    (said,) = describe_changes(old, new)
+    (sentences,) = describe_changes(old, new)
     named = {f"{_called(port)} is missing." for port in old.nics if _alike(port, nic)}
-    assert said in named
+    assert sentences in named
     (back,) = describe_changes(new, old)
     assert back.endswith("is new.")
     assert back.startswith("NIC ")
@@ -313,17 +313,17 @@ def test_a_removed_card_renumbers_buses_and_names_of_later_cards() -> None:
             (pci for pci in system.iter("pci") if pci.get("busid") in bus_ids),
             key=lambda pci: bus_ids.index(pci.get("busid", "")),
         )
-        for place in reversed(range(gone + 1, len(cards))):
-            cards[place].set("busid", bus_ids[place - 1])
-            for net in cards[place].iter("net"):
-                net.set("name", f"mlx5_{place - 1}")
-                net.set("dev", str(place - 1))
+        for index in reversed(range(gone + 1, len(cards))):
+            cards[index].set("busid", bus_ids[index - 1])
+            for net in cards[index].iter("net"):
+                net.set("name", f"mlx5_{index - 1}")
+                net.set("dev", str(index - 1))
         parents[cards[gone]].remove(cards[gone])
         new = parse_nccl_xml(ET.tostring(system, encoding="unicode"), "new")
-        said = describe_changes(old, new)
+        sentences = describe_changes(old, new)
         # Two NICs sit alike below each switch, so either may be the one.
         alike = (gone // 2 * 2, gone // 2 * 2 + 1)
-        assert said in {(f"{_called(old.nics[place])} is missing.",) for place in alike}
+        assert sentences in {(f"{_called(old.nics[index])} is missing.",) for index in alike}
 
 
 def test_two_ports_of_one_name_and_bus_id_are_distinguished_by_order() -> None:
@@ -342,9 +342,9 @@ def test_a_card_with_a_slower_bus_is_one_change() -> None:
     line = next(line for line in text.splitlines() if '"0000:32:00.0"' in line)
     new = parse_nccl_xml(text.replace(line, line.replace("16.0 GT", "8.0 GT")), "new")
     (card,) = (d.name for d in old.devices if d.bus_id == "0000:32:00.0" and "pcie" in d.name)
-    (said,) = describe_changes(old, new)
-    assert said.startswith(f"PCIe link {card} <-> n0/pcie")
-    assert said.endswith("is slower: 12 GB/s, it did 24 (50%).")
+    (sentences,) = describe_changes(old, new)
+    assert sentences.startswith(f"PCIe link {card} <-> n0/pcie")
+    assert sentences.endswith("is slower: 12 GB/s, it did 24 (50%).")
 
 
 @pytest.mark.parametrize("nodes", [16, 64])
@@ -361,9 +361,9 @@ def test_a_cluster_of_two_port_nics_is_compared_quickly(nodes: int) -> None:
     new = _without(replace(old, links=links), "n7/nic3")
     old.fingerprint(), new.fingerprint()
     begin = time.process_time()
-    said = describe_changes(old, new)
+    sentences = describe_changes(old, new)
     took_s = time.process_time() - begin
-    assert said == (
+    assert sentences == (
         f"{_called(old.device['n7/nic3'])} is missing.",
         "NVLink n3/gpu5 -> n3/nvswitch0 is slower: 150 GB/s, it did 300 (50%).",
     )

@@ -41,7 +41,7 @@ def test_a_host_is_a_tree_in_which_every_figure_names_its_source() -> None:
 
 def test_amds_architectures_have_their_names() -> None:
     numbers = {908: "gfx908", 910: "gfx90a", 942: "gfx942", 90: "sm 90"}
-    gpus = [replace(gpu(place), compute_capability=number) for place, number in enumerate(numbers)]
+    gpus = [replace(gpu(index), compute_capability=number) for index, number in enumerate(numbers)]
     lines = tree_lines(Topology("mixed", tuple(gpus), ()))
     assert [line.partition("  ")[2] for line in lines[-4:]] == list(numbers.values())
 

@@ -199,16 +199,16 @@ def test_a_cut_file_is_refused_or_noted_as_cut(form: str, share: float) -> None:
     if refusal(cut):
         return
     whole, topology = (machine_from_bytes(read, "mail") for read in (content, cut))
-    told = any(word in note for note in topology.notes for word in ("cut", "damaged"))
+    is_noted = any(word in note for note in topology.notes for word in ("cut", "damaged"))
     between_functions = form == "lspci" and cut.endswith(b"\n\n")
-    assert told or between_functions or topology == whole
+    assert is_noted or between_functions or topology == whole
 
 
 @given(FORMS, st.data())
 def test_a_file_with_a_changed_byte_raises_nothing_else(form: str, data: st.DataObject) -> None:
     content = bytearray(contents()[form])
-    place = data.draw(st.integers(0, len(content) - 1))
-    content[place] = data.draw(st.integers(0, 255))
+    index = data.draw(st.integers(0, len(content) - 1))
+    content[index] = data.draw(st.integers(0, 255))
     assert "\n" not in refusal(bytes(content))
 
 
@@ -220,7 +220,7 @@ def _summary(topology: Topology) -> str:
         if link.kind not in (LinkKind.PCIE, LinkKind.UPI)
     )
     devices = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    links = ", ".join(f"{count} x {what}" for what, count in sorted(fast.items()))
+    links = ", ".join(f"{count} x {name}" for name, count in sorted(fast.items()))
     return f"{devices}; {links or 'PCIe only'}"
 
 

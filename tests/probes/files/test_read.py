@@ -37,7 +37,7 @@ def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "empty"),
         (b" \n", "empty"),
@@ -47,13 +47,13 @@ def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:
         (b"<", "not well-formed XML"),
     ],
 )
-def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "machine"
     path.write_bytes(content)
     with pytest.raises(TopologyFileError) as caught:
         read_topology(path)
     assert str(caught.value).startswith(str(path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

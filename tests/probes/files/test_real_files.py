@@ -35,7 +35,7 @@ def _summary(topology: Topology) -> str:
         for link in topology.links
         if link.kind not in (LinkKind.PCIE, LinkKind.UPI)
     )
-    links = ", ".join(f"{count} x {what}" for what, count in sorted(fast.items())) or "PCIe only"
+    links = ", ".join(f"{count} x {name}" for name, count in sorted(fast.items())) or "PCIe only"
     return (
         f"{len(topology.gpus)} GPUs, {len(topology.nics)} NICs, {len(topology.devices)} devices, "
         f"{len(topology.notes)} notes; {links}"

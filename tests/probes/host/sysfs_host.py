@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-GPUS = tuple(f"0000:00:0{place}.0" for place in range(6, 10))
+GPUS = tuple(f"0000:00:0{device}.0" for device in range(6, 10))
 
 
 def write_host(root: Path, *, rdma_state: str = "") -> Path:

@@ -213,7 +213,7 @@ print(check.status, "|", check.why, "|", check.remedy)
 
 
 @pytest.mark.parametrize(
-    ("scene", "said"),
+    ("scene", "message"),
     [
         ("", "ok | driver 580.1, 2 GPUs | "),
         ("mig", "missing | GPU 1 (0001:3c:00.0, NVIDIA H200): MIG is on"),
@@ -221,6 +221,6 @@ print(check.status, "|", check.why, "|", check.remedy)
         ("lost", "limited | driver 580.1, 1 GPUs; GPU 1: left out, NVML says 'GPU is lost'"),
     ],
 )
-def test_nvml_through_a_real_library(tmp_path: Path, scene: str, said: str) -> None:
+def test_nvml_through_a_real_library(tmp_path: Path, scene: str, message: str) -> None:
     printed = python_with_nvml(build_nvml(tmp_path), CHECK_NVML, scene)
-    assert printed.startswith(said)
+    assert printed.startswith(message)

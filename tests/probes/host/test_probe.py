@@ -206,9 +206,9 @@ def test_figures_of_the_benchmark_replace_those_of_data_sheets(
         "measurements": [copy | {"gpus": pair} for pair in pairs],
         "notes": ["a note\twith a tab"],
     }
-    said: list[str] = []
+    message: list[str] = []
     benchmark(tmp_path, monkeypatch, f"echo step 1 >&2; cat <<'END'\n{json.dumps(report)}\nEND")
-    topology, figures = measure_gpus(described(root), 20, said.append)
+    topology, figures = measure_gpus(described(root), 20, message.append)
     (link,) = topology.links_between["n0/gpu2", "n0/nvswitch0"]
     assert (link.bandwidth_gb_per_s, link.provenance) == (386.0, Provenance.MEASURED)
     assert figures is not None
@@ -216,7 +216,7 @@ def test_figures_of_the_benchmark_replace_those_of_data_sheets(
         *[("n0/gpu0", Figure(386.0, 0.0))] * 3,
         ("n0/gpu1", Figure(386.0, 0.0)),
     ]
-    assert said == ["measuring GPUs", "step 1"]
+    assert message == ["measuring GPUs", "step 1"]
     assert all(note.isprintable() for note in topology.notes)
 
 
@@ -243,9 +243,9 @@ def test_a_benchmark_that_fails_costs_its_figures_only(
 
 
 def test_a_copy_of_a_system_is_read_without_asking_this_one(root: Path) -> None:
-    said: list[str] = []
-    report = probe_host(HostProbeOptions(root), said.append)
-    assert said == ["reading sysfs"]
+    message: list[str] = []
+    report = probe_host(HostProbeOptions(root), message.append)
+    assert message == ["reading sysfs"]
     assert (report.identity.hostname, report.identity.boot_id) == ("node7", "6f1c0e5a-0001")
     assert report.identity.network_namespace == ""
     assert len(report.topology.gpus) == 4

@@ -91,7 +91,7 @@ def test_figures_of_gpus_travel_and_a_report_without_them_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "fields", "said"),
+    ("where", "fields", "message"),
     [
         ("pairs", {"dst": "n0/gpu8"}, "figures of 'n0/gpu0 and n0/gpu8', which are not GPUs"),
         ("pairs", {"dst": "n0/gpu0"}, "figures of 'n0/gpu0 and n0/gpu0', which are not GPUs"),
@@ -103,13 +103,13 @@ def test_figures_of_gpus_travel_and_a_report_without_them_is_read() -> None:
     ],
 )
 def test_figures_that_cannot_be_are_refused(
-    where: str, fields: dict[str, object], said: str
+    where: str, fields: dict[str, object], message: str
 ) -> None:
     content = json.loads(report_to_json(MEASURED))
     content["gpu_figures"][where][0] |= fields
     with pytest.raises(HostReportError) as caught:
         report_from_json(json.dumps(content), "node7")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def changed(**parts: object) -> str:
@@ -129,7 +129,7 @@ def device(**fields: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not valid JSON"),
         (TEXT[:-2], "not valid JSON"),
@@ -153,18 +153,18 @@ def device(**fields: object) -> str:
         (port(prefix_length=129), "less than or equal to 128"),
     ],
 )
-def test_a_text_that_is_not_a_report_is_refused_in_one_line(text: str, said: str) -> None:
+def test_a_text_that_is_not_a_report_is_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(HostReportError, match=r"^node7: ") as caught:
         report_from_json(text, "node7")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @given(st.data())
 def test_a_cut_or_changed_report_is_refused_or_read_and_nothing_else(data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(TEXT) - 1))
+    index = data.draw(st.integers(0, len(TEXT) - 1))
     letter = data.draw(st.sampled_from('0"{}[],: -ex'))
-    for text in (TEXT[:place], TEXT[:place] + letter + TEXT[place + 1 :]):
+    for text in (TEXT[:index], TEXT[:index] + letter + TEXT[index + 1 :]):
         try:
             report_from_json(text, "node7")
         except HostReportError:

@@ -12,14 +12,14 @@ from tests.probes.machines import shipped, shipped_text
 GPU_CLASS, NIC_CLASS, BRIDGE = "0x030200", "0x020000", "0x060400"
 
 
-def _pci(bus: int, pci_class: str, inside: str = "", said: str = "") -> str:
-    said = said or 'link_speed="16.0 GT/s PCIe" link_width="16"'
-    return f'<pci busid="0000:{bus:02x}:00.0" class="{pci_class}" {said}>{inside}</pci>'
+def _pci(bus: int, pci_class: str, inside: str = "", attributes: str = "") -> str:
+    attributes = attributes or 'link_speed="16.0 GT/s PCIe" link_width="16"'
+    return f'<pci busid="0000:{bus:02x}:00.0" class="{pci_class}" {attributes}>{inside}</pci>'
 
 
-def _gpu(bus: int, dev: int, links: str = "", said: str = "", sm: int = 80) -> str:
+def _gpu(bus: int, dev: int, links: str = "", attributes: str = "", sm: int = 80) -> str:
     inside = f'<gpu dev="{dev}" sm="{sm}" rank="{dev}" gdr="1">{links}</gpu>'
-    return _pci(bus, GPU_CLASS, inside, said)
+    return _pci(bus, GPU_CLASS, inside, attributes)
 
 
 def _nvlink(bus: int, count: int, tag: str = "nvlink") -> str:
@@ -34,9 +34,9 @@ def _net(name: str, dev: int, speed: str = "100000") -> str:
     return f'<net name="{name}" dev="{dev}" speed="{speed}" port="1"/>'
 
 
-def _cpu(*inside: str, numa: int = 0, said: str = "") -> str:
-    said = said or 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"'
-    return f'<cpu numaid="{numa}" {said}>' + "".join(inside) + "</cpu>"
+def _cpu(*inside: str, numa: int = 0, attributes: str = "") -> str:
+    attributes = attributes or 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"'
+    return f'<cpu numaid="{numa}" {attributes}>' + "".join(inside) + "</cpu>"
 
 
 def _parse(*cpus: str, source: str = "dir/machine.xml") -> Topology:
@@ -146,7 +146,7 @@ def _amd(gcn: str, vendor: str = 'vendor="0x1002" device="0x74a1"') -> Topology:
 
 
 @pytest.mark.parametrize(
-    ("said", "number", "gb_per_s"),
+    ("attributes", "number", "gb_per_s"),
     [
         ('sm="304" gcn="gfx942"', 942, 48.0),
         ('sm="304" gcn="942"', 942, 48.0),
@@ -160,9 +160,11 @@ def _amd(gcn: str, vendor: str = 'vendor="0x1002" device="0x74a1"') -> Topology:
         ('sm="906"', 906, 24.0),
     ],
 )
-def test_amds_architecture_by_name_and_by_number(said: str, number: int, gb_per_s: float) -> None:
+def test_amds_architecture_by_name_and_by_number(
+    attributes: str, number: int, gb_per_s: float
+) -> None:
     for vendor in ('vendor="0x1002" device="0x74a1"', 'link_width="16"'):
-        machine = _amd(said, vendor)
+        machine = _amd(attributes, vendor)
         assert [gpu.compute_capability for gpu in machine.gpus] == [number, number]
         link = _link(machine, "gpu0", "gpu1")
         assert (link.bandwidth_gb_per_s, link.provenance) == (gb_per_s, Provenance.SPEC)
@@ -187,7 +189,7 @@ def test_c2c_leads_to_the_cpu() -> None:
 
 def test_power9_nvlink_to_the_cpu() -> None:
     to_cpu = '<nvlink target="0004:00:00.0" count="3" tclass="0x068001"/>'
-    machine = _parse(_cpu(_gpu(1, 0, to_cpu, sm=70), said='arch="ppc64"'))
+    machine = _parse(_cpu(_gpu(1, 0, to_cpu, sm=70), attributes='arch="ppc64"'))
     kinds = {link.kind for link in machine.links_between["n0/gpu0", "n0/cpu0"]}
     assert kinds == {LinkKind.NVLINK, LinkKind.PCIE}
 
@@ -274,7 +276,7 @@ def test_speeds_of_ports(speed: str, gb_per_s: float, noted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "gb_per_s", "lanes"),
+    ("attributes", "gb_per_s", "lanes"),
     [
         ('link_speed="8 GT/s" link_width="8"', 6.0, 8),
         ('link_speed="32.0 GT/s PCIe" link_width="16"', 48.0, 16),
@@ -284,13 +286,13 @@ def test_speeds_of_ports(speed: str, gb_per_s: float, noted: str) -> None:
         ('id="1"', 12.0, 16),
     ],
 )
-def test_pcie_speeds(said: str, gb_per_s: float, lanes: int) -> None:
-    machine = _parse(_cpu(_gpu(1, 0, said=said)))
+def test_pcie_speeds(attributes: str, gb_per_s: float, lanes: int) -> None:
+    machine = _parse(_cpu(_gpu(1, 0, attributes=attributes)))
     link = _link(machine, "gpu0", "cpu0")
     assert (link.bandwidth_gb_per_s, link.lanes) == (gb_per_s, lanes)
-    told = "GT" in said and 'width="0"' not in said
-    assert link.provenance is (Provenance.SYSFS if told else Provenance.ASSUMED)
-    assert bool(machine.notes) is not told
+    is_stated = "GT" in attributes and 'width="0"' not in attributes
+    assert link.provenance is (Provenance.SYSFS if is_stated else Provenance.ASSUMED)
+    assert bool(machine.notes) is not is_stated
 
 
 def test_an_emulated_bridge_is_as_fast_as_what_works_below_it() -> None:
@@ -344,8 +346,8 @@ def test_devices_without_class_and_content_are_noted() -> None:
     ],
 )
 def test_models_are_pci_ids_or_unknown(ids: str, model: str, noted: bool) -> None:
-    said = f'{ids} link_speed="16.0 GT/s PCIe" link_width="16"'
-    machine = _parse(_cpu(_gpu(1, 0, said=said), _gpu(2, 1, said=said)))
+    attributes = f'{ids} link_speed="16.0 GT/s PCIe" link_width="16"'
+    machine = _parse(_cpu(_gpu(1, 0, attributes=attributes), _gpu(2, 1, attributes=attributes)))
     assert [gpu.model for gpu in machine.gpus] == [model] * 2
     assert bool(machine.notes) is noted
     assert not noted or "no PCI id: model unknown: '0000:01:00.0', '0000:02:" in machine.notes[0]
@@ -371,23 +373,29 @@ def test_switches_linked_to_each_other() -> None:
 
 def test_several_hosts_in_one_file() -> None:
     machine = _parse(
-        _cpu(_gpu(1, 0), said='host_hash="0xa"'), _cpu(_gpu(1, 0), said='host_hash="0xb"')
+        _cpu(_gpu(1, 0), attributes='host_hash="0xa"'),
+        _cpu(_gpu(1, 0), attributes='host_hash="0xb"'),
     )
     assert [gpu.name for gpu in machine.gpus] == ["n0/gpu0", "n1/gpu0"]
     assert all(link.kind is not LinkKind.UPI for link in machine.links)
 
 
 def test_a_cpu_without_host_hash_belongs_to_the_only_host() -> None:
-    told, silent = 'host_hash="0xa"', 'arch="x86_64"'
-    for first, second in ((told, silent), (silent, told)):
-        machine = _parse(_cpu(_gpu(1, 0), said=first), _cpu(_gpu(2, 1), said=second))
+    with_hash, without_hash = 'host_hash="0xa"', 'arch="x86_64"'
+    for first, second in ((with_hash, without_hash), (without_hash, with_hash)):
+        machine = _parse(_cpu(_gpu(1, 0), attributes=first), _cpu(_gpu(2, 1), attributes=second))
         assert [gpu.name for gpu in machine.gpus] == ["n0/gpu0", "n0/gpu1"]
         assert machine.notes == (
             "<cpu> elements without host_hash (1): taken as of the one host that has.",
         )
-    neither = _parse(_cpu(_gpu(1, 0), said=silent), _cpu(_gpu(2, 1), said=silent))
+    neither = _parse(
+        _cpu(_gpu(1, 0), attributes=without_hash), _cpu(_gpu(2, 1), attributes=without_hash)
+    )
     assert (neither.node_count, neither.notes) == (1, ())
-    hosts = [_cpu(_gpu(1, 0), said=said) for said in (told, 'host_hash="0xb"', silent)]
+    hosts = [
+        _cpu(_gpu(1, 0), attributes=attributes)
+        for attributes in (with_hash, 'host_hash="0xb"', without_hash)
+    ]
     three = _parse(*hosts)
     assert three.node_count == 3
     assert "beside 2 hosts that have one (1): taken as one more host" in three.notes[0]
@@ -396,7 +404,7 @@ def test_a_cpu_without_host_hash_belongs_to_the_only_host() -> None:
 def test_vendor_file_with_endpoints_only() -> None:
     nic = _pci(0x30, "0x020700")
     gpus = [_pci(0x21, GPU_CLASS), _pci(0x20, GPU_CLASS)]
-    machine = _parse(_cpu(*gpus, nic, _pci(9, "0x030000", said='vendor="0x1a03"')))
+    machine = _parse(_cpu(*gpus, nic, _pci(9, "0x030000", attributes='vendor="0x1a03"')))
     validate(machine)
     assert [gpu.bus_id for gpu in machine.gpus] == ["0000:20:00.0", "0000:21:00.0"]
     assert machine.nics[0].line_rate_gb_per_s == 0.0
@@ -406,18 +414,18 @@ def test_vendor_file_with_endpoints_only() -> None:
 
 def test_vendor_file_whose_gpu_models_determine_the_nvswitch() -> None:
     ids = 'vendor="0x10de" device="0x20b0" link_speed="8 GT/s" link_width="16"'
-    eight = _parse(_cpu(*[_pci(bus, GPU_CLASS, said=ids) for bus in range(8)]))
+    eight = _parse(_cpu(*[_pci(bus, GPU_CLASS, attributes=ids) for bus in range(8)]))
     assert _link(eight, "gpu7", "nvswitch0").bandwidth_gb_per_s == 300.0
     assert _link(eight, "gpu7", "nvswitch0").provenance is Provenance.ASSUMED
     assert "8 x A100-SXM4-40GB" in eight.notes[0]
     assert eight.gpus[0].compute_capability == 80
-    four = _parse(_cpu(*[_pci(bus, GPU_CLASS, said=ids) for bus in range(4)]))
+    four = _parse(_cpu(*[_pci(bus, GPU_CLASS, attributes=ids) for bus in range(4)]))
     assert _names(four, DeviceKind.NVSWITCH) == []
     assert "connected by PCIe alone" in four.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "machine.xml:1: not well-formed XML: no element found"),
         ("<system>", "not well-formed XML"),
@@ -449,11 +457,11 @@ def test_vendor_file_whose_gpu_models_determine_the_nvswitch() -> None:
         ),
     ],
 )
-def test_other_files_are_refused_in_one_line(text: str, said: str) -> None:
+def test_other_files_are_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(TopologyFileError) as caught:
         parse_nccl_xml(text, "dir/machine.xml")
     assert str(caught.value).startswith("dir/machine.xml:")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -473,7 +481,7 @@ def test_a_gpu_and_a_port_on_one_pci_device_share_its_uplink() -> None:
 def test_the_size_is_limited_before_parsing() -> None:
     with pytest.raises(InvalidTopologyError, match="257 <cpu> elements on one host"):
         _parse(*[_cpu(_gpu(1, 0))] * 257)
-    hosts = [_cpu(_gpu(1, 0), said=f'host_hash="{i}"') for i in range(3000)]
+    hosts = [_cpu(_gpu(1, 0), attributes=f'host_hash="{i}"') for i in range(3000)]
     assert len(_parse(*hosts).gpus) == 3000
 
 
@@ -527,10 +535,10 @@ def test_damaged_files_give_a_sound_topology_or_one_line(name: str) -> None:
     ("piece", "times", "message"),
     [
         ("<a/>", 500_000, "machine.xml:1: more than 500,000 elements"),
-        ("<a " + " ".join(f"a{number}='1'" for number in range(65)) + "/>", 1, "65 attributes, at"),
+        ("<a " + " ".join(f"a{number}='1'" for number in range(65)) + "/>", 1, "65 message, at"),
         ("<a a='" + "aaaa" * 1_000_000 + "'/>", 1, "a tag or text of more than 1,048,576 bytes"),
     ],
-    ids=["elements", "attributes", "tag"],
+    ids=["elements", "message", "tag"],
 )
 def test_a_document_is_limited_while_it_is_read(piece: str, times: int, message: str) -> None:
     with pytest.raises(TopologyFileError, match=message):

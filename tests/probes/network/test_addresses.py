@@ -116,14 +116,14 @@ def test_a_host_is_reached_by_a_routable_address_that_of_a_nic_first(
 
 
 def test_the_default_route_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = management_address(interface_addresses())
-    if not mine:
+    own_address = management_address(interface_addresses())
+    if not own_address:
         pytest.skip("this host has no routable address")
     # The kernel speaks to an address of this host from that address.
-    monkeypatch.setattr("probes.network.addresses._OUTSIDE", ("127.0.0.1", mine))
+    monkeypatch.setattr("probes.network.addresses._OUTSIDE", ("127.0.0.1", own_address))
     addresses = {
         "a": (InterfaceAddress("10.255.255.254", 8),),
-        "b": (InterfaceAddress(mine, 24),),
+        "b": (InterfaceAddress(own_address, 24),),
         "lo": (InterfaceAddress("127.0.0.1", 8),),
     }
-    assert management_address(addresses, ["a"]) == mine
+    assert management_address(addresses, ["a"]) == own_address

@@ -242,7 +242,7 @@ def test_many_differences_are_counted(tmp_path: Path, nvidia_smi: Program) -> No
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         (
             "echo 'No devices were found' >&2; exit 6",
@@ -265,13 +265,13 @@ def test_a_program_that_fails_costs_the_check_only(
     nvidia_smi: Program,
     monkeypatch: pytest.MonkeyPatch,
     script: str,
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(matrix_check, "DEADLINE_S", 0.3 if "sleep" in script else 10.0)
     nvidia_smi(script)
     started = time.monotonic()
     (note,) = checked(tmp_path, session())
-    assert said in note
+    assert message in note
     assert note.isprintable()
     assert note.endswith(".")
     assert time.monotonic() - started < 8

@@ -188,18 +188,18 @@ def test_links_down_on_every_gpu_alike_are_one_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "message"),
     [
         ([True, True], "MIG is on, and TuCCL tunes whole GPUs; switch it off: `{off}`"),
         ([False, True], "MIG comes on at the next reset, .*take that back: `{off}`"),
         ([True, False], "MIG stays on until the next reset, .*run `{off}` again"),
     ],
 )
-def test_mig_is_refused_with_the_command_that_ends_it(mode: list[bool], said: str) -> None:
+def test_mig_is_refused_with_the_command_that_ends_it(mode: list[bool], message: str) -> None:
     recording = session()
     recording["gpus"][2]["mig"] = mode
-    said = said.format(off="nvidia-smi -i 2 -mig 0")
-    with pytest.raises(MigEnabledError, match=rf"GPU 2 \(0000:00:08.0, NVIDIA H200\): {said}"):
+    message = message.format(off="nvidia-smi -i 2 -mig 0")
+    with pytest.raises(MigEnabledError, match=rf"GPU 2 \(0000:00:08.0, NVIDIA H200\): {message}"):
         read(recording)
     assert len(read(recording, {"CUDA_VISIBLE_DEVICES": "0,1,3"}).records) == 3
     with pytest.raises(MigEnabledError, match="CUDA_VISIBLE_DEVICES=MIG-1 names a MIG instance"):
@@ -224,8 +224,8 @@ def test_hidden_gpus_are_named_and_the_order_follows_the_variable() -> None:
 def test_different_gpus_are_numbered_by_address_and_a_gap_says_so() -> None:
     recording = session()
     recording["gpus"][0]["name"] = "NVIDIA A2"
-    (said,) = sentences(read(recording))
-    assert said.startswith("CUDA_DEVICE_ORDER: not PCI_BUS_ID")
+    (message,) = sentences(read(recording))
+    assert message.startswith("CUDA_DEVICE_ORDER: not PCI_BUS_ID")
     assert read(recording, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).gaps == ()
 
 
@@ -289,9 +289,9 @@ def test_no_nvml_is_a_gap_with_a_remedy(fault: str, remedy: str) -> None:
     facts = read_nvml(nvml, {})
     assert not facts.available
     assert facts.records == {}
-    (said,) = sentences(facts)
-    assert said.startswith("NVML: no answer (its words), so NVLinks are not known: ")
-    assert remedy in said
+    (message,) = sentences(facts)
+    assert message.startswith("NVML: no answer (its words), so NVLinks are not known: ")
+    assert remedy in message
 
 
 @pytest.mark.parametrize("place", ["gpu", "link", "memory_bytes", "mig", "c2c"])
@@ -381,7 +381,7 @@ def test_a_real_library_is_read_through_ctypes(library: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scene", "gpus", "said"),
+    ("scene", "gpus", "message"),
     [
         ("down", 2, "link 7 is down: 17 of 18 links"),
         ("apart", 2, "no direct access (P2P)"),
@@ -389,11 +389,11 @@ def test_a_real_library_is_read_through_ctypes(library: Path) -> None:
         ("mismatch", 0, "driver and library are of different versions"),
     ],
 )
-def test_a_real_library_that_fails(library: Path, scene: str, gpus: int, said: str) -> None:
+def test_a_real_library_that_fails(library: Path, scene: str, gpus: int, message: str) -> None:
     facts = read_through_ctypes(library, scene)
     assert len(facts["gpus"]) == gpus
     (gap,) = facts["gaps"]
-    assert said in gap["what"]
+    assert message in gap["what"]
 
 
 def test_a_real_library_with_mig(library: Path) -> None:

@@ -310,12 +310,12 @@ def test_every_snapshot_makes_a_machine(name: str, gpus: int, nics: list[str]) -
 
 def test_gpus_hidden_by_the_driver_are_left_out_and_by_the_tree_are_kept() -> None:
     functions = tuple(_function(f"0000:0{n}:00.0", 0x030200, 0x10DE) for n in (1, 2, 3))
-    told = {
+    driver_gpus = {
         "0000:02:00.0": GpuRecord(0, None, 90, ()),
         "0000:09:00.0": GpuRecord(1, None, 90, ()),
     }
-    topology = host_topology(PciInventory("x", functions), "x", told)
-    assert [gpu.bus_id for gpu in topology.gpus] == list(told)
+    topology = host_topology(PciInventory("x", functions), "x", driver_gpus)
+    assert [gpu.bus_id for gpu in topology.gpus] == list(driver_gpus)
     assert "'0000:01:00.0', '0000:03:00.0'" in _note(topology, "GPUs that the driver does not")
     assert "'0000:09:00.0'" in _note(topology, "GPUs that the PCI tree does not show")
 

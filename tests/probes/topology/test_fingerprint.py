@@ -55,8 +55,8 @@ def test_names_buses_order_and_noise_play_no_part(machine: Topology, seed: int) 
 @settings(max_examples=60)
 @given(st.sampled_from(MACHINES), st.data())
 def test_a_missing_or_halved_link_shows(machine: Topology, data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(machine.links) - 1))
-    link, rest = machine.links[place], machine.links[:place] + machine.links[place + 1 :]
+    index = data.draw(st.integers(0, len(machine.links) - 1))
+    link, rest = machine.links[index], machine.links[:index] + machine.links[index + 1 :]
     half = replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / 2)
     found = {
         machine.fingerprint(),

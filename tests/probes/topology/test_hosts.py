@@ -11,7 +11,7 @@ CLUSTER = replicate(shipped(), 4, Network(1.7))
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "text"),
     [
         (["node01", "node02", "node03"], "node[01-03]"),
         (["node01", "node03", "node04", "node07"], "node[01,03-04,07]"),
@@ -23,8 +23,8 @@ CLUSTER = replicate(shipped(), 4, Network(1.7))
         ([], ""),
     ],
 )
-def test_names_are_folded_as_slurm_writes_them(names: list[str], said: str) -> None:
-    assert folded(names) == said
+def test_names_are_folded_as_slurm_writes_them(names: list[str], text: str) -> None:
+    assert folded(names) == text
 
 
 def test_a_host_keeps_what_is_inside_it() -> None:

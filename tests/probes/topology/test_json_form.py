@@ -105,7 +105,7 @@ def _gpu(**changes: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not valid JSON"),
         ("[1]", "holds no object"),
@@ -127,11 +127,11 @@ def _gpu(**changes: object) -> str:
         (_changed(links=[{}]), "(and 5 more)"),
     ],
 )
-def test_an_unreadable_text_is_refused_in_one_line(text: str, said: str) -> None:
+def test_an_unreadable_text_is_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(TopologyFileError) as caught:
         topology_from_json(text, "m.json")
     assert str(caught.value).startswith("m.json: ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

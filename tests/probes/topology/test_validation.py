@@ -39,7 +39,7 @@ def test_a_good_machine_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topology", "said"),
+    ("topology", "message"),
     [
         (
             replace(PAIR, devices=(*PAIR.devices, gpu(1))),
@@ -85,10 +85,10 @@ def test_a_good_machine_passes() -> None:
         ),
     ],
 )
-def test_a_broken_rule_is_named_in_one_line(topology: Topology, said: str) -> None:
+def test_a_broken_rule_is_named_in_one_line(topology: Topology, message: str) -> None:
     with pytest.raises(InvalidTopologyError) as caught:
         check_structure(topology)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -123,7 +123,7 @@ def test_too_many_devices_are_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "message"),
     [
         (PairLimit("n0/gpu0", "n0/gpu9", 1.0), "it must name two devices of one host"),
         (PairLimit("n0/gpu0", "n0/gpu0", 1.0), "it must name two devices, and a pair once"),
@@ -131,8 +131,8 @@ def test_too_many_devices_are_refused_at_once() -> None:
         (PairLimit("n0/gpu0", "n0/gpu1", 1.0, -1.0), "spread -1.0; it must be zero or more"),
     ],
 )
-def test_a_measured_limit_that_cannot_be_is_refused(limit: PairLimit, said: str) -> None:
-    with pytest.raises(InvalidTopologyError, match=said):
+def test_a_measured_limit_that_cannot_be_is_refused(limit: PairLimit, message: str) -> None:
+    with pytest.raises(InvalidTopologyError, match=message):
         check_structure(replace(PAIR, limits=(limit,)))
 
 

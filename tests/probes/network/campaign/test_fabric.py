@@ -75,17 +75,17 @@ def test_a_probed_cluster_is_the_one_that_replicate_describes(layout: NetworkLay
 
 def test_faults_change_the_fingerprint() -> None:
     fine = simulated(0, NetworkLayout.RAILS).fingerprint()
-    place = frozenset({(2, 5)})
+    ports = frozenset({(2, 5)})
     others = [
-        simulated(0, NetworkLayout.RAILS, SimulatedFaults(slow_ports=place)),
-        simulated(0, NetworkLayout.RAILS, SimulatedFaults(slow_receivers=place)),
-        simulated(0, NetworkLayout.RAILS, SimulatedFaults(dead_ports=place)),
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(slow_ports=ports)),
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(slow_receivers=ports)),
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(dead_ports=ports)),
         simulated(0, NetworkLayout.FABRIC),
     ]
     identities = [cluster.fingerprint() for cluster in others]
     assert len({fine, *identities}) == 5
     assert (
-        simulated(0, NetworkLayout.RAILS, SimulatedFaults(late_ports=place)).fingerprint() == fine
+        simulated(0, NetworkLayout.RAILS, SimulatedFaults(late_ports=ports)).fingerprint() == fine
     )
 
 

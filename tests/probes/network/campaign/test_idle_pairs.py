@@ -30,5 +30,5 @@ def test_no_port_loses_its_last_two_pairs() -> None:
     uses = log(*((a, b, 0.0) for a in range(5) for b in range(5) if a != b))
     kept, _ = without_idle(PORTS, EVERY_PAIR, uses, 0.01)
     assert len(kept) < len(EVERY_PAIR)
-    for place in range(5):
-        assert sum(place in (pair.client, pair.server) for pair in kept) >= 2
+    for port in range(5):
+        assert sum(port in (pair.client, pair.server) for pair in kept) >= 2

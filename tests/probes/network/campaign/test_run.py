@@ -27,9 +27,9 @@ def slow_names(ports: Sequence[NetworkPort], findings: Findings) -> set[str]:
 
 def test_nothing_wrong_gives_no_verdict() -> None:
     ports = cluster(8, 2)
-    told = []
+    progress = []
     findings = run_campaign(
-        ports, answering(ports, same_subnet), on_progress=lambda *said: told.append(said)
+        ports, answering(ports, same_subnet), on_progress=lambda *step: progress.append(step)
     )
     assert not findings.slow_ports
     assert not findings.slow_links
@@ -38,9 +38,9 @@ def test_nothing_wrong_gives_no_verdict() -> None:
     bandwidth = [f for f in findings.figures if f.quantity is Quantity.BANDWIDTH]
     assert [(f.median, f.spread, f.count) for f in bandwidth] == [(48.0, 0.0, 16)] * 2
     assert findings.notes == ("2 networks that do not reach each other: 10.0.0.0/16, 10.1.0.0/16.",)
-    assert told[0][0] == "networks"
-    assert told[-1] == ("pairs", 4, 4)
-    assert findings.rounds == sum(1 for _, done, total in told if done < total)
+    assert progress[0][0] == "networks"
+    assert progress[-1] == ("pairs", 4, 4)
+    assert findings.rounds == sum(1 for _, done, total in progress if done < total)
 
 
 def test_a_slow_port_is_named_with_its_figures() -> None:
@@ -136,7 +136,7 @@ def test_dead_ports_a_dead_host_and_a_broken_path() -> None:
 
 def test_a_dead_port_is_skipped_and_its_verdict_is_the_same() -> None:
     ports = cluster(40, 2)
-    dead = next(place for place, port in enumerate(ports) if port.label == "node7/mlx5_1")
+    dead = next(index for index, port in enumerate(ports) if port.label == "node7/mlx5_1")
 
     def answer(client: NetworkPort, server: NetworkPort) -> tuple[float, float] | None:
         hit = "node7/mlx5_1" in (client.label, server.label)
@@ -207,8 +207,8 @@ def test_a_class_that_is_slow_as_a_whole_is_a_note() -> None:
     ports = cluster(8)
     findings = run_campaign(ports, answering(ports, lambda _a, _b: (20.0, 30.0)))
     assert not findings.slow_ports
-    said = "Pairs do 20 GB/s by iperf3: 40% of the line rate of 50 GB/s"
-    assert findings.notes == (f"{said}, all of them alike.",)
+    note = "Pairs do 20 GB/s by iperf3: 40% of the line rate of 50 GB/s"
+    assert findings.notes == (f"{note}, all of them alike.",)
 
 
 def test_a_slow_network_is_noted_with_figures_above_zero() -> None:
@@ -229,9 +229,9 @@ def test_a_rack_of_which_all_ports_are_slow_is_one_sentence() -> None:
     findings = run_campaign(ports, answering(ports, answer))
     slow_hosts = [3, *range(16, 24)]
     assert {ports[slow.port].host for slow in findings.slow_ports} == set(slow_hosts)
-    told = [note for note in findings.notes if "where its class does" in note]
+    notes_of_racks = [note for note in findings.notes if "where its class does" in note]
     does = "24 GB/s where its class does 48"
-    assert told == [
+    assert notes_of_racks == [
         f"node3/mlx5_1: {does} (6 measurements).",
         f"All 16 ports of rack r2: {does} (64 measurements), so look at its switch first.",
     ]
@@ -245,8 +245,8 @@ def test_a_rail_that_is_slow_as_a_whole_is_named_and_has_its_own_figure(hosts: i
     )
     findings = run_campaign(ports, measure)
     assert len(findings.notes) <= 4
-    said = "Pairs in 10.3.0.0/16 do 24 GB/s by iperf3: 48% of the line rate of 50 GB/s"
-    assert f"{said}, all of them alike." in findings.notes
+    note = "Pairs in 10.3.0.0/16 do 24 GB/s by iperf3: 48% of the line rate of 50 GB/s"
+    assert f"{note}, all of them alike." in findings.notes
     bandwidth = [f for f in findings.figures if f.quantity is Quantity.BANDWIDTH]
     assert {(f.link_class.network, f.median) for f in bandwidth} == {
         *((network, 48.0) for network in range(3)),
@@ -303,7 +303,7 @@ def test_subnets_that_routing_joins_are_measured_as_racks_of_one_network() -> No
         for result in findings.results
         if ports[result.pair.client].host // 4 != ports[result.pair.server].host // 4
     ]
-    assert {place for pair in between for place in (pair.client, pair.server)} == set(range(16))
+    assert {index for pair in between for index in (pair.client, pair.server)} == set(range(16))
     assert "reach each other, taken as one network" in notes(findings)
 
 

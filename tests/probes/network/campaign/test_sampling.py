@@ -30,17 +30,17 @@ def racked(
     )
 
 
-def peers_of(pairs: list[PortPair], place: int) -> set[int]:
+def peers_of(pairs: list[PortPair], index: int) -> set[int]:
     met = [{pair.client, pair.server} for pair in pairs]
-    return {peer for ends in met if place in ends for peer in ends} - {place}
+    return {peer for ends in met if index in ends for peer in ends} - {index}
 
 
 def test_a_rack_of_eight_hosts_and_one_nic_takes_two_circles() -> None:
     pairs = planned(cluster(8))
     assert len(pairs) == 16
-    for place in range(8):
-        assert peers_of(pairs, place) == {(place + step) % 8 for step in (1, 2, 6, 7)}
-        assert sum(pair.client == place for pair in pairs) == 2
+    for index in range(8):
+        assert peers_of(pairs, index) == {(index + step) % 8 for step in (1, 2, 6, 7)}
+        assert sum(pair.client == index for pair in pairs) == 2
 
 
 def test_racks_are_circles_and_each_port_sends_to_the_rack_after_its_own() -> None:
@@ -49,9 +49,9 @@ def test_racks_are_circles_and_each_port_sends_to_the_rack_after_its_own() -> No
     pairs = planned(ports)
     apart = Counter(distance(ports, groups, pair) for pair in pairs)
     assert apart == {Distance.SAME_RACK: 48, Distance.OTHER_RACK: 48}
-    for place in range(48):
-        assert sum(pair.client == place for pair in pairs) == 2
-        assert len(peers_of(pairs, place)) == 4
+    for index in range(48):
+        assert sum(pair.client == index for pair in pairs) == 2
+        assert len(peers_of(pairs, index)) == 4
 
 
 def test_racks_of_different_size_still_meet_and_share_the_work() -> None:
@@ -59,10 +59,10 @@ def test_racks_of_different_size_still_meet_and_share_the_work() -> None:
     racks = [name for name, size in hosts for _ in range(size)]
     ports = tuple(port(host, rack=rack) for host, rack in enumerate(racks))
     pairs = planned(ports)
-    for place in range(16):
-        across = [p for p in peers_of(pairs, place) if racks[p] != racks[place]]
+    for index in range(16):
+        across = [p for p in peers_of(pairs, index) if racks[p] != racks[index]]
         assert across
-        assert sum(place in (pair.client, pair.server) for pair in pairs) <= 4
+        assert sum(index in (pair.client, pair.server) for pair in pairs) <= 4
 
 
 def test_a_flat_network_is_sampled_across_rails_by_a_few_pairs_only() -> None:
@@ -84,8 +84,8 @@ def test_nics_that_only_some_hosts_have_are_measured_too() -> None:
     flat: PortFields = {"prefix_length": 8}
     ports = (*cluster(12, 1, **flat), port(3, 1, **flat), port(7, 2, **flat), port(7, 3, **flat))
     pairs = planned(ports)
-    for place in range(len(ports)):
-        assert peers_of(pairs, place), ports[place].label
+    for index in range(len(ports)):
+        assert peers_of(pairs, index), ports[index].label
 
 
 def test_a_port_that_only_met_another_network_is_measured_in_its_own() -> None:
@@ -103,7 +103,7 @@ def test_reach_compares_neighbouring_subnets_by_few_pairs() -> None:
     ports = cluster(64, 8)
     pairs = plan_reach(ports, group_ports(ports))
     assert 16 <= len(pairs) <= 32
-    used = Counter(place for pair in pairs for place in (pair.client, pair.server))
+    used = Counter(index for pair in pairs for index in (pair.client, pair.server))
     assert max(used.values()) <= 2
     joined = {frozenset((ports[p.client].nic, ports[p.server].nic)) for p in pairs}
     assert joined >= {frozenset((rail, (rail + 1) % 8)) for rail in range(8)}
@@ -128,7 +128,7 @@ def test_all_ports_are_measured_within_the_limit_and_no_host_with_itself(
 ) -> None:
     ports = racked(hosts, nics, per_rack, prefix_length=8 if flat else 16)
     pairs = planned(ports, SamplingOptions(per_port_limit=limit))
-    used = Counter(place for pair in pairs for place in (pair.client, pair.server))
+    used = Counter(index for pair in pairs for index in (pair.client, pair.server))
     assert set(used) == set(range(len(ports)))
     assert max(used.values()) <= limit
     assert len(set(pairs)) == len(pairs)
@@ -136,7 +136,7 @@ def test_all_ports_are_measured_within_the_limit_and_no_host_with_itself(
     rounds = schedule(len(ports), pairs)
     assert sorted(pair for members in rounds for pair in members) == sorted(pairs)
     for members in rounds:
-        ends = [place for pair in members for place in (pair.client, pair.server)]
+        ends = [index for pair in members for index in (pair.client, pair.server)]
         assert len(ends) == len(set(ends))
 
 

@@ -68,7 +68,7 @@ def test_a_round_has_one_port_of_a_group_at_most() -> None:
     rounds = schedule(40, pairs, groups)
     assert sorted(pair for members in rounds for pair in members) == sorted(pairs)
     for members in rounds:
-        used = [place // 2 for pair in members for place in (pair.client, pair.server)]
+        used = [port // 2 for pair in members for port in (pair.client, pair.server)]
         assert len(used) == len(set(used))
     assert len(rounds) <= 2 * len(schedule(40, pairs)) + 2
 
@@ -93,8 +93,10 @@ def test_nics_with_a_common_uplink_are_measured_alone_and_once_together() -> Non
         for nic in (0, 2)
     ]
     unaware = replace(NETWORK)
-    told = run_campaign(unaware.ports, unaware.measure)
-    assert max(f.median for f in told.figures if f.quantity is Quantity.BANDWIDTH) == 15.5
+    findings_unaware = run_campaign(unaware.ports, unaware.measure)
+    assert (
+        max(f.median for f in findings_unaware.figures if f.quantity is Quantity.BANDWIDTH) == 15.5
+    )
 
 
 def test_an_uplink_that_does_what_all_need_is_no_note() -> None:

@@ -20,15 +20,15 @@ from probes.network.instruments.endpoint import (
 
 
 def main() -> None:
-    what, text = sys.argv[1:]
+    role, text = sys.argv[1:]
     task = TypeAdapter(PairTask).validate_json(text)
-    if what == "serve":
+    if role == "serve":
         with start_server(task) as server:
             sys.stdout.write(f"{server.tcp_port}\n")
             sys.stdout.flush()
             sys.stdin.read()
         return
-    figure = measure_bandwidth(task) if what == "bandwidth" else measure_latency(task)
+    figure = measure_bandwidth(task) if role == "bandwidth" else measure_latency(task)
     sys.stdout.write(TypeAdapter(Figure).dump_json(figure).decode())
 
 

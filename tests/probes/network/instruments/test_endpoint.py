@@ -275,8 +275,8 @@ def test_ports_without_an_address_are_measured_over_that_of_their_hosts(
         "ib_write_bw": "-s 1048576 -D 3 --report_gbits",
         "ib_write_lat": "-s 8 -n 1000",
     }
-    said = [re.sub(r" -p \d+", "", line) for line in log.read_text().splitlines()]
-    assert said == [
+    message = [re.sub(r" -p \d+", "", line) for line in log.read_text().splitlines()]
+    assert message == [
         f"{tool} -d {device} -i 1{gid} -F {rest}{target}"
         for tool, rest in options.items()
         for device, target in (("mlx5_1", ""), ("mlx5_0", " 127.0.0.1"))

@@ -51,9 +51,9 @@ def _task(network: NetworkNamespaces, client: int, server: int, tool: Tool) -> P
     return PairTask(*ends, tool, seconds=1, omitted_s=1, timeout_s=10)
 
 
-def _command(what: str, task: PairTask) -> list[str]:
+def _command(role: str, task: PairTask) -> list[str]:
     text = TypeAdapter(PairTask).dump_json(task).decode()
-    return [sys.executable, str(HOST), what, text]
+    return [sys.executable, str(HOST), role, text]
 
 
 def _measure(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[Figure]:
@@ -77,8 +77,8 @@ def _measure(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[Figu
 
 def _be_clients(network: NetworkNamespaces, tasks: Sequence[PairTask]) -> list[Figure]:
     def client(task: PairTask) -> Figure:
-        what = "bandwidth" if task.tool is Tool.IPERF3 else "latency"
-        done = network.run(task.client.host, _command(what, task))
+        role = "bandwidth" if task.tool is Tool.IPERF3 else "latency"
+        done = network.run(task.client.host, _command(role, task))
         assert done.returncode == 0, done.stderr
         return TypeAdapter(Figure).validate_json(done.stdout)
 

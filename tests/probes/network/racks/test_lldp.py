@@ -7,8 +7,8 @@ from probes.network.racks.lldp import LldpNeighbour, parse_lldp, switch_of_inter
 
 
 def _seen(chassis: object, port_type: str = "ifname", port: str = "Ethernet4") -> dict[str, object]:
-    told = {"id": {"type": port_type, "value": port}, "descr": "to node 1", "ttl": "120"}
-    return {"via": "LLDP", "rid": "1", "chassis": chassis, "port": told}
+    port_facts = {"id": {"type": port_type, "value": port}, "descr": "to node 1", "ttl": "120"}
+    return {"via": "LLDP", "rid": "1", "chassis": chassis, "port": port_facts}
 
 
 LEAF1 = {"leaf1": {"id": {"type": "mac", "value": "0c:42:a1:00:00:01"}, "descr": "Cumulus"}}
