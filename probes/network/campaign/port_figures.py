@@ -17,7 +17,7 @@ from probes.network.ports import NetworkPort
 from probes.topology.graph import Provenance
 from probes.topology.link_figures import NETWORK_LATENCY_US
 
-_ORDER = {distance: port for port, distance in enumerate(Distance)}
+_ORDER = {distance: index for index, distance in enumerate(Distance)}
 
 
 @dataclass(frozen=True, slots=True)

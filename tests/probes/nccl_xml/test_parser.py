@@ -535,10 +535,10 @@ def test_damaged_files_give_a_sound_topology_or_one_line(name: str) -> None:
     ("piece", "times", "message"),
     [
         ("<a/>", 500_000, "machine.xml:1: more than 500,000 elements"),
-        ("<a " + " ".join(f"a{number}='1'" for number in range(65)) + "/>", 1, "65 message, at"),
+        ("<a " + " ".join(f"a{number}='1'" for number in range(65)) + "/>", 1, "65 attributes, at"),
         ("<a a='" + "aaaa" * 1_000_000 + "'/>", 1, "a tag or text of more than 1,048,576 bytes"),
     ],
-    ids=["elements", "message", "tag"],
+    ids=["elements", "attributes", "tag"],
 )
 def test_a_document_is_limited_while_it_is_read(piece: str, times: int, message: str) -> None:
     with pytest.raises(TopologyFileError, match=message):
