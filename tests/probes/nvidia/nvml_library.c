@@ -1,5 +1,5 @@
 /* A library with the few NVML functions that a probe calls, for a machine without a GPU: two GPUs
- * with 18 NVLinks each to an NVSwitch. NVML_SCENE says what is wrong with it. */
+ * with 18 NVLinks each to an NVSwitch. NVML_SCENE names its fault. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// Prints, for the Python tests, rounds of n GPUs (`rounds N`), what two buffers get from a memory
-// of n bytes (`memory N`), or a report with awkward texts.
+// Prints, for the Python tests, rounds of n GPUs (`rounds N`), the sizes of two buffers in a memory
+// of n bytes (`memory N`), or a report with unusual texts.
 #include "buffers.h"
 #include "report.h"
 #include "rounds.h"
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Asks for 64 bytes each, at least 4; prints what each got and what is left.
+// Allocates two buffers of 64 bytes, at least 4; prints the size of each and the remaining memory.
 int share_memory(size_t left) {
     char *a = nullptr, *b = nullptr;
     size_t bytes = 64;
