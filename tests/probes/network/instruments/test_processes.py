@@ -55,7 +55,7 @@ def test_a_program_ends_in_time_even_if_its_parent_was_killed(tmp_path: Path) ->
     script = f"""
 import time
 from probes.network.instruments import processes
-processes._BEYOND_S = 0
+processes._TIMEOUT_MARGIN_S = 0
 processes.Program(["sh", "-c", "echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 60"], 1)
 time.sleep(60)
 """
