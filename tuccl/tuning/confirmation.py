@@ -20,24 +20,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from statistics import stdev
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.statistics.estimators import (
-    geometric_mean,
-    interquartile_mean,
-    log_gains,
-)
-from tuccl.statistics.intervals import UNKNOWN, student_interval, widened
-from tuccl.statistics.looks import Looks, bonferroni, false_discovery_level
-from tuccl.statistics.pooling import MeanError, PooledVariance
+from tuccl.statistics.estimators import geometric_mean, interquartile_mean, log_gains
+from tuccl.statistics.looks import Looks, false_discovery_level
+from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import Config, Task
-from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision, in_turn
+from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision, in_turn
+from tuccl.tuning.restart_decision import (
+    Logs,
+    allowing_for_starts,
+    compared_over_starts,
+    decided_again,
+    entries_of,
+    proved_beside,
+    with_likely,
+)
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import StockTimes
 
-_FINALISTS = 4
-"""Calls of a key at most that one start compared: the best of them had most luck with it."""
 _LOOKS = Looks((3, 5, 8, 12, 16), power=3.0)
 """After so many starts each open key is decided, if they suffice for it. Some key mostly takes all
 of them, so that little is saved by deciding others early."""
@@ -51,11 +52,6 @@ _WARM_UP = 2
 """What a call's first use in a start costs, in samples: connections, a graph, a launch."""
 _TURN_S = 0.0006
 """What a sample costs more than in a row, on H200: the leader asks for each."""
-_LUCK = 0.85
-"""What one start showed to be slower than this is slower. Over TCP a start's ratio was off by 8 %
-(the standard deviation), and calls that gain 12 % showed 0.94."""
-_Logs = dict[Config, list[float]]
-"""Logarithm of each call's time in each start."""
 
 
 def seconds(restart_s: float, sample_s: Mapping[Task, float]) -> float:
@@ -113,7 +109,9 @@ def held_against_starts(
         doubtful = dict(decisions)
     else:
         doubtful = {
-            task: one for task, one in decisions.items() if _entries(one) != _entries(allowed[task])
+            task: one
+            for task, one in decisions.items()
+            if entries_of(one) != entries_of(allowed[task])
         }
     if not doubtful:
         return allowed, None
@@ -173,24 +171,6 @@ def confirmed_over_starts(
     return check.decisions, starts
 
 
-def allowing_for_starts(
-    decisions: Mapping[Task, Decision], default: Config, between: MeanError
-) -> dict[Task, Decision]:
-    """The decisions, each of one start, by bounds that allow for what another start might show.
-
-    Args:
-        decisions: By key.
-        default: NCCL's own choice under the table's profile.
-        between: How far a ratio of one start may be off others.
-    """
-    error = bonferroni(ERROR, _FINALISTS)
-
-    def wider(_config: Config, _reference: Config, before: Comparison) -> Comparison:
-        return replace(before, interval=widened(before.ratio, before.interval, between, error))
-
-    return {task: _again(decision, default, wider) for task, decision in decisions.items()}
-
-
 def _runs_another(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
     """Whether workers of another profile are up now; what runs for no key is struck off."""
     while between:
@@ -217,11 +197,13 @@ class _Check:
         self._spending = spending
         self._sample_s = sample_s
         self._suggested = {
-            task: config for task in decisions if (config := _beside(task, decisions)) is not None
+            task: config
+            for task in decisions
+            if (config := proved_beside(task, decisions)) is not None
         }
         """Calls that were proved beside a key; nobody has looked at their data for it."""
         self._likely: dict[Task, Decision] = {}
-        self._logs: dict[Task, _Logs] = {}
+        self._logs: dict[Task, Logs] = {}
         for task in decisions:
             self._expect(task)
         self.open: Sequence[Task] = list(self._logs)
@@ -229,11 +211,11 @@ class _Check:
 
     def _expect(self, task: Task) -> None:
         """What of a key is to be timed, if anything is."""
-        likely = _with_likely(self.decisions[task], self._suggested.get(task), self._default)
+        likely = with_likely(self.decisions[task], self._suggested.get(task), self._default)
         self._likely[task] = likely
         self._logs.pop(task, None)
-        if _entries(likely):
-            self._logs[task] = {config: [] for config in (self._default, *_entries(likely))}
+        if entries_of(likely):
+            self._logs[task] = {config: [] for config in (self._default, *entries_of(likely))}
 
     def forget_suggested(self, tasks: Sequence[Task] | None = None) -> None:
         """Before the first start is timed: leave these keys, or all, to what they showed."""
@@ -283,7 +265,7 @@ class _Check:
             for task in self.open
         }
         closed = sum(
-            len(_entries(self.decisions[task])) for task in self._logs if task not in self.open
+            len(entries_of(self.decisions[task])) for task in self._logs if task not in self.open
         )
 
         def decided(error: float) -> dict[Task, Decision]:
@@ -291,9 +273,9 @@ class _Check:
             return {task: self._again(task, starts, others[task], of_look) for task in self.open}
 
         def proved(error: float) -> int:
-            return closed + sum(len(_entries(one)) for one in decided(error).values())
+            return closed + sum(len(entries_of(one)) for one in decided(error).values())
 
-        compared = sum(len(_entries(self._likely[task])) for task in self._logs)
+        compared = sum(len(entries_of(self._likely[task])) for task in self._logs)
         now = decided(false_discovery_level(ERROR, compared, proved)) if self.open else {}
         self.decisions |= now
         self.open = [task for task in self.open if self._may_gain(task)]
@@ -308,8 +290,10 @@ class _Check:
             error: Of a lower bound.
         """
         logs = self._logs[task]
-        compare = partial(_compared, logs, starts, _samples(self._sample_s[task]), others, error)
-        now = _again(self._likely[task], self._default, compare)
+        compare = partial(
+            compared_over_starts, logs, starts, _samples(self._sample_s[task]), others, error
+        )
+        now = decided_again(self._likely[task], self._default, compare)
         if logs[self._default]:
             now = replace(now, profile_default_us=geometric_mean(logs[self._default]))
         return now
@@ -332,125 +316,3 @@ class _Check:
             for config, own in logs.items()
             if config not in left_out and len(own) == len(reference)
         ]
-
-
-def _beside(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
-    """What was proved for the size above or below, where that says more than the key's own start.
-
-    A key that something was proved of keeps to that. Otherwise what was held against NCCL's own
-    choice there counts for more than a neighbour: by what it gained, or unless it lost by far.
-    """
-    alike = sorted(
-        (one for one in decisions if (one.operation, one.shape) == (task.operation, task.shape)),
-        key=lambda one: one.size_bytes,
-    )
-    at = alike.index(task)
-    nearby = (decisions[one].builtin for one in (*alike[max(0, at - 1) : at], *alike[at + 1 :][:1]))
-    proved = [one for one in nearby if one is not None]
-    decision = decisions[task]
-    if decision.builtin is not None or not proved:
-        return None
-    best = max(proved, key=lambda one: (one.lower_bound, one.config))
-    own = {one.config: one.ratio for one in decision.rejected if not one.config.is_schedule}
-    shown = max(own.values(), default=0.0)
-    if best.config in own:
-        says_more = shown < MIN_GAIN and own[best.config] >= _LUCK
-    else:
-        says_more = shown < best.lower_bound
-    return best.config if says_more else None
-
-
-def _with_likely(decision: Decision, suggested: Config | None, default: Config) -> Decision:
-    """The decision as if what may be faster, but was not proved, were proved.
-
-    Of the built-in calls that is what is suggested, or else what one start showed to be faster.
-    """
-    likely = sorted(
-        (one for one in decision.rejected if one.ratio >= MIN_GAIN),
-        key=lambda one: (-one.ratio, one.config),
-    )
-    builtins = (
-        decision.builtin,
-        None if suggested is None else _known(decision, suggested, default),
-        *(one for one in likely if not one.config.is_schedule),
-    )
-    schedules = (decision.schedule, *(one for one in likely if one.config.is_schedule))
-    builtin = next((one for one in builtins if one is not None), None)
-    schedule = next((one for one in schedules if one is not None), None)
-    taken = [one.config for one in (builtin, schedule) if one is not None]
-    rejected = tuple(one for one in decision.rejected if one.config not in taken)
-    return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)
-
-
-def _known(decision: Decision, suggested: Config, default: Config) -> Comparison:
-    """What one start showed of it; no samples where that is nothing."""
-    default_us = decision.profile_default_us
-    nothing = Comparison(
-        config=suggested,
-        reference=default,
-        time_us=default_us,
-        reference_us=default_us,
-        ratio=1.0,
-        interval=UNKNOWN,
-        samples=0,
-        spread=0.0,
-        starts=0,
-    )
-    return next((one for one in decision.rejected if one.config == suggested), nothing)
-
-
-def _entries(decision: Decision) -> tuple[Config, ...]:
-    found = (decision.builtin, decision.schedule)
-    return tuple(comparison.config for comparison in found if comparison is not None)
-
-
-def _compared(
-    logs: _Logs,
-    starts: int,
-    samples: int,
-    others: PooledVariance,
-    error: float,
-    config: Config,
-    reference: Config,
-    before: Comparison,
-) -> Comparison:
-    """A call against a reference by its starts; never proved where one of the two failed."""
-    times, references = logs[config], logs[reference]
-    if not len(times) == len(references) == starts:
-        return replace(before, interval=UNKNOWN)
-    gains = log_gains(times, references)
-    return Comparison(
-        config=config,
-        reference=reference,
-        time_us=geometric_mean(times),
-        reference_us=geometric_mean(references),
-        ratio=geometric_mean(gains),
-        interval=student_interval(gains, others.of_mean(gains), error),
-        samples=starts * samples,
-        spread=stdev(times),
-        starts=starts,
-    )
-
-
-def _again(
-    decision: Decision,
-    default: Config,
-    compare: Callable[[Config, Config, Comparison], Comparison],
-) -> Decision:
-    """The decision by what several starts showed."""
-    dropped = []
-    builtin, schedule = decision.builtin, decision.schedule
-    if builtin is not None:
-        builtin = compare(builtin.config, default, builtin)
-        if not builtin.proved:
-            # Of what was proved beside it and failed here nothing is known.
-            dropped += [builtin] if builtin.samples else []
-            builtin = None
-    if schedule is not None:
-        reference = default if builtin is None else builtin.config
-        schedule = compare(schedule.config, reference, schedule)
-        if not schedule.proved:
-            dropped.append(schedule)
-            schedule = None
-    rejected = (*decision.rejected, *dropped)
-    return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)

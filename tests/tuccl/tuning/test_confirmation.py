@@ -11,11 +11,10 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.statistics.intervals import Interval
-from tuccl.statistics.pooling import MeanError
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import SPELLED_OUT
-from tuccl.tuning.confirmation import allowing_for_starts, confirmed_over_starts, seconds
+from tuccl.tuning.confirmation import confirmed_over_starts, seconds
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.spending import Spending
 from tuccl.workspace.measurement_log import MeasurementLog
@@ -292,24 +291,6 @@ def test_gains_beside_what_is_proved_are_found_and_losses_are_not_taken(tmp_path
     assert rates[1] >= 0.5
     assert rates[2] <= 0.02
     assert rates[3] <= 0.02
-
-
-def test_without_further_starts_only_gains_beyond_what_starts_differ_by_are_entries() -> None:
-    decisions = {
-        TASKS[0]: Decision(compared(1.30, 1.25), None, 20.0, ()),
-        TASKS[1]: Decision(compared(1.01, 1.008), None, 20.0, ()),
-        TASKS[2]: NOTHING,
-    }
-    found = allowing_for_starts(decisions, STOCK, MeanError(0.01, 11))
-    kept = found[TASKS[0]].builtin
-    assert kept is not None
-    # t of 11 degrees at 0.25 %: 3.497; ln(1.30 / 1.25) is 0.0392.
-    width = math.hypot(math.log(1.30 / 1.25), 0.03497)
-    assert kept.lower_bound == pytest.approx(1.30 * math.exp(-width), rel=1e-4)
-    assert not found[TASKS[1]].has_entry
-    assert [one.ratio for one in found[TASKS[1]].rejected] == [1.01]
-    assert found[TASKS[2]] == NOTHING
-    assert allowing_for_starts(decisions, STOCK, MeanError(0.0, 11)) == decisions
 
 
 def test_a_comparison_says_what_made_it(tmp_path: Path) -> None:

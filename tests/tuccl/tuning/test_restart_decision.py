@@ -1,0 +1,73 @@
+"""What a decision comes to by bounds that allow for other starts, worked by hand."""
+
+import math
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tuccl.statistics.estimators import Estimator
+from tuccl.statistics.intervals import Interval
+from tuccl.statistics.pooling import MeanError, PooledVariance
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.tuning.decision import Comparison, Decision
+from tuccl.tuning.restart_decision import allowing_for_starts, compared_over_starts
+
+FIRST, SECOND, THIRD = (
+    Task(Operation.ALL_REDUCE, size_bytes, Shape(4, 2, 2)) for size_bytes in (1024, 2048, 4096)
+)
+TREE = Config("tree", "LL", 4)
+NOTHING = Decision(None, None, 20.0, ())
+
+
+def compared(ratio: float, lower_bound: float) -> Comparison:
+    return Comparison(
+        config=TREE,
+        reference=STOCK,
+        time_us=20.0 / ratio,
+        reference_us=20.0,
+        ratio=ratio,
+        interval=Interval(lower_bound, 2.0 * ratio),
+        samples=15,
+        spread=0.1,
+        estimator=Estimator.MEDIAN_OF_PAIRS,
+        starts=1,
+    )
+
+
+def test_without_further_starts_only_gains_beyond_what_starts_differ_by_are_entries() -> None:
+    decisions = {
+        FIRST: Decision(compared(1.30, 1.25), None, 20.0, ()),
+        SECOND: Decision(compared(1.01, 1.008), None, 20.0, ()),
+        THIRD: NOTHING,
+    }
+    found = allowing_for_starts(decisions, STOCK, MeanError(0.01, 11))
+    kept = found[FIRST].builtin
+    assert kept is not None
+    # t of 11 degrees at 0.25 %: 3.497; ln(1.30 / 1.25) is 0.0392.
+    width = math.hypot(math.log(1.30 / 1.25), 0.03497)
+    assert kept.lower_bound == pytest.approx(1.30 * math.exp(-width), rel=1e-4)
+    assert not found[SECOND].has_entry
+    assert [one.ratio for one in found[SECOND].rejected] == [1.01]
+    assert found[THIRD] == NOTHING
+    assert allowing_for_starts(decisions, STOCK, MeanError(0.0, 11)) == decisions
+
+
+def test_times_of_starts_give_a_mean_with_bounds() -> None:
+    logs = {TREE: [2.0, 2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
+    found = compared_over_starts(
+        logs, 3, 6, PooledVariance.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+    )
+    assert (found.time_us, found.ratio) == pytest.approx((math.exp(2.0), math.exp(0.10)))
+    # Deviation 0.02, its mean's 0.011547; t of 2 degrees at 1 %: 6.9646, so 0.08042.
+    assert found.interval.low == pytest.approx(math.exp(0.10 - 0.08042), rel=1e-5)
+    assert found.interval.high == pytest.approx(math.exp(0.10 + 0.08042), rel=1e-5)
+    assert (found.starts, found.samples, found.estimator) == (3, 18, Estimator.MEAN_OVER_STARTS)
+
+
+def test_what_failed_in_a_start_is_not_proved() -> None:
+    logs = {TREE: [2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
+    found = compared_over_starts(
+        logs, 3, 6, PooledVariance.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
+    )
+    assert not found.proved
+    assert found.ratio == 1.3
