@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 
+from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
 from tuccl.records.record import NOT_RECORDED, Record, Row
 from tuccl.trials.backend import Measured
@@ -50,12 +52,9 @@ class ReplayBackend:
         self.restart_s = restart_s
 
     @property
-    def versions(self) -> str:
+    def provenance(self) -> Provenance:
         """What produced the figures, when they were recorded."""
-        record = self._record
-        if record.backend == self.name:
-            return record.versions
-        return f"replay of {record.backend}: {record.versions}"
+        return replace(self._record.provenance, replayed=True)
 
     @property
     def timing(self) -> Timing:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import ceil
 
+from lookup_tables.provenance import SIMULATED, Provenance
 from lookup_tables.table import NcclProtocol
 from probes.topology.graph import Topology
 from sketches.sketch import Sketch
@@ -36,7 +37,7 @@ _SET_UP_S = 0.002
 class SimulatedBackend:
     """Times configurations on a model of one machine."""
 
-    name = "simulated"
+    name = SIMULATED
     restart_s = 3.0
     """What four processes with NCCL take to start again on one host."""
 
@@ -73,10 +74,11 @@ class SimulatedBackend:
         self._simulated_us = lru_cache(maxsize=None)(self._simulate_us)
 
     @property
-    def versions(self) -> str:
-        """What produced the figures."""
+    def provenance(self) -> Provenance:
+        """See `Backend`."""
         constants = "" if self._constants == SHIPPED else ", calibrated"
-        return f"tuccl {__version__} simulated, after NCCL 2.28{constants}"
+        details = f"after NCCL 2.28{constants}"
+        return Provenance(self.name, tuccl_version=__version__, details=details)
 
     def resume(self, running: ProcessProfile) -> None:
         """Go on as if workers had turned to this profile, after a search was stopped."""

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Shape
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError
@@ -108,9 +109,10 @@ class WorkersBackend:
         """Of what ran at least once."""
 
     @property
-    def versions(self) -> str:
+    def provenance(self) -> Provenance:
         """See `Backend`."""
-        return f"tuccl {__version__} {self.name}, {self._groups.versions}"
+        said = self._groups.versions
+        return Provenance(self.name, said.nccl, __version__, details=said.text)
 
     @property
     def restart_s(self) -> float:

@@ -65,7 +65,7 @@ class Job:
             for seat in seats_of(site.shape, site.places.places, site.fake_nodes)
         ]
         try:
-            self.versions = self._leader.open(seats, _START_TIMEOUT_S)
+            self.versions = self._leader.open(seats, _START_TIMEOUT_S).text
         except (EngineError, GroupLostError) as error:
             hint = "" if self._contender == STOCK else _WHY
             raise MeasurementError(

@@ -24,7 +24,6 @@ from tuccl.trials.config import STOCK, Config
 from tuccl.trials.presets import ASKED_ABOUT
 
 _FACTOR_ROUNDING = 0.03
-_STAND_IN = "sockets"
 _OPERATIONS_BY_NAME = tuple(operation.value for operation in Operation)
 
 
@@ -72,10 +71,10 @@ def from_record(record: Record, topology: Topology) -> Measurements:
         OtherMachineError: The record's topology is not the given one.
         UsageError: It was not NCCL that was measured.
     """
-    if record.backend == _STAND_IN or record.versions.startswith(f"replay of {_STAND_IN}:"):
+    if record.provenance.is_stand_in:
         raise UsageError(
-            f"the record was measured by {_STAND_IN}, a stand-in whose times say nothing about "
-            "NCCL; name a record of --backend nccl"
+            f"the record was measured by {record.provenance.backend}, a stand-in whose times say "
+            "nothing about NCCL; name a record of --backend nccl"
         )
     if record.fingerprint != topology.fingerprint():
         raise OtherMachineError(

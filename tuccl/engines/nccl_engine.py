@@ -107,6 +107,11 @@ class NcclEngine:
             f"{cuda_version // 1000}.{cuda_version % 1000 // 10}, {name.value.decode()}"
         )
 
+    @property
+    def nccl_version(self) -> int | None:
+        """See `Engine`."""
+        return self._nccl_version or None
+
     def time(self, call: Call, launches: int) -> list[float]:
         """Time on the GPU between two events, in us per call; see `Engine.time`."""
         return self._time(call, launches, by_host_clock=False)

@@ -76,6 +76,10 @@ class Engine(Protocol):
             EngineError: The group cannot be made here (no device, plugin refused, ...).
         """
 
+    @property
+    def nccl_version(self) -> int | None:
+        """Of the NCCL that is open, as it counts: 22809 is 2.28.9. None: there is none."""
+
     def time(self, call: Call, launches: int) -> list[float]:
         """Time of a call on this rank, in us, for each launch of `call.calls` calls back to back.
 

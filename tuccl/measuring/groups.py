@@ -13,7 +13,7 @@ from lookup_tables.table import Operation, Shape
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
-from tuccl.measuring.leader import GOODBYE_S, Leader, Seat
+from tuccl.measuring.leader import GOODBYE_S, GroupVersions, Leader, Seat
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
 from tuccl.trials.config import ProcessProfile
@@ -44,7 +44,7 @@ class Groups:
             variables: Environment of every worker, beyond that of its place.
             start_timeout_s: For a group to be ready.
         """
-        self.versions = ""
+        self.versions = GroupVersions("", None)
         self._engine = engine
         self._places = places
         self._fake_nodes = fake_nodes
@@ -127,7 +127,8 @@ class Groups:
             if profile == STOCK_PROFILE:
                 raise self._unusable(error) from error
             raise
-        self.versions = self.versions or versions
+        if not self.versions.text:
+            self.versions = versions
         self._starts_s.append(time.monotonic() - began)
         return leader
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lookup_tables.provenance import NcclVersion
 from tuccl.measuring.connection import Connection
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import (
@@ -30,6 +31,7 @@ from tuccl.measuring.messages import (
     MakeGroupId,
     Message,
     Open,
+    Opened,
     RanBy,
     Time,
     Timed,
@@ -56,6 +58,16 @@ class Seat:
     """Beyond that of the process which hosts the place."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupVersions:
+    """The versions behind a group's figures."""
+
+    text: str
+    """Library, driver and device of its ranks, for people; empty before one was started."""
+    nccl: NcclVersion | None
+    """Of its first rank; None: it runs none."""
+
+
 class Leader:
     """Leads one group of workers."""
 
@@ -67,7 +79,7 @@ class Leader:
         self._connections: dict[int, Connection] = {}
         """By rank."""
 
-    def open(self, seats: Sequence[Seat], timeout_s: float) -> str:
+    def open(self, seats: Sequence[Seat], timeout_s: float) -> GroupVersions:
         """Start the group, once; its versions.
 
         Raises:
@@ -85,11 +97,13 @@ class Leader:
             ranks = len(seats)
             local = [self._places.places[seat.place].local_rank for seat in seats]
             asked = {r: Open(r, ranks, local[r], group_id) for r in range(ranks)}
-            versions = [self._text(reply) for reply in self._ask(asked, deadline)]
+            opened = [self._opened(reply) for reply in self._ask(asked, deadline)]
         except BaseException:
             self.end(0.0)
             raise
-        return "; ".join(dict.fromkeys(versions))
+        text = "; ".join(dict.fromkeys(one.text for one in opened))
+        nccl = opened[0].nccl
+        return GroupVersions(text, None if nccl is None else NcclVersion.of_code(nccl))
 
     def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
         """Time of a call in us, of the slowest rank, for each launch.
@@ -267,3 +281,9 @@ class Leader:
         if not isinstance(reply, Done):
             raise GroupLostError(f"a rank answered with {type(reply).__name__}")
         return reply.text
+
+    @staticmethod
+    def _opened(reply: Message) -> Opened:
+        if not isinstance(reply, Opened):
+            raise GroupLostError(f"a rank answered with {type(reply).__name__}")
+        return reply

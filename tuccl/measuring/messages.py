@@ -36,7 +36,7 @@ class MakeGroupId:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """`Engine.open`; answered by `Done` with the versions."""
+    """`Engine.open`; answered by `Opened`."""
 
     rank: int
     ranks: int
@@ -114,6 +114,16 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """Of `Open`: the versions behind the figures."""
+
+    text: str
+    """Library, driver and device in one line, for people."""
+    nccl: int | None
+    """As NCCL counts; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
     """Of `Time`, by launch, in us per call."""
 
@@ -130,7 +140,7 @@ class Failed:
 
 
 Request = MakeGroupId | Open | Time | Check | RanBy | StartWorker | EndWorkers | TellEnd | Bye
-Reply = Done | Timed | Failed
+Reply = Done | Opened | Timed | Failed
 Message = Request | Reply
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 

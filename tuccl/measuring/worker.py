@@ -38,6 +38,7 @@ from tuccl.measuring.messages import (
     MakeGroupId,
     Message,
     Open,
+    Opened,
     RanBy,
     Reply,
     Time,
@@ -128,7 +129,8 @@ def _perform(engine: Engine, request: Message) -> Reply:
         case MakeGroupId():
             return Done(engine.make_group_id().hex())
         case Open(rank, ranks, local_rank, group_id):
-            return Done(engine.open(rank, ranks, local_rank, bytes.fromhex(group_id)))
+            text = engine.open(rank, ranks, local_rank, bytes.fromhex(group_id))
+            return Opened(text, engine.nccl_version)
         case Time(call, launches):
             return Timed(tuple(engine.time(call, launches)))
         case Check(call):

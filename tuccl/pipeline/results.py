@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lookup_tables.lookup import check_table, key_order
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -44,7 +45,7 @@ class Origin:
 
     tuned_at: str
     """ISO 8601, UTC."""
-    versions: str
+    provenance: Provenance
 
 
 def build_table(
@@ -104,7 +105,7 @@ def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
         samples=winner.samples,
         spread=winner.spread,
         tuned_at=origin.tuned_at,
-        versions=origin.versions,
+        versions=origin.provenance.describe(),
     )
 
 

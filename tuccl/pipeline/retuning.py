@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from probes.comparison.changes import describe_changes
 from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
-from tuccl.engines.nccl_library import version_in
 from tuccl.reports.finished_run import read_machine
 from tuccl.reports.report import read_report
 from tuccl.tuning.settings import RunSettings
@@ -106,7 +105,8 @@ def nccl_of(run: Run, tell: Callable[[str], None] = lambda _: None) -> str:
     if record is None:
         return ""
     source = read_log(run.measurements, record.identity, tell).source
-    return "" if source is None else version_in(source.versions)
+    version = None if source is None else source.provenance.nccl_version
+    return "" if version is None else str(version)
 
 
 def nccl_change(before: str, now: str) -> tuple[str, ...]:

@@ -297,7 +297,7 @@ def _tune(
         seconds_pass = backend_kind(settings.backend).has_workers
         tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)
         source = log.contents.source  # Of the figures, which may all be of an earlier process.
-        origin = Origin(begun.tuned_at, source.versions if source else backend.versions)
+        origin = Origin(begun.tuned_at, source.provenance if source else backend.provenance)
         timing = source.timing if source else timing_of(backend)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)

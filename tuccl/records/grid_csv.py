@@ -27,9 +27,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from probes.topology.graph import Topology
-from tuccl import __version__
 from tuccl.models.figures import communicator_shape
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.record import Record, Row, make_record
@@ -111,8 +111,9 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
             )
         )
     shape = communicator_shape(topology)
+    provenance = Provenance("nccl", details=path.stem)
     try:
-        return make_record(topology, shape, "nccl", path.stem, __version__, timing, rows)
+        return make_record(topology, shape, provenance, timing, rows)
     except ValueError as error:
         raise RecordFileError(f"{path}: {error}; correct the line") from error
 

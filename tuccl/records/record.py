@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from probes.topology.graph import Topology
 from tuccl.trials.config import Config, Task
@@ -51,12 +52,8 @@ class Record:
     """The machine."""
     shape: Shape
     """Of the communicator."""
-    backend: str
-    """What measured: `nccl`, `simulated`, ..."""
-    versions: str
-    """Of what produced the figures: NCCL, driver, GPU."""
-    tuccl: str
-    """Release that wrote the record."""
+    provenance: Provenance
+    """What measured."""
     timing: Timing
     rows: tuple[Row, ...]
     """Ascending by `Row.order`."""
@@ -72,7 +69,7 @@ class Record:
     def digest(self) -> str:
         """16 hex digits over everything that a search can see of it."""
         found = hashlib.blake2b(digest_size=8)
-        found.update(repr((self.fingerprint, self.shape, self.versions, self.timing)).encode())
+        found.update(repr((self.fingerprint, self.shape, self.provenance, self.timing)).encode())
         for row in self.rows:
             found.update(repr(row).encode())
         return found.hexdigest()
@@ -110,9 +107,7 @@ class Record:
 def make_record(
     topology: Topology,
     shape: Shape,
-    backend: str,
-    versions: str,
-    tuccl: str,
+    provenance: Provenance,
     timing: Timing,
     rows: Sequence[Row],
     run: str = "",
@@ -127,7 +122,7 @@ def make_record(
         check_row(row)
         if before is not None and before.order == row.order:
             raise ValueError(f"{describe_row(row)} stands there twice")
-    return Record(topology, shape, backend, versions, tuccl, timing, tuple(ordered), run)
+    return Record(topology, shape, provenance, timing, tuple(ordered), run)
 
 
 def check_row(row: Row) -> None:

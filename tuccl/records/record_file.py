@@ -19,6 +19,12 @@ from lookup_tables.parquet_form import (
     read_parquet,
     read_parquet_metadata,
 )
+from lookup_tables.provenance import (
+    Provenance,
+    provenance_from_json,
+    provenance_from_text,
+    provenance_to_json,
+)
 from lookup_tables.table import Operation, Shape
 from probes.errors import ProbeError
 from probes.inputs.regular_file import read_regular_file
@@ -122,9 +128,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
         record = make_record(
             topology,
             Shape(**metadata["shape"]),
-            str(metadata["backend"]),
-            str(metadata["versions"]),
-            str(metadata["tuccl"]),
+            _provenance(metadata),
             timing_from_json(metadata["timing"]),
             [_row(values) for values in rows],
             str(metadata.get("run", "")),
@@ -148,17 +152,33 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
 
 def _metadata(record: Record) -> dict[str, Any]:
     run = {"run": record.run} if record.run else {}
+    provenance = record.provenance
     return {
         **run,
         "topology_name": record.topology.name,
         "fingerprint": record.fingerprint,
         "topology": topology_to_json(record.topology),
         "shape": asdict(record.shape),
-        "backend": record.backend,
-        "versions": record.versions,
-        "tuccl": record.tuccl,
+        "backend": provenance.backend,
+        "versions": provenance.describe(),
+        "tuccl": provenance.tuccl_version or "",
+        "provenance": provenance_to_json(provenance),
         "timing": asdict(record.timing),
     }
+
+
+def _provenance(metadata: dict[str, Any]) -> Provenance:
+    """That a record tells; records of older releases tell it as text.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: It tells none.
+    """
+    if "provenance" in metadata:
+        return provenance_from_json(metadata["provenance"])
+    found = provenance_from_text(str(metadata["versions"]), str(metadata["backend"]))
+    if found is None:
+        raise ValueError("no backend is named")
+    return found
 
 
 def _values(row: Row) -> dict[str, Any]:

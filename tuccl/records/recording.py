@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
-from tuccl import __version__
 from tuccl.errors import MeasurementError
 from tuccl.records.record import NOT_RECORDED, Record, Row, make_record
 from tuccl.workspace.measurement_lines import Contents, Recorded
@@ -31,9 +30,7 @@ def record_of(contents: Contents, topology: Topology, shape: Shape, run: str = "
     # What a replay asked for in vain was never measured.
     measured = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
     rows = [_row(recorded) for recorded in measured]
-    return make_record(
-        topology, shape, source.backend, source.versions, __version__, source.timing, rows, run
-    )
+    return make_record(topology, shape, source.provenance, source.timing, rows, run)
 
 
 def _row(recorded: Recorded) -> Row:

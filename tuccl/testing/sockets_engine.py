@@ -61,6 +61,11 @@ class SocketsEngine:
         self._mesh.join(rank, ranks, group_id)
         return f"stand-in over sockets, NumPy {np.__version__}"
 
+    @property
+    def nccl_version(self) -> int | None:
+        """See `Engine`."""
+        return None
+
     def time(self, call: Call, launches: int) -> list[float]:
         """See `Engine`; the data are zeros, since sums in place grow from call to call."""
         run = self._prepared(call, lambda elements: np.zeros(elements, call.data_type)).run

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from lookup_tables.provenance import Provenance
 from tuccl.trials.config import Config, Task
 
 
@@ -31,8 +32,8 @@ class Backend(Protocol):
         """As written on the command line: `simulated`, `nccl`, ..."""
 
     @property
-    def versions(self) -> str:
-        """Versions behind the figures: the backend, its NCCL, this release."""
+    def provenance(self) -> Provenance:
+        """Provenance of the figures: the backend, its NCCL, this release."""
 
     @property
     def restart_s(self) -> float:

@@ -14,6 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any
 
+from lookup_tables.provenance import (
+    Provenance,
+    provenance_from_json,
+    provenance_from_text,
+    provenance_to_json,
+)
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile
 from tuccl.trials.timing import Timing, timing_from_json
@@ -35,8 +41,7 @@ _FIELDS = (
 class Source:
     """Backend that took the measurements."""
 
-    backend: str
-    versions: str
+    provenance: Provenance
     timing: Timing
 
 
@@ -151,7 +156,7 @@ class Contents:
         values = json.loads(line)
         if "backend" in values:
             timing = timing_from_json(values["timing"])
-            self.source = Source(str(values["backend"]), str(values["versions"]), timing)
+            self.source = Source(_provenance(values), timing)
             return
         known = self.known(str(values["task"]), _config(values["config"]))
         if values["first"] != len(known.samples_us):
@@ -188,7 +193,28 @@ def header_line(identity: str) -> bytes:
 
 def source_line(source: Source) -> bytes:
     """Line that names the backend of all later lines."""
-    return _line(asdict(source))
+    provenance = source.provenance
+    values = {
+        "backend": provenance.backend,
+        "versions": provenance.describe(),
+        "provenance": provenance_to_json(provenance),
+        "timing": asdict(source.timing),
+    }
+    return _line(values)
+
+
+def _provenance(values: dict[str, Any]) -> Provenance:
+    """Read the provenance of a line; lines of older releases have it as text.
+
+    Raises:
+        ValueError, KeyError, TypeError: It has none.
+    """
+    if "provenance" in values:
+        return provenance_from_json(values["provenance"])
+    found = provenance_from_text(str(values["versions"]), str(values["backend"]))
+    if found is None:
+        raise ValueError("no backend is named")
+    return found
 
 
 def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float) -> bytes:

@@ -211,16 +211,16 @@ class MeasurementLog:
     def _note_source(self) -> None:
         """Say what measures, which a backend knows for sure once it has measured."""
         backend = self._backend
-        source = Source(backend.name, backend.versions, timing_of(backend))
+        source = Source(backend.provenance, timing_of(backend))
         if self._contents.source is None:
             self._write(source_line(source))
             self._contents.source = source
         elif self._contents.source != source:
-            before = self._contents.source
+            before = self._contents.source.provenance
             raise WorkspaceError(
-                f"{self._path} was measured by {before.backend} ({before.versions}), this is "
-                f"{source.backend} ({source.versions}): figures of both in one table would mislead;"
-                " use another --workspace"
+                f"{self._path} was measured by {before.backend} ({before.describe()}), this is "
+                f"{source.provenance.backend} ({source.provenance.describe()}): figures of both "
+                "in one table would mislead; use another --workspace"
             )
 
     def _write(self, line: bytes) -> None:

@@ -140,7 +140,7 @@ def test_builtins_and_schedules_are_timed_and_checked_on_the_same_workers(
         backend.measure(TASK, simple, 0, 1)
     with pytest.raises(ConfigurationFailedError, match="has no program of schedule:none"):
         backend.measure(TASK, Config("schedule:none", "LL", 8), 0, 1)
-    assert "executor" in backend.versions
+    assert "executor" in backend.provenance.details
     assert os.environ.get("LD_PRELOAD", "") == ""
 
 

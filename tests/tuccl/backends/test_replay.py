@@ -80,7 +80,7 @@ def test_samples_that_were_taken_before_a_failure_are_given_out() -> None:
 
 
 def test_it_says_what_it_replays() -> None:
-    assert ReplayBackend(RECORD).versions == "replay of nccl: NCCL 2.28.9, driver 570.1"
+    assert ReplayBackend(RECORD).provenance == replace(RECORD.provenance, replayed=True)
 
 
 def test_the_space_of_a_task_is_exactly_what_was_tried() -> None:

@@ -60,7 +60,10 @@ def test_constants_of_a_calibrated_machine_are_used_and_said(h200: Topology) -> 
     backends = [SimulatedBackend(h200, {}, 0, 0.0, constants) for constants in (SHIPPED, slower)]
     times = [time_us(backend, 4096, STOCK) for backend in backends]
     assert times[1] == pytest.approx(times[0] + 10.0)
-    assert [backend.versions.endswith(", calibrated") for backend in backends] == [False, True]
+    assert [backend.provenance.details.endswith(", calibrated") for backend in backends] == [
+        False,
+        True,
+    ]
 
 
 def test_a_variable_that_the_model_does_not_know_is_no_free_gain(h200: Topology) -> None:

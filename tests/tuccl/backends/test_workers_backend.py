@@ -42,7 +42,9 @@ def test_samples_and_what_they_cost(open_backend: OpenBackend) -> None:
     assert len(measured.samples_us) == 5
     # Twenty calls a launch lie within the seconds; the seconds are those of the wall.
     assert 20 * sum(measured.samples_us) / 1e6 < measured.seconds <= took_s
-    assert backend.versions.endswith("sockets, stand-in over sockets, NumPy " + _numpy_version())
+    assert backend.provenance.describe().endswith(
+        "sockets, stand-in over sockets, NumPy " + _numpy_version()
+    )
     assert backend.timing == Timing(graph=False)
     assert places.pids == pids
     assert len(pids) == 2, "the group of 3 made way for one of 2"

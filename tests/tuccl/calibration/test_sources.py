@@ -2,17 +2,16 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.calibration.sources import from_record
 from tuccl.errors import UsageError
 
 
-@pytest.mark.parametrize(
-    ("backend", "versions"), [("sockets", "tuccl 1 sockets, "), ("replay", "replay of sockets: ")]
-)
-def test_times_of_the_stand_in_are_not_taken_for_those_of_nccl(backend: str, versions: str) -> None:
+@pytest.mark.parametrize("replayed", [False, True])
+def test_times_of_the_stand_in_are_not_taken_for_those_of_nccl(*, replayed: bool) -> None:
     grid = tiny_grid()
     assert from_record(grid, grid.topology).observations
-    other = replace(grid, backend=backend, versions=versions)
+    other = replace(grid, provenance=Provenance("sockets", replayed=replayed))
     with pytest.raises(UsageError, match="stand-in whose times say nothing about NCCL"):
         from_record(other, grid.topology)

@@ -81,12 +81,14 @@ def test_a_record_is_tuned_to_the_best_that_it_holds(
     run = Workspace(tmp_path / "tuccl-workspace").current()
     table = read_table(run)
     assert table.fingerprint == machine().fingerprint()
-    assert {entry.versions for entry in table.entries} == {"replay of nccl: NCCL 2.29.1"}
+    assert {entry.versions for entry in table.entries} == {
+        "replay of nccl: tuccl 0.1.0 nccl, NCCL 2.29.1"
+    }
     made, given = read_record(tmp_path / "again.parquet"), tiny_grid()
     recorded = {row.order: row for row in given.rows}
     for row in made.rows:
         assert row.samples_us[:5] == recorded[row.order].samples_us[: len(row.samples_us)]
-    assert made.backend == "replay"
+    assert made.provenance == replace(given.provenance, replayed=True)
     assert made.topology == given.topology
 
 
@@ -324,7 +326,7 @@ def test_the_model_is_tuned_without_schedules(tuccl: Tuccl, h200: Path, tmp_path
     run = Workspace(tmp_path / "tuccl-workspace").current()
     assert not list(run.root.glob("schedules"))
     record = read_record(tmp_path / "model.parquet")
-    assert (record.backend, record.shape.ranks) == ("simulated", 4)
+    assert (record.provenance.backend, record.shape.ranks) == ("simulated", 4)
 
 
 def test_a_run_on_workers_can_be_replayed(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
@@ -332,7 +334,7 @@ def test_a_run_on_workers_can_be_replayed(run_tuccl: Run, h200: Path, tmp_path: 
     done = run_tuccl("tune", "--backend", "sockets", "--topology", h200, *key, "--record", "s")
     assert done.returncode == 0, done.stderr
     record = read_record(tmp_path / "s")
-    assert record.backend == "sockets"
+    assert record.provenance.backend == "sockets"
     assert sum(row.seconds for row in record.rows) > 0
     again = run_tuccl("tune", "--records", "s", "--workspace", "replayed", "--json")
     assert again.returncode == 0, again.stderr

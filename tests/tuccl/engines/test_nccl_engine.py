@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.engines.nccl_stand_ins import (
     ROOT,
@@ -309,7 +310,8 @@ def test_the_backend_measures_checks_and_refuses_through_worker_processes(
     backend, _ = open_backend(2, "nccl")
     task = Task(Operation.ALL_REDUCE, 4096, Shape(2, 1, 2))
     ring = Config("ring", "Simple", 2)
-    assert "NCCL 2.28.9" in backend.versions
+    assert backend.provenance.nccl_version == NcclVersion(2, 28, 9)
+    assert backend.provenance.details.startswith("NCCL 2.28.9, ")
     for config in (STOCK, ring):
         assert len(backend.measure(task, config, 0, 2).samples_us) == 2
         backend.check(task, config)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion
 from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
@@ -67,7 +68,8 @@ def test_another_space_budget_strategy_or_record_is_another_run() -> None:
         for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
     ]
     others.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
-    others.append(settings_of_options(REPLAYED, replace(grid, versions="NCCL 2.30")))
+    newer = replace(grid.provenance, nccl_version=NcclVersion(2, 30, 3))
+    others.append(settings_of_options(REPLAYED, replace(grid, provenance=newer)))
     identities = {settings.identity(topology) for settings in (base, *others)}
     assert len(identities) == 7
     assert base.identity(topology) == settings_of_options(REPLAYED, tiny_grid()).identity(topology)

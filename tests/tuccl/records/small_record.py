@@ -1,5 +1,6 @@
 """A record of a machine that is shipped, small enough to know by heart."""
 
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
@@ -32,5 +33,5 @@ def rows(operation: Operation = Operation.ALL_REDUCE) -> list[Row]:
 def small_record(topology: Topology | None = None) -> Record:
     topology = machine() if topology is None else topology
     shape = communicator_shape(topology)
-    versions = "NCCL 2.28.9, driver 570.1"
-    return make_record(topology, shape, "nccl", versions, "0.1.0", Timing(), rows())
+    made = Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0", details="NCCL 2.28.9, driver 570.1")
+    return make_record(topology, shape, made, Timing(), rows())

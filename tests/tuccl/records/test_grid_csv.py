@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -32,7 +33,7 @@ def test_a_grid_is_read_with_the_stock_times_beside_it(tmp_path: Path) -> None:
     written(tmp_path / "g_default.csv", "allreduce,4096,10.5,10.6", header="op,bytes,t1,t2")
     record = read_grid_csv(grid, machine())
     assert len(record.rows) == 6
-    assert (record.backend, record.versions, record.shape) == ("nccl", "g", Shape(4, 1, 4))
+    assert (record.provenance, record.shape) == (Provenance("nccl", details="g"), Shape(4, 1, 4))
     ring = record.row(TASK, Config("ring", "LL", 2, 512, 4 << 20, 32))
     assert ring is not None
     assert ring.samples_us == (9.0, 9.5, 9.25)

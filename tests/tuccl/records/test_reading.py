@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.nccl_xml.export import topology_to_nccl_xml
@@ -57,7 +58,7 @@ class Engine:
     """Fails what it has no channels for; everything else takes 2 us."""
 
     name = "nccl"
-    versions = "NCCL 2.29.1, driver 580.2"
+    provenance = Provenance("nccl", NcclVersion(2, 29, 1), details="driver 580.2")
     restart_s = 0.0
     timing = Timing((), 3, graph=False)
 
@@ -81,7 +82,7 @@ def test_a_record_holds_all_that_was_measured(tmp_path: Path) -> None:
             with pytest.raises(ConfigurationFailedError):
                 attempt()
     record = record_of(read_log(tmp_path / "log", "id"), machine(), SHAPE)
-    assert (record.backend, record.versions) == ("nccl", "NCCL 2.29.1, driver 580.2")
+    assert record.provenance == Engine.provenance
     assert record.timing == Timing((), 3, graph=False)
     found = {row.config: row for row in record.rows}
     assert found[STOCK].samples_us == (2.0, 3.0)

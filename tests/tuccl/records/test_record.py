@@ -3,6 +3,7 @@ from math import inf, nan
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, rows, small_record
 from tuccl.records.record import Row, make_record
@@ -10,10 +11,11 @@ from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 
 SHAPE = Shape(4, 1, 4)
+MADE = Provenance("nccl")
 
 
 def made(changed: list[Row]) -> None:
-    make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), changed)
+    make_record(machine(), SHAPE, MADE, Timing(), changed)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +37,13 @@ def test_a_record_knows_its_tasks_and_their_configurations() -> None:
 
 def test_sizes_with_nothing_but_stock_are_no_tasks() -> None:
     stock = Row(Operation.BROADCAST, 64, STOCK, (1.0,), 0.0)
-    record = make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), [*rows(), stock])
+    record = make_record(machine(), SHAPE, MADE, Timing(), [*rows(), stock])
     assert {task.operation for task in record.tasks} == {Operation.ALL_REDUCE}
 
 
 def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
-    one = make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), rows())
-    two = make_record(machine(), SHAPE, "nccl", "v", "0", Timing(), rows()[::-1])
+    one = make_record(machine(), SHAPE, MADE, Timing(), rows())
+    two = make_record(machine(), SHAPE, MADE, Timing(), rows()[::-1])
     assert one == two
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclProtocol, Operation, Shape
 from tests.tuccl.records.small_record import FAST, machine, small_record
 from tuccl.errors import WorkspaceError
@@ -75,7 +76,9 @@ def test_pandas_reads_the_rows_as_they_are(tmp_path: Path) -> None:
 @given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: row.order))
 def test_what_is_written_is_read_again(rows: list[Row]) -> None:
     timing = Timing(((4096, 7),), 3, graph=False, in_place=True, data_type="float32")
-    record = make_record(machine(), Shape(2, 1, 2), "sockets", "none", "0.1", timing, rows)
+    record = make_record(
+        machine(), Shape(2, 1, 2), Provenance("sockets", tuccl_version="0.1"), timing, rows
+    )
     data = record_to_parquet_bytes(record)
     assert record_from_parquet_bytes(data, "r") == record
     assert record_to_parquet_bytes(record) == data
@@ -194,3 +197,20 @@ def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> Non
         "schedule:52d75516b7814cf2 Simple ch8 th256 buf64K",
     ]
     assert [bool(row.failed) for row in schedules] == [False, True]
+
+
+def test_a_record_of_an_earlier_release_tells_its_provenance_as_text() -> None:
+    table = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
+    metadata = dict(table.schema.metadata)
+    del metadata[b"tuccl.provenance"]
+    metadata[b"tuccl.backend"] = b'"replay"'
+    metadata[b"tuccl.versions"] = b'"replay of nccl: tuccl 0.1.0 nccl, NCCL 2.28.9, driver 570.1"'
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), out)
+    record = record_from_parquet_bytes(out.getvalue(), "r")
+    assert record.provenance == replace(small_record().provenance, replayed=True)
+    metadata[b"tuccl.backend"] = metadata[b"tuccl.versions"] = b'""'
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), out)
+    with pytest.raises(RecordFileError, match="no backend is named"):
+        record_from_parquet_bytes(out.getvalue(), "r")

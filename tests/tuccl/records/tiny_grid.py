@@ -2,6 +2,7 @@
 
 import random
 
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
 from tuccl.models.figures import communicator_shape
@@ -15,6 +16,7 @@ CHANNELS = (1, 2, 4, 8)
 BEST = {(operation, size): (("LL", 2) if size == 4096 else ("Simple", 8))
         for operation in OPERATIONS for size in SIZES}  # fmt: skip
 STOCK_US = 20.0
+PROVENANCE = Provenance("nccl", NcclVersion(2, 29, 1), "0.1.0", details="NCCL 2.29.1")
 
 
 def time_us(operation: Operation, size: int, protocol: str, nchannels: int) -> float:
@@ -43,4 +45,4 @@ def tiny_rows() -> list[Row]:
 def tiny_grid() -> Record:
     topology = machine()
     shape = communicator_shape(topology)
-    return make_record(topology, shape, "nccl", "NCCL 2.29.1", "0.1.0", Timing(), tiny_rows())
+    return make_record(topology, shape, PROVENANCE, Timing(), tiny_rows())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError, UsageError
@@ -132,7 +133,7 @@ class Counting:
     """A backend that counts what it is asked for."""
 
     name = "counting"
-    versions = "1"
+    provenance = Provenance("counting")
     restart_s = 0.0
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.statistics.intervals import Interval
@@ -30,7 +31,7 @@ class Starts:
     """Each start makes each call 5 % slower or faster, each sample another 10 %."""
 
     name = "test"
-    versions = "1"
+    provenance = Provenance("test")
 
     def __init__(self, gains: dict[Task, float], seed: int = 1, fails_at: int = 0) -> None:
         self.gains = gains

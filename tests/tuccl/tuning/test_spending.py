@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.trials.backend import Measured
@@ -17,7 +18,7 @@ class HangsAtTheThird:
     """Gives two samples of 1 s each, then hangs until a deadline of 5 s."""
 
     name = "test"
-    versions = "1"
+    provenance = Provenance("test")
     restart_s = 0.0
 
     def measure(self, _task: Task, _config: Config, first: int, repeats: int) -> Measured:
@@ -57,7 +58,7 @@ class LearnsItsPrice:
     """Real workers: a start takes what it takes, and another process knows only its own starts."""
 
     name = "test"
-    versions = "1"
+    provenance = Provenance("test")
 
     def __init__(self, starts_s: list[float]) -> None:
         self.restart_s = 3.0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -32,7 +33,7 @@ class Machine:
     """LL with 4 channels is best below 8 KiB, Simple with 8 above; 256 threads gain a tenth."""
 
     name = "test"
-    versions = "1"
+    provenance = Provenance("test")
     restart_s = 3.0
 
     def __init__(self, broken: frozenset[Config] = frozenset()) -> None:

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.timing import Timing
-from tuccl.workspace.measurement_lines import Source
+from tuccl.workspace.measurement_lines import Contents, Source, source_line
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 
 TASK = Task(Operation.ALL_REDUCE, 1024, Shape(4, 1, 4))
@@ -23,7 +24,7 @@ class Counting:
     """Sample number n of anything takes n + 1 us; remembers what it was asked for."""
 
     name = "counting"
-    versions = "1"
+    provenance = Provenance("counting")
     restart_s = 0.0
 
     def __init__(self) -> None:
@@ -374,16 +375,34 @@ def test_the_log_says_what_measured_and_refuses_to_go_on_with_something_else(
 ) -> None:
     with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
         log.measure(TASK, RING, 2)
-        assert log.contents.source == Source("counting", "1", Timing())
+        assert log.contents.source == Source(Provenance("counting"), Timing())
     newer = Counting()
-    newer.versions = "2"
+    newer.provenance = Provenance("counting", NcclVersion(2, 30, 1), "0.2.0")
     before = (tmp_path / "log").read_bytes()
     with MeasurementLog(tmp_path / "log", newer, "id") as log:
         assert log.measure(TASK, RING, 2).samples_us == (1.0, 2.0)
-        with pytest.raises(WorkspaceError, match=r"measured by counting \(1\), this is .* \(2\)"):
+        with pytest.raises(
+            WorkspaceError, match=r"measured by counting \(counting\), this is .* \(tuccl 0.2.0 "
+        ):
             log.measure(TASK, RING, 3)
     assert (tmp_path / "log").read_bytes() == before
-    assert read_log(tmp_path / "log", "id").source == Source("counting", "1", Timing())
+    assert read_log(tmp_path / "log", "id").source == Source(Provenance("counting"), Timing())
+
+
+def test_the_source_of_an_older_log_is_read(tmp_path: Path) -> None:
+    older = (
+        '{"backend":"nccl","versions":"tuccl 0.1.0 nccl, NCCL 2.28.9, CUDA 12.8, NVIDIA H200",'
+        '"timing":{"calls_up_to":[],"calls_above":2,"graph":true,"in_place":false,'
+        '"data_type":"float16"}}'
+    )
+    contents = Contents()
+    contents.take(older.encode())
+    details = "NCCL 2.28.9, CUDA 12.8, NVIDIA H200"
+    made = Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0", details=details)
+    assert contents.source == Source(made, Timing((), 2))
+    again = Contents()
+    again.take(source_line(contents.source))
+    assert again.source == contents.source
 
 
 def test_a_log_that_is_not_there_holds_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""`Provenance`: what took or computed the times of an entry, a measurement log or a record.
+
+Tables of format 2 and older, and logs and records of that time, say it in one line of text for
+people; `provenance_from_text` reads that line, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+SIMULATED = "simulated"
+SOCKETS = "sockets"
+_BACKEND = re.compile(r"[A-Za-z0-9_.,:-]+")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_REPLAY = re.compile(r"replay of ([^:\s]+): (.*)", re.DOTALL)
+_RELEASE = re.compile(r"tuccl (\S+) (\S+?)(?:, (.*))?", re.DOTALL)
+_NCCL = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
+"""As workers say it; a model says of which NCCL it is one by two numbers."""
+
+
+class NcclVersion(NamedTuple):
+    """A release of NCCL."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        """`2.28.9`."""
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+    @classmethod
+    def of_code(cls, code: int) -> NcclVersion:
+        """As NCCL counts: 22809 is 2.28.9."""
+        return cls(code // 10000, code // 100 % 100, code % 100)
+
+    @classmethod
+    def parse(cls, text: str) -> NcclVersion:
+        """The version that `2.28.9` names.
+
+        Raises:
+            ValueError: It names none.
+        """
+        found = _VERSION.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!a:.60} is no version of NCCL like 2.28.9")
+        return cls(*map(int, found.groups()))
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What took or computed times.
+
+    Raises:
+        ValueError: The backend's name is none.
+    """
+
+    backend: str
+    """`nccl`, `executor`, `nccl,executor`, `simulated`, `sockets`, or MODULE:CLASS of an engine."""
+    nccl_version: NcclVersion | None = None
+    """None: no NCCL was run, or nothing says which."""
+    tuccl_version: str | None = None
+    """None: the times were taken by other means, or nothing says by which release."""
+    machine: str | None = None
+    """Name of the topology; None in a log and a record, which have the topology themselves."""
+    replayed: bool = False
+    """Whether the times were given out again by a record of that backend."""
+    details: str = ""
+    """Driver, CUDA and GPU as the workers say them, or the model's state: for people."""
+
+    def __post_init__(self) -> None:
+        """Refuse a backend that is no name."""
+        if not _BACKEND.fullmatch(self.backend):
+            raise ValueError(f"{self.backend!a:.60} is no name of a backend")
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether a model computed the times."""
+        return self.backend == SIMULATED
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether they were taken on a stand-in for NCCL."""
+        return self.backend == SOCKETS
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether they were taken of a real NCCL or executor."""
+        return not self.is_modelled and not self.is_stand_in
+
+    def describe(self) -> str:
+        """One line for people."""
+        made = f"tuccl {self.tuccl_version} {self.backend}" if self.tuccl_version else ""
+        text = ", ".join(filter(None, [made, self.details])) or self.backend
+        return f"replay of {self.backend}: {text}" if self.replayed else text
+
+
+def provenance_to_json(provenance: Provenance) -> dict[str, Any]:
+    """A JSON object; the version of NCCL stands in it as `2.28.9`."""
+    version = provenance.nccl_version
+    return {**asdict(provenance), "nccl_version": None if version is None else str(version)}
+
+
+def provenance_from_json(values: Mapping[str, Any]) -> Provenance:
+    """The provenance of a JSON object.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: It is none.
+    """
+    version = values["nccl_version"]
+    found = Provenance(
+        **{**values, "nccl_version": None if version is None else NcclVersion.parse(version)}
+    )
+    names = (found.tuccl_version, found.machine)
+    if not all(name is None or isinstance(name, str) for name in names):
+        raise TypeError("a release or a machine that is no text")
+    if type(found.replayed) is not bool or not isinstance(found.details, str):
+        raise TypeError("a provenance whose members are of other types")
+    return found
+
+
+def provenance_from_text(text: str, backend: str = "") -> Provenance | None:
+    """The provenance that a line of an older release tells.
+
+    Args:
+        text: `tuccl 0.1.0 nccl, NCCL 2.28.9, driver 570.1, CUDA 12.8, NVIDIA H200`.
+        backend: That stood beside it, where one did.
+
+    Returns:
+        None where neither tells a backend.
+    """
+    replay = _REPLAY.fullmatch(text)
+    if replay is not None:
+        backend, text = replay.groups()
+    release = _RELEASE.fullmatch(text)
+    tuccl_version = None
+    if release is not None:
+        tuccl_version, backend, text = release[1], release[2], release[3] or ""
+    elif text in (SIMULATED, SOCKETS):
+        backend, text = text, ""
+    if not _BACKEND.fullmatch(backend):
+        return None
+    nccl = _NCCL.search(text)
+    version = None if nccl is None else NcclVersion.parse(nccl[1])
+    return Provenance(backend, version, tuccl_version, None, replay is not None, text)
