@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
+from lookup_tables.confirmation import NoStarts, Reference
 from lookup_tables.errors import InvalidTableError
 from lookup_tables.program_header import check_seal
 from lookup_tables.table import (
@@ -115,6 +116,7 @@ def check_table(table: Table) -> None:
         _check_key(entry.key)
         _check_config(entry, known)
         _check_figures(entry)
+        _check_origin(entry)
     _check_order(table.entries)
 
 
@@ -245,6 +247,29 @@ def _check_figures(entry: Entry) -> None:
     if not entry.key.min_bytes <= entry.tuned_bytes <= entry.key.max_bytes:
         raise InvalidTableError(
             f"{_name(entry.key)}: was measured at {entry.tuned_bytes} bytes, outside its range"
+        )
+
+
+def _check_origin(entry: Entry) -> None:
+    """What took the times, and how the winner was confirmed."""
+    if (made := entry.provenance) is not None:
+        for text in (made.tuccl_version, made.machine, made.details):
+            _check_printable(f"{_name(entry.key)}: provenance", text or "")
+    shown = entry.confirmation
+    if shown is None:
+        return
+    if not 0.0 < shown.low <= shown.ratio <= shown.high < math.inf:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: a ratio of {shown.ratio:g} lies outside its own bounds, "
+            f"{shown.low:g} to {shown.high:g}"
+        )
+    if not 0.0 < shown.confidence < 1.0:
+        raise InvalidTableError(f"{_name(entry.key)}: a confidence of {shown.confidence:g}")
+    if not isinstance(shown.starts, NoStarts) and not 1 <= shown.starts <= MAX_SIZE_BYTES:
+        raise InvalidTableError(f"{_name(entry.key)}: {shown.starts} starts")
+    if shown.reference is Reference.BUILTIN and (entry.builtin is None or entry.schedule is None):
+        raise InvalidTableError(
+            f"{_name(entry.key)}: held against its built-in setting, which it lacks or is itself"
         )
 
 

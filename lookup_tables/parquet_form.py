@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lookup_tables.errors import PyarrowError, TableFileError
@@ -43,8 +43,12 @@ class ParquetForm:
     error: type[Exception]
     optional_columns: tuple[tuple[str, str, bool], ...] = ()
     """Stand in a file only where a row has a value."""
-    older_versions: tuple[int, ...] = ()
-    """Versions that are read as well, by whoever asks for the metadata's version."""
+    older_columns: Mapping[int, tuple[tuple[str, str, bool], ...]] = field(default_factory=dict)
+    """By version that is read as well: its columns."""
+
+    def columns_of(self, version: int) -> tuple[tuple[str, str, bool], ...]:
+        """The columns of a version that is read."""
+        return self.columns if version == self.version else self.older_columns[version]
 
     def invalid(self, source: str, reason: Exception) -> Exception:
         """The error for rows or metadata of which no content can be made."""
@@ -101,9 +105,10 @@ def read_parquet(
     with _readable(form, source):
         file = _opened(data)
         metadata = _read_metadata(form, file.schema_arrow.metadata or {}, source)
-        _check_columns(form, file.schema_arrow, source)
+        columns = form.columns_of(metadata[form.version_key])
+        _check_columns(form, columns, file.schema_arrow, source)
         rows = file.read(use_threads=False)
-    for name, _, may_be_null in form.columns:
+    for name, _, may_be_null in columns:
         if rows.column(name).null_count and not may_be_null:
             raise form.invalid(source, ValueError(f"column {name} is empty in a row"))
     return metadata, rows.to_pylist()
@@ -126,7 +131,7 @@ def require_pyarrow() -> None:
     Raises:
         PyarrowError: pyarrow cannot be imported, lacks Parquet, or lacks a compression in use.
     """
-    rows = [{"number": 1, "text": "a", "figures": [0.5]}]
+    rows = [{"number": 1, "text": "a", "truth": True, "figures": [0.5]}]
     try:
         for form in _TRIALS:
             if read_parquet(form, parquet_bytes(form, {}, rows), form.what)[1] != rows:
@@ -143,7 +148,12 @@ _TRIALS = tuple(
         version_key="trial_version",
         version_called="trial",
         version=1,
-        columns=(("number", "int64", False), ("text", "string", True), ("figures", "list", False)),
+        columns=(
+            ("number", "int64", False),
+            ("text", "string", True),
+            ("truth", "bool", True),
+            ("figures", "list", False),
+        ),
         compression=compression,
         missing="",
         again="",
@@ -206,6 +216,7 @@ def _schema(columns: tuple[tuple[str, str, bool], ...]) -> pa.Schema:
         "string": pa.string(),
         "int64": pa.int64(),
         "float64": pa.float64(),
+        "bool": pa.bool_(),
         "list": pa.list_(pa.field("element", pa.float64(), nullable=False)),
     }
     return pa.schema([pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns])
@@ -225,26 +236,31 @@ def _read_metadata(form: ParquetForm, raw: Mapping[bytes, bytes], source: str) -
     version = metadata.get(form.version_key)
     if version is None:
         raise form.error(f"{source}: a Parquet file, but {form.missing}")
-    known = (*form.older_versions, form.version)
-    if version not in known:
+    if type(version) is not int or version not in (*form.older_columns, form.version):
+        older = ", ".join(map(str, form.older_columns))
+        known = f"{older} and {form.version}" if older else str(form.version)
         raise form.error(
-            f"{source}: {form.version_called} {version}, this release reads "
-            f"{' and '.join(map(str, known))}; "
+            f"{source}: {form.version_called} {version}, this release reads {known}; "
             f"{form.again} or use the release that wrote it"
         )
     return metadata
 
 
-def _check_columns(form: ParquetForm, schema: pa.Schema, source: str) -> None:
-    for field in _schema(form.columns + form.optional_columns):
-        if field.name in schema.names:
-            found = schema.field(field.name).type
-            if found != field.type:
+def _check_columns(
+    form: ParquetForm,
+    columns: tuple[tuple[str, str, bool], ...],
+    schema: pa.Schema,
+    source: str,
+) -> None:
+    for wanted in _schema(columns + form.optional_columns):
+        if wanted.name in schema.names:
+            found = schema.field(wanted.name).type
+            if found != wanted.type:
                 raise form.error(
-                    f"{source}: column {field.name} is {found} instead of {field.type}; "
+                    f"{source}: column {wanted.name} is {found} instead of {wanted.type}; "
                     f"restore it or {form.again}"
                 )
-        elif field.name not in (name for name, _, _ in form.optional_columns):
+        elif wanted.name not in (name for name, _, _ in form.optional_columns):
             raise form.error(
-                f"{source}: column {field.name} is missing; restore it or {form.again}"
+                f"{source}: column {wanted.name} is missing; restore it or {form.again}"
             )

@@ -7,18 +7,27 @@ schedules, topology, format version) travels in the schema metadata under keys t
 A schedule is there twice: as the program that a bundle takes over byte for byte, in base64, and as
 MSCCL XML, which people and other runtimes read. Neither can stand for the other: a schedule for
 more ranks than an executor serves has no program, and a program has lost names and sizes. Tables of
-format 1 had the XML alone.
+format 1 had the XML alone. Tables of format 2 and older told provenance in one line of text, and
+nothing of how a winner was confirmed.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
+from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.lookup import check_table
 from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
+from lookup_tables.provenance import (
+    Provenance,
+    provenance_from_json,
+    provenance_from_text,
+    provenance_to_json,
+)
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -32,10 +41,10 @@ from lookup_tables.table import (
     Table,
 )
 
-FORMAT_VERSION = 2
-_WITHOUT_PROGRAMS = 1
+FORMAT_VERSION = 3
+_WITHOUT_PROGRAMS, _WITHOUT_CONFIRMATION = 1, 2
 
-_COLUMNS: tuple[tuple[str, str, bool], ...] = (
+_SHARED_COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
     ("min_bytes", "int64", False),
     ("max_bytes", "int64", False),
@@ -58,9 +67,26 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("samples", "int64", False),
     ("spread", "float64", False),
     ("tuned_at", "string", False),
-    ("versions", "string", False),
 )
 """Name, Arrow type and whether it may be null."""
+_COLUMNS = (
+    *_SHARED_COLUMNS,
+    ("backend", "string", True),
+    ("nccl_version", "string", True),
+    ("tuccl_version", "string", True),
+    ("machine", "string", True),
+    ("replayed", "bool", True),
+    ("details", "string", True),
+    ("reference", "string", True),
+    ("estimator", "string", True),
+    ("ratio", "float64", True),
+    ("ratio_low", "float64", True),
+    ("ratio_high", "float64", True),
+    ("confidence", "float64", True),
+    ("starts", "int64", True),
+    ("no_starts", "string", True),
+)
+_OLDER_COLUMNS = (*_SHARED_COLUMNS, ("versions", "string", False))
 _FORM = ParquetForm(
     what="table",
     version_key="format_version",
@@ -71,7 +97,7 @@ _FORM = ParquetForm(
     missing="no TuCCL table; tune to make one",
     again="tune again",
     error=TableFileError,
-    older_versions=(_WITHOUT_PROGRAMS,),
+    older_columns={_WITHOUT_PROGRAMS: _OLDER_COLUMNS, _WITHOUT_CONFIRMATION: _OLDER_COLUMNS},
 )
 
 
@@ -104,7 +130,7 @@ def table_from_parquet_bytes(
             topology_name=metadata["topology_name"],
             fingerprint=metadata["fingerprint"],
             gpu_models=tuple(metadata["gpu_models"]),
-            entries=tuple(_entry(row) for row in rows),
+            entries=tuple(_entry(row, metadata) for row in rows),
             profile=dict(metadata["profile"]),
             schedules=_schedules(metadata, program_of_xml),
         )
@@ -158,8 +184,11 @@ def _row(entry: Entry) -> dict[str, Any]:
         "samples": entry.samples,
         "spread": entry.spread,
         "tuned_at": entry.tuned_at,
-        "versions": entry.versions,
     }
+    if entry.provenance is not None:
+        row |= provenance_to_json(entry.provenance)
+    if entry.confirmation is not None:
+        row |= _confirmation_row(entry.confirmation)
     if builtin is not None:
         row["builtin_algorithm"] = builtin.algorithm.value
         row["builtin_protocol"] = builtin.protocol.value
@@ -173,7 +202,48 @@ def _row(entry: Entry) -> dict[str, Any]:
     return row
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _confirmation_row(confirmation: Confirmation) -> dict[str, Any]:
+    starts = confirmation.starts
+    return {
+        "reference": confirmation.reference.value,
+        "estimator": confirmation.estimator.value,
+        "ratio": confirmation.ratio,
+        "ratio_low": confirmation.low,
+        "ratio_high": confirmation.high,
+        "confidence": confirmation.confidence,
+        "starts": None if isinstance(starts, NoStarts) else starts,
+        "no_starts": starts.value if isinstance(starts, NoStarts) else None,
+    }
+
+
+def _provenance(row: dict[str, Any], metadata: dict[str, Any]) -> Provenance | None:
+    """What took the times; tables of older formats were of their own machine."""
+    if metadata["format_version"] < FORMAT_VERSION:
+        told = provenance_from_text(row["versions"])
+        return None if told is None else replace(told, machine=metadata["topology_name"])
+    if row["backend"] is None:
+        return None
+    return provenance_from_json({one.name: row[one.name] for one in fields(Provenance)})
+
+
+def _confirmation(row: dict[str, Any]) -> Confirmation | None:
+    if row.get("reference") is None:
+        return None
+    starts, no_starts = row["starts"], row["no_starts"]
+    if (starts is None) == (no_starts is None):
+        raise ValueError("an entry needs either its starts or why there were none")
+    return Confirmation(
+        Reference(row["reference"]),
+        Estimator(row["estimator"]),
+        row["ratio"],
+        row["ratio_low"],
+        row["ratio_high"],
+        row["confidence"],
+        NoStarts(no_starts) if starts is None else starts,
+    )
+
+
+def _entry(row: dict[str, Any], metadata: dict[str, Any]) -> Entry:
     builtin = None
     if row["builtin_algorithm"] is not None:
         builtin = BuiltinConfig(
@@ -208,5 +278,6 @@ def _entry(row: dict[str, Any]) -> Entry:
         samples=row["samples"],
         spread=row["spread"],
         tuned_at=row["tuned_at"],
-        versions=row["versions"],
+        provenance=_provenance(row, metadata),
+        confirmation=_confirmation(row),
     )

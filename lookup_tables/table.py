@@ -16,6 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lookup_tables.confirmation import Confirmation
+from lookup_tables.provenance import Provenance
+
 
 class Operation(StrEnum):
     """Operations a table can hold; names as in nccl-tests."""
@@ -106,18 +109,24 @@ class Entry:
     schedule: ScheduleConfig | None
     """The schedule that won, if one did."""
     time_us: float
-    """Median of the winner."""
+    """Of the winner, by the estimator of `confirmation`."""
     builtin_time_us: float | None
-    """Median of `builtin`; None when there is none."""
+    """Of `builtin`, likewise; None when there is none."""
     default_time_us: float
-    """Median of stock NCCL's own choice, interleaved with the winner."""
+    """Of stock NCCL: what the winner was held against where that was stock NCCL, else the
+    interquartile mean of its samples, before and after."""
     samples: int
+    """Of the winner."""
     spread: float
-    """Relative half-width between the quartiles of the winner's samples."""
+    """Relative half-width between the quartiles of the winner's samples; over starts the standard
+    deviation of the logarithms."""
     tuned_at: str
     """ISO 8601, UTC."""
-    versions: str
-    """What produced it: backend, NCCL, TuCCL."""
+    provenance: Provenance | None = None
+    """What took the times; None: a bundle does not say, nor do all tables of format 2 or older."""
+    confirmation: Confirmation | None = None
+    """How the winner is known to be faster; None: a bundle does not say, nor do tables of format 2
+    or older."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ step = 2**31 // count
 config = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL128, 8)
 entries = tuple(
     Entry(Key(operation, i * step, (i + 1) * step - 1, SHAPE, "bench"), i * step, config, None,
-          1.0, 1.0, 2.0, 1, 0.0, "", "")
+          1.0, 1.0, 2.0, 1, 0.0, "")
     for operation in operations for i in range(count)
 )
 table = Table("bench", "bench", (), entries)

@@ -121,7 +121,6 @@ def make_table(ranks: int, gpu_models: tuple[str, ...]) -> Table:
             samples=0,
             spread=0.0,
             tuned_at="",
-            versions="check_nccl_loads_table.py",
         )
         for operation, size, config in wanted_keys(ranks)
     ]

@@ -3,7 +3,9 @@
 import random
 from pathlib import Path
 
+from lookup_tables.confirmation import Confirmation, Estimator, Reference
 from lookup_tables.lookup import key_order
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -18,6 +20,12 @@ from lookup_tables.table import (
 )
 
 FINGERPRINT = "v1-00ff"
+PROVENANCE = Provenance(
+    "nccl,executor", NcclVersion(2, 28, 9), "0.1.0", "two nodes", details="CUDA 12.8, NVIDIA H200"
+)
+CONFIRMATION = Confirmation(
+    Reference.PROFILE, Estimator.MEAN_OVER_STARTS, 1.107, 1.087, 1.13, 0.99, 3
+)
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = bytes.fromhex((GOLDEN / "exchange.program.hex").read_text())
 SCHEDULE = StoredSchedule("5a5a", "ring of 8", "<algo name='ring'/>", PROGRAM)
@@ -44,7 +52,8 @@ def make_entry(
         samples=20,
         spread=0.01,
         tuned_at="2026-01-02T03:04:05Z",
-        versions="simulated",
+        provenance=PROVENANCE,
+        confirmation=CONFIRMATION,
     )
 
 

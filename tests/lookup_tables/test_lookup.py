@@ -4,8 +4,10 @@ from typing import TypedDict, Unpack
 
 import pytest
 
+from lookup_tables.confirmation import Reference
 from lookup_tables.errors import InvalidTableError
 from lookup_tables.lookup import MAX_SIZE_BYTES, TableIndex, check_table, lookup
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -17,7 +19,7 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
-from tests.lookup_tables.tables import SHAPES, make_entry, make_table, random_table
+from tests.lookup_tables.tables import CONFIRMATION, SHAPES, make_entry, make_table, random_table
 
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
 TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.SIMPLE)
@@ -99,6 +101,11 @@ def entry_with(**fields: object) -> Table:
     return make_table([dataclasses.replace(entry, **fields)])  # type: ignore[arg-type]
 
 
+def confirmed_with(**fields: object) -> Table:
+    changed = dataclasses.replace(CONFIRMATION, **fields)  # type: ignore[arg-type]
+    return entry_with(confirmation=changed)
+
+
 class KeyFields(TypedDict, total=False):
     min_bytes: int
     max_bytes: int
@@ -142,6 +149,13 @@ BROKEN = [
     (entry_with(schedule=ScheduleConfig("5a5a", NcclProtocol.LL, 1, 9999, 0)), "out of range"),
     (entry_with(tuned_bytes=21), "outside its range"),
     (entry_with(samples=-1), "samples"),
+    (entry_with(provenance=Provenance("nccl", details="a\nb")), "provenance"),
+    (confirmed_with(low=1.2), "a ratio of 1.107 lies outside its own bounds, 1.2 to 1.13"),
+    (confirmed_with(high=float("inf")), "outside its own bounds"),
+    (confirmed_with(ratio=float("nan")), "outside its own bounds"),
+    (confirmed_with(confidence=1.0), "a confidence of 1"),
+    (confirmed_with(starts=0), "0 starts"),
+    (confirmed_with(reference=Reference.BUILTIN), "which it lacks or is itself"),
     (make_table([], gpu_models=("10DE:2335",)), "lower-case hex"),
     (make_table([], gpu_models=("10de:2335", "10de:20b2")), "not sorted"),
     (make_table([], profile={"A B": "1"}), "cannot name a variable"),

@@ -2,18 +2,24 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from lookup_tables.errors import TableFileError
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
-from tests.lookup_tables.tables import make_entry, make_table, random_table
+from tests.lookup_tables.tables import GOLDEN, make_entry, make_table, random_table
 
+PRINTABLE = st.text(max_size=20).filter(lambda text: bool(text) and text.isprintable())
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
 
 
@@ -34,6 +40,137 @@ def test_a_table_survives_the_way_through_parquet(seed: int) -> None:
     data = table_to_parquet_bytes(table)
     assert table_from_parquet_bytes(data, "t", no_programs) == table
     assert table_to_parquet_bytes(table) == data
+
+
+PROVENANCES = st.builds(
+    Provenance,
+    st.sampled_from(["nccl", "nccl,executor", "simulated", "sockets", "my.module:Engine"]),
+    st.none() | st.builds(NcclVersion, *[st.integers(0, 99)] * 3),
+    st.none() | PRINTABLE,
+    st.none() | PRINTABLE,
+    st.booleans(),
+    PRINTABLE,
+)
+RATIOS = st.floats(min_value=1e-6, max_value=1e6)
+CONFIRMATIONS = st.builds(
+    lambda reference, estimator, ratios, confidence, starts: Confirmation(
+        reference, estimator, ratios[1], ratios[0], ratios[2], confidence, starts
+    ),
+    st.sampled_from([Reference.STOCK, Reference.PROFILE]),
+    st.sampled_from(list(Estimator)),
+    st.lists(RATIOS, min_size=3, max_size=3).map(sorted),
+    st.floats(min_value=0.5, max_value=0.999),
+    st.integers(1, 2**40) | st.sampled_from(list(NoStarts)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(made=st.none() | PROVENANCES, shown=st.none() | CONFIRMATIONS, samples=st.integers(0, 2**40))
+def test_what_an_entry_says_of_itself_is_read_as_it_was_written(
+    made: Provenance | None, shown: Confirmation | None, samples: int
+) -> None:
+    entry = make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)
+    entry = replace(entry, provenance=made, confirmation=shown, samples=samples)
+    data = table_to_parquet_bytes(make_table([entry]))
+    assert table_from_parquet_bytes(data, "t", no_programs).entries == (entry,)
+
+
+H200 = "NCCL 2.28.9, driver 570.1, CUDA 12.8, NVIDIA H200"
+OLDER = {
+    "measured": Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0", "h200x4_topo", details=H200),
+    "replayed": Provenance(
+        "nccl", machine="h200x4_topo", replayed=True, details="h200x4_nvlink_nccl2.28.9"
+    ),
+    "simulated": Provenance(
+        "simulated", tuccl_version="0.1.0", machine="h200-4gpu", details="after NCCL 2.28"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(OLDER))
+def test_a_table_of_format_2_is_read_and_says_what_it_knows(kind: str) -> None:
+    data = (GOLDEN / f"format-2-{kind}.parquet").read_bytes()
+    table = table_from_parquet_bytes(data, kind, no_programs)
+    assert {entry.provenance for entry in table.entries} == {OLDER[kind]}
+    assert {entry.confirmation for entry in table.entries} == {None}
+    told = {
+        (entry.tuned_bytes, entry.time_us, entry.default_time_us, entry.samples)
+        for entry in table.entries
+    }
+    if kind == "simulated":
+        assert told == {
+            (65536, 3.9579733278816445, 7.435203622183431, 72),
+            (1048576, 6.404616233396498, 11.959531554501565, 72),
+        }
+    else:
+        assert told == {
+            (16384, 9.9, 10.416666666666666, 15),
+            (65536, 10.1, 10.846666666666666, 15),
+            (262144, 10.74, 11.203333333333333, 15),
+        }
+    newer = table_to_parquet_bytes(table)
+    assert table_from_parquet_bytes(newer, kind, no_programs) == table
+    assert pq.read_schema(io.BytesIO(newer)).metadata[b"tuccl.format_version"] == b"3"
+
+
+def test_the_columns_are_those_that_are_documented() -> None:
+    table = make_table([make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)])
+    row = pq.read_table(io.BytesIO(table_to_parquet_bytes(table))).to_pylist()[0]
+    assert list(row)[-14:] == [
+        "backend",
+        "nccl_version",
+        "tuccl_version",
+        "machine",
+        "replayed",
+        "details",
+        "reference",
+        "estimator",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "confidence",
+        "starts",
+        "no_starts",
+    ]
+    assert list(row.values())[-14:] == [
+        "nccl,executor",
+        "2.28.9",
+        "0.1.0",
+        "two nodes",
+        False,
+        "CUDA 12.8, NVIDIA H200",
+        "profile",
+        "mean_over_starts",
+        1.107,
+        1.087,
+        1.13,
+        0.99,
+        3,
+        None,
+    ]
+
+
+def test_a_row_that_contradicts_itself_is_refused() -> None:
+    good = table_to_parquet_bytes(random_table(1, 1))
+
+    def with_column(name: str, values: pa.Array) -> bytes:
+        def change(table: pa.Table) -> pa.Table:
+            return table.set_column(table.schema.get_field_index(name), name, values(table))
+
+        return rewritten(good, change)
+
+    cases = [
+        ("no_starts", lambda t: pa.array(["modelled"] * t.num_rows), "its starts or why"),
+        ("starts", lambda t: pa.nulls(t.num_rows, pa.int64()), "its starts or why"),
+        ("nccl_version", lambda t: pa.array(["2.28"] * t.num_rows), "no version of NCCL"),
+        ("backend", lambda t: pa.array(["two words"] * t.num_rows), "no name of a backend"),
+        ("reference", lambda t: pa.array(["luck"] * t.num_rows), "luck"),
+        ("ratio_low", lambda t: pa.array([1.2] * t.num_rows), "outside its own bounds"),
+    ]
+    for name, values, message in cases:
+        with pytest.raises(TableFileError, match=message) as caught:
+            table_from_parquet_bytes(with_column(name, values), "t", no_programs)
+        assert "\n" not in str(caught.value)
 
 
 def test_an_empty_table_keeps_its_types() -> None:
@@ -97,7 +234,10 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
         return table.set_column(1, "min_bytes", column)
 
     cases = [
-        (newer, "table format 9, this release reads 1 and 2"),
+        (
+            newer,
+            "table format 9, this release reads 1, 2 and 3; tune again or use the release",
+        ),
         (damaged_metadata, "metadata is damaged"),
         (deep_metadata, "metadata is damaged"),
         (lambda table: table.drop_columns(["spread"]), "column spread is missing"),

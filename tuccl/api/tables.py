@@ -224,7 +224,6 @@ def _of_bundle(bundle: Bundle) -> Table:
             samples=0,
             spread=0.0,
             tuned_at="",
-            versions="",
         )
         for entry in bundle.entries
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,9 +26,6 @@ LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
 """Path of the NCCL to measure: by the user where several are found, by a leader for its workers."""
 OLDEST_VERSION = 22105
 """2.21.5, the first release with a tuner ABI that the plugin speaks."""
-
-_NAMED = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
-"""As workers say it; a model says of which NCCL it is one by two numbers."""
 
 
 class NcclLibraryError(MeasurementError):
@@ -121,12 +117,6 @@ def version_here(environment: Mapping[str, str] = os.environ) -> str:
         return find_nccl(None, environment).version_text
     except NcclLibraryError:
         return ""
-
-
-def version_in(versions: str) -> str:
-    """The NCCL that versions name, as `2.28.9`: of a log, an entry; empty where none was run."""
-    found = _NAMED.search(versions)
-    return "" if found is None else found[1]
 
 
 def read_version(path: Path) -> int:

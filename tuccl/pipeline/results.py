@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lookup_tables.confirmation import Confirmation, NoStarts, Reference
 from lookup_tables.lookup import check_table, key_order
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
@@ -30,9 +31,9 @@ from tuccl.reports.report import (
     ScheduleReport,
 )
 from tuccl.schedules.candidates import Candidate
-from tuccl.trials.config import Config
+from tuccl.trials.config import STOCK, Config
 from tuccl.trials.timing import Timing
-from tuccl.tuning.decision import Comparison
+from tuccl.tuning.decision import CONFIDENCE, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.settings import RunSettings
@@ -105,8 +106,35 @@ def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
         samples=winner.samples,
         spread=winner.spread,
         tuned_at=origin.tuned_at,
-        versions=origin.provenance.describe(),
+        provenance=origin.provenance,
+        confirmation=confirmation_of(winner, origin.provenance),
     )
+
+
+def confirmation_of(winner: Comparison, provenance: Provenance) -> Confirmation:
+    """How an entry's winner is known to be faster."""
+    return Confirmation(
+        reference=_reference(winner.reference),
+        estimator=winner.estimator,
+        ratio=winner.ratio,
+        low=winner.interval.low,
+        high=winner.interval.high,
+        confidence=CONFIDENCE,
+        starts=_starts(winner, provenance),
+    )
+
+
+def _reference(config: Config) -> Reference:
+    if not config.is_default:
+        return Reference.BUILTIN
+    return Reference.STOCK if config == STOCK else Reference.PROFILE
+
+
+def _starts(compared: Comparison, provenance: Provenance) -> int | NoStarts:
+    """Number of starts of workers, where there are workers."""
+    if provenance.is_modelled:
+        return NoStarts.MODELLED
+    return NoStarts.RECORDED if provenance.replayed else compared.starts
 
 
 def _builtin_config(config: Config) -> BuiltinConfig:

@@ -297,7 +297,8 @@ def _tune(
         seconds_pass = backend_kind(settings.backend).has_workers
         tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)
         source = log.contents.source  # Of the figures, which may all be of an earlier process.
-        origin = Origin(begun.tuned_at, source.provenance if source else backend.provenance)
+        made = source.provenance if source else backend.provenance
+        origin = Origin(begun.tuned_at, replace(made, machine=request.topology.name))
         timing = source.timing if source else timing_of(backend)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from lookup_tables.provenance import SIMULATED, SOCKETS
 from lookup_tables.table import Table
 
 
@@ -63,8 +64,7 @@ _PARTICIPLES = {
     Evidence.MODELLED: "expected by the model",
     Evidence.STAND_IN: "timed on a stand-in",
 }
-_BACKENDS = {"simulated": Evidence.MODELLED, "sockets": Evidence.STAND_IN}
-"""By the backend's name, which also stands in the versions of each entry that it made."""
+_BACKENDS = {SIMULATED: Evidence.MODELLED, SOCKETS: Evidence.STAND_IN}
 
 
 def evidence_of(table: Table, backend: str) -> Evidence:
@@ -74,8 +74,9 @@ def evidence_of(table: Table, backend: str) -> Evidence:
         table: Its entries say what made their times, also where a record was replayed later.
         backend: Of its run, which counts where there is no entry.
     """
-    origins = (backend, *(entry.versions for entry in table.entries))
+    made = (entry.provenance for entry in table.entries)
+    backends = {backend, *(one.backend for one in made if one is not None)}
     for name, evidence in _BACKENDS.items():
-        if any(name in origin for origin in origins):
+        if name in backends:
             return evidence
     return Evidence.MEASURED

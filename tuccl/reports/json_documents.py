@@ -18,7 +18,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 class _Model(BaseModel):
@@ -96,7 +96,7 @@ class Apart(_Model):
 class TableDocument(_Model):
     """`init`, `tune` and `table`: the tuned table."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     topology: str
     fingerprint: str
     times: Evidence
@@ -136,7 +136,7 @@ class RetuneDocument(TableDocument):
 class ExplainDocument(_Model):
     """`explain`: what a job here runs for one call, and why."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     operation: Operation
     size_bytes: int
     shape: Shape
@@ -155,7 +155,7 @@ class ExplainDocument(_Model):
 class ShipDocument(_Model):
     """`ship`: what lies in the directory now."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     files: list[str]
     """The files of this table; `tuccl.env`, which a job sources, is the last."""
     caveats: list[str]
@@ -175,7 +175,7 @@ class DefectDocument(_Model):
 class VerifyDocument(_Model):
     """`verify`: whether a schedule is right."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     file: str
     algorithm: str
     proved: bool
@@ -255,7 +255,7 @@ class ComparedTables(_Model):
 class BenchDocument(_Model):
     """`bench`: tables against stock NCCL on this machine."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[3] = SCHEMA_VERSION
     shape: Shape
     data_type: str
     in_place: bool

@@ -13,7 +13,6 @@ from pathlib import Path
 from textwrap import wrap
 
 from lookup_tables.table import Table
-from tuccl.engines.nccl_library import version_in
 from tuccl.reports.job_gains import Obstacle
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
@@ -55,7 +54,8 @@ def environment_file(
         executor: What is done about it; None: no schedule won.
     """
     place = shlex.quote(str(directory))
-    nccl = next(filter(None, (version_in(entry.versions) for entry in table.entries)), "")
+    made = (entry.provenance for entry in table.entries)
+    nccl = next((str(one.nccl_version) for one in made if one and one.nccl_version), "")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = (
         "The process profile, which NCCL reads once per process: the table's times are with it."

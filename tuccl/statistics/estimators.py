@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from statistics import fmean, median, stdev
 
 MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
@@ -16,15 +15,6 @@ MEDIAN_TO_MEAN_ERROR = math.sqrt(math.pi / 2.0)
 The Advanced Theory of Statistics 1, 10.10)."""
 _MEAN_DEVIATION_TO_SIGMA = math.sqrt(math.pi / 2.0)
 """Sigma of a normal distribution over its mean absolute deviation."""
-
-
-class Estimator(StrEnum):
-    """Method by which the figures of a comparison were made."""
-
-    MEDIAN_OF_PAIRS = "median of paired ratios"
-    """Times are medians of samples from one start of the workers."""
-    MEAN_OVER_STARTS = "geometric mean over starts"
-    """Times are geometric means over starts of each start's interquartile mean."""
 
 
 def interquartile_mean(values: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from lookup_tables.confirmation import Estimator
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.statistics.estimators import paired_ratios, quartile_spread
 from tuccl.statistics.intervals import Interval, median_interval
@@ -24,6 +25,8 @@ Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""
 ERROR = 0.01
 """Of a key: how often a finalist that gains nothing may be held to be faster in one start."""
+CONFIDENCE = 1.0 - ERROR
+"""Of a bound of what is proved, be it by one start or by several."""
 PAIRS = 15
 _ALONE = 3
 """Samples of NCCL's own choice where nothing is left to hold against it."""

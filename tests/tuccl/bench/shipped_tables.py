@@ -35,7 +35,7 @@ def all_gather_entry(
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, nchannels)
     default_us = 64.0
     time_us = default_us / promised
-    return Entry(key, size_bytes, ring, None, time_us, time_us, default_us, 5, 0.0, "", "NCCL")
+    return Entry(key, size_bytes, ring, None, time_us, time_us, default_us, 5, 0.0, "")
 
 
 def ship_entries(

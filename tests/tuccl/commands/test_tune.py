@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.confirmation import NoStarts, Reference
 from lookup_tables.table import Operation
 from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.shared_data import SHARED_DATA, requires_shared_data
@@ -81,9 +82,13 @@ def test_a_record_is_tuned_to_the_best_that_it_holds(
     run = Workspace(tmp_path / "tuccl-workspace").current()
     table = read_table(run)
     assert table.fingerprint == machine().fingerprint()
-    assert {entry.versions for entry in table.entries} == {
-        "replay of nccl: tuccl 0.1.0 nccl, NCCL 2.29.1"
-    }
+    provenance = replace(tiny_grid().provenance, replayed=True, machine=machine().name)
+    assert {entry.provenance for entry in table.entries} == {provenance}
+    for entry in table.entries:
+        shown = entry.confirmation
+        assert shown is not None
+        assert (shown.starts, shown.reference) == (NoStarts.RECORDED, Reference.STOCK)
+        assert shown.low <= entry.default_time_us / entry.time_us <= shown.high
     made, given = read_record(tmp_path / "again.parquet"), tiny_grid()
     recorded = {row.order: row for row in given.rows}
     for row in made.rows:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -197,10 +198,10 @@ def test_a_damaged_bundle_is_not_shipped(
     assert bundle.read_bytes() == whole
 
 
-def table_of(versions: str) -> Table:
+def table_of(provenance: Provenance) -> Table:
     key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
     builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
-    entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", versions)
+    entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", provenance)
     return replace(TABLE, entries=(entry,))
 
 
@@ -213,9 +214,9 @@ def test_what_speaks_against_a_table_stands_in_its_environment_file(evidence: Ev
 
 def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Path) -> None:
     path = tmp_path / "tuccl.env"
-    measured = table_of("tuccl 0.1.0 nccl, NCCL 2.28.9, CUDA 13.0")
+    measured = table_of(Provenance("nccl", NcclVersion(2, 28, 9)))
     path.write_text(environment_file(measured, tmp_path, 0))
     assert sourced(path, "TUCCL_NCCL") == ["2.28.9"]
-    modelled = table_of("tuccl 0.1.0 simulated, after NCCL 2.28")
+    modelled = table_of(Provenance("simulated", details="after NCCL 2.28"))
     path.write_text(environment_file(modelled, tmp_path, 0))
     assert sourced(path, "TUCCL_NCCL", TUCCL_NCCL="2.27.5") == [""]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.confirmation import Estimator
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError

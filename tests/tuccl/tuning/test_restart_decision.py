@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from lookup_tables.confirmation import Estimator
 from lookup_tables.table import Operation, Shape
-from tuccl.statistics.estimators import Estimator
 from tuccl.statistics.intervals import Interval
 from tuccl.statistics.pooling import MeanError, PooledVariance
 from tuccl.trials.config import STOCK, Config, Task
