@@ -38,6 +38,8 @@ _HOMES = {
     "tuccl.api.stages": ("Stage",),
     "tuccl.api.tables": ("Call", "Entry", "Table", "lookup", "read_table"),
     "tuccl.api.tuning": ("TuningResult", "ship", "tune"),
+    "lookup_tables.confirmation": ("Confirmation",),
+    "lookup_tables.provenance": ("Provenance",),
     "lookup_tables.table": ("BuiltinConfig", "ScheduleConfig", "Shape"),
     "probes.topology.graph": ("Topology",),
     "synthesizer.ir.algorithm": ("Algorithm",),

@@ -1,3 +1,5 @@
+from lookup_tables.confirmation import Confirmation as Confirmation
+from lookup_tables.provenance import Provenance as Provenance
 from lookup_tables.table import BuiltinConfig as BuiltinConfig
 from lookup_tables.table import ScheduleConfig as ScheduleConfig
 from lookup_tables.table import Shape as Shape
@@ -40,10 +42,12 @@ __all__ = [
     "Algorithm",
     "BuiltinConfig",
     "Call",
+    "Confirmation",
     "Entry",
     "MachineError",
     "MeasurementError",
     "Probe",
+    "Provenance",
     "ScheduleConfig",
     "ScheduleError",
     "Shape",

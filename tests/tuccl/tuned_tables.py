@@ -43,7 +43,7 @@ def tuned(
         Entry(
             Key(Operation.ALL_REDUCE, size, 2 * size - 1, shape, FINGERPRINT), size, builtin,
             schedule, time_us, 8.0 if builtin else None, 16.0, 15, 0.01, "2026-01-02T03:04:05Z",
-            Provenance(backend), confirmed(schedule, builtin),
+            Provenance(backend), confirmed(time_us, schedule, builtin),
         )
         for size, builtin, schedule, time_us in kinds
     )  # fmt: skip
@@ -59,10 +59,15 @@ def tuned(
     return table, report
 
 
-def confirmed(schedule: ScheduleConfig | None, builtin: BuiltinConfig | None) -> Confirmation:
-    """Three starts of the workers, by 50 to 60 %."""
-    reference = Reference.BUILTIN if schedule and builtin else Reference.STOCK
-    return Confirmation(reference, Estimator.MEAN_OVER_STARTS, 1.55, 1.5, 1.6, 0.99, 3)
+def confirmed(
+    time_us: float, schedule: ScheduleConfig | None, builtin: BuiltinConfig | None
+) -> Confirmation:
+    """Three starts of the workers, within 2 % either way."""
+    beside = schedule is not None and builtin is not None
+    ratio = (8.0 if beside else 16.0) / time_us
+    reference = Reference.BUILTIN if beside else Reference.STOCK
+    low, high = 0.98 * ratio, 1.02 * ratio
+    return Confirmation(reference, Estimator.MEAN_OVER_STARTS, ratio, low, high, 0.99, 3)
 
 
 def _key(
@@ -88,5 +93,6 @@ def _key(
 def _comparison(config: str, time_us: float) -> ComparisonReport:
     return ComparisonReport(
         config=config, time_us=time_us, reference_us=16.0, ratio=16.0 / time_us,
-        lower_bound=1.5, samples=15, spread=0.01,
+        lower_bound=1.5, samples=15, spread=0.01, upper_bound=1.1 * 16.0 / time_us,
+        confidence=0.99, reference=Reference.STOCK, estimator=Estimator.MEAN_OVER_STARTS, starts=3,
     )  # fmt: skip

@@ -10,7 +10,9 @@ from pathlib import Path
 from lookup_tables import table as core
 from lookup_tables.bundle_layout import MAGIC
 from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.confirmation import Confirmation
 from lookup_tables.lookup import lookup as core_lookup
+from lookup_tables.provenance import Provenance
 from lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
 from tuccl.api.errors import with_one_root
 from tuccl.errors import UsageError
@@ -62,6 +64,10 @@ class Entry:
     """The winner's; None: a bundle does not keep that of schedules."""
     builtin_us: float | None
     """That of `builtin`."""
+    confirmation: Confirmation | None = None
+    """How the winner is known to be faster; None: a bundle or an older table does not say."""
+    provenance: Provenance | None = None
+    """What took the times; None: a bundle does not say, nor do all older tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +259,8 @@ def _entry(entry: core.Entry, table: core.Table) -> Entry:
         stock_us=entry.default_time_us,
         time_us=None if isnan(entry.time_us) else entry.time_us,
         builtin_us=entry.builtin_time_us,
+        confirmation=entry.confirmation,
+        provenance=entry.provenance,
     )
 
 

@@ -20,6 +20,7 @@ from tuccl.reports.choice_text import (
     describe_schedule,
     profile_text,
 )
+from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import Explanation, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
@@ -104,6 +105,7 @@ def _explanation_lines(
     effort = f"{key.configs_tried} configurations, {key.repeats_measured} samples"
     lines += [
         f"  {reason(gain, gains.evidence)}",
+        *_provenance_lines(found),
         *_apart_lines(gain, current, gains),
         f"  searched: {effort}",
         *(
@@ -111,11 +113,20 @@ def _explanation_lines(
             for name, share in current.report.own_schedules(key.operation, key.size_bytes)
         ),
         *(
-            f"  rejected: {other.config}, {other.time_us:.2f} us, {other.ratio:.3f}x"
+            f"  rejected: {other.config}, {other.time_us:.2f} us, {ratio_text(other)}"
             for other in key.rejected
         ),
     ]
     return [current.report.readable(line) for line in lines]
+
+
+def _provenance_lines(found: Explanation) -> list[str]:
+    """What took the times of the entry, as far as its table says."""
+    made = None if found.entry is None else found.entry.provenance
+    if made is None:
+        return []
+    machine = f", on {made.machine}" if made.machine and made.is_measured else ""
+    return [f"  times: {made.describe()}{machine}"]
 
 
 def _without_executor(gain: KeyGain) -> str:
@@ -132,6 +143,7 @@ def _apart_lines(gain: KeyGain, current: FinishedRun, gains: JobGains) -> list[s
     time = f"{gain.apart_us:.2f} us ({gain.apart_speedup:.3f}x, {gains.evidence.value})"
     return [
         f"  apart, not run by a job here: {schedule}, {time}",
+        *([] if gain.key.schedule is None else [f"    {ratio_text(gain.key.schedule)}"]),
         f"    {gain.obstacle.sentence}",
     ]
 

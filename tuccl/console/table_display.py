@@ -22,6 +22,7 @@ from tuccl.reports.choice_text import (
 )
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
 from tuccl.reports.report import FloorReport, ProfileReport, Report
+from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
 
@@ -163,7 +164,7 @@ def starts_lines(starts: int | None) -> list[str]:
         return []
     line = "stock NCCL differs from start to start here: "
     if starts:
-        return [f"{line}entries outlasted up to {starts} starts"]
+        return [f"{line}entries are confirmed over up to {count_of(starts, 'restart')}"]
     return [f"{line}no further starts could be had, so only gains beyond that are entries"]
 
 

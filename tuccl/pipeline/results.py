@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from lookup_tables.confirmation import Confirmation, NoStarts, Reference
 from lookup_tables.lookup import check_table, key_order
@@ -157,6 +158,7 @@ def build_report(
     candidates: Mapping[Operation, Sequence[Candidate]],
     settings: RunSettings,
     timing: Timing,
+    provenance: Provenance,
 ) -> Report:
     """The report: the decision for every key of a table, and why."""
     evidence = evidence_of(table, settings.backend)
@@ -169,7 +171,7 @@ def build_report(
             content_hash: _schedule_report(candidate)
             for content_hash, candidate in sorted(by_hash.items())
         },
-        keys=[_key_report(key, evidence) for key in tuning.keys],
+        keys=[_key_report(key, evidence, provenance) for key in tuning.keys],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
         graphs=timing.graph,
@@ -222,11 +224,11 @@ def _schedule_report(candidate: Candidate) -> ScheduleReport:
     )
 
 
-def _key_report(key: KeyResult, evidence: Evidence) -> KeyReport:
+def _key_report(key: KeyResult, evidence: Evidence, provenance: Provenance) -> KeyReport:
     decision = key.decision
-    builtin = _comparison_report(decision.builtin) if decision.builtin else None
-    schedule = _comparison_report(decision.schedule) if decision.schedule else None
-    rejected = [_comparison_report(comparison) for comparison in decision.rejected]
+    builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
+    schedule = _comparison_report(decision.schedule, provenance) if decision.schedule else None
+    rejected = [_comparison_report(comparison, provenance) for comparison in decision.rejected]
     return KeyReport(
         operation=key.task.operation.value,
         size_bytes=key.task.size_bytes,
@@ -244,7 +246,8 @@ def _key_report(key: KeyResult, evidence: Evidence) -> KeyReport:
     )
 
 
-def _comparison_report(comparison: Comparison) -> ComparisonReport:
+def _comparison_report(comparison: Comparison, provenance: Provenance) -> ComparisonReport:
+    high = comparison.interval.high
     return ComparisonReport(
         config=comparison.config.describe(),
         time_us=comparison.time_us,
@@ -253,4 +256,9 @@ def _comparison_report(comparison: Comparison) -> ComparisonReport:
         lower_bound=comparison.lower_bound,
         samples=comparison.samples,
         spread=comparison.spread,
+        upper_bound=high if isfinite(high) else None,
+        confidence=CONFIDENCE,
+        reference=_reference(comparison.reference),
+        estimator=comparison.estimator,
+        starts=_starts(comparison, provenance),
     )

@@ -302,7 +302,7 @@ def _tune(
         timing = source.timing if source else timing_of(backend)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(table, tuning, candidates, settings, timing)
+    report = build_report(table, tuning, candidates, settings, timing, origin.provenance)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from tuccl.errors import WorkspaceError
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
@@ -27,6 +28,16 @@ class ComparisonReport(_Model):
     lower_bound: float
     samples: int
     spread: float
+    upper_bound: float | None = None
+    """None: nothing is known of it. None, as all that follows, also in reports of earlier
+    releases."""
+    confidence: float | None = None
+    """With which each bound holds by itself."""
+    reference: Reference | None = None
+    """What it was held against."""
+    estimator: Estimator | None = None
+    starts: int | NoStarts | None = None
+    """Number of starts of the workers that the times are of; or why there were none."""
 
 
 class ScheduleReport(_Model):
@@ -111,7 +122,7 @@ class Report(_Model):
     in_place: bool = False
     """How calls were timed."""
     starts: int | None = None
-    """Of the workers, that entries had to outlast where one start does not tell; 0: none could be
+    """Of the workers, that confirm entries where one start does not tell; 0: none could be
     had; None: one told all."""
     floor: FloorReport | None = None
     """None: there was no floor."""

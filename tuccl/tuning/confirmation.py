@@ -89,7 +89,7 @@ def held_against_starts(
     progress: Callable[[int], None],
     keep_s: float = 0.0,
 ) -> tuple[dict[Task, Decision], int | None]:
-    """The decisions by what outlasts a start, at the price of starts only where one is not enough.
+    """The decisions, confirmed over several starts only where one is not enough.
 
     Args:
         decisions: By key, each from one start.
@@ -130,7 +130,7 @@ def confirmed_over_starts(
     progress: Callable[[int], None],
     keep_s: float = 0.0,
 ) -> tuple[dict[Task, Decision], int]:
-    """The decisions by what outlasts a start: entries that do not are out, others may come in.
+    """The decisions by several starts: what these do not confirm is out, others may come in.
 
     Args:
         decisions: By key, each from one start.

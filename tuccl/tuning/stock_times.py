@@ -2,7 +2,8 @@
 
 They are taken at the beginning, in the first start of the workers, and once more at the end, so
 that the machine of the end is held against that of the beginning. Where the two differ much, or the
-samples of the first start, entries have to outlast several starts (`tuccl.tuning.confirmation`).
+samples of the first start, entries are confirmed over several starts
+(`tuccl.tuning.confirmation`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@
 5. Where neighbouring sizes end with different winners the border between them is located.
 6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
    beginning, and gains over stock NCCL without the profile count from both. An entry that is not
-   clear of the difference has to outlast several starts of the workers. Where the difference is
-   much all entries have to, and a key tries what was proved for a size beside it
+   clear of the difference has to be confirmed over several starts of the workers. Where the
+   difference is much all entries have to, and a key tries what was proved for a size beside it
    (`tuccl.tuning.confirmation`). Borders of what has changed by that are located once more.
 """
 
@@ -92,7 +92,7 @@ class TuningResult:
     spent_s: float
     """Of the machine's time."""
     starts: int | None
-    """Of the workers, that entries had to outlast where one start does not tell; 0: none could be
+    """Of the workers, that confirm entries where one start does not tell; 0: none could be
     had; None: one told all."""
 
 

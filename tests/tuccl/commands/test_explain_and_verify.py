@@ -27,7 +27,7 @@ def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) ->
     assert f"apart, not run by a job here: {found['job']['apart']['schedule']}" in text.stdout
     assert "expected by the model at 4M: stock NCCL" in text.stdout
     assert "measured at" not in text.stdout
-    assert "lower bound" in text.stdout
+    assert " %), against NCCL under the process profile, modelled" in text.stdout
     assert "schedule:" not in text.stdout, "schedules are named, not hashed"
 
 

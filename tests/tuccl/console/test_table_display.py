@@ -139,7 +139,7 @@ def test_without_a_floor_or_a_profile_there_is_nothing_to_say() -> None:
 
 def test_where_starts_differ_it_is_said_what_that_means_for_the_entries() -> None:
     assert starts_lines(None) == []
-    assert "entries outlasted up to 5 starts" in starts_lines(5)[0]
+    assert "entries are confirmed over up to 5 restarts" in starts_lines(5)[0]
     assert "only gains beyond that are entries" in starts_lines(0)[0]
 
 

@@ -1,4 +1,7 @@
-from tuccl.reports.decision_sentence import decision_sentence
+import pytest
+
+from lookup_tables.confirmation import Estimator, NoStarts, Reference
+from tuccl.reports.decision_sentence import decision_sentence, ratio_text
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import ComparisonReport
 
@@ -10,14 +13,54 @@ def comparison(ratio: float, lower_bound: float, config: str = "ring LL ch4") ->
     )  # fmt: skip
 
 
+def told(**fields: object) -> ComparisonReport:
+    known = {
+        "upper_bound": 1.13, "confidence": 0.99, "reference": Reference.PROFILE,
+        "estimator": Estimator.MEAN_OVER_STARTS, "starts": 3,
+    }  # fmt: skip
+    return comparison(1.107, 1.087).model_copy(update=known | fields)
+
+
+@pytest.mark.parametrize(
+    ("compared", "text"),
+    [
+        (
+            told(),
+            "1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts",
+        ),
+        (
+            told(reference=Reference.STOCK, starts=1),
+            "1.107x (1.087 to 1.130, 99 %), against stock NCCL, one start",
+        ),
+        (
+            told(reference=Reference.BUILTIN, starts=NoStarts.RECORDED),
+            "1.107x (1.087 to 1.130, 99 %), against the built-in setting, samples of a record",
+        ),
+        (
+            told(confidence=0.995, starts=NoStarts.MODELLED),
+            "1.107x (1.087 to 1.130, 99.5 %), against NCCL under the process profile, modelled",
+        ),
+        (told(upper_bound=None), "1.107x, lower bound 1.087"),
+        (comparison(1.107, 1.087), "1.107x, lower bound 1.087"),
+    ],
+)
+def test_a_ratio_says_its_interval_its_reference_and_its_starts(
+    compared: ComparisonReport, text: str
+) -> None:
+    assert ratio_text(compared) == text
+    won = decision_sentence(compared, (), Evidence.MEASURED)
+    assert won == f"ring LL ch4 takes 10.00 us where its reference takes 11.07 us: {text}"
+    assert decision_sentence(None, (compared,), Evidence.MEASURED).endswith(f"is {text}")
+
+
 def test_the_reason_names_what_runs_and_the_bound() -> None:
     won = comparison(1.2, 1.1)
     assert decision_sentence(won, (), Evidence.MEASURED) == (
         "ring LL ch4 takes 10.00 us where its reference takes 12.00 us: 1.200x, lower bound 1.100"
     )
     assert decision_sentence(None, (comparison(1.01, 0.99),), Evidence.MEASURED) == (
-        "NCCL's own choice stays: the configuration compared most, ring LL ch4, is 1.010x with a "
-        "lower bound of 0.990"
+        "NCCL's own choice stays: the configuration compared most, ring LL ch4, is 1.010x, "
+        "lower bound 0.990"
     )
     assert "none of its other settings" in decision_sentence(None, (), Evidence.MEASURED)
 
