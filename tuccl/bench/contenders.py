@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
+from lookup_tables.confirmation import Reference
 from lookup_tables.errors import TableError
 from lookup_tables.lookup import lookup
 from lookup_tables.program_header import executor_serves
-from lookup_tables.table import Table
+from lookup_tables.table import Entry, Table
 from programs.reader import check_programs
 from tuccl.bench.surroundings import (
     DIRECTORY_VARIABLE,
@@ -30,6 +31,7 @@ from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import UsageError
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
+from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 
 _PRINT = '. "$1" && env -0'
@@ -68,21 +70,39 @@ class ShippedTable(Contender):
 
     def promised(self, task: Task) -> float | None:
         """Stock NCCL's time over that with the table, by the table; None where it says nothing."""
+        found = self._tuned_entry(task)
+        if found is None:
+            return None
+        time_us = found.time_us if self._runs_winner(found) else found.builtin_time_us
+        return found.default_time_us / time_us if time_us and found.default_time_us else None
+
+    def promise_bounds(self, task: Task) -> Interval | None:
+        """Bounds of what is promised; None where what runs was not held against stock NCCL."""
+        found, promised = self._tuned_entry(task), self.promised(task)
+        if found is None or promised is None or not self._runs_winner(found):
+            return None
+        shown = found.confirmation
+        if shown is None or shown.reference is not Reference.STOCK:
+            return None
+        return Interval(*(promised * one / shown.ratio for one in (shown.low, shown.high)))
+
+    def _tuned_entry(self, task: Task) -> Entry | None:
+        """The entry that a key was tuned to, by the Parquet file of this bundle."""
         used = self.entry(task)
         found = None
         if self.table is not None:
             found = lookup(self.table, task.operation, task.size_bytes, task.shape)
         if found is None or used is None or found.tuned_bytes != task.size_bytes:
             return None
-        by_executor = self.has_executor and found.schedule is not None
-        if by_executor and executor_serves(task.shape):
-            time_us: float | None = found.time_us
-        else:
-            time_us = found.builtin_time_us
         # Times of a bundle have 32 bits. One that differs is of another table.
-        if not math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6):
-            return None
-        return found.default_time_us / time_us if time_us and found.default_time_us else None
+        is_same = math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6)
+        return found if is_same else None
+
+    def _runs_winner(self, entry: Entry) -> bool:
+        """Whether a job runs what won, rather than the built-in setting beside it."""
+        if entry.schedule is None:
+            return True
+        return self.has_executor and executor_serves(entry.key.shape)
 
 
 def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:

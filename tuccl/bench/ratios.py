@@ -6,8 +6,9 @@ Student's on their logarithms, with the variance over all keys where the key's o
 (`tuccl.statistics.pooling`). The intervals of all keys hold together with the
 confidence (Bonferroni), so that one of hundreds does not stand out by luck alone.
 
-What a table promises was measured in a start of its own, which is as uncertain as one more round:
-so a promise is broken where it lies above what one more round might give.
+What a table promises is as uncertain as the interval of its entry says, where the entry was held
+against stock NCCL. Any other promise was measured in a start of its own, which is as uncertain as
+one more round.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from tuccl.statistics.distributions import student_quantile
+from tuccl.statistics.intervals import Interval
 from tuccl.statistics.looks import bonferroni
 from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import Task
@@ -36,6 +38,23 @@ class Gain:
     high: float
     one_more_round: float
     """The largest that a further round might give."""
+
+
+def falls_short(gain: Gain, promised: float, bounds: Interval | None) -> bool:
+    """Whether a gain is less than was promised, beyond the noise of both.
+
+    Gain and promise are independent, so that their widths add as squares (JCGM 100:2008, Guide to
+    the expression of uncertainty in measurement, 5.1.2).
+
+    Args:
+        gain: That was measured now.
+        promised: Gain that the table states.
+        bounds: Of what is promised; None: it may be off by as much as one more round.
+    """
+    if bounds is None:
+        return gain.one_more_round < promised
+    width = math.hypot(math.log(gain.high / gain.ratio), math.log(promised / bounds.low))
+    return gain.ratio * math.exp(width) < promised
 
 
 def key_gains(

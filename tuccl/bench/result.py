@@ -10,9 +10,10 @@ from statistics import geometric_mean
 from lookup_tables.bundles.bundle import BundleEntry
 from lookup_tables.table import Shape
 from tuccl.bench.contenders import STOCK, ShippedTable
-from tuccl.bench.ratios import Gain, key_gains, mean_gain
+from tuccl.bench.ratios import Gain, falls_short, key_gains, mean_gain
 from tuccl.bench.rounds import Measured
 from tuccl.reports.job_gains import Runner
+from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing
 
@@ -38,13 +39,15 @@ class KeyOutcome:
     runner: Runner
     promised: float | None
     """The gain that the table states; None where it states none."""
+    promise_bounds: Interval | None
+    """Of that gain; None where the table tells none."""
 
     @property
     def finding(self) -> Finding | None:
         """What is wrong, if something is."""
         if self.gain.high < 1.0:
             return Finding.SLOWER_THAN_STOCK
-        if self.promised is not None and self.gain.one_more_round < self.promised:
+        if self.promised is not None and falls_short(self.gain, self.promised, self.promise_bounds):
             return Finding.SLOWER_THAN_PROMISED
         return None
 
@@ -140,6 +143,7 @@ def _outcome(table: ShippedTable, measured: Measured) -> TableOutcome:
             table.entry(task),
             _runner(table, task, measured.runners[table.name][task]),
             table.promised(task),
+            table.promise_bounds(task),
         )
         for task, gain in gains.items()
     )

@@ -153,8 +153,8 @@ def _summary(outcome: TableOutcome) -> Iterator[str]:
         if not found:
             yield f"{text}, beyond the noise: no key"
         for key in found:
-            promise = "" if key.promised is None else f", promised {key.promised:.3f}x"
-            yield f"{text}: {_key_name(key.task)}, {_between(key.gain)}{promise}"
+            line = f"{text}: {_key_name(key.task)}, {_between(key.gain)}{_promise(key)}"
+            yield from wrap(line, _WIDTH, subsequent_indent="  ")
     left = [
         key
         for key in outcome.keys
@@ -167,6 +167,15 @@ def _summary(outcome: TableOutcome) -> Iterator[str]:
         names = ", ".join(_key_name(key.task) for key in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
+
+
+def _promise(key: KeyOutcome) -> str:
+    """`, promised 1.500x (1.450 to 1.552)`."""
+    if key.promised is None:
+        return ""
+    bounds = key.promise_bounds
+    between = "" if bounds is None else f" ({bounds.low:.3f} to {bounds.high:.3f})"
+    return f", promised {key.promised:.3f}x{between}"
 
 
 def _key_name(task: Task) -> str:

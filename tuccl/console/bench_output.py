@@ -64,6 +64,8 @@ def _key(
         table=_time(task, key.time_us, times_us[outcome.table.name][task]),
         gain=_gain(key.gain),
         promised=key.promised,
+        promised_low=None if key.promise_bounds is None else key.promise_bounds.low,
+        promised_high=None if key.promise_bounds is None else key.promise_bounds.high,
         runner=key.runner,
         runs=describe_key(key, outcome),
         finding=None if key.finding is None else key.finding.value,

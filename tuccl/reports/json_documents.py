@@ -216,6 +216,9 @@ class BenchedKey(_Model):
     """Of the table over stock NCCL."""
     promised: float | None
     """The gain that the table states; None where it states none for this size."""
+    promised_low: float | None
+    """Bounds of that gain; None where what runs was not held against stock NCCL."""
+    promised_high: float | None
     runner: Runner
     runs: str
     """The setting or schedule that runs, in words."""

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.bench.ratios import key_gains, mean_gain
+from tuccl.bench.ratios import Gain, falls_short, key_gains, mean_gain
+from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 
 SHAPE = Shape(4, 1, 4)
@@ -59,3 +60,14 @@ def test_a_ratio_is_of_times_of_the_same_round() -> None:
     """A machine that slows down by half meanwhile shows no gain and no loss."""
     gain = mean_gain({SMALL: [10.0, 20.0, 15.0]}, {SMALL: [5.0, 10.0, 7.5]})
     assert (gain.ratio, gain.low, gain.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_a_promise_is_broken_beyond_its_own_interval_and_that_of_the_gain() -> None:
+    """Widths 0.03 and 0.04 in logarithms are 0.05 together."""
+    gain = Gain(E**0.10, E**0.07, E**0.13, E**0.20)
+    for promised, broken in ((E**0.149, False), (E**0.151, True)):
+        bounds = Interval(promised * E**-0.04, promised * E**0.04)
+        assert falls_short(gain, promised, bounds) == broken
+    # Without bounds it may be off by as much as one more round.
+    assert not falls_short(gain, E**0.199, None)
+    assert falls_short(gain, E**0.201, None)

@@ -20,6 +20,7 @@ from tuccl.console.bench_display import bench_lines
 from tuccl.console.bench_output import bench_document
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.reports.job_gains import Runner
+from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing
 
@@ -67,6 +68,9 @@ def test_a_table_that_keeps_its_promises_has_no_findings() -> None:
         Runner.EXECUTOR, Runner.EXECUTOR, Runner.PLUGIN, Runner.NCCL,
     ]  # fmt: skip
     assert [key.promised for key in outcome.keys] == [4.0, 8.0, 2.0, None]
+    bounds = [key.promise_bounds for key in outcome.keys]
+    assert bounds[0] is None, "its schedule was held against its built-in setting"
+    assert bounds[1:] == [Interval(7.84, 8.16), Interval(1.96, 2.04), None]
     assert [round(key.gain.ratio, 1) for key in outcome.keys] == [4.0, 8.0, 2.0, 1.0]
     assert not result.has_findings
     assert result.comparison is None
