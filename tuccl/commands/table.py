@@ -100,6 +100,11 @@ def _explanation_lines(
             f"  under the process profile {profile}: NCCL's own choice "
             f"{key.profile_default_us:.2f} us"
         )
+    if (in_turn := key.profile_ratio) is not None:
+        lines.append(
+            f"  started in turn with stock NCCL, NCCL's own choice is {in_turn.ratio:.3f}x "
+            f"({in_turn.low:.3f} to {in_turn.high:.3f}, {in_turn.starts} starts of each)"
+        )
     if gain.runner is Runner.EXECUTOR:
         lines.append(f"  without the executor: {_without_executor(gain)}")
     effort = f"{key.configs_tried} configurations, {key.repeats_measured} samples"

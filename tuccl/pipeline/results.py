@@ -27,12 +27,13 @@ from tuccl.reports.report import (
     ComparisonReport,
     FloorReport,
     KeyReport,
+    ProfileRatio,
     ProfileReport,
     Report,
     ScheduleReport,
 )
 from tuccl.schedules.candidates import Candidate
-from tuccl.trials.config import STOCK, Config
+from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 from tuccl.tuning.decision import CONFIDENCE, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict
@@ -162,6 +163,7 @@ def build_report(
 ) -> Report:
     """The report: the decision for every key of a table, and why."""
     evidence = evidence_of(table, settings.backend)
+    in_turn = _profile_ratios(tuning.race.verdict)
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
     return Report(
         version=REPORT_VERSION,
@@ -171,7 +173,7 @@ def build_report(
             content_hash: _schedule_report(candidate)
             for content_hash, candidate in sorted(by_hash.items())
         },
-        keys=[_key_report(key, evidence, provenance) for key in tuning.keys],
+        keys=[_key_report(key, evidence, provenance, in_turn.get(key.task)) for key in tuning.keys],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
         graphs=timing.graph,
@@ -191,6 +193,16 @@ def _floor_report(least: float, race: RaceResult) -> FloorReport:
         chosen=None if race.verdict is None else _profile_report(race.verdict, race),
         forgone=[report for report in forgone if report is not None],
     )
+
+
+def _profile_ratios(verdict: Verdict | None) -> dict[Task, ProfileRatio]:
+    """By key what starts in turn say of NCCL's own choice under the table's profile."""
+    if verdict is None:
+        return {}
+    return {
+        one.task: ProfileRatio(ratio=one.ratio, low=one.low, high=one.high, starts=verdict.starts)
+        for one in verdict.own_choice
+    }
 
 
 def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
@@ -224,7 +236,9 @@ def _schedule_report(candidate: Candidate) -> ScheduleReport:
     )
 
 
-def _key_report(key: KeyResult, evidence: Evidence, provenance: Provenance) -> KeyReport:
+def _key_report(
+    key: KeyResult, evidence: Evidence, provenance: Provenance, in_turn: ProfileRatio | None
+) -> KeyReport:
     decision = key.decision
     builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
     schedule = _comparison_report(decision.schedule, provenance) if decision.schedule else None
@@ -243,6 +257,7 @@ def _key_report(key: KeyResult, evidence: Evidence, provenance: Provenance) -> K
         repeats_measured=sum(found.repeats_measured for found in key.searches),
         converged=all(found.converged for found in key.searches),
         why=decision_sentence(schedule or builtin, rejected, evidence),
+        profile_ratio=in_turn,
     )
 
 

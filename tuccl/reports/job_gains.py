@@ -201,13 +201,22 @@ def _key_gain(
     if entry is not None and entry.builtin_time_us is not None:
         alone, alone_us = Runner.PLUGIN, entry.builtin_time_us
     elif table.profile:
-        alone, alone_us = Runner.PROFILE, key.profile_default_us
+        alone, alone_us = Runner.PROFILE, _under_profile_us(key)
     runner, time_us, obstacle = alone, alone_us, None
     if entry is not None and entry.schedule is not None:
         obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
         if obstacle is None:
             runner, time_us = Runner.EXECUTOR, entry.time_us
     return KeyGain(key, entry, runner, time_us, alone, alone_us, obstacle)
+
+
+def _under_profile_us(key: KeyReport) -> float:
+    """The time of NCCL's own choice under the profile, by starts in turn with stock NCCL's.
+
+    Where there were none, the two times are of different starts.
+    """
+    in_turn = key.profile_ratio
+    return key.profile_default_us if in_turn is None else key.stock_us / in_turn.ratio
 
 
 def _geomean(values: Sequence[float]) -> float:

@@ -55,6 +55,16 @@ class ScheduleReport(_Model):
     """Whether the user wrote it."""
 
 
+class ProfileRatio(_Model):
+    """Stock NCCL's time over that of NCCL's own choice under the profile, started in turn."""
+
+    ratio: float
+    low: float
+    high: float
+    starts: int
+    """Of each."""
+
+
 class KeyReport(_Model):
     """The decision for one operation and size."""
 
@@ -72,6 +82,9 @@ class KeyReport(_Model):
     repeats_measured: int
     converged: bool
     why: str
+    profile_ratio: ProfileRatio | None = None
+    """None: the two were not started in turn for this key, so that `stock_us` and
+    `profile_default_us` are of different starts. None also in reports of earlier releases."""
 
 
 class ProfileReport(_Model):

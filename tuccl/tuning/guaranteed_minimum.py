@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -96,6 +96,8 @@ class Verdict:
     """Rounds of starts that it was seen in; 1: stock's may be an older one, that of the race."""
     proved: bool = False
     """Whether every key was shown not to be under the floor."""
+    own_choice: tuple[KeyRatio, ...] = ()
+    """NCCL's own choice under the profile alone, of the keys that were timed in all rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,9 @@ def compare_in_turn(
         if starts in _LOOKS.planned:
             for one in tuple(left):
                 keys = key_ratios(list(one.calls), ratios[one.profile], starts, len(finalists))
-                verdicts[one.profile] = judged(one.profile, keys, floor, starts)
+                own = _own_choice(one, ratios[one.profile], starts, len(finalists))
+                verdict = judged(one.profile, keys, floor, starts)
+                verdicts[one.profile] = replace(verdict, own_choice=own)
                 if any(key.high < floor for key in keys):
                     left.remove(one)
         if not left or any(verdict.proved for verdict in verdicts.values()):
@@ -191,6 +195,17 @@ def key_ratios(
         alone = student_interval(logs, mean, error)
         found.append(KeyRatio(task, ratio, low, high, ratio - alone.low))
     return found
+
+
+def _own_choice(
+    finalist: Finalist, ratios: Ratios, starts: int, profiles: int
+) -> tuple[KeyRatio, ...]:
+    """What keys get where no setting is chosen for them, as far as that ran in all rounds."""
+    default = finalist.profile.default
+    logs = {key: own for key, own in ratios.items() if key[1] == default and len(own) == starts}
+    if not logs:
+        return ()
+    return tuple(key_ratios([task for task, _ in logs], logs, starts, profiles))
 
 
 def _one_round(

@@ -10,7 +10,7 @@ from tests.tuccl.tuned_tables import (
 )
 from tuccl.console.table_display import floor_lines, print_table, starts_lines, summary_lines
 from tuccl.reports.job_gains import job_gains
-from tuccl.reports.report import FloorReport, KeyReport, ProfileReport, Report
+from tuccl.reports.report import FloorReport, KeyReport, ProfileRatio, ProfileReport, Report
 
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
@@ -91,6 +91,34 @@ def test_a_row_shows_what_a_job_runs_not_what_won(
         ["all_reduce", "8K", "16.0", "-", "-", "NCCL's", "own", "choice"],
     ]
     assert said in " ".join(shown.split())
+
+
+def test_a_row_of_the_profile_says_what_starts_it_rests_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, report = tuned(TWO_HOSTS, profile={"NCCL_MIN_NCHANNELS": "64"})
+
+    def shown(report: Report) -> str:
+        print_table(table, report, job_gains(table, report, has_executor=False))
+        return capsys.readouterr().out
+
+    def rows(text: str) -> list[list[str]]:
+        found = [line.split() for line in text.splitlines() if line.startswith(" all_reduce")]
+        return [row[1:] for row in found if "profile" in " ".join(row)]
+
+    alone = shown(report)
+    profile = ["NCCL", "under", "the", "profile"]
+    assert rows(alone) == [[size, "16.0", "12.8", "1.25x", *profile] for size in ("2K", "8K")]
+    assert "in turn" not in alone
+    in_turn = ProfileRatio(ratio=0.9952, low=0.9917, high=0.9999, starts=3)
+    keys = [*report.keys[:3], report.keys[3].model_copy(update={"profile_ratio": in_turn})]
+    beside = shown(report.model_copy(update={"keys": keys}))
+    profile[-1] = "profile,"
+    assert rows(beside) == [
+        ["2K", "16.0", "12.8", "1.25x", *profile, "not", "in", "turn"],
+        ["8K", "16.0", "16.1", "1.00x", *profile, "3", "starts"],
+    ]
+    assert "started in turn as for --floor, or at different times" in beside
 
 
 def test_rows_of_a_table_with_schedules_fit_into_100_columns(

@@ -15,6 +15,7 @@ from tests.tuccl.tuned_tables import (
 )
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner, job_gains
+from tuccl.reports.report import ProfileRatio
 
 PROFILE = {"NCCL_BUFFSIZE": "1048576"}
 
@@ -70,3 +71,15 @@ def test_a_machine_that_does_not_name_its_gpus_may_have_the_executor() -> None:
         table.topology_name, table.fingerprint, (), table.entries, {}, table.schedules
     )
     assert not job_gains(unnamed, report, has_executor=True).obstacles
+
+
+def test_starts_in_turn_say_more_of_the_profile_than_times_of_different_starts() -> None:
+    """The key without an entry: 16 us over 12.8 us in different starts, 0.98 in turn."""
+    table, report = tuned(FOUR_GPUS, profile=PROFILE)
+    assert job_gains(table, report, has_executor=True).keys[3].speedup == pytest.approx(1.25)
+    in_turn = ProfileRatio(ratio=0.98, low=0.97, high=0.99, starts=3)
+    keys = [key.model_copy(update={"profile_ratio": in_turn}) for key in report.keys]
+    gain = job_gains(table, report.model_copy(update={"keys": keys}), has_executor=True)
+    assert [one.runner for one in gain.keys][2:] == [Runner.PLUGIN, Runner.PROFILE]
+    assert gain.keys[3].time_us == pytest.approx(16.0 / 0.98)
+    assert [one.speedup for one in gain.keys] == pytest.approx([4.0, 8.0, 2.0, 0.98])

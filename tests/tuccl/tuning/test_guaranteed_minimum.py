@@ -73,6 +73,23 @@ def test_stock_and_the_profile_are_started_in_turn_and_the_profile_stays_up() ->
     assert starts.starts == [STOCK.profile, PROFILE] * 3
 
 
+def test_nccls_own_choice_is_told_apart_from_the_best_call() -> None:
+    """Stock takes 10 us, the default of the first key 10.2 and its best call 9.9."""
+    times_us = {STOCK: 10.0, PROFILE.default: 10.2, RING: 9.9}
+
+    def fresh(_task: Task, config: Config, count: int) -> tuple[float, ...]:
+        return (times_us[config],) * count
+
+    calls = {TASKS[0]: [PROFILE.default, RING], TASKS[1]: [RING]}
+    verdict = verdict_by(calls, fresh)
+    assert verdict is not None
+    assert verdict.worst is not None
+    assert verdict.worst.ratio == pytest.approx(10.0 / 9.9)
+    (own,) = verdict.own_choice
+    assert (own.task, verdict.starts) == (TASKS[0], 3)
+    assert own.ratio == pytest.approx(10.0 / 10.2)
+
+
 def test_a_key_that_is_under_the_floor_rules_the_profile_out_and_is_named() -> None:
     verdict = verdict_on(Starts([1.1, 1.0, 0.974, 1.0, 0.985, 1.0, 1.0, 1.2], own=0.002))
     assert verdict is not None
