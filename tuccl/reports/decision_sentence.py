@@ -14,6 +14,8 @@ _REFERENCES = {
     Reference.BUILTIN: "the built-in setting",
     None: "its reference",
 }
+_TELLS_NOTHING = 100.0
+"""An upper bound so many times the ratio is not worth its digits."""
 _NO_STARTS = {NoStarts.MODELLED: "modelled", NoStarts.RECORDED: "samples of a record"}
 
 
@@ -47,10 +49,11 @@ def decision_sentence(
 def ratio_text(compared: ComparisonReport) -> str:
     """`1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts`."""
     ratio = f"{compared.ratio:.3f}x"
-    if compared.confidence is None or compared.upper_bound is None:
+    high = compared.upper_bound
+    if compared.confidence is None or high is None or high > _TELLS_NOTHING * compared.ratio:
         return f"{ratio}, lower bound {compared.lower_bound:.3f}"
     return (
-        f"{ratio} ({compared.lower_bound:.3f} to {compared.upper_bound:.3f}, "
+        f"{ratio} ({compared.lower_bound:.3f} to {high:.3f}, "
         f"{100.0 * compared.confidence:.3g} %), against {_REFERENCES[compared.reference]}, "
         f"{starts_text(compared.starts)}"
     )
