@@ -23,7 +23,7 @@ class Reference(StrEnum):
     PROFILE = "profile"
     """NCCL's own choice under the table's process profile."""
     BUILTIN = "builtin"
-    """The best built-in setting of the entry."""
+    """The best built-in setting, as a schedule is; the entry's own where that was confirmed too."""
 
 
 class NoStarts(StrEnum):

@@ -267,10 +267,8 @@ def _check_origin(entry: Entry) -> None:
         raise InvalidTableError(f"{_name(entry.key)}: a confidence of {shown.confidence:g}")
     if not isinstance(shown.starts, NoStarts) and not 1 <= shown.starts <= MAX_SIZE_BYTES:
         raise InvalidTableError(f"{_name(entry.key)}: {shown.starts} starts")
-    if shown.reference is Reference.BUILTIN and (entry.builtin is None or entry.schedule is None):
-        raise InvalidTableError(
-            f"{_name(entry.key)}: held against its built-in setting, which it lacks or is itself"
-        )
+    if shown.reference is Reference.BUILTIN and entry.schedule is None:
+        raise InvalidTableError(f"{_name(entry.key)}: a built-in setting held against itself")
 
 
 def _check_order(entries: tuple[Entry, ...]) -> None:

@@ -106,6 +106,12 @@ def confirmed_with(**fields: object) -> Table:
     return entry_with(confirmation=changed)
 
 
+def test_a_schedule_may_have_been_held_against_a_setting_that_was_not_confirmed() -> None:
+    held = dataclasses.replace(CONFIRMATION, reference=Reference.BUILTIN)
+    kernel = ScheduleConfig("5a5a", NcclProtocol.LL, 1, 64, 0)
+    check_table(entry_with(schedule=kernel, builtin=None, builtin_time_us=None, confirmation=held))
+
+
 class KeyFields(TypedDict, total=False):
     min_bytes: int
     max_bytes: int
@@ -155,7 +161,7 @@ BROKEN = [
     (confirmed_with(ratio=float("nan")), "outside its own bounds"),
     (confirmed_with(confidence=1.0), "a confidence of 1"),
     (confirmed_with(starts=0), "0 starts"),
-    (confirmed_with(reference=Reference.BUILTIN), "which it lacks or is itself"),
+    (confirmed_with(reference=Reference.BUILTIN), "a built-in setting held against itself"),
     (make_table([], gpu_models=("10DE:2335",)), "lower-case hex"),
     (make_table([], gpu_models=("10de:2335", "10de:20b2")), "not sorted"),
     (make_table([], profile={"A B": "1"}), "cannot name a variable"),

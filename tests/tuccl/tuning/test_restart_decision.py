@@ -1,6 +1,7 @@
 """What a decision comes to by bounds that allow for other starts, worked by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -71,3 +72,12 @@ def test_what_failed_in_a_start_is_not_proved() -> None:
     )
     assert not found.proved
     assert found.ratio == 1.3
+
+
+def test_a_schedule_keeps_what_it_was_held_against_where_that_is_not_confirmed() -> None:
+    schedule = replace(compared(1.50, 1.45), config=Config("schedule:5a5a", "LL"), reference=TREE)
+    decisions = {FIRST: Decision(compared(1.01, 1.008), schedule, 20.0, ())}
+    found = allowing_for_starts(decisions, STOCK, MeanError(0.01, 11))[FIRST]
+    assert found.builtin is None
+    assert found.schedule is not None
+    assert found.schedule.reference == TREE
