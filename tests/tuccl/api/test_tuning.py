@@ -6,6 +6,7 @@ import pytest
 
 import tuccl
 from lookup_tables.errors import TableFileError
+from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.records.record_file import write_record
@@ -73,6 +74,23 @@ def test_a_table_says_what_wins_and_what_a_job_gets(result: tuccl.TuningResult) 
     product = speedups[0] * speedups[1] * speedups[2]
     assert table.speedup == pytest.approx(product ** (1 / 3))
     assert result.measuring_s > 0
+    for entry in table.entries:
+        assert entry.provenance is not None
+        assert (entry.provenance.backend, entry.provenance.is_measured) == ("simulated", False)
+        assert entry.provenance.tuccl_version == tuccl.__version__
+        assert entry.confirmation is not None
+        assert entry.confirmation.starts == "modelled"
+        assert 1.0 < entry.confirmation.low <= entry.confirmation.ratio
+
+
+@pytest.mark.parametrize("kind", ["measured", "replayed", "simulated"])
+def test_a_table_of_an_earlier_release_says_what_it_knows(kind: str) -> None:
+    table = tuccl.read_table(GOLDEN / f"format-2-{kind}.parquet")
+    assert table.times == ("modelled" if kind == "simulated" else "measured")
+    for entry in table.entries:
+        assert entry.confirmation is None
+        assert entry.provenance is not None
+        assert entry.provenance.replayed == (kind == "replayed")
 
 
 def test_a_call_is_looked_up_in_every_form_of_a_table(
