@@ -68,7 +68,7 @@ def test_another_space_budget_strategy_or_record_is_another_run() -> None:
         for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
     ]
     others.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
-    newer = replace(grid.provenance, nccl_version=NcclVersion(2, 30, 3))
+    newer = replace(grid.provenance, nccl_version=NcclVersion(2, 30, 3), details="NCCL 2.30.3")
     others.append(settings_of_options(REPLAYED, replace(grid, provenance=newer)))
     identities = {settings.identity(topology) for settings in (base, *others)}
     assert len(identities) == 7
