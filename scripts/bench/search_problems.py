@@ -12,7 +12,8 @@ from statistics import median
 from search_surfaces import MAX_REPEATS, REGIMES, Surface, exact_us
 
 from tuccl.backends.replay import ReplayBackend
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.machine_options import MachineOptions
 from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.search.meter import Measure

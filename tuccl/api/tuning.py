@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-
-from pydantic import JsonValue
 
 from probes.cluster.crew import LocalCrew
 from probes.topology.graph import Topology
@@ -23,9 +21,9 @@ from tuccl.commands.look_first import look_first
 from tuccl.hosts.probed_machine import probed_machine
 from tuccl.hosts.settled_nccl import nccl_of_host, tell_nccl
 from tuccl.inputs.machine_argument import absolute_machine_argument
+from tuccl.inputs.run_options import RunOptions
 from tuccl.pipeline.preparing import prepare
 from tuccl.pipeline.record_output import RecordOutput
-from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
 from tuccl.shipping import shipment
 from tuccl.shipping.shipment import Shipped
@@ -123,42 +121,41 @@ def tune(
     """
     refuse_mpi("tune")
     root, told = Path(workspace), tell or unsaid
-    options: dict[str, JsonValue] = {
-        "topology": None if machine is None else _named(machine, root),
-        "nodes": nodes,
-        "network_gbps": network_gbps,
-        "network_latency_us": network_latency_us,
-        "network_layout": network_layout,
-        "operations": operations if operations is None else _listed(operations),
-        "min_size": _text(min_size),
-        "max_size": _text(max_size),
-        "step": step,
-        "backend": backend,
-        "records": _file(records),
-        "model": _file(model),
-        "schedules": schedules,
-        "own_schedules": _file(own_schedules),
-        "strategy": strategy,
-        "budget": None if budget_s is None else f"{budget_s:f}s",
-        "floor": None if floor == DEFAULT_FLOOR else f"{floor:g}",
-        "weights": None if weights is None else _weights(weights),
-        "seed": seed,
-        "cycles": cycles,
-        "plain": plain,
-        "in_place": in_place,
-    }
+    options = RunOptions(
+        topology=None if machine is None else _named(machine, root),
+        nodes=nodes,
+        network_gbps=network_gbps,
+        network_latency_us=network_latency_us,
+        network_layout=network_layout,
+        operations=operations if operations is None else _listed(operations),
+        min_size=_text(min_size),
+        max_size=_text(max_size),
+        step=step,
+        backend=backend,
+        records=_file(records),
+        model=_file(model),
+        schedules=schedules,
+        own_schedules=_file(own_schedules),
+        strategy=strategy,
+        budget=None if budget_s is None else f"{budget_s:f}s",
+        floor=None if floor == DEFAULT_FLOOR else f"{floor:g}",
+        weights=None if weights is None else _weights(weights),
+        seed=seed,
+        cycles=cycles,
+        plain=plain,
+        in_place=in_place,
+    )
     output = None if record is None else RecordOutput(Path(record), replace_record)
     return _tuned(_with_backend(options), root, output, on_stage, told)
 
 
 def _tuned(
-    options: dict[str, JsonValue],
+    given: RunOptions,
     root: Path,
     record_to: RecordOutput | None,
     on_stage: OnStage,
     tell: Callable[[str], None],
 ) -> TuningResult:
-    given = read_options(options)
     shown = partial(opened_progress, on_stage)
 
     def note(notes: Iterable[str]) -> None:
@@ -172,10 +169,10 @@ def _tuned(
         finally:
             crew.close()
 
-    look_first(options, record_to, note)
+    look_first(given, record_to, note)
     if backend_kind(given.backend_name).measures_nccl:
         tell_nccl([nccl_of_host()], required=not given.has_machine, note=note)
-    prepared = prepare(options, probed, note)
+    prepared = prepare(given, probed, note)
     result = run(prepared, Workspace(root), record_to, None, shown, tell)
     return TuningResult(
         table=table_of_run(result),
@@ -213,13 +210,12 @@ def ship(
     return shipment.ship(finished, Path(directory), force=force)
 
 
-def _with_backend(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _with_backend(given: RunOptions) -> RunOptions:
     """With the backend that `tuccl init` would take, where this host decides."""
-    given = read_options(options)
     said = given.backend is not None or given.model is not None
     if said or given.has_machine or given.nodes != 1:
-        return options
-    return {**options, "backend": default_backend(least_gpus=2).name}
+        return given
+    return replace(given, backend=default_backend(least_gpus=2).name)
 
 
 def _named(machine: Machine, root: Path) -> str:

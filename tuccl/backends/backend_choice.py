@@ -23,6 +23,8 @@ from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_workers import nccl_worker_variables
 from tuccl.errors import MeasurementError, UsageError
+from tuccl.inputs.run_options import NCCL, REPLAY, SIMULATED
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.models.figures import Fabric, machine_figures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
@@ -40,9 +42,6 @@ _OPENING = 4
 """Configurations that a search is given by the model; more of them seldom hold a better one."""
 _RDMA_DEVICES = ("mlx", "bnxt_re", "irdma", "roce", "ib", "efa", "hfi", "qedr")
 """How drivers and udev call them in /sys/class/infiniband."""
-SIMULATED = "simulated"
-REPLAY = "replay"
-NCCL = "nccl"
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,7 @@ class BackendRequest:
     """What is replayed."""
     places: Places | None = None
     """Where workers run; None: on the devices of this host."""
-    fake_nodes: bool = False
-    """Whether the devices of this host are to appear as several nodes."""
-    share_gpus: bool = False
-    """Whether each of these nodes has all devices of this host, instead of a part of them."""
+    laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     timing: Timing = Timing()  # noqa: RUF009 - frozen
     """How workers time calls."""
     tunes_nccl: bool = True
@@ -149,8 +145,8 @@ def _may_use_tcp(request: BackendRequest) -> bool:
 
     NCCL takes InfiniBand and RoCE where it finds such a device.
     """
-    if request.shape.nodes == 1 or request.fake_nodes:
-        return request.fake_nodes
+    if request.shape.nodes == 1 or request.laboratory.nodes > 1:
+        return request.laboratory.nodes > 1
     names = [nic.os_name for nic in request.topology.nics]
     return all(names) and not any(name.startswith(_RDMA_DEVICES) for name in names)
 
@@ -184,24 +180,19 @@ def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[B
         shape = request.shape
         options = WorkersOptions(
             timing=request.timing,
-            fake_nodes=shape.nodes if request.fake_nodes else 1,
+            laboratory=request.laboratory,
             tell=request.tell,
         )
-        places = request.places or LocalPlaces(shape.ranks, _devices(request))
+        places = request.places or LocalPlaces(shape.ranks, request.laboratory.devices(shape.ranks))
         return open_workers_backend(engine, places, options, shape)
 
     return opened
 
 
-def _devices(request: BackendRequest) -> int:
-    """How many devices the ranks need."""
-    return request.shape.ranks // (request.shape.nodes if request.share_gpus else 1)
-
-
 def _nccl_variables(request: BackendRequest) -> dict[str, str]:
     # Ranks of an MPI job look on their own hosts, when their workers start.
-    gpus = 1 if request.places else _devices(request)
-    return nccl_worker_variables(gpus, shared=request.share_gpus)
+    gpus = 1 if request.places else request.laboratory.devices(request.shape.ranks)
+    return nccl_worker_variables(gpus, shared=request.laboratory.share_gpus)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.groups import Groups
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.leader import Leader
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
@@ -49,8 +50,7 @@ class WorkersOptions:
     """How a `WorkersBackend` measures."""
 
     timing: Timing = Timing()  # noqa: RUF009 - frozen
-    fake_nodes: int = 1
-    """As how many nodes the devices of this host appear."""
+    laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment of every worker, beyond that of this process."""
     start_timeout_s: float = 60.0
@@ -80,7 +80,7 @@ def open_workers_backend(
     """
     backend = WorkersBackend(engine, places, options)
     try:
-        backend.start(shape or whole_shape(places.places, options.fake_nodes))
+        backend.start(shape or whole_shape(places.places, options.laboratory.nodes))
         yield backend
     except KeyboardInterrupt:
         backend.end()
@@ -101,7 +101,7 @@ class WorkersBackend:
         """Workers that were lost, in a sentence each; all of them are back."""
         self._options = options
         self._groups = Groups(
-            engine, places, options.fake_nodes, options.variables, options.start_timeout_s
+            engine, places, options.laboratory.nodes, options.variables, options.start_timeout_s
         )
         self._reference_us: dict[Task, float] = {}
         """Time of NCCL's own choice, under the stock profile as soon as that was measured."""

@@ -15,40 +15,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import JsonValue
 
 from tuccl import __version__
 from tuccl.cli import bench, build, calibrate, probe, synthesize, tune
 from tuccl.cli import topology as cli_topology
-from tuccl.cli.help import LABORATORY, Command, Group, examples
-from tuccl.cli.options import (
-    BackendOption,
-    BudgetOption,
-    CyclesOption,
-    FloorOption,
-    ForceOption,
-    InPlaceOption,
-    JsonOption,
-    MaxSizeOption,
-    MinSizeOption,
-    ModelOption,
-    NetworkGbpsOption,
-    NetworkLatencyOption,
-    NetworkLayoutOption,
-    NodesOption,
-    OperationsOption,
-    PlainOption,
-    RecordsOption,
-    RecordToOption,
-    SchedulesOption,
-    SeedOption,
-    StepOption,
-    WeightsOption,
-    WorkspaceOption,
-    machine_option,
-    named_path,
-)
+from tuccl.cli.fields import parser_of, with_fields
+from tuccl.cli.help import Command, Group, examples
+from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
 from tuccl.errors import ExitCode, TucclError
+from tuccl.inputs.option import MACHINE, machine_name, named_path
+from tuccl.inputs.run_options import RunOptions
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
@@ -145,51 +121,11 @@ def _root(
         "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
     ),
 )
+@with_fields(without=["strategy"])
 def init(
-    topology: Annotated[
-        str | None,
-        machine_option(
-            "A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
-            "hosts, are probed."
-        ),
-    ] = None,
-    nodes: NodesOption = 1,
-    fake_nodes: Annotated[
-        bool,
-        typer.Option(
-            "--fake-nodes",
-            help="This host's GPUs are to appear as those --nodes.",
-            rich_help_panel=LABORATORY,
-        ),
-    ] = False,
-    share_gpus: Annotated[
-        bool,
-        typer.Option(
-            "--share-gpus",
-            help="Each faked node has all of these GPUs, through MPS.",
-            rich_help_panel=LABORATORY,
-        ),
-    ] = False,
-    network_gbps: NetworkGbpsOption = None,
-    network_latency_us: NetworkLatencyOption = 2.0,
-    network_layout: NetworkLayoutOption = "rails",
-    operations: OperationsOption = None,
-    min_size: MinSizeOption = None,
-    max_size: MaxSizeOption = None,
-    step: StepOption = None,
-    backend: BackendOption = None,
-    records: RecordsOption = None,
-    model: ModelOption = None,
-    schedules: SchedulesOption = None,
+    options: RunOptions,
     record: RecordToOption = None,
     force: ForceOption = False,
-    budget: BudgetOption = None,
-    floor: FloorOption = None,
-    weights: WeightsOption = None,
-    plain: PlainOption = False,
-    in_place: InPlaceOption = False,
-    seed: SeedOption = 0,
-    cycles: CyclesOption = 1,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
@@ -200,30 +136,6 @@ def init(
     """
     from tuccl.commands import tune
 
-    options: dict[str, JsonValue] = {
-        "topology": topology,
-        "nodes": nodes,
-        "fake_nodes": fake_nodes,
-        "share_gpus": share_gpus,
-        "network_gbps": network_gbps,
-        "network_latency_us": network_latency_us,
-        "network_layout": network_layout,
-        "operations": operations,
-        "min_size": min_size,
-        "max_size": max_size,
-        "step": step,
-        "backend": backend,
-        "records": records,
-        "model": model,
-        "own_schedules": schedules,
-        "budget": budget,
-        "floor": floor,
-        "weights": weights,
-        "plain": plain,
-        "in_place": in_place,
-        "seed": seed,
-        "cycles": cycles,
-    }
     raise typer.Exit(tune.init(options, workspace, as_json, record, force))
 
 
@@ -260,7 +172,7 @@ def explain(
 def ship(
     directory: Annotated[
         Path,
-        typer.Argument(help="Where the job finds it.", parser=named_path, metavar="DIR"),
+        typer.Argument(help="Where the job finds it.", parser=parser_of(named_path), metavar="DIR"),
     ],
     force: Annotated[
         bool,
@@ -287,8 +199,11 @@ def ship(
 def retune(
     topology: Annotated[
         str | None,
-        machine_option(
-            "The machine now; else the run's own file is read again, or the hosts probed."
+        typer.Option(
+            metavar="MACHINE",
+            parser=machine_name,
+            help="The machine now; else the run's own file is read again, or the hosts probed.",
+            rich_help_panel=MACHINE,
         ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,

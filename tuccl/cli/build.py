@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tuccl.cli.help import OUTPUT, examples
+from tuccl.cli.help import examples
 from tuccl.cli.options import JsonOption
+from tuccl.inputs.option import OUTPUT
 
 EXAMPLES = examples("tuccl build-executor", "tuccl build-executor --arch 80,90")
 

@@ -6,13 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-MACHINE = "Machine"
-SCOPE = "What is tuned"
-MEASURING = "How it is measured"
-SEARCH = "Search"
-NETWORK = "Hosts and network"
-OUTPUT = "Run and output"
-LABORATORY = "Laboratory"
+from tuccl.inputs.option import OUTPUT
 
 
 class Command(TyperCommand):

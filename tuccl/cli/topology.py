@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tuccl.cli.help import OUTPUT, Command, Group, examples
+from tuccl.cli.help import Command, Group, examples
 from tuccl.cli.options import JsonOption
+from tuccl.inputs.option import OUTPUT
 
 app = typer.Typer(
     name="topology",

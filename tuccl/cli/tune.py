@@ -2,68 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Annotated
 
 import typer
 
-from tuccl.cli.help import OUTPUT, SEARCH, examples
-from tuccl.cli.options import (
-    BackendOption,
-    BudgetOption,
-    CyclesOption,
-    FloorOption,
-    ForceOption,
-    InPlaceOption,
-    JsonOption,
-    MaxSizeOption,
-    MinSizeOption,
-    ModelOption,
-    OperationsOption,
-    PlainOption,
-    RecordsOption,
-    RecordToOption,
-    SeedOption,
-    StepOption,
-    WeightsOption,
-    WorkspaceOption,
-    machine_option,
-)
+from tuccl.cli.fields import with_fields
+from tuccl.cli.help import examples
+from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
+from tuccl.inputs.machine_options import MachineOptions
+from tuccl.inputs.option import OUTPUT
+from tuccl.inputs.run_options import RunOptions
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 EXAMPLES = examples(
     "tuccl tune --backend nccl --record h200.parquet --budget 10m",
     "tuccl tune --records h200.parquet",
 )
+_OF_INIT = {"fake_nodes", "share_gpus", "own_schedules"} | {
+    one.name for one in fields(MachineOptions) if one.name != "topology"
+}
 
 
+@with_fields(
+    without=_OF_INIT,
+    helps={"topology": "As for init; if not given, the record's, or this host is probed."},
+)
 def tune(
-    topology: Annotated[
-        str | None,
-        machine_option("As for init; if not given, the record's, or this host is probed."),
-    ] = None,
-    operations: OperationsOption = None,
-    min_size: MinSizeOption = None,
-    max_size: MaxSizeOption = None,
-    step: StepOption = None,
-    backend: BackendOption = None,
-    records: RecordsOption = None,
-    model: ModelOption = None,
+    options: RunOptions,
     record: RecordToOption = None,
     force: ForceOption = False,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, "
-            "coordinate, random, grid.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = "mraco",
-    budget: BudgetOption = None,
-    floor: FloorOption = None,
-    weights: WeightsOption = None,
-    plain: PlainOption = False,
-    in_place: InPlaceOption = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -80,8 +48,6 @@ def tune(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
-    seed: SeedOption = 0,
-    cycles: CyclesOption = 1,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
@@ -89,25 +55,7 @@ def tune(
     from tuccl.commands import tune as tuning_commands
 
     command = tuning_commands.TuneCommand(
-        options={
-            "topology": topology,
-            "operations": operations,
-            "min_size": min_size,
-            "max_size": max_size,
-            "step": step,
-            "backend": backend,
-            "records": records,
-            "model": model,
-            "strategy": strategy,
-            "budget": budget,
-            "floor": floor,
-            "weights": weights,
-            "plain": plain,
-            "in_place": in_place,
-            "seed": seed,
-            "cycles": cycles,
-            "schedules": False,
-        },
+        options=replace(options, schedules=False),
         workspace=workspace,
         record_to=record,
         force=force,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probing import exit_code_of
 from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
-from tuccl.measuring.congestion import congestion_control, loopback_notes
+from tuccl.inputs.bench_command import BenchCommand
+from tuccl.measuring.congestion import congestion_control
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.measuring.seating import whole_shape
@@ -42,28 +44,6 @@ from tuccl.workspace.runs import Workspace
 ROUNDS = 5
 """Where neither rounds nor a budget are named."""
 _MOST_ROUNDS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class BenchCommand:
-    """What `tuccl bench` was asked for."""
-
-    place: Path | None
-    other: Path | None
-    workspace: Path
-    operations: str | None
-    sizes: str | None
-    rounds: int | None
-    budget: str | None
-    plain: bool | None
-    """None: as the workspace's run was measured, else graphs."""
-    in_place: bool
-    executor: bool
-    gpus: int | None
-    fake_nodes: int
-    share_gpus: bool
-    nccl: Path | None
-    as_json: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +86,10 @@ def bench(command: BenchCommand) -> int:
                 "a workspace's table is on one host: `tuccl ship` it to a directory that all "
                 "hosts see, and name that"
             )
-        with closing(places), found_tables(wanted.places, with_executor=command.executor) as found:
+        with (
+            closing(places),
+            found_tables(wanted.places, with_executor=not command.no_executor) as found,
+        ):
             return _bench(wanted, found, places)
 
     return run_measuring_ranks(tasks, ending_job_when_terminated(lead), exit_code_of)
@@ -152,6 +135,10 @@ def _require_run(command: BenchCommand) -> None:
         Workspace(command.workspace).current()
 
 
+def _tables(wanted: _Wanted) -> AbstractContextManager[tuple[FoundTable, ...]]:
+    return found_tables(wanted.places, with_executor=not wanted.command.no_executor)
+
+
 def _are_shipped(wanted: _Wanted) -> bool:
     return wanted.command.place is not None and all(
         (place / "tuccl.env").exists() for place in wanted.places
@@ -162,17 +149,17 @@ def _bench_here(wanted: _Wanted) -> int:
     """On the GPUs of this host."""
     command = wanted.command
     _require_run(command)
-    with found_tables(wanted.places, with_executor=command.executor) as found:
+    with _tables(wanted) as found:
         check_environment()
         tell_nccl([nccl_of_host()], required=True)
+        laboratory = Laboratory(command.fake_nodes, command.share_gpus, congestion_control())
         gpus = count_gpus(command.gpus or (1 if command.share_gpus else 2))
         devices = command.gpus or gpus
-        if command.share_gpus:
+        if laboratory.share_gpus:
             require_mps(devices)
-        ranks = devices * (command.fake_nodes if command.share_gpus else 1)
-        if command.fake_nodes > 1:
-            display.say_notes(loopback_notes(congestion_control()))
-        with closing(LocalPlaces(ranks, devices)) as places:
+        if laboratory.nodes > 1:
+            display.say_notes(laboratory.notes())
+        with closing(LocalPlaces(laboratory.ranks(devices), devices)) as places:
             return _bench(wanted, found, places)
 
 

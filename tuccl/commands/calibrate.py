@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lookup_tables.table import Operation
@@ -14,7 +12,8 @@ from tuccl.calibration.model_file import ModelFile, make_model_file, model_file_
 from tuccl.calibration.sources import Measurements, read_measurements
 from tuccl.console.json_output import print_json
 from tuccl.errors import ExitCode
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.calibrate_command import CalibrateCommand
+from tuccl.inputs.machine import load_machine
 from tuccl.inputs.output_file import check_output
 from tuccl.records.grid_csv import files_of
 from tuccl.words.operation_names import parse_operation
@@ -23,27 +22,16 @@ from tuccl.workspace.atomic_file import write_atomically
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateCommand:
-    """The command line of `tuccl calibrate`."""
-
-    measured: Path
-    machine: MachineOptions
-    operation: str | None
-    output: Path
-    as_json: bool
-
-
 def calibrate_command(command: CalibrateCommand) -> ExitCode:
     """Fit the model to a file of measured times.
 
     Raises:
         TucclError: The file or the topology cannot be used; nothing was written.
     """
-    read = (*files_of(command.measured), command.machine.topology)
+    read = (*files_of(command.measured), command.topology)
     check_output(command.output, "--output", read)
     operation = None if command.operation is None else parse_operation(command.operation)
-    topology = load_machine(command.machine)
+    topology = load_machine(command)
     measurements = read_measurements(command.measured, topology, operation)
     fit = fit_constants(measurements.observations)
     model = make_model_file(

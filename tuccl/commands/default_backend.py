@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-from pydantic import JsonValue
+from dataclasses import dataclass, replace
 
 from probes.cluster.mpi import mpi_tasks
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.mpi_start import join_mpi
-from tuccl.backends.backend_choice import NCCL, SIMULATED
 from tuccl.console import display
 from tuccl.engines.nccl_environment import NoGpuError, count_gpus
 from tuccl.engines.nccl_library import NcclLibraryError, SeveralNcclsError, find_nccl
-from tuccl.pipeline.run_options import read_options
+from tuccl.inputs.run_options import NCCL, SIMULATED, RunOptions
 from tuccl.runtime import PluginMissingError, measure_library_path, plugin_path
 
 _TOLD = 22
@@ -42,33 +39,32 @@ class DefaultBackend:
         return f"backend: {self.name}, {what} ({self.why}); --backend {other} for the other"
 
 
-def with_backend(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def with_backend(given: RunOptions) -> RunOptions:
     """The options, with the backend where they leave it open and this host decides.
 
     Says in a line what it is. In an MPI job the first rank decides for all.
     """
-    given = read_options(options)
     elsewhere = given.nodes != 1 and not given.fake_nodes
     said = given.backend is not None or given.model is not None
     if said or given.has_machine or elsewhere:
-        return dict(options)
+        return given
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
         found = default_backend(least_gpus=1 if given.share_gpus else 2)
         display.say(found.sentence())
-        return {**options, "backend": found.name}
+        return replace(given, backend=found.name)
     comm = join_mpi(tasks, _START_S)
     post = Post(comm)
     if comm.Get_rank():
         while (letter := post.take(_TOLD)) is None:
             time.sleep(RANK_PAUSE_S)
-        return {**options, "backend": letter[1].decode()}
+        return replace(given, backend=letter[1].decode())
     found = default_backend(least_gpus=1)
     display.say(found.sentence())
     for rank in range(1, comm.Get_size()):
         post.send(rank, _TOLD, found.name.encode())
     post.wait_until_sent()
-    return {**options, "backend": found.name}
+    return replace(given, backend=found.name)
 
 
 def default_backend(least_gpus: int, environment: Mapping[str, str] = os.environ) -> DefaultBackend:

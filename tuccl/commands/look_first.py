@@ -6,23 +6,22 @@ its first second instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-from pydantic import JsonValue
 
 from lookup_tables.parquet_form import require_pyarrow
 from synthesizer.solve.solver import require_solver
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.console import display
+from tuccl.inputs.run_options import RunOptions
 from tuccl.pipeline.record_output import RecordOutput
-from tuccl.pipeline.run_options import read_options, settings_of_options
+from tuccl.pipeline.run_options import settings_of_options
 from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.schedules.own_schedules import schedule_files
 
 
 def look_first(
-    options: Mapping[str, JsonValue],
+    given: RunOptions,
     record_to: RecordOutput | None = None,
     note: Callable[[Iterable[str]], None] = display.say_notes,
 ) -> None:
@@ -32,7 +31,7 @@ def look_first(
     there: a run that is finished only reads it.
 
     Args:
-        options: As recorded in run.json.
+        given: The options of the run.
         record_to: Where the run's record goes, if one is wanted.
         note: Told what `tuccl ship` will not find.
 
@@ -41,7 +40,6 @@ def look_first(
         PyarrowError: The installed pyarrow cannot write tables.
         SolverError: There is no solver for schedules.
     """
-    given = read_options(options)
     kind = backend_kind(given.backend_name)
     if record_to is not None:
         record_to.check(given)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-
-from pydantic import JsonValue
+from collections.abc import Callable
 
 from probes.cluster.crew import Crew
 from probes.cluster.mpi import mpi_tasks
@@ -15,14 +13,14 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probe_command import ProbeCommand
 from tuccl.hosts.probing import exit_code_of, with_crew
 from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
+from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.places import Places
-from tuccl.pipeline.run_options import read_options
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 
 
 def with_ranks(
-    options: Mapping[str, JsonValue],
+    given: RunOptions,
     probe: Callable[[Crew], Topology],
     lead: Callable[[Callable[[], Topology], Places | None], int],
     first: Callable[[], None] = lambda: None,
@@ -35,7 +33,7 @@ def with_ranks(
     workers of a backend that has some, and leave with its code.
 
     Args:
-        options: As recorded in run.json.
+        given: The options of the run.
         probe: Gives the machine where neither a file nor a record does.
         lead: Is given what gives that machine, and the places of workers; None: on this host.
         first: Looks, before anything is probed, whether the run can come to its end.
@@ -45,7 +43,6 @@ def with_ranks(
         UsageError: The options are for a single process.
         SeveralNcclsError: It is not clear which NCCL is to be measured.
     """
-    given = read_options(options)
     tasks = mpi_tasks(os.environ)
     if given.share_gpus and tasks > 1:
         raise UsageError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from probes.cluster.mpi import mpi_tasks
@@ -13,10 +12,12 @@ from tuccl.console import display
 from tuccl.console.json_output import print_json
 from tuccl.console.progress import shown_progress
 from tuccl.errors import ExitCode, UsageError
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_argument import read_machine_argument
+from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.output_file import check_output
 from tuccl.inputs.sketch_argument import nodes_of, read_sketch_argument, sketch_for
+from tuccl.inputs.synthesize_command import SynthesizeCommand
 from tuccl.processes.mpi_workers import lead_ranks
 from tuccl.processes.workers import Workers
 from tuccl.schedules.best_schedule import Means, best_schedule
@@ -30,22 +31,6 @@ from tuccl.words.progress import Progress
 from tuccl.words.sizes import parse_size
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesizeCommand:
-    """The command line."""
-
-    machine: MachineOptions
-    operation: str
-    size: str
-    sketch: Path | None
-    root: int
-    time_limit: str
-    jobs: int | None
-    output: Path | None
-    format: str | None
-    as_json: bool
 
 
 def synthesize_command(command: SynthesizeCommand) -> int:
@@ -62,7 +47,7 @@ def _synthesize(command: SynthesizeCommand, ranks: Workers | None) -> int:
             "--json and -o - both want standard output: give a file, or leave --json out"
         )
     if command.output is not None and command.output != STDOUT:
-        check_output(command.output, "--output", (command.machine.topology, command.sketch))
+        check_output(command.output, "--output", (command.topology, command.sketch))
     wanted = wanted_format(command.format, command.output)
     with shown_progress() as progress:
         outcome = _outcome(command, wanted, ranks, progress)
@@ -109,7 +94,7 @@ def _outcome(
     request, watch = _request(command), Stopwatch()
     with watch.stage("reading"):
         given = None if command.sketch is None else read_sketch_argument(command.sketch)
-        topology = _machine(command.machine, nodes_of(given) if given else 1)
+        topology = _machine(command, nodes_of(given) if given else 1)
         sketch = (
             None
             if given is None or command.sketch is None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-from pydantic import JsonValue
 
 from probes.cluster.crew import Crew
 from probes.topology.graph import Topology
@@ -20,12 +18,14 @@ from tuccl.console.progress import shown_progress
 from tuccl.console.result_output import print_result
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
+from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.places import Places
 from tuccl.pipeline.dry_run import make_plan, plan_lines
 from tuccl.pipeline.preparing import Prepared, prepare
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.resuming import require_begun
 from tuccl.pipeline.retuning import changes_since
+from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.job_gains import gains_of
@@ -37,7 +37,7 @@ from tuccl.workspace.runs import Workspace
 class TuneCommand:
     """What `tuccl tune` was asked for."""
 
-    options: dict[str, JsonValue]
+    options: RunOptions
     workspace: Path
     record_to: Path | None
     force: bool
@@ -47,7 +47,7 @@ class TuneCommand:
 
 
 def init(
-    options: dict[str, JsonValue],
+    options: RunOptions,
     root: Path,
     as_json: bool,
     record_to: Path | None = None,
@@ -82,7 +82,7 @@ def tune(command: TuneCommand) -> int:
         if command.resume:
             identity = prepared.settings.identity(prepared.topology)
             workspace = Workspace(command.workspace)
-            require_begun(workspace, identity, prepared.options, prepared.topology)
+            require_begun(workspace, identity, options, prepared.topology)
         return _run(prepared, command.workspace, command.as_json, record, places)
 
     return with_ranks(
@@ -143,9 +143,9 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     """`tuccl retune`; a machine that was probed is probed again."""
     old = current_run(root)
     record = old.run.record()
-    options = dict(record.options) if record is not None else {}
+    options = read_options(record.options if record is not None else {})
     if machine is not None:
-        options["topology"] = machine
+        options = replace(options, topology=machine)
     probed: list[Topology] = []
 
     def probe(crew: Crew) -> Topology:

@@ -199,10 +199,7 @@ def _cost_lines(report: Report) -> list[str]:
         line += ", calls one by one"
     if report.in_place:
         line += ", in place"
-    if report.congestion_control:
-        line += f", nodes faked over TCP with {report.congestion_control}"
-    if report.share_gpus:
-        line += ", faked nodes shared the GPUs"
+    line = ", ".join([line, *report.laboratory.conditions()])
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"

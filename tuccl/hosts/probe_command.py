@@ -1,35 +1,96 @@
 """`ProbeCommand`: the options of `tuccl probe` and their defaults.
 
-The command line shows the defaults in its help, and must not import the probe for that.
+The command line shows them in its help, and must not import the probe for that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tuccl.inputs.option import MEASURING, NETWORK, OUTPUT, option
 
 DEFAULT_HOST_TIMEOUT_S = 120.0
 DEFAULT_SECONDS_PER_PAIR = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProbeCommand:
     """The options of `tuccl probe`."""
 
-    check: bool = False
-    output: Path | None = None
-    hosts: str | None = None
-    launcher: str = ""
-    remote_python: str = ""
-    interfaces: tuple[str, ...] = ()
-    rack_map: Path | None = None
-    slurm_topology: Path | None = None
-    ibnetdiscover: Path | None = None
-    traffic_log: Path | None = None
-    p2p: bool = True
-    network: bool = True
-    allow_missing: bool = False
-    host_timeout_s: float = DEFAULT_HOST_TIMEOUT_S
-    seconds_per_pair: int = DEFAULT_SECONDS_PER_PAIR
-    root: Path | None = None
+    check: bool = field(
+        default=False,
+        metadata=option(OUTPUT, "Only tell what can be probed here, and what not."),
+    )
+    output: Path | None = field(
+        default=None,
+        metadata=option(
+            OUTPUT, "Write the topology there, as JSON.", "FILE", names=("--output", "-o")
+        ),
+    )
+    hosts: str | None = field(
+        default=None,
+        metadata=option(
+            NETWORK, "Hosts to start on, as node[01-16],login; else this one, or MPI's.", "LIST"
+        ),
+    )
+    launcher: str = field(
+        default="",
+        metadata=option(NETWORK, "What starts a command on a host; ssh if not given.", "COMMAND"),
+    )
+    remote_python: str = field(
+        default="",
+        metadata=option(NETWORK, "Python on the hosts; the path of this one if not given.", "PATH"),
+    )
+    interfaces: tuple[str, ...] = field(
+        default=(),
+        metadata=option(NETWORK, "Interfaces that count as NICs, as veth*; repeatable.", "PATTERN"),
+    )
+    rack_map: Path | None = field(
+        default=None, metadata=option(NETWORK, "File with a line `HOST RACK` each.", "FILE")
+    )
+    slurm_topology: Path | None = field(
+        default=None, metadata=option(NETWORK, "Slurm's topology.conf.", "FILE")
+    )
+    ibnetdiscover: Path | None = field(
+        default=None,
+        metadata=option(NETWORK, "What ibnetdiscover printed: leaf switches of ports.", "FILE"),
+    )
+    traffic_log: Path | None = field(
+        default=None,
+        metadata=option(NETWORK, "CSV of the use of links; idle ones are left out.", "FILE"),
+    )
+    p2p: bool = field(
+        default=True,
+        metadata=option(MEASURING, "Measure between GPUs.", names=("--p2p/--no-p2p",)),
+    )
+    network: bool = field(
+        default=True,
+        metadata=option(MEASURING, "Measure between hosts.", names=("--network/--no-network",)),
+    )
+    allow_missing: bool = field(
+        default=False,
+        metadata=option(NETWORK, "Go on without hosts that do not answer."),
+    )
+    host_timeout_s: float = field(
+        default=DEFAULT_HOST_TIMEOUT_S,
+        metadata=option(
+            NETWORK,
+            "How long a host may take to answer.",
+            "SECONDS",
+            names=("--host-timeout",),
+        ),
+    )
+    seconds_per_pair: int = field(
+        default=DEFAULT_SECONDS_PER_PAIR,
+        metadata=option(MEASURING, "Of each bandwidth measurement.", "SECONDS"),
+    )
+    root: Path | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "Look at the system below this directory; nothing is measured.",
+            "DIR",
+        ),
+    )
     as_json: bool = False

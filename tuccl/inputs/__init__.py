@@ -1,1 +1,1 @@
-"""Machines, sketches and files as the command line names them."""
+"""Options, machines, sketches and files as the command line names them."""

@@ -10,13 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lookup_tables.table import Operation
-from tuccl.backends.backend_choice import (
-    REPLAY,
-    SIMULATED,
-    BackendRequest,
-    builtins_of,
-    open_backend,
-)
+from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend
+from tuccl.inputs.run_options import REPLAY, SIMULATED
 from tuccl.search.hyperband import Bracket, hyperband_plan
 from tuccl.search.mraco import MracoOptions
 from tuccl.trials.config import STOCK, Task
@@ -61,12 +56,12 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
     tasks = keys_of(settings, request.shape)
     spaces = {task: builtins_of(request, task) for task in tasks}
     launch_s, restart_s = _launches(request, tasks)
-    brackets = _brackets(settings.strategy)
+    brackets = _brackets(settings.options.strategy)
     samples = sum(samples_of(bracket) for bracket in brackets)
     return SearchPlan(
         operations=settings.operations,
         sizes_bytes=settings.sizes_bytes,
-        strategy=settings.strategy,
+        strategy=settings.options.strategy,
         configurations={
             operation.value: max(
                 space.size for task, space in spaces.items() if task.operation is operation

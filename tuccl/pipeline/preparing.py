@@ -6,22 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import BackendRequest, backend_kind
 from tuccl.engines.nccl_library import version_here
 from tuccl.errors import UsageError
-from tuccl.measuring.congestion import congestion_control, loopback_notes
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.run_options import RunOptions
 from tuccl.models.figures import communicator_shape
-from tuccl.pipeline.run_options import (
-    RunOptions,
-    machine_of_options,
-    read_options,
-    record_of_options,
-    settings_of_options,
-)
+from tuccl.pipeline.laboratory_options import laboratory_of
+from tuccl.pipeline.run_options import record_of_options, settings_of_options
 from tuccl.pipeline.stages import backend_request
 from tuccl.records.record import Record
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
@@ -32,7 +26,6 @@ from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
 class Prepared:
     """A run that can begin."""
 
-    options: dict[str, JsonValue]
     topology: Topology
     settings: RunSettings
     record: Record | None
@@ -53,8 +46,7 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is to be noted about the run, beside what is to be noted about the machine."""
-        loopback = loopback_notes(self.settings.congestion_control)
-        return (*loopback, *_shared(self), *_left_out(self))
+        return (*self.settings.laboratory.notes(), *_left_out(self))
 
 
 def _silent(_notes: Iterable[str]) -> None:
@@ -62,14 +54,14 @@ def _silent(_notes: Iterable[str]) -> None:
 
 
 def prepare(
-    options: dict[str, JsonValue],
+    given: RunOptions,
     probed: Callable[[], Topology],
     note: Callable[[Iterable[str]], None] = _silent,
 ) -> Prepared:
     """Find machine, record and settings of the options.
 
     Args:
-        options: As recorded in run.json.
+        given: The options.
         probed: Gives the machine where neither a file nor a record does, and says its notes.
         note: Told what is to be noted about a machine that was read.
 
@@ -77,26 +69,24 @@ def prepare(
         TucclError: something asked for does not exist, or does not fit.
         ProbeError: the machine's file cannot serve.
     """
-    given = read_options(options)
     if given.records is None:
         record_of_options(given, None)
         settings = settings_of_options(given, None)
         if backend_kind(settings.backend).measures_nccl:
             settings = replace(settings, nccl=version_here())
-        if settings.fake_nodes:
-            settings = replace(settings, congestion_control=congestion_control())
         machine = None if given.topology is not None else probed()
-        topology = machine_of_options(given, machine)
+        topology = load_machine(given, machine)
         if machine is None:
             note(topology.notes)
-        shape = communicator_shape(topology)
-        require_executor_for_alltoall(settings, shape)
-        if settings.share_gpus and shape.nodes < 2:
-            raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
-        own = _own_schedules(given, topology, settings)
-        digests = tuple(sorted(one.digest for one in own))
-        return Prepared(options, topology, replace(settings, own_schedules=digests), None, own)
-    machine = None if given.topology is None else machine_of_options(given)
+        require_executor_for_alltoall(settings, communicator_shape(topology))
+        own = _own_schedules(topology, settings)
+        settings = replace(
+            settings,
+            laboratory=laboratory_of(given, topology),
+            own_schedules=tuple(sorted(one.digest for one in own)),
+        )
+        return Prepared(topology, settings, None, own)
+    machine = None if given.topology is None else load_machine(given)
     record = record_of_options(given, machine)
     if record is None:
         raise UsageError("--records names nothing to replay")
@@ -105,32 +95,23 @@ def prepare(
     settings = settings_of_options(given, record)
     topology = machine or record.topology
     note(topology.notes)
-    return Prepared(options, topology, settings, record)
+    return Prepared(topology, settings, record)
 
 
-def _own_schedules(
-    given: RunOptions, topology: Topology, settings: RunSettings
-) -> tuple[OwnSchedule, ...]:
+def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedule, ...]:
     """The user's schedules, read, proved and fit for the run."""
-    if given.own_schedules is None:
+    directory = settings.options.own_schedules
+    if directory is None:
         return ()
     demands = Demands(
         topology,
         communicator_shape(topology),
         settings.operations,
         settings.sizes_bytes,
-        in_place=settings.in_place,
+        in_place=settings.options.in_place,
         on_executor=backend_kind(settings.backend).has_executor,
     )
-    return read_own_schedules(Path(given.own_schedules), demands)
-
-
-def _shared(prepared: Prepared) -> list[str]:
-    """That ranks share GPUs, which no job does that the table is for."""
-    if not prepared.settings.share_gpus:
-        return []
-    nodes = prepared.shape.nodes
-    return [f"each GPU is used by {nodes} ranks, one of each faked node, side by side through MPS"]
+    return read_own_schedules(Path(directory), demands)
 
 
 def _left_out(prepared: Prepared) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tuccl.errors import UsageError
 from tuccl.inputs.output_file import check_output
-from tuccl.pipeline.run_options import RunOptions
+from tuccl.inputs.run_options import RunOptions
 from tuccl.records.errors import RecordFileError
 from tuccl.records.grid_csv import files_of
 from tuccl.records.record import Record

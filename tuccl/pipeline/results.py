@@ -181,8 +181,7 @@ def build_report(
         starts=tuning.starts,
         floor=None if settings.floor is None else _floor_report(settings.floor, tuning.race),
         weights={operation.value: weight for operation, weight in settings.weights},
-        congestion_control=settings.congestion_control,
-        share_gpus=settings.share_gpus,
+        laboratory=settings.laboratory,
     )
 
 

@@ -6,12 +6,13 @@ to resume is told what differs instead of getting a new run that starts at nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import asdict
 
 from pydantic import JsonValue
 
 from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
+from tuccl.inputs.run_options import RunOptions
 from tuccl.pipeline.run_options import read_options
 from tuccl.reports.finished_run import read_machine
 from tuccl.workspace.runs import Run, RunRecord, Workspace
@@ -20,7 +21,7 @@ _LABELS = {"schedules": "whether schedules are tried", "own_schedules": "--sched
 
 
 def require_begun(
-    workspace: Workspace, identity: str, options: Mapping[str, JsonValue], topology: Topology
+    workspace: Workspace, identity: str, options: RunOptions, topology: Topology
 ) -> None:
     """See to it that the run of this identity was begun.
 
@@ -47,10 +48,8 @@ def require_begun(
     )
 
 
-def _difference(
-    run: Run, record: RunRecord, options: Mapping[str, JsonValue], topology: Topology
-) -> str:
-    before, now = read_options(record.options).model_dump(), read_options(options).model_dump()
+def _difference(run: Run, record: RunRecord, options: RunOptions, topology: Topology) -> str:
+    before, now = asdict(read_options(record.options)), asdict(options)
     changed = [
         f"{_label(name)} ({_shown(before[name])} there, {_shown(now[name])} here)"
         for name in now

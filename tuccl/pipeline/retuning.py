@@ -1,7 +1,5 @@
 """`tuccl retune`: looks at the machine again and tunes again only if it or NCCL changed.
 
-Where nodes are faked, TCP's congestion control belongs to the machine.
-
 What changed gives a new run beside the old one. The old table stays the current one until the new
 run is complete, and stays in the workspace after that.
 """
@@ -54,12 +52,8 @@ def changes_since(
         WorkspaceError: a file of the run is damaged.
     """
     change = compare(read_machine(run), now)
-    if settings.fake_nodes:
-        before = read_report(run).congestion_control
-        change = replace(
-            change,
-            changes=(*change.changes, *congestion_change(before, settings.congestion_control)),
-        )
+    in_laboratory = settings.laboratory.changes_since(read_report(run).laboratory)
+    change = replace(change, changes=(*change.changes, *in_laboratory))
     if not backend_kind(settings.backend).measures_nccl:
         return change
     before = nccl_of(run, tell)
@@ -76,23 +70,6 @@ def compare(before: Topology, now: Topology) -> MachineChange:
         return MachineChange((), old, new)
     changes = describe_changes(before, now) or ("the structure differs in a way not named",)
     return MachineChange(tuple(changes), old, new)
-
-
-def congestion_change(before: str, now: str) -> tuple[str, ...]:
-    """What another congestion control means for a table of faked nodes; nothing for the same one.
-
-    Args:
-        before: That the table was measured under; empty: unknown.
-        now: This host's.
-    """
-    if not before or before == now:
-        return ()
-    now = now or "not known"
-    sentence = (
-        f"TCP's congestion control is {now}, the table's faked nodes were measured under {before}: "
-        "every key is measured again"
-    )
-    return (sentence,)
 
 
 def nccl_of(run: Run, tell: Callable[[str], None] = lambda _: None) -> str:

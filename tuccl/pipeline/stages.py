@@ -7,11 +7,9 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
-
-from pydantic import JsonValue
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
@@ -53,7 +51,7 @@ from tuccl.schedules.saved_candidates import are_saved, load_candidates, save_ca
 from tuccl.trials.config import Task
 from tuccl.trials.presets import executor_families
 from tuccl.trials.space import Space
-from tuccl.trials.timing import Timing, timing_of
+from tuccl.trials.timing import timing_of
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import SearchSpaces, tune
 from tuccl.words.progress import Progress
@@ -66,7 +64,6 @@ def initialize(
     topology: Topology,
     settings: RunSettings,
     workspace: Workspace,
-    options: dict[str, JsonValue],
     progress: Progress,
     record: Record | None = None,
     places: Places | None = None,
@@ -80,7 +77,6 @@ def initialize(
         topology: A valid machine.
         settings: What to tune.
         workspace: Where results go.
-        options: The command line's options, kept for `retune`.
         progress: Told about each stage.
         record: What is replayed, where the settings say so.
         places: Where workers run, where the backend has some; None: on this host.
@@ -102,7 +98,7 @@ def initialize(
             require_room(run.measurements)
             wanted = backend_request(topology, settings, record, places=places)
             require_backend(settings.backend, wanted)
-            begun = _begin(run, identity, options)
+            begun = _begin(run, identity, settings)
             write_atomically(run.topology, topology_to_json(topology))
             sketches = _sketches(topology, settings, run)
             announce(_estimate(topology, settings, record, sketches, run))
@@ -115,8 +111,9 @@ def initialize(
     return done
 
 
-def _begin(run: Run, identity: str, options: dict[str, JsonValue]) -> RunRecord:
-    """The record of a run that starts or continues."""
+def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
+    """The record of a run that starts or continues, with its options for `retune`."""
+    options = asdict(settings.options)
     try:
         record = run.record()
     except WorkspaceError:
@@ -257,15 +254,14 @@ def backend_request(
     return BackendRequest(
         topology=topology,
         shape=communicator_shape(topology) if record is None else record.shape,
-        seed=settings.seed,
+        seed=settings.options.seed,
         spread=settings.spread,
         model=settings.model,
         schedules={c.content_hash: (c.algorithm, c.sketch) for c in all_candidates},
         record=record,
         places=places,
-        fake_nodes=settings.fake_nodes,
-        share_gpus=settings.share_gpus,
-        timing=Timing(graph=settings.graphs, in_place=settings.in_place),
+        laboratory=settings.laboratory,
+        timing=settings.timing,
         tunes_nccl=kind.tunes_nccl,
         measures_nccl=kind.measures_nccl,
     )

@@ -61,7 +61,6 @@ def run(
             topology,
             settings,
             workspace,
-            prepared.options,
             told,
             prepared.record,
             places,

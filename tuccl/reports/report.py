@@ -5,13 +5,17 @@ Written once by a run, read by `table`, `explain` and `--json`.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from tuccl.errors import WorkspaceError
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
+_OF_LABORATORY = {"congestion_control", "share_gpus"}
 
 
 class _Model(BaseModel):
@@ -141,10 +145,7 @@ class Report(_Model):
     """None: there was no floor."""
     weights: dict[str, float] = {}
     """How much operations counted when the process profile was chosen; 1 where nothing is said."""
-    congestion_control: str = ""
-    """TCP's, by which faked nodes talked; empty: none were faked, or nobody looked."""
-    share_gpus: bool = False
-    """Whether each faked node had all GPUs of the host."""
+    laboratory: Laboratory = Laboratory()
 
     def own_schedules(self, operation: str, size_bytes: int) -> list[tuple[str, float]]:
         """The user's schedules tried for a size: their names, and the share of the bound."""
@@ -161,6 +162,16 @@ class Report(_Model):
         for content_hash, schedule in self.schedules.items():
             text = text.replace(f"schedule:{content_hash}", schedule.name)
         return text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _laboratory_of_earlier_releases(cls, values: Any) -> Any:
+        """Its fields, which reports of earlier releases have among their own."""
+        if not isinstance(values, dict):
+            return values
+        own = {name: values[name] for name in _OF_LABORATORY & values.keys()}
+        rest = {name: value for name, value in values.items() if name not in own}
+        return {"laboratory": own, **rest} if own else rest
 
 
 def read_report(run: Run) -> Report:

@@ -43,5 +43,5 @@ def smaller_neighbour(task: Task, others: Iterable[Task]) -> Task | None:
 
 def seed_of(settings: RunSettings, stage: str, task: Task) -> int:
     """A seed of the key's own, so that keys do not share their luck."""
-    text = f"{settings.seed}:{stage}:{task.name}"
+    text = f"{settings.options.seed}:{stage}:{task.name}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

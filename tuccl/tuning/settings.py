@@ -10,7 +10,8 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TypeVar
 
 from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Operation, Shape
@@ -18,12 +19,18 @@ from probes.topology.graph import Topology
 from tuccl import __version__
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import UsageError
+from tuccl.inputs.machine_options import MachineOptions
+from tuccl.inputs.option import require_bounds
+from tuccl.inputs.run_options import RunOptions
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.search.strategies import make_strategy
+from tuccl.trials.timing import Timing
+from tuccl.words.durations import parse_seconds
 from tuccl.words.operation_names import parse_operation, parse_operations
-from tuccl.words.sizes import format_size, size_ladder
+from tuccl.words.sizes import format_size, parse_size, size_ladder
 
-MAX_CYCLES = 100
+_Given = TypeVar("_Given")
 MAX_REPEATS = 27
 """Samples of a configuration at full budget."""
 DEFAULT_FLOOR = 0.99
@@ -34,6 +41,13 @@ _WITH_ALLTOALL = (2, 28)
 """NCCL's version that brought ncclAlltoAll."""
 _FORMATS = 4
 """Raised when a file of a run changes its form, so that a run never continues from older files."""
+_OPERATIONS = "all_reduce,all_gather,reduce_scatter"
+_MIN_SIZE = "1K"
+_MAX_SIZE = "1G"
+_STEP = 4
+_SAID_BY_MACHINE = frozenset(one.name for one in fields(MachineOptions))
+_SAID_BY_SETTINGS = frozenset({"min_size", "max_size", "step", "records", "budget", "plain"})
+"""Options that an identity has as sizes, the record's digest, seconds, and `graphs`."""
 
 
 @dataclass(frozen=True)
@@ -42,44 +56,43 @@ class RunSettings:
 
     operations: tuple[Operation, ...]
     sizes_bytes: tuple[int, ...]
-    backend: str = "simulated"
-    seed: int = 0
-    spread: float = 0.01
-    """Relative noise of the simulated backend."""
-    model: ModelConstants = SHIPPED
-    """Constants of the simulated backend."""
-    solver_seconds: float = 30.0
-    """Safety limit of one synthesis: the solver normally ends by its gap or node limit, so that the
-    schedule does not depend on the speed of the machine."""
-    cycles: int = 1
-    """Most passes of a search over its brackets; its stopping rule needs three to say anything."""
-    strategy: str = "mraco"
-    """Of the searches of single keys: a name of `tuccl.search.strategies`."""
+    options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
+    """As they were given; what the other fields say is what some of them mean."""
     budget_s: float | None = None
     """Seconds of the machine that measuring may take; None: as long as it finds something."""
     floor: float | None = DEFAULT_FLOOR
     """What a process profile has to leave every key of stock NCCL's speed; None: anything."""
     weights: tuple[tuple[Operation, float], ...] = ()
     """How much an operation counts when the process profile is chosen; 1 where nothing is said."""
-
-    schedules: bool = True
-    """Whether schedules are made and searched beside NCCL's built-ins."""
+    model: ModelConstants = SHIPPED
+    """Constants of the simulated backend."""
+    spread: float = 0.01
+    """Relative noise of the simulated backend."""
+    solver_seconds: float = 30.0
+    """Safety limit of one synthesis: the solver normally ends by its gap or node limit, so that the
+    schedule does not depend on the speed of the machine."""
     own_schedules: tuple[str, ...] = ()
     """Digests of the user's own schedules that are searched, too, ascending."""
-    fake_nodes: bool = False
-    """Whether the devices of one host were made to appear as several nodes."""
-    share_gpus: bool = False
-    """Whether each of these nodes had all devices of the host, instead of a part of them."""
-    congestion_control: str = ""
-    """TCP's, by which faked nodes talk over loopback; empty where none are faked."""
-    graphs: bool = True
-    """Whether NCCL's calls are timed in CUDA graphs, or else put on the stream one by one."""
-    in_place: bool = False
-    """Whether NCCL's calls are timed in place."""
+    laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     nccl: str = ""
     """Version of the NCCL that is measured; empty: none is, or none can be found."""
     record: str = ""
     """`Record.digest` of what is replayed; empty: nothing is."""
+
+    @property
+    def backend(self) -> str:
+        """What measures."""
+        return self.options.backend_name
+
+    @property
+    def schedules(self) -> bool:
+        """Whether schedules are made and searched beside NCCL's built-ins."""
+        return self.options.schedules and backend_kind(self.backend).runs_schedules
+
+    @property
+    def timing(self) -> Timing:
+        """How NCCL's calls are timed."""
+        return Timing(graph=not self.options.plain, in_place=self.options.in_place)
 
     def weight(self, operation: Operation) -> float:
         """How much an operation counts."""
@@ -96,7 +109,17 @@ class RunSettings:
             for link in topology.links
         )
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
-        values = asdict(self) | {
+        understood = asdict(self)
+        options, laboratory = understood.pop("options"), understood.pop("laboratory")
+        said_otherwise = _SAID_BY_MACHINE | _SAID_BY_SETTINGS
+        given = {name: value for name, value in options.items() if name not in said_otherwise}
+        values = {
+            **given,
+            **understood,
+            "backend": self.backend,
+            "schedules": self.schedules,
+            "graphs": self.timing.graph,
+            "congestion_control": laboratory["congestion_control"],
             "fingerprint": topology.fingerprint(),
             "figures": [figures, limits],
             "tuccl": __version__,
@@ -106,63 +129,39 @@ class RunSettings:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def make_settings(
-    operations: str,
-    min_bytes: int,
-    max_bytes: int,
-    step: int,
-    *,
-    backend: str,
-    seed: int,
-    cycles: int,
-    strategy: str = "mraco",
-    budget_s: float | None = None,
-    floor: float | None = DEFAULT_FLOOR,
-    schedules: bool = True,
-    fake_nodes: bool = False,
-    share_gpus: bool = False,
-    plain: bool = False,
-    in_place: bool = False,
-) -> RunSettings:
-    """Settings from the command line's words.
+def make_settings(options: RunOptions) -> RunSettings:
+    """Settings from the command line's words, as far as these say them: a ladder of sizes.
 
     Raises:
-        UsageError: for an unknown operation, backend or strategy, or an empty range of sizes.
+        UsageError: for an unknown name, an empty range of sizes, or a word that is none.
     """
-    kind = backend_kind(backend)
-    make_strategy(strategy)
-    if fake_nodes and not kind.has_workers:
-        raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
-    if share_gpus and not fake_nodes:
-        raise UsageError("--share-gpus says what GPUs faked nodes have: name --fake-nodes, too")
-    if share_gpus and (kind.has_executor or not kind.measures_nccl):
+    kind = backend_kind(options.backend_name)
+    make_strategy(options.strategy)
+    if (options.plain or options.in_place) and not kind.measures_nccl:
+        flag = "--plain" if options.plain else "--in-place"
         raise UsageError(
-            f"--share-gpus is for NCCL's ranks on this host; with --backend {backend} leave it out"
+            f"{flag} says how NCCL is timed; --backend {options.backend_name} times none"
         )
-    if (plain or in_place) and not kind.measures_nccl:
-        option = "--plain" if plain else "--in-place"
-        raise UsageError(f"{option} says how NCCL is timed; --backend {backend} times none")
-    if not 1 <= cycles <= MAX_CYCLES:
-        raise UsageError(f"--cycles {cycles} is out of range: use 1 to {MAX_CYCLES}")
-    wanted = parse_operations(operations)
-    _require_schedules_for_alltoall(wanted, backend, wanted=schedules)
-    if in_place and Operation.ALLTOALL in wanted:
+    require_bounds(options)
+    operations = parse_operations(_or(options.operations, _OPERATIONS))
+    _require_schedules_for_alltoall(operations, options.backend_name, wanted=options.schedules)
+    if options.in_place and Operation.ALLTOALL in operations:
         raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
     return RunSettings(
-        operations=wanted,
-        sizes_bytes=size_ladder(min_bytes, max_bytes, step),
-        backend=backend,
-        seed=seed,
-        cycles=cycles,
-        strategy=strategy,
-        budget_s=budget_s,
-        floor=floor,
-        schedules=schedules and kind.runs_schedules,
-        fake_nodes=fake_nodes,
-        share_gpus=share_gpus,
-        graphs=not plain,
-        in_place=in_place,
+        operations=operations,
+        sizes_bytes=size_ladder(
+            parse_size(_or(options.min_size, _MIN_SIZE)),
+            parse_size(_or(options.max_size, _MAX_SIZE)),
+            _or(options.step, _STEP),
+        ),
+        options=options,
+        budget_s=None if options.budget is None else parse_seconds(options.budget, "--budget"),
+        floor=DEFAULT_FLOOR if options.floor is None else parse_floor(options.floor),
     )
+
+
+def _or(given: _Given | None, default: _Given) -> _Given:
+    return default if given is None else given
 
 
 def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:

@@ -321,7 +321,7 @@ class _Run:
         return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
 
     def _strategy(self) -> Strategy:
-        strategy = make_strategy(self._settings.strategy)
+        strategy = make_strategy(self._settings.options.strategy)
         if isinstance(strategy, Mraco):
-            return Mraco(MracoOptions(max_cycles=self._settings.cycles))
+            return Mraco(MracoOptions(max_cycles=self._settings.options.cycles))
         return strategy

@@ -22,6 +22,7 @@ from tuccl.backends import backend_choice
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
+from tuccl.inputs.run_options import RunOptions
 from tuccl.pipeline.stages import initialize
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
@@ -172,10 +173,10 @@ def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
     with pytest.raises(MeasurementError, match="`tuccl build-executor` compiles it"):
         require_backend("nccl,executor", request)
     require_backend("nccl", request)
-    settings = RunSettings((Operation.ALL_REDUCE,), (1024,), backend="executor")
+    settings = RunSettings((Operation.ALL_REDUCE,), (1024,), RunOptions(backend="executor"))
     workspace = Workspace(tmp_path / "workspace")
     with pytest.raises(MeasurementError, match="`tuccl build-executor`"):
-        initialize(TOPOLOGY, settings, workspace, {}, lambda *_: None)
+        initialize(TOPOLOGY, settings, workspace, lambda *_: None)
     assert not list((tmp_path / "workspace").rglob("schedules"))
 
 

@@ -8,9 +8,9 @@ import pytest
 from probes.errors import ProbeError
 from tests.tuccl.conftest import Run
 from tuccl.calibration.model_file import read_model_file
-from tuccl.commands.calibrate import CalibrateCommand, calibrate_command
+from tuccl.commands.calibrate import calibrate_command
 from tuccl.errors import TucclError, UsageError
-from tuccl.inputs.machine import MachineOptions
+from tuccl.inputs.calibrate_command import CalibrateCommand
 
 HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
 
@@ -73,8 +73,13 @@ def test_what_cannot_serve_is_one_line_and_nothing_is_written(
     operation, nodes = options
     path, model = tmp_path / name, tmp_path / "model.json"
     path.write_text(text)
-    machine = MachineOptions("shipped:h200-4gpu", nodes)
-    command = CalibrateCommand(path, machine, operation or None, model, as_json=False)
+    command = CalibrateCommand(
+        topology="shipped:h200-4gpu",
+        nodes=nodes,
+        measured=path,
+        operation=operation or None,
+        output=model,
+    )
     with pytest.raises((TucclError, ProbeError), match=message) as caught:
         calibrate_command(command)
     assert "\n" not in str(caught.value)
@@ -83,9 +88,8 @@ def test_what_cannot_serve_is_one_line_and_nothing_is_written(
 
 def test_what_was_measured_is_not_replaced_by_what_was_fitted(measured: Path) -> None:
     before = measured.read_bytes()
-    machine = MachineOptions("shipped:h200-4gpu")
     for output in (measured, measured.parent / "." / measured.name):
-        command = CalibrateCommand(measured, machine, None, output, as_json=False)
+        command = CalibrateCommand(topology="shipped:h200-4gpu", measured=measured, output=output)
         with pytest.raises(UsageError, match="is read by this command"):
             calibrate_command(command)
     assert measured.read_bytes() == before

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tuccl.commands.default_backend import with_backend
+from tuccl.inputs.run_options import RunOptions
 
 TELL = """
 import json
 from tuccl.commands.default_backend import with_backend
-options = with_backend({"topology": None})
-print(json.dumps(options))
+from tuccl.inputs.run_options import RunOptions
+print(json.dumps({"backend": with_backend(RunOptions()).backend}))
 """
 
 
@@ -83,16 +83,15 @@ def test_the_first_rank_decides_for_all_and_says_so_alone(stand_ins: StandIns) -
 @pytest.mark.parametrize(
     "asked",
     [
-        {"backend": "sockets"},
-        {"topology": "shipped:h200-4gpu"},
-        {"records": "r.parquet"},
-        {"model": "m.json"},
-        {"nodes": 2},
+        RunOptions(backend="sockets"),
+        RunOptions(topology="shipped:h200-4gpu"),
+        RunOptions(records="r.parquet"),
+        RunOptions(model="m.json"),
+        RunOptions(nodes=2),
     ],
 )
 def test_whoever_asks_for_something_gets_it(
-    asked: dict[str, JsonValue], capsys: pytest.CaptureFixture[str]
+    asked: RunOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options: dict[str, JsonValue] = {"topology": None, **asked}
-    assert with_backend(options) == options
+    assert with_backend(asked) == asked
     assert capsys.readouterr().err == ""

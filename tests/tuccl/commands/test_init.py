@@ -20,7 +20,8 @@ from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.topology.json_form import topology_to_json
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.run_options import RunOptions
 from tuccl.tuning.settings import make_settings
 from tuccl.workspace.runs import Workspace
 
@@ -368,25 +369,8 @@ class Changed(TypedDict, total=False):
 )
 def test_a_changed_option_is_another_run(a100: Path, changed: Changed) -> None:
     def identity(**changed: Unpack[Changed]) -> str:
-        topology = load_machine(
-            MachineOptions(
-                str(a100),
-                2,
-                changed.get("network_gbps"),
-                changed.get("network_latency_us", 2.0),
-                changed.get("network_layout", "rails"),
-            )
-        )
-        settings = make_settings(
-            "all_reduce",
-            1024,
-            1024,
-            2,
-            backend="simulated",
-            seed=changed.get("seed", 0),
-            cycles=changed.get("cycles", 1),
-        )
-        return settings.identity(topology)
+        options = RunOptions(topology=str(a100), nodes=2, **changed)
+        return make_settings(options).identity(load_machine(options))
 
     assert identity(**changed) != identity()
     assert identity() == identity()

@@ -17,9 +17,12 @@ from probes.files.shipped import shipped_machines
 from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tuccl.inputs.machine import MachineOptions, load_machine
-from tuccl.pipeline.retuning import changes_since, compare, congestion_change, nccl_change
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.machine_options import MachineOptions
+from tuccl.measuring.laboratory import Laboratory
+from tuccl.pipeline.retuning import changes_since, compare, nccl_change
 from tuccl.reports.finished_run import read_machine
+from tuccl.reports.report import read_report
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
 
@@ -214,18 +217,24 @@ def test_faked_nodes_under_another_congestion_control_are_measured_again(
 ) -> None:
     """The finished run is one of the simulated backend, its report as workers would have it."""
     run = Workspace(tuned.root).current()
-    report = json.loads(run.report.read_text()) | {"congestion_control": "bbr"}
-    run.report.write_text(json.dumps(report))
+    report = json.loads(run.report.read_text())
+    del report["laboratory"]
+    run.report.write_text(json.dumps(report | {"congestion_control": "bbr", "share_gpus": True}))
+    assert read_report(run).laboratory.conditions() == [
+        "nodes faked over TCP with bbr",
+        "faked nodes shared the GPUs",
+    ]
     settings = RunSettings(
-        (Operation.ALL_REDUCE,), (1024,), "sockets", fake_nodes=True, congestion_control="cubic"
+        (Operation.ALL_REDUCE,), (1024,), laboratory=Laboratory(2, congestion_control="cubic")
     )
     machine = read_machine(run)
     (change,) = changes_since(run, machine, settings).changes
     assert "is cubic, the table's faked nodes were measured under bbr" in change
-    assert changes_since(run, machine, replace(settings, congestion_control="bbr")).changes == ()
-    assert changes_since(run, machine, replace(settings, fake_nodes=False)).changes == ()
-    assert congestion_change("", "cubic") == ()
-    assert "is not known" in congestion_change("bbr", "")[0]
+    for other in (Laboratory(2, congestion_control="bbr"), Laboratory()):
+        assert changes_since(run, machine, replace(settings, laboratory=other)).changes == ()
+    assert Laboratory(2, congestion_control="cubic").changes_since(Laboratory(2)) == ()
+    (unknown,) = Laboratory(2).changes_since(Laboratory(2, congestion_control="bbr"))
+    assert "is not known" in unknown
 
 
 def test_the_same_nccl_or_one_that_is_not_known_changes_nothing() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tuccl.commands import running
 from tuccl.errors import UsageError
-from tuccl.pipeline.run_options import RunOptions
+from tuccl.inputs.run_options import RunOptions
 
 
 def test_ranks_of_an_mpi_job_share_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,4 +20,4 @@ def test_ranks_of_an_mpi_job_share_no_gpus(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     options = RunOptions(topology=None, backend="nccl", fake_nodes=True, share_gpus=True, nodes=2)
     with pytest.raises(UsageError, match="within 4 tasks of MPI"):
-        running.with_ranks(options.model_dump(mode="json"), lead, lead)
+        running.with_ranks(options, lead, lead)

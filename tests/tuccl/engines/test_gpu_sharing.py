@@ -93,7 +93,7 @@ def test_two_gpus_are_tuned_as_two_nodes_of_two(stand_ins: StandIns, tmp_path: P
     run = Workspace(tmp_path / "w").current()
     report = read_report(run)
     assert len(report.keys) == 1
-    assert report.share_gpus
+    assert report.laboratory.share_gpus
     assert ", faked nodes shared the GPUs, --budget 1 s" in done.stdout.replace("\n", " ")
     record = run.record()
     assert record is not None

@@ -5,6 +5,7 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.measuring.cores import keep_to_share, keep_to_told_share, share_variable
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Task
 
 
@@ -37,7 +38,7 @@ def test_workers_of_faked_nodes_share_no_core(
     if len(cores) < 2:
         pytest.skip("one core cannot be shared out")
     shape = Shape(2, fake_nodes, 2 // fake_nodes)
-    backend, places = open_backend(2, shape=shape, fake_nodes=fake_nodes)
+    backend, places = open_backend(2, shape=shape, laboratory=Laboratory(fake_nodes))
     backend.measure(Task(Operation.ALL_REDUCE, 4096, shape), STOCK, 0, 1)
     first, second = (os.sched_getaffinity(pid) for pid in places.pids)
     if fake_nodes == 1:

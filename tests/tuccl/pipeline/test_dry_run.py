@@ -4,6 +4,7 @@ from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.backends.backend_choice import BackendRequest
+from tuccl.inputs.run_options import RunOptions
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.dry_run import describe_bracket, make_plan, samples_of
 from tuccl.search.hyperband import hyperband_plan
@@ -19,7 +20,7 @@ def test_samples_of_a_bracket_are_counted_once_however_many_rungs_resume_them() 
 
 def test_the_plan_of_a_record_counts_with_recorded_times() -> None:
     grid = tiny_grid()
-    settings = RunSettings((Operation.ALL_REDUCE,), (65536,), backend="replay", budget_s=5.0)
+    settings = RunSettings((Operation.ALL_REDUCE,), (65536,), RunOptions(backend="replay"), 5.0)
     plan = make_plan(settings, BackendRequest(grid.topology, grid.shape, record=grid))
     assert plan.configurations == {"all_reduce": 9}
     assert plan.process_profiles == 1

@@ -13,7 +13,8 @@ from lookup_tables.table import Operation
 from probes.files.shipped import shipped_machines
 from sketches.candidates import sketch_candidates
 from tests.tuccl.conftest import SMALL_RUN, Run
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.machine_options import MachineOptions
 from tuccl.pipeline.dry_run import SearchPlan
 from tuccl.pipeline.estimate import Estimate, measuring_seconds, schedules_seconds, search_seconds
 

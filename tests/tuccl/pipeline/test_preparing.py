@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,8 +14,8 @@ from lookup_tables.table import Operation
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import UsageError
-from tuccl.pipeline import preparing, tuning_run
-from tuccl.pipeline.run_options import RunOptions
+from tuccl.inputs.run_options import RunOptions
+from tuccl.pipeline import laboratory_options, preparing, tuning_run
 from tuccl.records.record_file import write_record
 from tuccl.words.progress import Progress
 from tuccl.workspace.runs import Workspace
@@ -30,8 +31,8 @@ def unseen() -> Iterator[Progress]:
 
 
 def identity(control: str, monkeypatch: pytest.MonkeyPatch, given: RunOptions) -> str:
-    monkeypatch.setattr(preparing, "congestion_control", lambda: control)
-    prepared = preparing.prepare(given.model_dump(mode="json"), probed)
+    monkeypatch.setattr(laboratory_options, "congestion_control", lambda: control)
+    prepared = preparing.prepare(given, probed)
     return prepared.settings.identity(prepared.topology)
 
 
@@ -46,9 +47,10 @@ def test_faked_nodes_under_another_congestion_control_are_another_run(
 def test_gpus_are_shared_by_two_nodes_at_least(a100: Path) -> None:
     options = RunOptions(topology=str(a100), backend="nccl", fake_nodes=True, share_gpus=True)
     with pytest.raises(UsageError, match="is one node; name --nodes 2 or more"):
-        preparing.prepare(options.model_dump(mode="json"), probed)
-    two = options.model_copy(update={"nodes": 2})
-    assert preparing.prepare(two.model_dump(mode="json"), probed).request.share_gpus
+        preparing.prepare(options, probed)
+    two = preparing.prepare(replace(options, nodes=2), probed)
+    assert two.request.laboratory.devices(two.shape.ranks) == two.shape.ranks // 2
+    assert two.notes[-1].startswith("each GPU is used by 2 ranks, one of each faked node")
 
 
 def test_it_is_nothing_to_a_run_without_them(h200: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +67,10 @@ def test_the_note_on_it_is_said_before_anything_is_measured(
     monkeypatch.setattr(tuning_run, "initialize", stop)
     given = RunOptions(topology=str(a100), backend="sockets", nodes=2, fake_nodes=True)
     for control, notes in (("bbr", 1), ("cubic", 0)):
-        monkeypatch.setattr(preparing, "congestion_control", lambda control=control: control)
-        prepared = preparing.prepare(given.model_dump(mode="json"), probed)
+        monkeypatch.setattr(
+            laboratory_options, "congestion_control", lambda control=control: control
+        )
+        prepared = preparing.prepare(given, probed)
         said: list[str] = []
         with pytest.raises(KeyboardInterrupt):
             tuning_run.run(prepared, Workspace(tmp_path), None, None, unseen, said.append)
@@ -77,5 +81,5 @@ def test_the_note_on_it_is_said_before_anything_is_measured(
 def test_weights_hold_for_records_too(tmp_path: Path) -> None:
     write_record(tmp_path / "r.parquet", tiny_grid())
     given = RunOptions(topology=None, records=str(tmp_path / "r.parquet"), weights="all_reduce=3")
-    prepared = preparing.prepare(given.model_dump(mode="json"), probed)
+    prepared = preparing.prepare(given, probed)
     assert prepared.settings.weights == ((Operation.ALL_REDUCE, 3.0),)

@@ -9,7 +9,8 @@ from lookup_tables.table import Operation
 from probes.errors import ProbeError
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.silent_progress import silent
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.machine_options import MachineOptions
 from tuccl.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
@@ -46,7 +47,7 @@ def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) 
         return
     topology = load_machine(MachineOptions(str(path)))
     workspace = Workspace(tmp_path / "workspace")
-    result = initialize(topology, ONE_KEY, workspace, {}, silent)
+    result = initialize(topology, ONE_KEY, workspace, silent)
     assert result.table.fingerprint == topology.fingerprint()
     assert result.run.bundle.stat().st_size > 0
-    assert initialize(topology, ONE_KEY, workspace, {}, silent).already_done
+    assert initialize(topology, ONE_KEY, workspace, silent).already_done

@@ -9,10 +9,12 @@ from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.backends.backend_choice import BackendRequest, backend_kind, builtins_of, open_backend
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.inputs.machine import MachineOptions, load_machine
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.machine_options import MachineOptions
+from tuccl.inputs.run_options import RunOptions
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.run_options import (
-    RunOptions,
     read_options,
     record_of_options,
     settings_of_options,
@@ -28,7 +30,7 @@ REPLAYED = RunOptions(topology=None, records="r.parquet")
 
 def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
     plain = settings_of_options(RunOptions(topology="x"), None)
-    assert (plain.backend, plain.budget_s, plain.strategy) == ("simulated", None, "mraco")
+    assert (plain.backend, plain.budget_s, plain.options.strategy) == ("simulated", None, "mraco")
     assert len(plain.operations) == 3
     assert plain.sizes_bytes == tuple(1024 * 4**i for i in range(11))
     replayed = settings_of_options(REPLAYED, tiny_grid())
@@ -36,14 +38,14 @@ def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
     assert replayed.operations == (Operation.ALL_GATHER, Operation.ALL_REDUCE)
     assert replayed.sizes_bytes == (4096, 65536)
     assert not replayed.schedules
-    one = REPLAYED.model_copy(update={"min_size": "5K", "operations": "all_reduce"})
+    one = replace(REPLAYED, min_size="5K", operations="all_reduce")
     assert settings_of_options(one, tiny_grid()).sizes_bytes == (65536,)
 
 
 @pytest.mark.parametrize("name", ["operations", "min_size", "max_size"])
 def test_an_empty_word_is_a_mistake_and_not_the_default(name: str) -> None:
     with pytest.raises(UsageError):
-        settings_of_options(RunOptions.model_validate({"topology": "x", name: ""}), None)
+        settings_of_options(read_options({"topology": "x", name: ""}), None)
 
 
 def test_only_sizes_that_all_operations_have_are_tuned() -> None:
@@ -52,7 +54,7 @@ def test_only_sizes_that_all_operations_have_are_tuned() -> None:
             if row.operation is Operation.ALL_REDUCE or row.size_bytes == 4096]  # fmt: skip
     fewer = replace(grid, rows=tuple(rows))
     assert settings_of_options(REPLAYED, fewer).sizes_bytes == (4096,)
-    alone = REPLAYED.model_copy(update={"operations": "all_reduce"})
+    alone = replace(REPLAYED, operations="all_reduce")
     assert settings_of_options(alone, fewer).sizes_bytes == (4096, 65536)
     apart = [row for row in rows if row.operation is Operation.ALL_GATHER or row.size_bytes > 4096]
     with pytest.raises(RecordMismatchError, match="name fewer --operations"):
@@ -64,7 +66,7 @@ def test_another_space_budget_strategy_or_record_is_another_run() -> None:
     grid = tiny_grid()
     base = settings_of_options(REPLAYED, grid)
     others = [
-        settings_of_options(REPLAYED.model_copy(update=change), grid)
+        settings_of_options(replace(REPLAYED, **change), grid)
         for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
     ]
     others.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
@@ -81,6 +83,8 @@ def test_options_of_an_older_run_are_read_and_damaged_ones_are_named() -> None:
         read_options({"topology": "x", "nodes": "many"})
     with pytest.raises(WorkspaceError, match="recorded options are damaged"):
         read_options({"topology": "x", "colour": "blue"})
+    with pytest.raises(WorkspaceError, match="topology: not recorded"):
+        read_options({"nodes": 2})
 
 
 def test_a_record_is_read_only_where_something_replays_it() -> None:
@@ -110,7 +114,7 @@ def test_nodes_are_faked_by_workers_only() -> None:
     with pytest.raises(UsageError, match="--fake-nodes is for workers"):
         settings_of_options(RunOptions(topology="x", fake_nodes=True), None)
     faked = settings_of_options(RunOptions(topology="x", fake_nodes=True, backend="nccl"), None)
-    assert faked.fake_nodes
+    assert faked.options.fake_nodes
 
 
 def test_gpus_are_shared_by_faked_nodes_over_nccl_only() -> None:
@@ -121,11 +125,9 @@ def test_gpus_are_shared_by_faked_nodes_over_nccl_only() -> None:
         with pytest.raises(UsageError, match=f"with --backend {backend} leave it out"):
             settings_of_options(other, None)
     faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
-    shared = settings_of_options(faked.model_copy(update={"share_gpus": True}), None)
+    shared = settings_of_options(replace(faked, share_gpus=True), None)
     apart = settings_of_options(faked, None)
     assert shared.identity(machine()) != apart.identity(machine())
-    assert backend_request(machine(), shared, None).share_gpus
-    assert not backend_request(machine(), apart, None).share_gpus
 
 
 def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
@@ -141,8 +143,8 @@ def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
 
 def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None:
     named = RunOptions(topology="x", backend="nccl")
-    plain = settings_of_options(named.model_copy(update={"plain": True}), None)
-    in_place = settings_of_options(named.model_copy(update={"in_place": True}), None)
+    plain = settings_of_options(replace(named, plain=True), None)
+    in_place = settings_of_options(replace(named, in_place=True), None)
     timing = backend_request(machine(), plain, None).timing
     assert (timing.graph, timing.in_place) == (False, False)
     timing = backend_request(machine(), in_place, None).timing
@@ -154,7 +156,7 @@ def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None
 @pytest.mark.parametrize(("option", "name"), [("plain", "--plain"), ("in_place", "--in-place")])
 @pytest.mark.parametrize("backend", ["simulated", "sockets"])
 def test_only_nccl_is_timed_in_several_ways(option: str, name: str, backend: str) -> None:
-    options = RunOptions.model_validate({"topology": "x", "backend": backend, option: True})
+    options = read_options({"topology": "x", "backend": backend, option: True})
     with pytest.raises(UsageError, match=f"{name} says how NCCL is timed; --backend {backend}"):
         settings_of_options(options, None)
 
@@ -170,7 +172,8 @@ def test_what_only_sockets_read_is_tried_where_ranks_talk_over_tcp(
     named = [replace(one, os_name=os_name) if one in two.nics else one for one in two.devices]
     topology = replace(two, devices=tuple(named))
     shape = communicator_shape(topology)
-    request = BackendRequest(topology, shape, fake_nodes=fake_nodes, measures_nccl=True)
+    laboratory = Laboratory(nodes=2 if fake_nodes else 1)
+    request = BackendRequest(topology, shape, laboratory=laboratory, measures_nccl=True)
     space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
     assert space.knobs == ((SOCKET_THREADS,) if tried else ())
 
@@ -179,7 +182,7 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
     for nodes in (1, 2):
         topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
         shape = communicator_shape(topology)
-        request = BackendRequest(topology, shape, fake_nodes=nodes == 2)
+        request = BackendRequest(topology, shape, laboratory=Laboratory(nodes))
         assert builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape)).knobs == ()
 
 
@@ -199,9 +202,9 @@ def test_a_backend_is_told_what_of_nccl_is_chosen_and_timed(
     settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
     request = backend_request(machine(), settings, None)
     assert (request.tunes_nccl, request.measures_nccl) == (tunes_nccl, measures_nccl)
-    assert not request.fake_nodes
-    faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
-    assert backend_request(machine(), settings_of_options(faked, None), None).fake_nodes
+    assert request.laboratory == Laboratory()
+    faked = replace(settings, laboratory=Laboratory(2))
+    assert backend_request(machine(), faked, None).laboratory.nodes == 2
 
 
 def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:

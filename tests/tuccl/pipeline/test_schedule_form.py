@@ -37,7 +37,7 @@ def test_no_schedule_is_read_from_xml_and_none_compiled_twice(
     monkeypatch.setattr(compiler, "run_on_symbols", counted)
     topology = read_topology(shipped_machines()["h200-4gpu"])
     settings = RunSettings((Operation.ALLTOALL,), (65536,))
-    done = initialize(topology, settings, Workspace(tmp_path), {}, silent)
+    done = initialize(topology, settings, Workspace(tmp_path), silent)
     won = {one.content_hash: one for one in done.table.schedules}
     assert won
     assert all(one.program and one.msccl_xml for one in won.values())

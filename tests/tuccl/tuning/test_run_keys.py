@@ -17,7 +17,7 @@ OPERATIONS = (
 def raced(operations: int, step: int) -> set[int]:
     """Sizes of the first operation that take part in the race."""
     sizes = size_ladder(1 << 10, 1 << 30, step)
-    tasks = keys_of(RunSettings(OPERATIONS[:operations], sizes, backend="test"), SHAPE)
+    tasks = keys_of(RunSettings(OPERATIONS[:operations], sizes), SHAPE)
     return {task.size_bytes for task in representative(tasks) if task.operation is OPERATIONS[0]}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
+from tuccl.inputs.run_options import RunOptions
 from tuccl.tuning.settings import (
     RunSettings,
     make_settings,
@@ -18,17 +19,14 @@ from tuccl.tuning.settings import (
 def settings_for(
     operations: str, backend: str, *, schedules: bool = True, in_place: bool = False
 ) -> RunSettings:
-    return make_settings(
-        operations,
-        1024,
-        4096,
-        2,
+    given = RunOptions(
+        operations=operations,
+        max_size="4K",
         backend=backend,
-        seed=0,
-        cycles=1,
         schedules=schedules,
         in_place=in_place,
     )
+    return make_settings(given)
 
 
 @pytest.mark.parametrize("name", ["alltoall", "AllToAll", "all_to_all"])
@@ -64,4 +62,4 @@ def test_alltoall_is_refused_where_nccl_has_no_such_function() -> None:
 def test_in_place_alltoall_is_refused_because_there_is_none() -> None:
     with pytest.raises(UsageError, match="alltoall has no such form"):
         settings_for("alltoall,all_reduce", "nccl,executor", in_place=True)
-    assert settings_for("all_reduce", "nccl,executor", in_place=True).in_place
+    assert settings_for("all_reduce", "nccl,executor", in_place=True).timing.in_place

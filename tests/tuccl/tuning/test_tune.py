@@ -19,7 +19,7 @@ from tuccl.workspace.measurement_log import MeasurementLog
 
 SHAPE = Shape(4, 1, 4)
 SIZES = (1 << 10, 1 << 14, 1 << 18)
-SETTINGS = RunSettings(operations=(Operation.ALL_REDUCE,), sizes_bytes=SIZES, backend="test")
+SETTINGS = RunSettings(operations=(Operation.ALL_REDUCE,), sizes_bytes=SIZES)
 THREADS, BUFFERS, LEAST = (128, 256, 0), (1 << 20, 0), (0, 32)
 FAMILIES = (
     Family("default", "", (0,), THREADS, BUFFERS, LEAST),

@@ -1,0 +1,98 @@
+"""`BenchCommand`: the options of `tuccl bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuccl.inputs.option import (
+    LABORATORY,
+    MACHINE,
+    MEASURING,
+    SCOPE,
+    named_path,
+    option,
+)
+from tuccl.inputs.run_options import IN_PLACE, SHARE_GPUS
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+
+@dataclass(frozen=True)
+class BenchCommand:
+    """What `tuccl bench` was asked for."""
+
+    place: Path | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "A directory of `tuccl ship`, or a workspace; else that of --workspace.",
+            "PLACE",
+            positional=True,
+            parse=named_path,
+        ),
+    )
+    other: Path | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "A second one, to hold against stock NCCL and against the first.",
+            "OTHER",
+            positional=True,
+            parse=named_path,
+        ),
+    )
+    operations: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "As nccl-tests names them; the table's if not given.",
+            "OP,...",
+            names=("--ops",),
+        ),
+    )
+    sizes: str | None = field(
+        default=None,
+        metadata=option(SCOPE, "As 64K,1M,1G; the table's if not given.", "SIZE,..."),
+    )
+    rounds: int | None = field(
+        default=None,
+        metadata=option(
+            MEASURING, "Starts of each, in turn; 5 if neither this nor a budget is given.", "N"
+        ),
+    )
+    budget: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING, "Of the machine, as 90s, 10m: as many rounds as fit, two at least.", "TIME"
+        ),
+    )
+    plain: bool | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "Time calls one by one, or replay them from CUDA graphs; if not given, as a "
+            "workspace's table was tuned, else graphs.",
+            names=("--plain/--graphs",),
+        ),
+    )
+    in_place: bool = field(default=False, metadata=IN_PLACE)
+    no_executor: bool = field(
+        default=False,
+        metadata=option(
+            MEASURING, "NCCL with the plugin alone, also where the table loads the executor."
+        ),
+    )
+    nccl: Path | None = field(
+        default=None,
+        metadata=option(MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH"),
+    )
+    gpus: int | None = field(
+        default=None, metadata=option(MACHINE, "The first N of this host; else all.", "N")
+    )
+    fake_nodes: int = field(
+        default=1,
+        metadata=option(LABORATORY, "As how many nodes this host's GPUs are to appear.", "N"),
+    )
+    share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
+    workspace: Path = DEFAULT_WORKSPACE
+    as_json: bool = False

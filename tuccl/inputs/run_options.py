@@ -1,0 +1,160 @@
+"""`RunOptions`: what `tuccl init` and `tuccl tune` are asked for, and what run.json keeps of it.
+
+An option is a field here, with its words in the help, and whatever uses it: the command line has
+its parameters from the fields, run.json is written and read by them, and `RunSettings` carries the
+whole. What is not given is None, and its default is decided where it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tuccl.inputs.machine_options import MachineOptions
+from tuccl.inputs.option import LABORATORY, MEASURING, SCOPE, SEARCH, file_name, option
+
+NCCL = "nccl"
+REPLAY = "replay"
+SIMULATED = "simulated"
+IN_PLACE = option(MEASURING, "Time calls whose send and receive buffer are one.")
+SHARE_GPUS = option(LABORATORY, "Each faked node has all of these GPUs, through MPS.")
+
+
+@dataclass(frozen=True)
+class RunOptions(MachineOptions):
+    """The options of a run, by their names in run.json."""
+
+    fake_nodes: bool = field(
+        default=False,
+        metadata=option(LABORATORY, "This host's GPUs are to appear as those --nodes."),
+    )
+    share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
+    operations: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "As nccl-tests names them; if not given, all of the record, or "
+            "all_reduce,all_gather,reduce_scatter. `init` takes alltoall where it searches "
+            "schedules.",
+            "OP,...",
+        ),
+    )
+    min_size: str | None = field(
+        default=None,
+        metadata=option(SCOPE, "Smallest size, as 1K; the record's, or 1K.", "SIZE"),
+    )
+    max_size: str | None = field(
+        default=None, metadata=option(SCOPE, "Largest size, as 1G; the record's, or 1G.", "SIZE")
+    )
+    step: int | None = field(
+        default=None,
+        metadata=option(SCOPE, "From one size to the next; 4 if not given.", "FACTOR"),
+    )
+    backend: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "What measures: nccl, simulated, replay, executor, nccl,executor or sockets; if not "
+            "given, replay where there are --records, nccl on this host's GPUs where no MACHINE is "
+            "given, else simulated.",
+            "NAME",
+        ),
+    )
+    """What the host decides (`tuccl.commands.default_backend`) is written here before a run
+    begins."""
+    records: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "What --backend replay replays: Parquet that --record wrote, or a grid as CSV.",
+            "FILE",
+            parse=file_name,
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "Constants of --backend simulated, as `tuccl calibrate` writes them.",
+            "FILE.json",
+            parse=file_name,
+        ),
+    )
+    schedules: bool = True
+    """Whether schedules are searched too, where the backend has an executor: `init` does."""
+    own_schedules: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Schedules of your own, as MSCCL XML or in the schedule language, that are proved and "
+            "searched beside those that are made.",
+            "DIR",
+            names=("--schedules",),
+            parse=file_name,
+        ),
+    )
+    strategy: str = field(
+        default="mraco",
+        metadata=option(
+            SEARCH,
+            "How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, coordinate, "
+            "random, grid.",
+            "NAME",
+        ),
+    )
+    budget: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Of the machine, for measuring, as 30s, 20m, 2h; if not given, as long as the search "
+            "finds something.",
+            "TIME",
+        ),
+    )
+    floor: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Least share of stock NCCL's speed that a process profile leaves every key, or none; "
+            "0.99 if not given.",
+            "RATIO",
+        ),
+    )
+    weights: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "How much operations count when the process profile is chosen, as all_reduce=3; 1 if "
+            "not given.",
+            "OP=W,...",
+        ),
+    )
+    plain: bool = field(
+        default=False,
+        metadata=option(
+            MEASURING, "Time calls one by one, for jobs that make them outside of CUDA graphs."
+        ),
+    )
+    in_place: bool = field(default=False, metadata=IN_PLACE)
+    seed: int = field(default=0, metadata=option(SEARCH, "Of search and simulated noise.", "N"))
+    cycles: int = field(
+        default=1,
+        metadata=option(
+            SEARCH,
+            "Most passes of a search; it may stop by itself from the third on.",
+            "N",
+            bounds=(1, 100),
+        ),
+    )
+    """The stopping rule needs three passes to say anything."""
+
+    @property
+    def backend_name(self) -> str:
+        """The backend that measures."""
+        if self.backend is not None:
+            return self.backend
+        return REPLAY if self.records is not None else SIMULATED
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether the machine is known without probing."""
+        return self.topology is not None or self.records is not None

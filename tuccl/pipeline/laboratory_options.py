@@ -1,0 +1,43 @@
+"""`--fake-nodes` and `--share-gpus`: what they need, and the laboratory they make of a host."""
+
+from __future__ import annotations
+
+from probes.topology.graph import Topology
+from tuccl.backends.backend_choice import backend_kind
+from tuccl.errors import UsageError
+from tuccl.inputs.run_options import RunOptions
+from tuccl.measuring.congestion import congestion_control
+from tuccl.measuring.laboratory import Laboratory
+from tuccl.models.figures import communicator_shape
+
+
+def require_possible(options: RunOptions) -> None:
+    """See to it that the backend can do what is asked for.
+
+    Raises:
+        UsageError: It cannot.
+    """
+    backend = options.backend_name
+    kind = backend_kind(backend)
+    if options.fake_nodes and not kind.has_workers:
+        raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
+    if options.share_gpus and not options.fake_nodes:
+        raise UsageError("--share-gpus says what GPUs faked nodes have: name --fake-nodes, too")
+    if options.share_gpus and (kind.has_executor or not kind.measures_nccl):
+        raise UsageError(
+            f"--share-gpus is for NCCL's ranks on this host; with --backend {backend} leave it out"
+        )
+
+
+def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
+    """What the options make of this host, for the machine that it is to appear as.
+
+    Raises:
+        UsageError: The machine is one node, which needs no GPU twice.
+    """
+    if not options.fake_nodes:
+        return Laboratory()
+    nodes = communicator_shape(topology).nodes
+    if options.share_gpus and nodes < 2:
+        raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
+    return Laboratory(nodes, options.share_gpus, congestion_control())
