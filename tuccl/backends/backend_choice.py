@@ -175,12 +175,17 @@ def _replay(request: BackendRequest) -> Iterator[Backend]:
     yield ReplayBackend(request.record, request.seed)
 
 
-def _workers(engine: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+def _workers(
+    engine: str, variables_of: Callable[[BackendRequest], Mapping[str, str]] = lambda _: {}
+) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
     def opened(request: BackendRequest) -> AbstractContextManager[Backend]:
         shape = request.shape
+        variables = variables_of(request)
         options = WorkersOptions(
             timing=request.timing,
             laboratory=request.laboratory,
+            # Ranks of an MPI job know those of their own hosts.
+            variables={} if request.places else variables,
             tell=request.tell,
         )
         places = request.places or LocalPlaces(shape.ranks, request.laboratory.devices(shape.ranks))
@@ -193,13 +198,6 @@ def _nccl_variables(request: BackendRequest) -> dict[str, str]:
     # Ranks of an MPI job look on their own hosts, when their workers start.
     gpus = 1 if request.places else request.laboratory.devices(request.shape.ranks)
     return nccl_worker_variables(gpus, shared=request.laboratory.share_gpus)
-
-
-@contextmanager
-def _nccl(request: BackendRequest) -> Iterator[Backend]:
-    os.environ.update(_nccl_variables(request))
-    with _workers("nccl")(request) as backend:
-        yield backend
 
 
 def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
@@ -244,7 +242,12 @@ def _preloaded() -> str:
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
-    NCCL: BackendKind(_nccl, measures_nccl=True, has_workers=True, require=_nccl_variables),
+    NCCL: BackendKind(
+        _workers("nccl", _nccl_variables),
+        measures_nccl=True,
+        has_workers=True,
+        require=_nccl_variables,
+    ),
     "executor": BackendKind(
         _executor("executor"),
         require=partial(_executor_variables, "executor"),

@@ -128,7 +128,7 @@ def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True
                 "there again, or name another directory"
             )
     # A job's own libraries are preloaded behind the executor.
-    libraries += os.environ.get(PRELOAD_VARIABLE, "").split()
+    libraries += without_executor(os.environ.get(PRELOAD_VARIABLE, "")).split()
     variables[PRELOAD_VARIABLE] = " ".join(libraries)
     bundle = load_bundle(Path(variables[BUNDLE_VARIABLE]))
     check_programs(bundle.schedules, variables[BUNDLE_VARIABLE])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
@@ -24,19 +23,17 @@ _OF_A_TABLE = (
 )
 
 
-def leave_table(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Take out of an environment what a `tuccl.env` has set there.
+def without_table(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what a `tuccl.env` has set there.
 
-    Worker processes inherit the rest. What was set by hand stays: where it overrules a table, the
-    bench is refused as a search is.
+    What was set by hand stays: where it overrules a table, the bench is refused as a search is.
     """
-    for name in (*environment.get(PROFILE_VARIABLE, "").split(), *_OF_A_TABLE):
-        environment.pop(name, None)
+    others = without_executor(environment.get(PRELOAD_VARIABLE, ""))
+    left_out = {*environment.get(PROFILE_VARIABLE, "").split(), *_OF_A_TABLE, PRELOAD_VARIABLE}
     if Path(environment.get(PLUGIN_VARIABLE, "")).name == PLUGIN_NAME:
-        del environment[PLUGIN_VARIABLE]
-    preloaded = environment.pop(PRELOAD_VARIABLE, "")
-    if others := without_executor(preloaded):
-        environment[PRELOAD_VARIABLE] = others
+        left_out.add(PLUGIN_VARIABLE)
+    kept = {name: value for name, value in environment.items() if name not in left_out}
+    return kept | ({PRELOAD_VARIABLE: others} if others else {})
 
 
 def without_executor(preloaded: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from tuccl.bench.places import FoundTable, found_tables, keys_of, require_entrie
 from tuccl.bench.ratios import LEAST_ROUNDS
 from tuccl.bench.result import bench_result
 from tuccl.bench.rounds import Bench, Plan
-from tuccl.bench.surroundings import leave_table
+from tuccl.bench.surroundings import without_table
 from tuccl.console import display
 from tuccl.console.bench_display import print_bench
 from tuccl.console.json_output import print_document
@@ -55,14 +56,13 @@ class _Wanted:
     operations: tuple[Operation, ...] | None
     sizes_bytes: tuple[int, ...] | None
     plan: Plan
+    environment: Mapping[str, str]
+    """Of the jobs: this process's, without what a table has set there."""
 
 
 def bench(command: BenchCommand) -> int:
     """`tuccl bench`: exit code 1 where a key is slower than stock NCCL, or than promised."""
     wanted = _understood(command)
-    leave_table()
-    if command.nccl is not None:
-        os.environ[LIBRARY_VARIABLE] = str(command.nccl.absolute())
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
         return _bench_here(wanted)
@@ -74,9 +74,16 @@ def bench(command: BenchCommand) -> int:
 
     def look() -> None:
         _require_run(command)
-        check_environment()
+        check_environment(wanted.environment)
 
-    code = look_on_all_ranks(tasks, look, exit_code_of, measures_nccl=True, required=True)
+    code, nccl = look_on_all_ranks(
+        tasks,
+        look,
+        exit_code_of,
+        measures_nccl=True,
+        required=True,
+        environment=wanted.environment,
+    )
     if code != ExitCode.OK:
         return code
 
@@ -92,7 +99,12 @@ def bench(command: BenchCommand) -> int:
         ):
             return _bench(wanted, found, places)
 
-    return run_measuring_ranks(tasks, ending_job_when_terminated(lead), exit_code_of)
+    return run_measuring_ranks(
+        tasks,
+        ending_job_when_terminated(lead),
+        exit_code_of,
+        environment={**wanted.environment, **nccl.variables},
+    )
 
 
 def _understood(command: BenchCommand) -> _Wanted:
@@ -122,7 +134,13 @@ def _understood(command: BenchCommand) -> _Wanted:
         operations,
         tuple(map(parse_size, named)) or None,
         Plan(rounds, budget_s),
+        _environment(command.nccl),
     )
+
+
+def _environment(nccl: Path | None) -> dict[str, str]:
+    named = {} if nccl is None else {LIBRARY_VARIABLE: str(nccl.absolute())}
+    return without_table(os.environ) | named
 
 
 def _require_run(command: BenchCommand) -> None:
@@ -150,8 +168,9 @@ def _bench_here(wanted: _Wanted) -> int:
     command = wanted.command
     _require_run(command)
     with _tables(wanted) as found:
-        check_environment()
-        tell_nccl([nccl_of_host()], required=True)
+        check_environment(wanted.environment)
+        nccl = nccl_of_host(wanted.environment)
+        tell_nccl([nccl], required=True)
         laboratory = Laboratory(command.fake_nodes, command.share_gpus, congestion_control())
         gpus = count_gpus(command.gpus or (1 if command.share_gpus else 2))
         devices = command.gpus or gpus
@@ -159,7 +178,8 @@ def _bench_here(wanted: _Wanted) -> int:
             require_mps(devices)
         if laboratory.nodes > 1:
             display.say_notes(laboratory.notes())
-        with closing(LocalPlaces(laboratory.ranks(devices), devices)) as places:
+        environment = {**wanted.environment, **nccl.variables}
+        with closing(LocalPlaces(laboratory.ranks(devices), devices, environment)) as places:
             return _bench(wanted, found, places)
 
 

@@ -60,7 +60,7 @@ def with_ranks(
             return lead(lambda: probe(crew), None)
 
         return with_crew(ProbeCommand(), alone)
-    code = look_on_all_ranks(
+    code, nccl = look_on_all_ranks(
         tasks, first, exit_code_of, measures_nccl=kind.measures_nccl, required=required
     )
     if code != ExitCode.OK:
@@ -78,4 +78,9 @@ def with_ranks(
     def lead_places(places: Places) -> int:
         return lead(lambda: found[0], places)
 
-    return run_measuring_ranks(tasks, ending_job_when_terminated(lead_places), exit_code_of)
+    return run_measuring_ranks(
+        tasks,
+        ending_job_when_terminated(lead_places),
+        exit_code_of,
+        environment={**os.environ, **nccl.variables},
+    )

@@ -1,8 +1,8 @@
 """Which NCCL a run measures, settled on every host before anything is probed.
 
 Each rank of an MPI job looks on its own host, because what is installed may differ; rank 0 tells
-about all of them. From then on TUCCL_NCCL_LIBRARY names the NCCL in each process, so that nothing
-that follows, a worker least of all, searches and chooses again.
+about all of them. TUCCL_NCCL_LIBRARY then names the NCCL to the workers that a rank starts, so that
+none of them searches and chooses again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from socket import gethostname
 from typing import Any
@@ -46,17 +46,23 @@ class HostNccl:
     """Why none was."""
     unclear: bool = False
     """Whether there are several."""
+    library: str = ""
+    """Its path there."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells the workers of this host."""
+        return {LIBRARY_VARIABLE: self.library} if self.library else {}
 
 
-def nccl_of_host() -> HostNccl:
-    """Settle the NCCL of this process."""
+def nccl_of_host(environment: Mapping[str, str] = os.environ) -> HostNccl:
+    """Settle the NCCL of this host, for workers with this environment."""
     try:
-        library = find_nccl()
+        library = find_nccl(None, environment)
     except NcclLibraryError as error:
         unclear = isinstance(error, SeveralNcclsError)
         return HostNccl(gethostname(), problem=str(error), unclear=unclear)
-    os.environ[LIBRARY_VARIABLE] = str(library.path)
-    return HostNccl(gethostname(), library.version_text, library.note)
+    return HostNccl(gethostname(), library.version_text, library.note, library=str(library.path))
 
 
 def tell_nccl(
@@ -103,8 +109,9 @@ def look_on_all_ranks(
     *,
     measures_nccl: bool,
     required: bool,
-) -> int:
-    """Look first, and settle the NCCL of every rank of an MPI job; the exit code, 0 to go on.
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[int, HostNccl]:
+    """Look first, and settle the NCCL of every rank of an MPI job.
 
     Args:
         tasks: How many the launcher started.
@@ -112,30 +119,32 @@ def look_on_all_ranks(
         code_of_error: The exit code where that raises.
         measures_nccl: Whether there is an NCCL to be settled.
         required: As for `tell_nccl`.
+        environment: Of the workers to come.
+
+    Returns:
+        The exit code, 0 to go on, and this rank's NCCL.
 
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: On rank 0: what speaks against going on.
     """
-
-    def look() -> HostNccl:
-        return nccl_of_host() if measures_nccl else HostNccl(gethostname())
+    own = nccl_of_host(environment) if measures_nccl else HostNccl(gethostname())
 
     def lead(ranks: _Ranks) -> int:
         first()
         if measures_nccl:
-            tell_nccl([look(), *ranks.answers], required=required)
+            tell_nccl([own, *ranks.answers], required=required)
         return ExitCode.OK
 
     def follow(comm: Any) -> int:
         post = Post(comm)
-        post.send(0, _ANSWER, json.dumps(asdict(look())).encode())
+        post.send(0, _ANSWER, json.dumps(asdict(own)).encode())
         while (letter := post.take(_VERDICT)) is None:
             time.sleep(RANK_PAUSE_S)
         return int(letter[1])
 
     comm = join_mpi(tasks, _REPORT_S)
-    return run_ranks(comm, _Ranks, lead, follow, code_of_error, _REPORT_S)
+    return run_ranks(comm, _Ranks, lead, follow, code_of_error, _REPORT_S), own
 
 
 class _Ranks:

@@ -48,6 +48,7 @@ def run_measuring_ranks(
     lead: Callable[[MpiPlaces], int],
     code_of_error: Callable[[BaseException], int],
     timeout_s: float = 60.0,
+    environment: Mapping[str, str] | None = None,
 ) -> int:
     """Lead on rank 0, host workers on all ranks; every rank returns what rank 0 does.
 
@@ -56,23 +57,31 @@ def run_measuring_ranks(
         lead: What rank 0 does with the places; gives the exit code.
         code_of_error: The exit code when `lead` raises.
         timeout_s: How long ranks may take to report.
+        environment: Of the workers that this rank hosts; None: that of this process.
 
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: A rank did not report.
     """
     comm = join_mpi(tasks, timeout_s)
-    return run_ranks(comm, MpiPlaces, lead, _follow, code_of_error, timeout_s)
+    return run_ranks(
+        comm,
+        lambda own: MpiPlaces(own, environment),
+        lead,
+        lambda own: _follow(own, environment),
+        code_of_error,
+        timeout_s,
+    )
 
 
 class MpiPlaces:
     """The leader's side: one place per rank, rank 0 included."""
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, environment: Mapping[str, str] | None = None) -> None:
         self._comm = comm
         self.listener = Listener("", _own_addresses(), MOST_WAITING + 2 * comm.Get_size())
         self.places: tuple[Place, ...] = ()
-        self._staff = Staff()
+        self._staff = Staff(environment)
         self._place_of: dict[int, int] = {}
         """By worker, all that were ever started."""
         self._hosts: dict[int, Connection] = {}
@@ -189,7 +198,7 @@ class MpiPlaces:
         )
 
 
-def _follow(comm: Any) -> int:
+def _follow(comm: Any, environment: Mapping[str, str] | None) -> int:
     """What every other rank does: find the leader, then host a worker until it is let go."""
     post = Post(comm)
     while (letter := post.take(_WHERE)) is None:
@@ -203,27 +212,28 @@ def _follow(comm: Any) -> int:
     except (ConnectionLostError, MessageError) as error:
         raise MeasurementError(f"MPI rank {comm.Get_rank()}: {error}") from error
     try:
-        return host_workers(connection, key)
+        return host_workers(connection, key, environment)
     finally:
         connection.close()
 
 
-def host_workers(connection: Connection, key: bytes) -> int:
+def host_workers(connection: Connection, key: bytes, environment: Mapping[str, str] | None) -> int:
     """Start and end workers at the leader's word; the exit code that it says at the end.
 
     Args:
         connection: To the leader.
         key: Of the run, for the workers.
+        environment: Of the workers; None: that of this process.
     """
-    staff = Staff()
+    staff = Staff(environment)
     try:
         while True:
             message = from_bytes(connection.receive())
             match message:
-                case StartWorker(number, engine, environment):
+                case StartWorker(number, engine, variables):
                     # The worker need not try the addresses under which this host failed.
                     order = WorkerOrder(number, engine, (connection.peer,), key.hex())
-                    staff.start(order, environment)
+                    staff.start(order, variables)
                 case EndWorkers(numbers, patience_s):
                     staff.end(numbers, patience_s)
                     connection.send(to_bytes(Done()))

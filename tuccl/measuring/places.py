@@ -37,7 +37,7 @@ class Places(Protocol):
         Args:
             place: Where.
             engine: What it runs.
-            environment: Beyond that of the process which hosts the place.
+            environment: Beyond that of all workers of the process which hosts the place.
 
         Raises:
             MeasurementError: The place is lost.
@@ -64,17 +64,23 @@ class Places(Protocol):
 class LocalPlaces:
     """The devices of this host, a worker process for each, or for each and every faked node."""
 
-    def __init__(self, workers: int, devices: int | None = None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        devices: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Nothing runs yet.
 
         Args:
             workers: That find a place at a time.
             devices: Of this host, which the workers take in turn; None: one for each.
+            environment: Of every worker; None: that of this process.
         """
         self.listener = Listener("127.0.0.1", ("127.0.0.1",))
         devices = workers if devices is None else devices
         self.places = tuple(Place("this host", number % devices) for number in range(workers))
-        self._staff = Staff()
+        self._staff = Staff(environment)
         self._started = 0
 
     @property

@@ -89,7 +89,13 @@ class WorkerProcess:
 class Staff:
     """The workers that this process started, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Nobody runs yet.
+
+        Args:
+            environment: Of every worker; None: that of this process.
+        """
+        self._environment = os.environ if environment is None else environment
         self._workers: dict[int, WorkerProcess] = {}
         self._not_started: dict[int, str] = {}
 
@@ -99,9 +105,9 @@ class Staff:
         return tuple(worker.pid for worker in self._workers.values())
 
     def start(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
-        """Begin to start a worker, with variables beyond those of this process."""
+        """Begin to start a worker, with variables beyond those of all workers."""
         try:
-            self._workers[order.number] = WorkerProcess(order, {**os.environ, **environment})
+            self._workers[order.number] = WorkerProcess(order, {**self._environment, **environment})
         except OSError as error:
             self._not_started[order.number] = f"its process cannot be started: {error.strerror}"
 

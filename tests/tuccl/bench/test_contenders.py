@@ -12,7 +12,7 @@ from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import read_shipped_table
 from tuccl.bench.places import found_tables, keys_of, require_entries
-from tuccl.bench.surroundings import leave_table
+from tuccl.bench.surroundings import without_table
 from tuccl.errors import UsageError
 from tuccl.trials.config import Task
 
@@ -139,8 +139,7 @@ def test_a_shell_that_sourced_a_tuccl_env_measures_stock_without_it() -> None:
         "TUCCL_NCCL_LIBRARY": "/opt/libnccl.so.2",
         "LD_PRELOAD": "/shared/libtuccl-executor.so:/lib/mine.so",
     }
-    leave_table(environment)
-    assert environment == {
+    assert without_table(environment) == {
         "PATH": "/bin",
         "NCCL_IB_HCA": "mlx5",
         "NCCL_NTHREADS": "256",
@@ -148,5 +147,4 @@ def test_a_shell_that_sourced_a_tuccl_env_measures_stock_without_it() -> None:
         "LD_PRELOAD": "/lib/mine.so",
     }
     other = {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}
-    leave_table(other)
-    assert other == {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}, "the user's own"
+    assert without_table(other) == {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}, "the user's own"

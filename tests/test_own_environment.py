@@ -1,0 +1,62 @@
+"""No function changes the environment of this process: who starts one gives it an environment."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("probes", "sketches", "synthesizer", "lookup_tables", "programs", "tuccl")
+IN_A_WORKER = {"tuccl/engines/nccl_engine.py"}
+"""NCCL reads its variables in the process that loads it: a worker, which runs nothing else."""
+CHANGES = {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}
+
+
+def is_environ(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"
+
+
+def changes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Where a module writes to os.environ."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            written = is_environ(node.value)
+        elif isinstance(node, ast.AugAssign):
+            written = is_environ(node.target)
+        elif isinstance(node, ast.Attribute) and node.attr in CHANGES:
+            written = is_environ(node.value)
+        else:
+            called = isinstance(node, ast.Call) and ast.unparse(node.func)
+            written = called in {"os.putenv", "os.unsetenv"}
+        if written:
+            yield node
+
+
+def test_no_module_changes_it() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert len(paths) > 300
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in paths
+        if any(changes(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == IN_A_WORKER
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        ("os.environ['A'] = 'b'", True),
+        ("del os.environ['A']", True),
+        ("os.environ.update(found)", True),
+        ("os.environ |= found", True),
+        ("os.putenv('A', 'b')", True),
+        ("a = {**os.environ, 'A': os.environ['B']}", False),
+        ("environment.pop('A')", False),
+    ],
+)
+def test_what_counts_as_a_change(text: str, writes: bool) -> None:
+    assert any(changes(ast.parse(text))) == writes
