@@ -87,5 +87,5 @@ def test_no_candidate_is_better_than_the_whole_machine(topology: Topology) -> No
             for algorithm in expert_algorithms(collective, sketch):
                 compiled = compile_schedule(algorithm, sketch)
                 for size_bytes in (1 << 10, 1 << 30):
-                    bound_us = time_bound(collective, whole).of_us(size_bytes)
+                    bound_us = time_bound(collective, whole).time_us(size_bytes)
                     assert compiled.time_us(size_bytes, ExecutionModel()) >= bound_us * (1 - 1e-6)

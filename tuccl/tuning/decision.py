@@ -42,18 +42,17 @@ class Comparison:
     reference: Config
     """What it was held against."""
     time_us: float
-    """Median of the samples; over several starts of the workers the geometric mean, to which each
-    start brings the interquartile mean of its samples."""
     reference_us: float
     ratio: float
-    """The reference's time over the configuration's: above 1 is faster. Median of the pairs; over
-    several starts a geometric mean, too."""
+    """The reference's time over the configuration's: above 1 is faster."""
     interval: Interval
     """One-sided confidence bounds of the ratio."""
     samples: int
     spread: float
     """Half the distance between the quartiles of the config's samples over their median; over
     starts the standard deviation of the logarithms."""
+    estimator: Estimator
+    """Of times and ratio."""
     starts: int
     """Of the workers, that the samples are of."""
 
@@ -194,6 +193,7 @@ def _compare(
         interval=median_interval(ratios, error),
         samples=len(samples),
         spread=quartile_spread(samples),
+        estimator=Estimator.MEDIAN_OF_PAIRS,
         starts=1,
     )
 

@@ -109,10 +109,10 @@ def test_where_te_ccl_publishes_alltoall_on_ndv2_the_bound_is_the_network_link()
     ],
 )
 def test_all_gather_over_links_that_few_gpus_own(size_bytes: int, expected_us: float) -> None:
-    bound_us = time_bound(Collective.ALL_GATHER, owned_links(16)).of_us(size_bytes)
+    bound_us = time_bound(Collective.ALL_GATHER, owned_links(16)).time_us(size_bytes)
     assert bound_us == pytest.approx(expected_us)
     without = replace(owned_links(16), symmetries=())
-    assert time_bound(Collective.ALL_GATHER, without).of_us(size_bytes) == pytest.approx(
+    assert time_bound(Collective.ALL_GATHER, without).time_us(size_bytes) == pytest.approx(
         expected_us
     )
 
@@ -127,7 +127,7 @@ def test_the_bound_is_no_less_than_latency_and_bandwidth_alone(
             latency_bound_us(collective, sketch),
             size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch),
         )
-        assert time_bound(collective, sketch).of_us(size_bytes) >= alone_us
+        assert time_bound(collective, sketch).time_us(size_bytes) >= alone_us
 
 
 def _least_us(sketch: Sketch, wanted: dict[tuple[int, int], set[int]], chunk_bytes: int) -> float:
@@ -219,7 +219,7 @@ def test_no_timetable_of_a_tiny_machine_beats_the_bound(
 ) -> None:
     chunks = sketch.ranks if collective.divides_by_ranks else 1
     least_us = _least_us(sketch, _wanted(collective, sketch.ranks), chunk_bytes)
-    bound_us = time_bound(collective, sketch).of_us(chunk_bytes * chunks)
+    bound_us = time_bound(collective, sketch).time_us(chunk_bytes * chunks)
     assert bound_us <= least_us * (1 + 1e-6)
 
 
@@ -229,7 +229,7 @@ def test_a_tiny_machine_meets_the_bound(collective: Collective) -> None:
     speeds = {(0, 1): (50.0, 0.5), (1, 0): (50.0, 0.5), (1, 2): (10.0, 2.0), (2, 1): (50.0, 0.5)}
     edges = [Edge(*pair, EdgeKind.NVLINK, a, speed) for pair, (speed, a) in speeds.items()]
     sketch = _sketch(edges, (0, 0, 0))
-    bound_us = time_bound(collective, sketch).of_us(300_000)
+    bound_us = time_bound(collective, sketch).time_us(300_000)
     assert bound_us == pytest.approx(2 * 10 + 2.0)
     assert bound_us == pytest.approx(_least_us(sketch, _wanted(collective, 3), 100_000))
 

@@ -55,7 +55,7 @@ def test_every_collective_is_proved_on_every_sketch(
     assert 0.0 <= result.solver_gap <= 1.0
     assert 0.0 < result.routing_bound_us <= result.timetable_us * (1 + 1e-9)
     simulated = compile_schedule(result.algorithm, sketch).time_us(size_bytes, ExecutionModel())
-    assert simulated >= time_bound(collective, sketch, 1).of_us(size_bytes) * (1 - 1e-9)
+    assert simulated >= time_bound(collective, sketch, 1).time_us(size_bytes) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_gigabyte_on_two_nodes_of_eight_comes_near_the_bound(
     sketch = switched(2, 8)
     result = synthesize(collective, sketch, 10**9)
     simulated = compile_schedule(result.algorithm, sketch).time_us(10**9, ExecutionModel())
-    assert time_bound(collective, sketch).of_us(10**9) / simulated >= share
+    assert time_bound(collective, sketch).time_us(10**9) / simulated >= share
     assert result.fallback is None
 
 
@@ -106,7 +106,7 @@ def test_a_kilobyte_on_two_nodes_takes_the_latency_of_one_hop_each_way() -> None
 
 def test_more_trees_are_taken_where_one_cannot_use_all_links() -> None:
     result = synthesize(Collective.ALL_GATHER, _alike(hybrid_cube_mesh()), 10**9)
-    bound = time_bound(Collective.ALL_GATHER, hybrid_cube_mesh()).of_us(10**9)
+    bound = time_bound(Collective.ALL_GATHER, hybrid_cube_mesh()).time_us(10**9)
     assert bound / result.timetable_us >= 0.9
     assert result.algorithm.chunks_per_loop >= 16
 

@@ -190,7 +190,7 @@ def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
 
 def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> None:
     record = read_record(GOLDEN.parent / "executor-run.parquet")
-    assert record.backend == "nccl,executor"
+    assert record.provenance.backend == "nccl,executor"
     schedules = [row for row in record.rows if row.config.is_schedule]
     assert [row.config.describe() for row in schedules] == [
         "schedule:52d75516b7814cf2 LL ch8 th256 buf64K",

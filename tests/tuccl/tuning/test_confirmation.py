@@ -81,6 +81,7 @@ def compared(ratio: float, lower_bound: float) -> Comparison:
         interval=Interval(lower_bound, 2.0 * ratio),
         samples=15,
         spread=0.1,
+        estimator=Estimator.MEDIAN_OF_PAIRS,
         starts=1,
     )
 
@@ -300,6 +301,7 @@ def test_a_comparison_says_what_made_it(tmp_path: Path) -> None:
     entry = decided[TASKS[0]].builtin
     assert entry is not None
     assert (entry.reference, entry.starts) == (STOCK, starts)
+    assert entry.estimator == Estimator.MEAN_OVER_STARTS
     assert entry.interval.low < entry.ratio < entry.interval.high
 
 

@@ -478,7 +478,7 @@ def test_further_variables_of_a_profile_are_kept(tmp_path: Path) -> None:
 def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> None:
     contents = read_log(Path(__file__).parent / "golden" / "executor-run.jsonl", "identity")
     assert contents.source is not None
-    assert contents.source.backend == "nccl,executor"
+    assert contents.source.provenance.backend == "nccl,executor"
     default, ring, measured, failed = contents.all
     assert (default.config, ring.config) == (STOCK, Config("ring", "LL", 4))
     schedule = "schedule:52d75516b7814cf2"
