@@ -67,7 +67,7 @@ def test_a_defect_is_named_and_not_raised() -> None:
 def test_a_rail_schedule_for_nccl_s_graphs_needs_the_machine(tmp_path: Path) -> None:
     ring = next(s for s in tuccl.expert_schedules(MACHINE, "all_gather") if "ring" in s.name)
     path = tmp_path / "ring.graph.xml"
-    with pytest.raises(tuccl.ScheduleError, match="give the topology") as caught:
+    with pytest.raises(tuccl.ScheduleError, match="give the schedule's topology") as caught:
         tuccl.write_schedule(ring, path)
     assert isinstance(caught.value.__cause__, ExportError)
     assert tuccl.write_schedule(ring, path, machine=MACHINE) == (path,)
