@@ -1,1 +1,1 @@
-"""Tuning: which process profile, which call for every key, and whether it is worth an entry."""
+"""Tuning: the process profile of a table, and the entry of each key that gains by one."""

@@ -1,12 +1,12 @@
-"""Where one winner gives way to the next, between the sizes that were tuned.
+"""Borders between keys: the sizes at which the winner changes, between the sizes that were tuned.
 
-Sizes are tuned in steps; where the winners of two neighbours differ, the size at which the larger
-one's winner becomes the faster is located by bisection on a logarithmic scale: both are measured in
-turn at the middle, and the middle becomes an end. Where neighbours agree nothing is measured: the
-border between them means nothing. The two ends of a ladder reach half a step beyond it.
+Sizes are tuned in steps. Where the winners of two neighbours differ, bisection on a logarithmic
+scale locates the size from which the larger size's winner is faster: both are measured in turn at
+the middle, and the middle becomes an end. Where neighbours agree the border has no effect, and
+nothing is measured. The two ends of a ladder reach half a step beyond it.
 
-Winners may change after borders were located. Then what was compared is remembered, and what was
-not gets fresh samples of both calls, because an older one may be of another start of the workers.
+Winners may change after borders were located. Comparisons are kept; a new comparison takes fresh
+samples of both calls, because older samples may be of another start of the workers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _HALVINGS = 2
 """A border is known to a quarter of a step."""
 _PAIRS = 5
 _GRAIN_BYTES = 16
-"""Per rank: NCCL's widest access, so that no size is an odd case of its own."""
+"""Granularity per rank: NCCL's widest access, so that no size needs special treatment in NCCL."""
 
 
 def seconds(all_keys_s: float) -> float:
-    """What locating takes at most.
+    """Upper limit of the machine time that the borders take.
 
     Args:
-        all_keys_s: What one sample of every key takes, all together.
+        all_keys_s: Seconds of one sample of every key, in total.
     """
     return all_keys_s * _HALVINGS * _PAIRS * 2
 
@@ -41,20 +41,20 @@ class Borders:
     """Borders between the keys of a run, and the comparisons that they come from."""
 
     def __init__(self, fresh: Fresh) -> None:
-        """Nothing compared.
+        """Start with nothing compared.
 
         Args:
-            fresh: Gives samples, also of sizes between the keys'.
+            fresh: Takes samples, also at sizes between those of the keys.
         """
         self._fresh = fresh
         self._ratios: dict[tuple[Task, Config, Config], float | None] = {}
-        """Of the one's time over the other's; None where one of them cannot run."""
+        """Time of the first configuration over that of the second; None where either cannot run."""
 
     def ranges(self, winners: Mapping[Task, Config]) -> dict[Task, tuple[int, int]]:
         """Inclusive byte range of each key.
 
         Args:
-            winners: By key what runs there, NCCL's own choice included.
+            winners: The call that runs for each key, NCCL's own choice included.
         """
         ranges: dict[Task, tuple[int, int]] = {}
         for ladder in _ladders(list(winners)):
@@ -86,9 +86,9 @@ class Borders:
             low, high = (middle, high) if ratio <= 1.0 else (low, middle)
         return isqrt(low * high)
 
-    def _ratio(self, task: Task, one: Config, other: Config) -> float | None:
-        """What a comparison showed, which is made once."""
-        compared = task, one, other
+    def _ratio(self, task: Task, small_wins: Config, large_wins: Config) -> float | None:
+        """Result of a comparison, which is measured once."""
+        compared = task, small_wins, large_wins
         if compared not in self._ratios:
             try:
                 self._ratios[compared] = self._compare(*compared)
@@ -96,10 +96,11 @@ class Borders:
                 self._ratios[compared] = None
         return self._ratios[compared]
 
-    def _compare(self, task: Task, one: Config, other: Config) -> float:
-        """Median over pairs, taken in turn, of the one's time over the other's."""
+    def _compare(self, task: Task, small_wins: Config, large_wins: Config) -> float:
+        """Median ratio of the two times over pairs of samples taken in turn."""
         pairs = [
-            (self._fresh(task, one, 1)[0], self._fresh(task, other, 1)[0]) for _ in range(_PAIRS)
+            (self._fresh(task, small_wins, 1)[0], self._fresh(task, large_wins, 1)[0])
+            for _ in range(_PAIRS)
         ]
         return median(a / b for a, b in pairs)
 

@@ -1,16 +1,16 @@
-"""Confirmation over restarts: what stays faster when the workers are started anew.
+"""Confirmation over restarts: entries hold if their calls stay faster when the workers restart.
 
-A decision is taken within one start of the workers, and from start to start the same call differs:
-by some tenths of a per cent on NVLink, by up to 20 % over TCP. Stock NCCL's times of the first
-start and the last say how much that is here. An entry whose lower bound allows for it needs no more
-(`held_against_starts`); others are timed again, together with NCCL's own choice under the profile,
-in several starts. Where the median key differs much, all keys are, whether one start proved a gain
-or only showed it. For a key of which nothing was proved that may instead be what was proved for the
-size above or below, since the start that searched may have been unlucky. A start gives one ratio
-per key, of samples taken in turn, since the machine changes within a tenth of a second; a call
-becomes an entry if the lower bound of the mean logarithm says that it gains, at a false discovery
-rate of 1 % over the keys. Keys that are proved, or that gain nothing on average, are timed no more,
-so that later starts are for the others.
+A decision is made within one start of the workers, but the time of a call varies from start to
+start: by some tenths of a per cent on NVLink, by up to 20 % over TCP. Stock NCCL's times in the
+first and the last start show by how much on this machine. An entry whose lower bound stays above 1
+with that allowance is kept (`held_against_starts`); the others are timed again in several starts,
+in turn with NCCL's own choice under the profile. Where the median key varies much, all keys are
+timed again, whether one start proved a gain or only showed it; a key without a proved call may then
+borrow the winner of the size above or below, since its own start may have been unlucky. Each start
+gives one ratio per key, of samples taken in turn, since the machine changes within a tenth of a
+second. A call becomes an entry if the lower bound of the mean logarithm shows a gain, at a false
+discovery rate of 1 % over the keys. Keys that are proved, or gain nothing on average, are closed,
+and later starts time the rest.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from tuccl.tuning.restart_decision import (
     compared_over_starts,
     decided_again,
     entries_of,
-    proved_beside,
+    neighbour_winner,
     with_likely,
 )
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import StockTimes
 
 _LOOKS = Looks((3, 5, 8, 12, 16), power=3.0)
-"""After so many starts each open key is decided, if they suffice for it. Some key mostly takes all
-of them, so that little is saved by deciding others early."""
+"""Numbers of starts after which open keys are decided, where they suffice. Some key mostly takes
+all of them, so that deciding others earlier saves little."""
 _FEWEST_STARTS, MOST_STARTS = _LOOKS.planned[0], _LOOKS.planned[-1]
 _FEW, _MANY = 6, 24
 """Fewest and most samples of a call in a start. An even number: over TCP on four H200 every second
 launch of small messages took twice as long as the one before."""
 _CALL_S = 0.05
-"""What a call's samples in a start may take together, as long as that is not too few."""
+"""Seconds that a call's samples in a start may take, if that allows the fewest samples."""
 _WARM_UP = 2
-"""What a call's first use in a start costs, in samples: connections, a graph, a launch."""
+"""Cost of a call's first use in a start, in samples: connections, a graph, a launch."""
 _TURN_S = 0.0006
-"""What a sample costs more than in a row, on H200: the leader asks for each."""
+"""Extra cost of a sample that is not taken in a row, on H200: the leader requests each."""
 
 
 def seconds(restart_s: float, sample_s: Mapping[Task, float]) -> float:
-    """What the fewest starts that tell anything take; another profile is up between two of them.
+    """Seconds of the fewest starts that can decide; between two of them another profile runs.
 
     Args:
-        restart_s: For another process profile.
-        sample_s: What one sample of each key takes, with two calls each: NCCL's own and another.
+        restart_s: Seconds of a change of the process profile.
+        sample_s: Seconds of a sample of each key; two calls per key are timed.
     """
     return _FEWEST_STARTS * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, 2))
 
@@ -67,7 +67,7 @@ def seconds(restart_s: float, sample_s: Mapping[Task, float]) -> float:
 def _seconds_of_start(
     restart_s: float, sample_s: Mapping[Task, float], calls: Mapping[Task, int]
 ) -> float:
-    """So many calls of each key."""
+    """Seconds of a start that times `calls` calls of each key."""
     return 2.0 * restart_s + sum(
         count * (_WARM_UP + _samples(sample_s[task])) * (sample_s[task] + _TURN_S)
         for task, count in calls.items()
@@ -83,40 +83,40 @@ def _samples(sample_s: float) -> int:
 def held_against_starts(
     decisions: Mapping[Task, Decision],
     default: Config,
-    others: Sequence[Config],
+    other_defaults: Sequence[Config],
     spending: Spending,
     stock: StockTimes,
     progress: Callable[[int], None],
     keep_s: float = 0.0,
 ) -> tuple[dict[Task, Decision], int | None]:
-    """The decisions, confirmed over several starts only where one is not enough.
+    """Confirm decisions over several starts where one start does not suffice.
 
     Args:
         decisions: By key, each from one start.
         default: NCCL's own choice under the table's profile.
-        others: See `confirmed_over_starts`.
+        other_defaults: See `confirmed_over_starts`.
         spending: Measures.
-        stock: Stock NCCL's times of two starts: how far apart they are.
-        progress: Told how many starts there were.
-        keep_s: What of the budget is not for this.
+        stock: Stock NCCL's times in two starts, which show how much starts differ.
+        progress: Receives the number of starts so far.
+        keep_s: Part of the budget that is reserved for later stages.
 
     Returns:
-        The decisions, and the starts that made some of them; 0: none could be had, so that only
-        gains beyond what starts differ by are entries; None: none were needed.
+        The decisions, and the number of starts that confirmed some of them. 0: the budget allowed
+        none, so that only gains beyond the deviation of starts are entries; None: none needed.
     """
     allowed = allowing_for_starts(decisions, default, stock.between_starts())
     if stock.has_moved():
         doubtful = dict(decisions)
     else:
         doubtful = {
-            task: one
-            for task, one in decisions.items()
-            if entries_of(one) != entries_of(allowed[task])
+            task: decision
+            for task, decision in decisions.items()
+            if entries_of(decision) != entries_of(allowed[task])
         }
     if not doubtful:
         return allowed, None
     confirmed, starts = confirmed_over_starts(
-        doubtful, default, others, spending, stock.sample_s, progress, keep_s
+        doubtful, default, other_defaults, spending, stock.sample_s, progress, keep_s
     )
     return (allowed | confirmed if starts else allowed), starts
 
@@ -124,45 +124,45 @@ def held_against_starts(
 def confirmed_over_starts(
     decisions: Mapping[Task, Decision],
     default: Config,
-    others: Sequence[Config],
+    other_defaults: Sequence[Config],
     spending: Spending,
     sample_s: Mapping[Task, float],
     progress: Callable[[int], None],
     keep_s: float = 0.0,
 ) -> tuple[dict[Task, Decision], int]:
-    """The decisions by several starts: what these do not confirm is out, others may come in.
+    """Decide again by several starts, which may drop entries and add new ones.
 
     Args:
         decisions: By key, each from one start.
         default: NCCL's own choice under the table's profile.
-        others: The same under further profiles; the first that is another and runs serves to have
-            the workers started anew. Where there is none, decisions stay.
+        other_defaults: The same under further profiles. The first that differs and runs is used to
+            restart the workers; without it the decisions stay.
         spending: Measures. Where its budget pays for fewer than three starts, decisions stay.
-        sample_s: What one sample of each key takes.
-        progress: Told how many starts there were.
-        keep_s: What of the budget is not for this.
+        sample_s: Seconds of a sample of each key.
+        progress: Receives the number of starts so far.
+        keep_s: Part of the budget that is reserved for later stages.
 
     Returns:
-        The decisions, and the starts that made them; 0: they stayed as they were.
+        The decisions, and the number of starts behind them; 0: the decisions are unchanged.
     """
     check = _Check(decisions, default, spending, sample_s)
     if spending.left_s - keep_s < _FEWEST_STARTS * check.seconds_of_start():
-        check.forget_suggested()
-    between = [other for other in others if other.profile != default.profile]
+        check.drop_borrowed()
+    between = [config for config in other_defaults if config.profile != default.profile]
     starts = 0
-    dearer = 1.0  # Than planned, the start before.
+    overrun = 1.0  # Cost of the previous start over its plan.
     while check.open and starts < MOST_STARTS:
         planned_s = check.seconds_of_start()
-        needed_s = dearer * planned_s * (1 if starts else _FEWEST_STARTS)
+        needed_s = overrun * planned_s * (1 if starts else _FEWEST_STARTS)
         if spending.left_s - keep_s < needed_s:
             break
         progress(starts)
         before_s = spending.spent_s
-        if not _runs_another(between, list(decisions), spending):
+        if not _switch_profile(between, list(decisions), spending):
             break
         starts += 1
         check.time(starts)
-        dearer = max(1.0, (spending.spent_s - before_s) / planned_s)
+        overrun = max(1.0, (spending.spent_s - before_s) / planned_s)
         if starts in _LOOKS.planned:
             check.look(starts, last=starts == MOST_STARTS)
     if starts < _FEWEST_STARTS:
@@ -171,8 +171,8 @@ def confirmed_over_starts(
     return check.decisions, starts
 
 
-def _runs_another(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
-    """Whether workers of another profile are up now; what runs for no key is struck off."""
+def _switch_profile(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
+    """Start workers of another profile; profiles that run no key are removed from `between`."""
     while between:
         for task in tasks:
             with suppress(ConfigurationFailedError):
@@ -183,7 +183,7 @@ def _runs_another(between: list[Config], tasks: Sequence[Task], spending: Spendi
 
 
 class _Check:
-    """What starts have shown so far."""
+    """The open keys, with their times in the starts so far."""
 
     def __init__(
         self,
@@ -196,53 +196,54 @@ class _Check:
         self._default = default
         self._spending = spending
         self._sample_s = sample_s
-        self._suggested = {
+        self._borrowed = {
             task: config
             for task in decisions
-            if (config := proved_beside(task, decisions)) is not None
+            if (config := neighbour_winner(task, decisions)) is not None
         }
-        """Calls that were proved beside a key; nobody has looked at their data for it."""
+        """Winners of neighbouring sizes, whose data is not checked for the key until the first
+        start."""
         self._likely: dict[Task, Decision] = {}
         self._logs: dict[Task, Logs] = {}
         for task in decisions:
-            self._expect(task)
+            self._set_calls(task)
         self.open: Sequence[Task] = list(self._logs)
-        """Keys of which further starts may tell more."""
+        """Keys that further starts may still decide."""
 
-    def _expect(self, task: Task) -> None:
-        """What of a key is to be timed, if anything is."""
-        likely = with_likely(self.decisions[task], self._suggested.get(task), self._default)
+    def _set_calls(self, task: Task) -> None:
+        """Set the calls of a key that starts time; none where no call is likely to gain."""
+        likely = with_likely(self.decisions[task], self._borrowed.get(task), self._default)
         self._likely[task] = likely
         self._logs.pop(task, None)
         if entries_of(likely):
             self._logs[task] = {config: [] for config in (self._default, *entries_of(likely))}
 
-    def forget_suggested(self, tasks: Sequence[Task] | None = None) -> None:
-        """Before the first start is timed: leave these keys, or all, to what they showed."""
-        for task in list(self._suggested) if tasks is None else tasks:
-            del self._suggested[task]
-            self._expect(task)
+    def drop_borrowed(self, tasks: Sequence[Task] | None = None) -> None:
+        """Drop the borrowed calls of these keys, or of all, before the first start is timed."""
+        for task in list(self._borrowed) if tasks is None else tasks:
+            del self._borrowed[task]
+            self._set_calls(task)
         self.open = [task for task in self.decisions if task in self._logs]
 
     def seconds_of_start(self) -> float:
-        """What the next start takes."""
+        """Seconds that the next start takes."""
         calls = {task: len(self._logs[task]) for task in self.open}
         return _seconds_of_start(self._spending.restart_s, self._sample_s, calls)
 
     def time(self, starts: int) -> None:
-        """Time the open keys in the latest of so many starts.
+        """Time the open keys in start number `starts`.
 
-        What comes first finds colder connections: in the first start and every other that is not
-        NCCL's own choice, so that nothing becomes an entry by it.
+        The call that comes first runs on colder connections. In the first start, and in every
+        second start after it, that is not NCCL's own choice, so that no entry profits by it.
         """
         with suppress(ConfigurationFailedError):
-            self._spending.fresh(self.open[0], self._default, 1)  # The table's profile comes up.
+            self._spending.fresh(self.open[0], self._default, 1)  # Starts the table's profile.
         if starts == 1:
             is_right = self._spending.is_right
-            self.forget_suggested([t for t, one in self._suggested.items() if not is_right(t, one)])
+            self.drop_borrowed([t for t, call in self._borrowed.items() if not is_right(t, call)])
         for task in self.open:
             logs = self._logs[task]
-            # What failed in a start has too few for good.
+            # A call that failed in a start is not timed again.
             calls = [config for config, own in logs.items() if len(own) == starts - 1]
             samples_us = in_turn(
                 calls[:: -1 if starts % 2 else 1],
@@ -256,11 +257,11 @@ class _Check:
         return self._spending.fresh(task, config, 1)[0]
 
     def look(self, starts: int, *, last: bool) -> None:
-        """Decide the open keys by so many starts, and close those that need no more."""
-        gains = {task: self._counted(task) for task in self._logs}
-        others = {
+        """Decide the open keys by `starts` starts, and close those that need no more."""
+        gains = {task: self._pooled_gains(task) for task in self._logs}
+        pools = {
             task: PooledVariance.of(
-                one for other, own in gains.items() if other != task for one in own
+                of_call for key, by_call in gains.items() if key != task for of_call in by_call
             )
             for task in self.open
         }
@@ -270,28 +271,28 @@ class _Check:
 
         def decided(error: float) -> dict[Task, Decision]:
             of_look = _LOOKS.error_at(starts, error, last=last)
-            return {task: self._again(task, starts, others[task], of_look) for task in self.open}
+            return {task: self._again(task, starts, pools[task], of_look) for task in self.open}
 
         def proved(error: float) -> int:
-            return closed + sum(len(entries_of(one)) for one in decided(error).values())
+            return closed + sum(len(entries_of(again)) for again in decided(error).values())
 
         compared = sum(len(entries_of(self._likely[task])) for task in self._logs)
         now = decided(false_discovery_level(ERROR, compared, proved)) if self.open else {}
         self.decisions |= now
         self.open = [task for task in self.open if self._may_gain(task)]
 
-    def _again(self, task: Task, starts: int, others: PooledVariance, error: float) -> Decision:
-        """A key by so many starts.
+    def _again(self, task: Task, starts: int, pool: PooledVariance, error: float) -> Decision:
+        """Decide a key by several starts.
 
         Args:
             task: The key.
-            starts: That its calls were timed in.
-            others: How far a ratio of one start is off, by other keys.
-            error: Of a lower bound.
+            starts: Number of starts in which its calls were timed.
+            pool: Variance of one start's ratio, from the other keys.
+            error: Error probability of a lower bound.
         """
         logs = self._logs[task]
         compare = partial(
-            compared_over_starts, logs, starts, _samples(self._sample_s[task]), others, error
+            compared_over_starts, logs, starts, _samples(self._sample_s[task]), pool, error
         )
         now = decided_again(self._likely[task], self._default, compare)
         if logs[self._default]:
@@ -299,18 +300,18 @@ class _Check:
         return now
 
     def _may_gain(self, task: Task) -> bool:
-        """Whether something that is not proved gains on average."""
+        """Whether a call that is not proved gains on average."""
         dropped = self.decisions[task].rejected[len(self._likely[task].rejected) :]
-        return any(one.lower_bound > 0.0 and one.ratio >= MIN_GAIN for one in dropped)
+        return any(c.lower_bound > 0.0 and c.ratio >= MIN_GAIN for c in dropped)
 
-    def _counted(self, task: Task) -> list[list[float]]:
-        """A key's gains by call, which say how far a start's ratios may be off for other keys.
+    def _pooled_gains(self, task: Task) -> list[list[float]]:
+        """Gains of a key by call and start, from which the variance for other keys is pooled.
 
-        Without what was suggested, so that one odd call does not stand in the way of other keys.
+        Borrowed calls are left out, so that one odd call does not keep other keys from a proof.
         """
         logs = self._logs[task]
         reference = logs[self._default]
-        left_out = (self._default, self._suggested.get(task))
+        left_out = (self._default, self._borrowed.get(task))
         return [
             log_gains(own, reference)
             for config, own in logs.items()

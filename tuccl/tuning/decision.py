@@ -1,11 +1,11 @@
 """The decision for one key: does the best configuration beat NCCL's own choice beyond the noise?
 
-The finalists of a search are measured again with fresh samples, in turn with NCCL's own choice
-under the table's profile, which is what a job would run without the entry, so that drift hits all
-alike and the luck that made a configuration a finalist does not count. An entry is written only if
+The finalists of a search are measured again, in turn with NCCL's own choice under the table's
+profile, which a job would run without the entry. Taking turns spreads drift over all of them alike,
+and fresh samples remove the luck that made a configuration a finalist. An entry is written only if
 the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
-statistic of the paired ratios, with an allowance for the number of finalists. It says nothing about
-other starts of the workers (`tuccl.tuning.confirmation`).
+statistic of the paired ratios, corrected for the number of finalists. It holds for one start of the
+workers only (`tuccl.tuning.confirmation` covers several).
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from tuccl.trials.config import Config
 Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""
 ERROR = 0.01
-"""Of a key: how often a finalist that gains nothing may be held to be faster in one start."""
+"""Error probability per key: a finalist that gains nothing is proved faster in one start."""
 CONFIDENCE = 1.0 - ERROR
-"""Of a bound of what is proved, be it by one start or by several."""
+"""Confidence of each bound of a proved gain, from one start or several."""
 PAIRS = 15
+"""Samples of each finalist and of the reference."""
 _ALONE = 3
-"""Samples of NCCL's own choice where nothing is left to hold against it."""
+"""Samples of NCCL's own choice where no finalist is left."""
 MIN_GAIN = 1.002
-"""Below 0.2 % a launch-to-launch difference is not a setting's merit."""
+"""Least ratio of a gain: differences below 0.2 % occur from launch to launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Comparison:
 
     config: Config
     reference: Config
-    """What it was held against."""
+    """The configuration that it is compared with."""
     time_us: float
     reference_us: float
     ratio: float
@@ -49,12 +50,12 @@ class Comparison:
     """One-sided confidence bounds of the ratio."""
     samples: int
     spread: float
-    """Half the distance between the quartiles of the config's samples over their median; over
+    """Half the interquartile range of the configuration's samples over their median; over several
     starts the standard deviation of the logarithms."""
     estimator: Estimator
-    """Of times and ratio."""
+    """Estimator of the times and the ratio."""
     starts: int
-    """Of the workers, that the samples are of."""
+    """Number of starts of the workers that the samples come from."""
 
     @property
     def lower_bound(self) -> float:
@@ -69,26 +70,26 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided for one key."""
+    """Outcome of the comparisons for one key."""
 
     builtin: Comparison | None
     """Best built-in configuration against NCCL's own choice under the profile."""
     schedule: Comparison | None
     """Best schedule against the better of `builtin` and NCCL's own choice."""
     profile_default_us: float
-    """Of NCCL's own choice under the profile: median, or geometric mean over starts."""
+    """Time of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
-    """Finalists, and what was tried over starts, that were not proved faster."""
+    """Comparisons, of one start or several, in which the configuration was not proved faster."""
 
     @property
     def winner(self) -> Config | None:
-        """What runs where there is an executor; None: NCCL's own choice."""
+        """The call that runs where there is an executor; None: NCCL's own choice."""
         winner = self.schedule or self.builtin
         return None if winner is None else winner.config
 
     @property
     def has_entry(self) -> bool:
-        """Whether something was proved, so that the key gets an entry."""
+        """Whether a gain was proved, so that the key gets an entry."""
         return self.builtin is not None or self.schedule is not None
 
 
@@ -106,7 +107,7 @@ def decide(
         schedules: Schedule finalists, best first.
         profile_default: NCCL's own choice under the profile.
         measure: `measure(config, repeats)`: all samples of a configuration so far.
-        taken: How many samples the search itself used: fresh ones come after.
+        taken: Number of samples of a configuration that the search used; fresh samples follow.
 
     Raises:
         MeasurementError: when NCCL's own choice under the profile cannot run.
@@ -132,16 +133,16 @@ def decide(
 def in_turn(
     calls: Sequence[Config], turns: int, sample: Callable[[Config], float]
 ) -> dict[Config, list[float]]:
-    """So many samples of each call, taken in turn, so that drift hits all alike.
+    """Take `turns` samples of each call in turn, so that drift affects all calls alike.
 
-    The order changes every time: of two calls that alternate strictly, what is true of every second
-    launch would be taken for a difference between them.
+    The order is reversed in every second turn: if two calls alternated strictly, a property of
+    every second launch would look like a difference between them.
 
     Args:
         calls: In the order of the first turn.
-        turns: Samples of each.
-        sample: The next sample of a call, in us. One that raises ConfigurationFailedError is left
-            out from there on.
+        turns: Number of samples of each call.
+        sample: Takes the next sample of a call, in us. A call for which it raises
+            ConfigurationFailedError is dropped.
     """
     samples: dict[Config, list[float]] = {config: [] for config in calls}
     for turn in range(turns):
@@ -161,14 +162,14 @@ def _fresh(
     measure: Measure,
     taken: Callable[[Config], int],
 ) -> dict[Config, list[float]]:
-    """Fresh samples of all that can run; a finalist that fails now is left out."""
+    """Fresh samples of the reference and of the finalists that run."""
     given = {config: taken(config) for config in (reference, *finalists)}
 
     def sample(config: Config) -> float:
         given[config] += 1
         try:
             samples = measure(config, given[config])
-            if len(samples) < given[config]:  # A backend cuts short what is far too slow.
+            if len(samples) < given[config]:  # The backend stopped a call that is far too slow.
                 raise ConfigurationFailedError("too slow to be measured on")
         except ConfigurationFailedError as error:
             if config == reference:
@@ -182,13 +183,13 @@ def _fresh(
 def _compare(
     config: Config, reference: Config, fresh: Mapping[Config, Sequence[float]], error: float
 ) -> Comparison:
-    samples, others = fresh[config], fresh[reference]
-    ratios = paired_ratios(samples, others)
+    samples, references = fresh[config], fresh[reference]
+    ratios = paired_ratios(samples, references)
     return Comparison(
         config=config,
         reference=reference,
         time_us=median(samples),
-        reference_us=median(others),
+        reference_us=median(references),
         ratio=median(ratios),
         interval=median_interval(ratios, error),
         samples=len(samples),

@@ -1,17 +1,17 @@
-"""Which process profile the table gets: profiles raced against each other over all keys at once.
+"""The race that selects the table's process profile, over all keys at once.
 
 NCCL reads threads, buffer sizes and the least number of channels once per process, so all keys of a
 table share them, and trying other values costs a restart of every worker: seconds, where a sample
-costs a millisecond. So profiles are few and keys are measured together. A profile is visited once:
-under the first every key tries all its calls, under the others those that were best before and
-their neighbours. From the incumbent one variable moves at a time, up and down its axis, and goes on
-while it helps: these variables have one hill (AutoCCL, NSDI 2025, section 4, builds on the same).
-What a visit gains is the geometric mean over all keys against stock NCCL; a key that would lose
-against stock counts heavily, because no job is only an average. At last channel counts between
-those of the axis are tried near the best.
+costs a millisecond. So few profiles are tried, and all keys are timed under each. A profile is
+visited once: under the first, every key tries all its calls; under the others, the calls that were
+best before and their neighbours. From the incumbent one variable moves at a time, up and down its
+axis, as long as it helps: the gain has a single maximum along it (AutoCCL, NSDI 2025, section 4,
+builds on the same). The gain of a visit is the geometric mean over all keys against stock NCCL;
+keys that lose against stock weigh more, because no job is only an average. Last, channel counts
+between those of the axis are tried near the best.
 
-With a floor, a profile must leave every key that share of stock's speed. One that is clearly under
-it by what its visit showed does not win; the one that does, and the safest of those that gain
+With a floor, a profile must leave every key that share of stock's speed. A profile whose visit
+shows it clearly under the floor cannot win. The best of the rest, and the safest of those that gain
 nearly as much, are started in turn with stock NCCL until one is clear of the floor
 (`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best.
 """
@@ -30,32 +30,32 @@ from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Measure, Visit, Visitor
 
 _MIN_GAIN = 0.001
-"""Relative gain over all keys that makes another profile the incumbent."""
+"""Least relative gain over all keys by which a profile replaces the incumbent."""
 _MOST_COMPARED = 5
-"""Profiles that were started in turn with stock NCCL after which no more are."""
+"""Number of profiles started in turn with stock NCCL after which no more are."""
 MOST_IN_TURN = _MOST_COMPARED - 1 + FINALISTS
-"""That can be started in turn with it in a race."""
+"""Most profiles that a race can start in turn with stock NCCL."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceResult:
-    """How the race ended."""
+    """The outcome of a race."""
 
     winner: ProcessProfile
     visits: tuple[Visit, ...]
-    """In their order; the first is the start."""
+    """Visits in their order."""
     calls: Mapping[Task, tuple[Config, ...]]
-    """By key the best calls of all visits, under the winner."""
+    """Best calls of all visits by key, under the winner."""
     out_of_budget: bool
-    """Whether a visit or a comparison that would have followed was not paid for."""
+    """Whether the budget cut off a visit or a comparison that would have followed."""
     verdict: Verdict | None = None
-    """On the winner's keys; None: there was no floor."""
+    """Verdict on the winner; None: there was no floor."""
     forgone: tuple[Verdict, ...] = ()
-    """On profiles that were faster on average and are under the floor, or less clear of it than the
-    winner; the fastest first."""
+    """Verdicts on profiles that were faster on average but are under the floor, or less clear of it
+    than the winner; the fastest first."""
 
     def speedup(self, profile: ProcessProfile) -> float:
-        """Geometric mean by weight over the raced keys of stock's time over the profile's best."""
+        """Weighted geometric mean over the raced keys of stock's time over the profile's best."""
         return next(visit.speedup for visit in self.visits if visit.profile == profile)
 
 
@@ -69,19 +69,19 @@ def race(
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
 ) -> RaceResult:
-    """The profile with the best gain over all keys, by coordinate moves from the start.
+    """Find the profile with the best gain over all keys, by coordinate moves.
 
     Args:
-        spaces: By key the joint space of what is chosen per call and per process.
+        spaces: Joint space of the parameters per call and per process, by key.
         stock_us: Stock NCCL's time by key.
-        measure: Gives samples; changes the profile of the workers as needed.
-        weights: How much a key counts; 1 where nothing is said.
-        floor: What a profile has to leave every key; None: anything.
-        affords: Whether so many further starts are paid for; a visit is one. Asked before each
-            but the first.
-        progress: Told the profile that is looked at next.
-        comparing: Told how many profiles were started in turn with stock NCCL, before and after
-            others are.
+        measure: Takes samples; changes the profile of the workers as needed.
+        weights: Weight of each key; 1 where none is given.
+        floor: Guaranteed minimum of every key; None: no floor.
+        affords: Whether the budget pays for a number of further starts; a visit takes one. Called
+            before each visit but the first.
+        progress: Receives the profile that is visited next.
+        comparing: Receives the number of profiles that were started in turn with stock NCCL,
+            before and after each comparison.
     """
     visitor = Visitor(spaces, measure, stock_us, weights or {})
     visited: dict[ProcessProfile, Visit] = {}
@@ -103,31 +103,31 @@ def race(
         },
         out_of_budget=climb.out_of_budget,
         verdict=None if floor is None else verdicts.on(winner),
-        forgone=tuple(one for one in forgone if not one.holds or one.profile in verdicts.compared),
+        forgone=tuple(v for v in forgone if not v.holds or v.profile in verdicts.compared),
     )
 
 
 @dataclass
 class _Climb:
-    """Moves from profile to profile, and what the floor makes of them."""
+    """Moves from profile to profile, and the verdicts on them."""
 
     visitor: Visitor
     axes: ProfileAxes
     visited: dict[ProcessProfile, Visit]
     verdicts: Verdicts
-    """On the visited."""
+    """Verdicts on the visited profiles."""
     affords: Callable[[int], bool]
     progress: Callable[[ProcessProfile], None]
     comparing: Callable[[int], None]
     out_of_budget: bool = False
 
     def first(self) -> Visit:
-        """Where it begins, whatever that costs."""
+        """Visit the first profile, whatever the budget."""
         self.progress(self.axes.start)
         return self.visited.setdefault(self.axes.start, self.visitor.visit(self.axes.start))
 
     def visit(self, profile: ProcessProfile) -> Visit | None:
-        """What a profile shows, looked at once; None where that is not paid for."""
+        """Visit a profile, or return its earlier visit; None where the budget is used up."""
         if profile not in self.visited:
             self.out_of_budget = self.out_of_budget or not self.affords(1)
             if self.out_of_budget:
@@ -137,7 +137,7 @@ class _Climb:
         return self.visited[profile]
 
     def climb(self, incumbent: Visit) -> Visit:
-        """The best that moves along single axes lead to; then values between those of the axis."""
+        """The best visit by moves along single axes, then between channel counts of the axis."""
         improved = True
         while improved:
             improved = False
@@ -151,7 +151,7 @@ class _Climb:
         return self._between(incumbent)
 
     def settled(self, incumbent: Visit) -> Visit:
-        """The best profile that is not under the floor; else stock's, or the safest without it."""
+        """The best visit that is not under the floor; else that of stock, or the safest."""
         while self.verdicts.on(incumbent).holds:
             if self.verdicts.needs_no_starts(incumbent):
                 return incumbent
@@ -163,28 +163,28 @@ class _Climb:
             best = self.verdicts.best(incumbent)
             if best is not None:
                 return best
-            others = [visit for visit in self.visited.values() if self.verdicts.on(visit).holds]
-            if not others or len(self.verdicts.compared) >= _MOST_COMPARED:
+            holding = [visit for visit in self.visited.values() if self.verdicts.on(visit).holds]
+            if not holding or len(self.verdicts.compared) >= _MOST_COMPARED:
                 break
-            incumbent = self.climb(max(others, key=lambda visit: visit.gain))
+            incumbent = self.climb(max(holding, key=lambda visit: visit.gain))
         stock = self.visited.get(STOCK.profile)
         return stock or max(self.visited.values(), key=self.verdicts.safety)
 
     def _between(self, incumbent: Visit) -> Visit:
         """Halve the gaps between the incumbent's channel count and its neighbours'."""
         for way in self.axes.gaps(incumbent.profile):
-            left = way
-            while left:
-                middle = len(left) // 2
-                visit = self.visit(left[middle])
+            gap = way
+            while gap:
+                middle = len(gap) // 2
+                visit = self.visit(gap[middle])
                 if visit is not None and self._is_better(visit, incumbent):
-                    incumbent, left = visit, left[middle + 1 :]
+                    incumbent, gap = visit, gap[middle + 1 :]
                 else:
-                    left = left[:middle]
+                    gap = gap[:middle]
         return incumbent
 
     def _is_better(self, visit: Visit, incumbent: Visit) -> bool:
-        """Whether a profile takes the incumbent's place: it may, and gains beyond the noise."""
+        """Whether a profile replaces the incumbent: it holds, and gains beyond the noise."""
         holds, held = self.verdicts.on(visit).holds, self.verdicts.on(incumbent).holds
         if holds != held:
             return holds

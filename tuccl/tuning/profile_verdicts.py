@@ -1,9 +1,9 @@
-"""What a floor makes of the profiles that a race has visited.
+"""Verdicts on the profiles that a race has visited, and the finalists that follow from them.
 
-One that is clearly under the floor by what its visit showed does not win. The best of the others,
-and the safest of those that gain nearly as much, are finalists: they are started in turn with stock
-NCCL (`tuccl.tuning.guaranteed_minimum`). Of those that hold the best one wins that is clear of the
-floor; where none is, the one whose worst key gets most.
+A profile whose visit shows it clearly under the floor cannot win. The best of the rest, and the
+safest of those that gain nearly as much, are finalists: they are started in turn with stock NCCL
+(`tuccl.tuning.guaranteed_minimum`). Among those that hold, the best profile that is clear of the
+floor wins; where none is clear of it, the profile whose worst key has the highest ratio.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from tuccl.tuning.guaranteed_minimum import (
 from tuccl.tuning.profile_visits import Visit
 
 FINALISTS = 3
-"""That are started in turn together."""
+"""Most profiles that are started in turn together."""
 _NEAR_GAIN = 0.01
-"""What a finalist may gain less than the best: a safer one is worth that."""
+"""Gain that a finalist may fall short of the best by: a safer profile is worth it."""
 
 
 @dataclass
 class Verdicts:
-    """On every visited profile."""
+    """The verdicts on all visited profiles."""
 
     floor: Floor | None
     visited: Mapping[ProcessProfile, Visit]
-    """Grows as the race goes on."""
+    """Visits so far; the race adds to them."""
     compared: dict[ProcessProfile, Verdict] = field(default_factory=dict)
-    """On profiles that were started in turn with stock NCCL."""
+    """Verdicts on profiles that were started in turn with stock NCCL."""
 
     def on(self, visit: Visit) -> Verdict:
-        """What is known of a profile: by starts in turn with stock NCCL, else by its visit.
+        """Verdict on a profile, by starts in turn with stock NCCL, else by its visit.
 
-        Of what was only visited, whether it may still turn out to hold.
+        A profile that was only visited holds if starts in turn may still show that it does.
         """
         if self.floor is None or visit.profile == STOCK.profile:
             return Verdict(visit.profile, None, holds=True, starts=0)
@@ -50,19 +50,20 @@ class Verdicts:
         worst = min(visit.keys, key=lambda key: (key.high, key.task))
         if worst.high < self.floor.least:
             return Verdict(visit.profile, worst, holds=False, starts=1)
-        alike = min(self._after_others(visit), key=lambda key: (key.ratio, key.task), default=worst)
-        return Verdict(visit.profile, alike, alike.ratio >= self.floor.least or alike is worst, 1)
+        likely = min(self._corrected(visit), key=lambda key: (key.ratio, key.task), default=worst)
+        holds = likely is worst or likely.ratio >= self.floor.least
+        return Verdict(visit.profile, likely, holds, starts=1)
 
     def needs_no_starts(self, visit: Visit) -> bool:
-        """Whether it is known that a profile holds: there is no floor, or one start showed it."""
+        """Whether a profile is known to hold: there is no floor, or its visit showed it."""
         if self.floor is None or visit.profile == STOCK.profile:
             return True
         return all(key.low >= self.floor.least for key in visit.keys)
 
     def finalists(self, incumbent: Visit) -> list[Visit]:
-        """The incumbent, and the safest of those that gain nearly as much.
+        """The incumbent, and the safest profiles that gain nearly as much.
 
-        What gains no more than a profile that is known to hold is none.
+        A profile that gains no more than one known to hold is no finalist.
         """
         known = [visit.gain for visit in self.visited.values() if self.needs_no_starts(visit)]
         least = max([incumbent.gain - _NEAR_GAIN, *known])
@@ -78,27 +79,27 @@ class Verdicts:
         return [incumbent, *safest[: FINALISTS - 1]]
 
     def compare(self, visits: Sequence[Visit], affords: Callable[[int], bool]) -> bool:
-        """Start profiles in turn with stock NCCL; whether all of that was paid for.
+        """Start profiles in turn with stock NCCL; return whether the budget paid for all of them.
 
-        The first of them does not hold if its starts were not.
+        If it did not pay for the first profile, that counts as not holding.
         """
         if self.floor is None:
             return True
         ratios = [{key.task: key.ratio for key in visit.keys} for visit in visits]
-        worst = list(dict.fromkeys(task for one in ratios for task in suspects(one)))
+        worst = list(dict.fromkeys(task for by_task in ratios for task in suspects(by_task)))
         finalists = [_finalist(visit, worst) for visit in visits]
-        found = compare_in_turn(finalists, self.floor.least, self.floor.fresh, affords)
+        judged = compare_in_turn(finalists, self.floor.least, self.floor.fresh, affords)
         first = visits[0]
-        if first.profile not in found:
+        if first.profile not in judged:
             key = min(first.keys, key=lambda key: (key.ratio, key.task))
             self.compared[first.profile] = Verdict(first.profile, key, holds=False, starts=1)
-        self.compared.update(found)
-        return len(found) == len(visits)
+        self.compared.update(judged)
+        return len(judged) == len(visits)
 
     def best(self, incumbent: Visit) -> Visit | None:
-        """Of what was started in turn with stock NCCL and holds; None if nothing does.
+        """The best profile that was started in turn with stock NCCL and holds; None if none holds.
 
-        The incumbent, if it is clear of the floor: what gains more does so within the noise.
+        An incumbent that is clear of the floor is best: larger gains are within the noise.
         """
         holding = [
             self.visited[profile] for profile, verdict in self.compared.items() if verdict.holds
@@ -108,7 +109,7 @@ class Verdicts:
         return max(holding, key=self._merit, default=None)
 
     def safety(self, visit: Visit) -> tuple[float, float]:
-        """What the worst key gets; then the gain."""
+        """Ratio of the worst key, then the gain."""
         worst = self.on(visit).worst
         return (1.0 if worst is None else worst.ratio), visit.gain
 
@@ -116,23 +117,23 @@ class Verdicts:
         proved = self.compared[visit.profile].proved
         return proved, visit.gain if proved else self.safety(visit)[0]
 
-    def _after_others(self, visit: Visit) -> Iterator[KeyRatio]:
-        """Keys that ruled other profiles out in many starts, as one start shows them here.
+    def _corrected(self, visit: Visit) -> Iterator[KeyRatio]:
+        """The visit's ratios of keys that ruled out other profiles, corrected by their starts.
 
-        Without it each profile with the same cost would have to be started as often.
+        Without it every profile with the same loss would have to be started in turn.
         """
-        for other in self.compared.values():
-            if other.holds or other.worst is None or not other.worst.ratio:
+        for verdict in self.compared.values():
+            if verdict.holds or verdict.worst is None or not verdict.worst.ratio:
                 continue
-            task = other.worst.task
-            shown = {key.task: key for key in self.visited[other.profile].keys}[task]
-            here = {key.task: key for key in visit.keys}[task]
-            learnt = other.worst.ratio / shown.ratio
-            yield KeyRatio(task, *(learnt * one for one in (here.ratio, here.low, here.high)))
+            task = verdict.worst.task
+            visited = {key.task: key for key in self.visited[verdict.profile].keys}[task]
+            own = {key.task: key for key in visit.keys}[task]
+            correction = verdict.worst.ratio / visited.ratio
+            yield KeyRatio(task, *(correction * ratio for ratio in (own.ratio, own.low, own.high)))
 
 
 def _finalist(visit: Visit, worst: Sequence[Task]) -> Finalist:
-    """What of the worst keys runs under a profile when it is started again."""
+    """A profile with NCCL's own choice and the best call for each of the worst keys."""
     default = visit.profile.default
     calls = {task: list(dict.fromkeys((default, visit.best[task][0]))) for task in worst}
     return Finalist(visit.profile, calls)

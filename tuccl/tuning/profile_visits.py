@@ -1,8 +1,9 @@
-"""Visits of process profiles: what every key reaches under one, at the price of one start.
+"""Visits of process profiles: in one start, each times the calls of every key under a profile.
 
-Under the first profile every key tries all its calls, under the others those that were best before
-and their neighbours; all once, those near the best again. Where the best is hardly faster than
-stock NCCL it is timed more often: what a profile costs a small message is a tenth of a microsecond.
+Under the first profile every key tries all its calls, under the others the calls that were best
+before and their neighbours. All are timed once, those near the best again. Where the best is hardly
+faster than stock NCCL it is timed more often: a profile costs a small message as little as a tenth
+of a microsecond.
 """
 
 from __future__ import annotations
@@ -22,32 +23,37 @@ from tuccl.trials.space import Space, with_profile
 from tuccl.tuning.guaranteed_minimum import KeyRatio
 
 Measure = Callable[[Task, Config, int], Measured]
-"""`measure(task, config, repeats)`: the first `repeats` samples, and the seconds of all so far."""
+"""`measure(task, config, repeats)`: the first `repeats` samples, and the seconds of all of them."""
 
 _FIRST_LOOK = 1
+"""Samples of every call."""
 _SECOND_LOOK = 3
+"""Samples of calls near the best."""
 _CLOSE_LOOK = 11
+"""Samples of the best call, where it is hardly faster than stock NCCL."""
 _CLOSE = 1.02
-"""Stock's time over the best one's below which a close look is taken."""
+"""Ratio of stock NCCL's time to the best call's below which a close look is taken."""
 _NEAR = 1.08
-"""What is that many times slower than the best after the first look is not looked at again."""
+"""A call this many times slower than the best gets no second look."""
 _HOPELESS = 1.5
-"""What is that many times slower than the best under the first profile is left out under others."""
+"""A call this many times slower than the best under the first profile is not tried under others."""
 _CALLS_PER_KEY = 4
+"""Most of a key's best calls that later visits and searches start from."""
 _MOST_CALLS = 96
-"""Of a key under the first profile; stock NCCL has 22 to 50."""
+"""Most calls of a key under the first profile; stock NCCL has 22 to 50."""
 _TOLERATED_LOSS = 0.01
+"""Loss against stock NCCL that carries no extra weight."""
 _LOSS_WEIGHT = 5.0
-"""A key's loss against stock beyond the tolerated one counts that many times."""
+"""Extra weight of a key's loss beyond the tolerated loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A profile with what every key reached under it."""
+    """The times of all keys under a profile."""
 
     profile: ProcessProfile
     best: Mapping[Task, tuple[Config, float]]
-    """By key the fastest call and its time in us; keys where nothing ran are missing."""
+    """Fastest call and its time in us, by key; keys where no call ran are missing."""
     gain: float
     """Weighted mean over keys of log(stock / best), losses counted more."""
     error: float
@@ -55,21 +61,21 @@ class Visit:
     speedup: float
     """Weighted geometric mean over keys of stock / best; 0 where a key cannot run."""
     keys: tuple[KeyRatio, ...] = ()
-    """What this one start showed of each key, within what another start may show."""
+    """Ratios of all keys, with bounds that allow for the deviation of other starts."""
 
 
 @dataclass
 class Visitor:
-    """Looks at profiles one after the other; later looks know what earlier ones found."""
+    """Visits profiles one after another; later visits use the times of earlier ones."""
 
     spaces: Mapping[Task, Space]
     measure: Measure
     stock_us: Mapping[Task, float]
     weights: Mapping[Task, float]
     times: dict[Task, dict[Config, float]] = field(default_factory=dict)
-    """By key and call, under whatever profile: median us."""
+    """Median times in us by key and call, under any profile."""
     hopeless: dict[Task, set[Config]] = field(default_factory=dict)
-    """By key the calls, without a profile, that are not looked at again."""
+    """Calls by key, without a profile, that are not tried again."""
     visits: list[Visit] = field(default_factory=list)
 
     def visit(self, profile: ProcessProfile) -> Visit:
@@ -91,7 +97,7 @@ class Visitor:
         return self.visits[-1]
 
     def best_calls(self, task: Task) -> list[Config]:
-        """What differs in its per-call part, fastest under any profile first."""
+        """The best calls that differ in their per-call part, without a profile, fastest first."""
         times = self.times.get(task, {})
         calls: dict[Config, None] = {}
         for config in sorted(times, key=lambda config: (times[config], config)):
@@ -99,12 +105,12 @@ class Visitor:
         return list(calls)[:_CALLS_PER_KEY]
 
     def _calls(self, task: Task, space: Space, profile: ProcessProfile) -> list[Config]:
-        """NCCL's own choice, and all calls at first; later the best and what is near them."""
+        """NCCL's own choice, with all calls in the first visit, later the best and neighbours."""
         best = [profile.applied_to(call) for call in self.best_calls(task)]
         if not best:
             everything = space if space.size <= _MOST_CALLS else _spread(space, _MOST_CALLS)
             return list(dict.fromkeys((profile.default, *everything)))
-        near = [other for call in best[:2] if call in space for other in space.neighbours(call)]
+        near = [next_to for call in best[:2] if call in space for next_to in space.neighbours(call)]
         hopeless = self.hopeless[task]
         wanted = dict.fromkeys((profile.default, *best, *near))
         return [
@@ -114,7 +120,7 @@ class Visitor:
         ]
 
     def _look(self, task: Task, configs: Sequence[Config]) -> dict[Config, float]:
-        """Times of those that ran: all once, those near the best again."""
+        """Time all calls once and those near the best again; return the times of the latter."""
         first: dict[Config, float] = {}
         for config in configs:
             time_us = self._time_us(task, config, _FIRST_LOOK)
@@ -145,7 +151,7 @@ class Visitor:
             return None
 
     def _samples_us(self, task: Task, config: Config) -> tuple[float, ...]:
-        """Of a key's best call, as many as it takes."""
+        """Samples of a key's best call, more of them where it is hardly faster than stock NCCL."""
         samples_us = self.measure(task, config, _SECOND_LOOK).samples_us
         if self.stock_us[task] / median(samples_us) < _CLOSE:
             with suppress(ConfigurationFailedError):
@@ -184,6 +190,6 @@ class Visitor:
 
 
 def _spread(space: Space, count: int) -> list[Config]:
-    """So many configurations at equal distances through a space."""
+    """`count` configurations at equal distances in a space."""
     configs = list(space)
     return [configs[index * len(configs) // count] for index in range(count)]

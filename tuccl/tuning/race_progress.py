@@ -1,4 +1,4 @@
-"""How far a race of process profiles is: how many it looks at is known when it is over."""
+"""Progress of a race of process profiles, whose number of visits is known only at its end."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _IN_TURN = "profiles against stock"
 
 
 class RaceProgress:
-    """Tells of visits, and of profiles that were started in turn with stock NCCL."""
+    """Reports visits, and profiles that were started in turn with stock NCCL."""
 
     def __init__(self, progress: Progress, most: int) -> None:
-        """Nothing is visited yet.
+        """Start with no visit.
 
         Args:
-            progress: Told.
-            most: How many profiles there are.
+            progress: Receives the progress.
+            most: Number of profiles in the space.
         """
         self._visits = 0
-        """Begun so far."""
+        """Visits begun so far."""
         self._progress = progress
         self._most = most
         self._in_turn: int | None = None
-        """How many were started in turn; None: a visit was the last thing."""
+        """Profiles started in turn so far; None: the latest step was a visit."""
 
     @property
     def is_past_first(self) -> bool:
@@ -33,20 +33,20 @@ class RaceProgress:
         return self._visits > 1 or self._in_turn is not None
 
     def visit(self, _profile: ProcessProfile) -> None:
-        """A profile is looked at next."""
+        """Report that the visit of a profile begins."""
         self._progress(_VISITS, self._visits, AtMost(self._most))
         self._visits += 1
         self._in_turn = None
 
     def compare(self, compared: int) -> None:
-        """So many profiles were started in turn so far."""
+        """Report that `compared` profiles were started in turn so far."""
         if self._in_turn is None:
             self._progress(_VISITS, self._visits, self._visits)
         self._in_turn = compared
         self._progress(_IN_TURN, compared, AtMost(MOST_IN_TURN))
 
     def end(self) -> None:
-        """The race is over."""
+        """Report that the race is over."""
         if self._in_turn is None:
             self._progress(_VISITS, self._visits, self._visits)
         else:

@@ -1,8 +1,8 @@
-"""A key's decision by several starts: which of its calls are likely, and what their times prove.
+"""A key's decision over several starts: the calls worth timing, and what their times prove.
 
-One start may have been unlucky for the key that it searched, so what is timed over starts is what
-it proved or showed to be faster, or else what was proved for the size above or below. What the
-starts say replaces what the one had said.
+The start that searched a key may have been unlucky for it. So the calls timed over starts are those
+that it proved or showed to be faster, or else the winner of the size above or below. The comparison
+over starts replaces the comparison of the single start.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tuccl.trials.config import Config, Task
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
 
 _FINALISTS = 4
-"""Calls of a key at most that one start compared: the best of them had most luck with it."""
+"""Most calls of a key that one start compares, of which the best is also the luckiest."""
 _LUCK = 0.85
-"""What one start showed to be slower than this is slower. Over TCP a start's ratio was off by 8 %
-(the standard deviation), and calls that gain 12 % showed 0.94."""
+"""A call with a ratio below this in one start is slower. Over TCP the ratio of one start had a
+standard deviation of 8 %, and calls that gain 12 % showed 0.94."""
 Logs = dict[Config, list[float]]
 """Logarithm of each call's time in each start."""
 
@@ -31,12 +31,12 @@ Logs = dict[Config, list[float]]
 def allowing_for_starts(
     decisions: Mapping[Task, Decision], default: Config, between: MeanError
 ) -> dict[Task, Decision]:
-    """The decisions, each of one start, by bounds that allow for what another start might show.
+    """Widen the bounds of decisions of one start by the deviation from start to start.
 
     Args:
         decisions: By key.
         default: NCCL's own choice under the table's profile.
-        between: How far a ratio of one start may be off others.
+        between: Error of one start's ratio, as from other starts.
     """
     error = bonferroni(ERROR, _FINALISTS)
 
@@ -46,59 +46,61 @@ def allowing_for_starts(
     return {task: decided_again(decision, default, wider) for task, decision in decisions.items()}
 
 
-def proved_beside(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
-    """What was proved for the size above or below, where that says more than the key's own start.
+def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:
+    """The built-in winner of the size above or below, where the key's own start may have missed it.
 
-    A key that something was proved of keeps to that. Otherwise what was held against NCCL's own
-    choice there counts for more than a neighbour: by what it gained, or unless it lost by far.
+    A key with a built-in winner keeps it. Otherwise, if the key's start compared the neighbour's
+    winner, that must not have been far slower, and no call may have gained; if it did not, the
+    winner's lower bound must exceed the best ratio that the start showed.
     """
     alike = sorted(
-        (one for one in decisions if (one.operation, one.shape) == (task.operation, task.shape)),
-        key=lambda one: one.size_bytes,
+        (key for key in decisions if (key.operation, key.shape) == (task.operation, task.shape)),
+        key=lambda key: key.size_bytes,
     )
     at = alike.index(task)
-    nearby = (decisions[one].builtin for one in (*alike[max(0, at - 1) : at], *alike[at + 1 :][:1]))
-    proved = [one for one in nearby if one is not None]
+    nearby = (decisions[key].builtin for key in (*alike[max(0, at - 1) : at], *alike[at + 1 :][:1]))
+    proved = [comparison for comparison in nearby if comparison is not None]
     decision = decisions[task]
     if decision.builtin is not None or not proved:
         return None
-    best = max(proved, key=lambda one: (one.lower_bound, one.config))
-    own = {one.config: one.ratio for one in decision.rejected if not one.config.is_schedule}
+    best = max(proved, key=lambda comparison: (comparison.lower_bound, comparison.config))
+    own = {c.config: c.ratio for c in decision.rejected if not c.config.is_schedule}
     shown = max(own.values(), default=0.0)
     if best.config in own:
-        says_more = shown < MIN_GAIN and own[best.config] >= _LUCK
+        is_promising = shown < MIN_GAIN and own[best.config] >= _LUCK
     else:
-        says_more = shown < best.lower_bound
-    return best.config if says_more else None
+        is_promising = shown < best.lower_bound
+    return best.config if is_promising else None
 
 
-def with_likely(decision: Decision, suggested: Config | None, default: Config) -> Decision:
-    """The decision as if what may be faster, but was not proved, were proved.
+def with_likely(decision: Decision, borrowed: Config | None, default: Config) -> Decision:
+    """Promote the likeliest calls of a decision, so that starts compare them.
 
-    Of the built-in calls that is what is suggested, or else what one start showed to be faster.
+    Where no built-in is proved, that is the call borrowed from a neighbour, or else the built-in
+    that one start showed to be faster; likewise for schedules, which are not borrowed.
     """
     likely = sorted(
-        (one for one in decision.rejected if one.ratio >= MIN_GAIN),
-        key=lambda one: (-one.ratio, one.config),
+        (comparison for comparison in decision.rejected if comparison.ratio >= MIN_GAIN),
+        key=lambda comparison: (-comparison.ratio, comparison.config),
     )
     builtins = (
         decision.builtin,
-        None if suggested is None else _known(decision, suggested, default),
-        *(one for one in likely if not one.config.is_schedule),
+        None if borrowed is None else _known(decision, borrowed, default),
+        *(comparison for comparison in likely if not comparison.config.is_schedule),
     )
-    schedules = (decision.schedule, *(one for one in likely if one.config.is_schedule))
-    builtin = next((one for one in builtins if one is not None), None)
-    schedule = next((one for one in schedules if one is not None), None)
-    taken = [one.config for one in (builtin, schedule) if one is not None]
-    rejected = tuple(one for one in decision.rejected if one.config not in taken)
+    schedules = (decision.schedule, *(c for c in likely if c.config.is_schedule))
+    builtin = next((comparison for comparison in builtins if comparison is not None), None)
+    schedule = next((comparison for comparison in schedules if comparison is not None), None)
+    taken = [comparison.config for comparison in (builtin, schedule) if comparison is not None]
+    rejected = tuple(c for c in decision.rejected if c.config not in taken)
     return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)
 
 
-def _known(decision: Decision, suggested: Config, default: Config) -> Comparison:
-    """What one start showed of it; no samples where that is nothing."""
+def _known(decision: Decision, borrowed: Config, default: Config) -> Comparison:
+    """The comparison that the key's own start made of a borrowed call; empty if it made none."""
     default_us = decision.profile_default_us
-    nothing = Comparison(
-        config=suggested,
+    unmeasured = Comparison(
+        config=borrowed,
         reference=default,
         time_us=default_us,
         reference_us=default_us,
@@ -109,26 +111,26 @@ def _known(decision: Decision, suggested: Config, default: Config) -> Comparison
         estimator=Estimator.MEAN_OVER_STARTS,
         starts=0,
     )
-    return next((one for one in decision.rejected if one.config == suggested), nothing)
+    return next((c for c in decision.rejected if c.config == borrowed), unmeasured)
 
 
 def entries_of(decision: Decision) -> tuple[Config, ...]:
-    """The calls of a key that were proved."""
-    found = (decision.builtin, decision.schedule)
-    return tuple(comparison.config for comparison in found if comparison is not None)
+    """The calls of a key that were proved faster."""
+    proved = (decision.builtin, decision.schedule)
+    return tuple(comparison.config for comparison in proved if comparison is not None)
 
 
 def compared_over_starts(
     logs: Logs,
     starts: int,
     samples: int,
-    others: PooledVariance,
+    pool: PooledVariance,
     error: float,
     config: Config,
     reference: Config,
     before: Comparison,
 ) -> Comparison:
-    """A call against a reference by its starts; never proved where one of the two failed."""
+    """Compare a call with a reference over starts; never proved where either failed."""
     times, references = logs[config], logs[reference]
     if not len(times) == len(references) == starts:
         return replace(before, interval=UNKNOWN)
@@ -139,7 +141,7 @@ def compared_over_starts(
         time_us=geometric_mean(times),
         reference_us=geometric_mean(references),
         ratio=geometric_mean(gains),
-        interval=student_interval(gains, others.of_mean(gains), error),
+        interval=student_interval(gains, pool.of_mean(gains), error),
         samples=starts * samples,
         spread=stdev(times),
         estimator=Estimator.MEAN_OVER_STARTS,
@@ -152,13 +154,13 @@ def decided_again(
     default: Config,
     compare: Callable[[Config, Config, Comparison], Comparison],
 ) -> Decision:
-    """The decision by what several starts showed."""
+    """Repeat the comparisons of a decision; winners that are not proved again are rejected."""
     dropped = []
     builtin, schedule = decision.builtin, decision.schedule
     if builtin is not None:
         builtin = compare(builtin.config, default, builtin)
         if not builtin.proved:
-            # Of what was proved beside it and failed here nothing is known.
+            # A borrowed call that failed here has no samples to report.
             dropped += [builtin] if builtin.samples else []
             builtin = None
     if schedule is not None:

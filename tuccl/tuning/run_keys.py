@@ -1,4 +1,4 @@
-"""The keys of a run: which there are, which stand for all, and which learns from which."""
+"""Keys of a run: all of them, the subset that decides the process profile, and neighbours."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tuccl.trials.config import Task
 from tuccl.tuning.settings import RunSettings
 
 _ENOUGH_KEYS, _ENOUGH_SIZES = 36, 12
-"""Beyond both, every other size stands for its neighbours; a further operation of few sizes must
-not take sizes from the others."""
+"""Above both limits every second size is left out. Both count, so that one more operation does not
+thin out a short ladder."""
 
 
 def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
-    """All of them, operation by operation, ascending in size."""
+    """All keys, operation by operation, ascending in size."""
     return [
         Task(operation, size_bytes, shape)
         for operation in settings.operations
@@ -24,24 +24,24 @@ def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
 
 
 def representative(tasks: Sequence[Task]) -> list[Task]:
-    """Keys enough to choose a process profile by: of many sizes every other one."""
+    """The keys that decide the process profile: every second size where sizes are many."""
     sizes = sorted({task.size_bytes for task in tasks})
     if len(tasks) <= _ENOUGH_KEYS or len(sizes) <= _ENOUGH_SIZES:
         return list(tasks)
     return [task for task in tasks if task.size_bytes in sizes[::2]]
 
 
-def smaller_neighbour(task: Task, others: Iterable[Task]) -> Task | None:
-    """The next smaller size of the same operation."""
+def smaller_neighbour(task: Task, candidates: Iterable[Task]) -> Task | None:
+    """The candidate of the next smaller size of the same operation."""
     smaller = [
-        other
-        for other in others
-        if other.operation is task.operation and other.size_bytes < task.size_bytes
+        candidate
+        for candidate in candidates
+        if candidate.operation is task.operation and candidate.size_bytes < task.size_bytes
     ]
-    return max(smaller, key=lambda other: other.size_bytes, default=None)
+    return max(smaller, key=lambda candidate: candidate.size_bytes, default=None)
 
 
 def seed_of(settings: RunSettings, stage: str, task: Task) -> int:
-    """A seed of the key's own, so that keys do not share their luck."""
+    """A seed for each key and stage, so that the random choices of keys are independent."""
     text = f"{settings.options.seed}:{stage}:{task.name}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

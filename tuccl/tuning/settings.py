@@ -1,4 +1,4 @@
-"""`RunSettings`: what a run was asked to do, and the identity that follows from it.
+"""`RunSettings`: the settings of a run, and the identity that follows from them.
 
 Two runs with the same identity give the same table; a workspace belongs to one identity.
 """
@@ -34,36 +34,36 @@ _Given = TypeVar("_Given")
 MAX_REPEATS = 27
 """Samples of a configuration at full budget."""
 DEFAULT_FLOOR = 0.99
-"""A table is switched on for all jobs of a machine, those that send small messages only included,
-and must not take from any of them; whoever has none of these may ask for the last per cent."""
+"""All jobs of a machine load the table, those that send only small messages included, and none may
+lose by it. Users without such jobs may lower the floor and gain the last per cent."""
 _MOST_WEIGHT = 1000.0
 _WITH_ALLTOALL = (2, 28)
-"""NCCL's version that brought ncclAlltoAll."""
+"""First version of NCCL that has ncclAlltoAll."""
 _FORMATS = 4
-"""Raised when a file of a run changes its form, so that a run never continues from older files."""
+"""Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"
 _MAX_SIZE = "1G"
 _STEP = 4
-_SAID_BY_MACHINE = frozenset(one.name for one in fields(MachineOptions))
-_SAID_BY_SETTINGS = frozenset({"min_size", "max_size", "step", "records", "budget", "plain"})
-"""Options that an identity has as sizes, the record's digest, seconds, and `graphs`."""
+_MACHINE_OPTIONS = frozenset(option.name for option in fields(MachineOptions))
+_PARSED_OPTIONS = frozenset({"min_size", "max_size", "step", "records", "budget", "plain"})
+"""Options whose meaning the identity holds as sizes, the record's digest, seconds, and `graphs`."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything beside the machine that decides the table."""
+    """Everything that decides the table, except the machine."""
 
     operations: tuple[Operation, ...]
     sizes_bytes: tuple[int, ...]
     options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
-    """As they were given; what the other fields say is what some of them mean."""
+    """The options as given; some of them are parsed into the fields below and above."""
     budget_s: float | None = None
-    """Seconds of the machine that measuring may take; None: as long as it finds something."""
+    """Seconds of machine time that measuring may take; None: until the search converges."""
     floor: float | None = DEFAULT_FLOOR
-    """What a process profile has to leave every key of stock NCCL's speed; None: anything."""
+    """Least share of stock NCCL's speed that a process profile leaves every key; None: no floor."""
     weights: tuple[tuple[Operation, float], ...] = ()
-    """How much an operation counts when the process profile is chosen; 1 where nothing is said."""
+    """Weight of an operation in the choice of the process profile; 1 where none is given."""
     model: ModelConstants = SHIPPED
     """Constants of the simulated backend."""
     spread: float = 0.01
@@ -72,21 +72,21 @@ class RunSettings:
     """Safety limit of one synthesis: the solver normally ends by its gap or node limit, so that the
     schedule does not depend on the speed of the machine."""
     own_schedules: tuple[str, ...] = ()
-    """Digests of the user's own schedules that are searched, too, ascending."""
+    """Digests of the user's own schedules, which are searched too; ascending."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     nccl: str = ""
-    """Version of the NCCL that is measured; empty: none is, or none can be found."""
+    """Version of the NCCL that is measured; empty: NCCL is not measured, or not found."""
     record: str = ""
-    """`Record.digest` of what is replayed; empty: nothing is."""
+    """`Record.digest` of the record that is replayed; empty: no record."""
 
     @property
     def backend(self) -> str:
-        """What measures."""
+        """Name of the backend that measures."""
         return self.options.backend_name
 
     @property
     def schedules(self) -> bool:
-        """Whether schedules are made and searched beside NCCL's built-ins."""
+        """Whether schedules are generated and searched in addition to NCCL's built-ins."""
         return self.options.schedules and backend_kind(self.backend).runs_schedules
 
     @property
@@ -95,14 +95,14 @@ class RunSettings:
         return Timing(graph=not self.options.plain, in_place=self.options.in_place)
 
     def weight(self, operation: Operation) -> float:
-        """How much an operation counts."""
+        """Weight of an operation in the choice of the process profile."""
         return dict(self.weights).get(operation, 1.0)
 
     def identity(self, topology: Topology) -> str:
-        """16 hex digits over the settings, the machine with all its figures, and this release.
+        """16 hex digits that identify the settings, the machine's figures, and the release.
 
-        The fingerprint alone would not do: it leaves out latencies and small differences of
-        bandwidth, which decide a simulated time.
+        The fingerprint alone does not suffice: it leaves out latencies and small differences of
+        bandwidth, on which simulated times depend.
         """
         figures = sorted(
             (link.kind.value, link.bandwidth_gb_per_s, link.latency_us, link.lanes)
@@ -111,8 +111,8 @@ class RunSettings:
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
         understood = asdict(self)
         options, laboratory = understood.pop("options"), understood.pop("laboratory")
-        said_otherwise = _SAID_BY_MACHINE | _SAID_BY_SETTINGS
-        given = {name: value for name, value in options.items() if name not in said_otherwise}
+        held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
+        given = {name: value for name, value in options.items() if name not in held_otherwise}
         values = {
             **given,
             **understood,
@@ -130,10 +130,10 @@ class RunSettings:
 
 
 def make_settings(options: RunOptions) -> RunSettings:
-    """Settings from the command line's words, as far as these say them: a ladder of sizes.
+    """Settings from the options of the command line alone, with a ladder of sizes.
 
     Raises:
-        UsageError: for an unknown name, an empty range of sizes, or a word that is none.
+        UsageError: for an unknown name, an empty range of sizes, or a value that does not parse.
     """
     kind = backend_kind(options.backend_name)
     make_strategy(options.strategy)
@@ -165,7 +165,7 @@ def _or(given: _Given | None, default: _Given) -> _Given:
 
 
 def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
-    """See to it that somebody can run the schedules which are all that alltoall has.
+    """Require that the executor can run alltoall, which is tuned by schedules alone.
 
     Raises:
         UsageError: The executor does not serve such a communicator, or NCCL has no such function.
@@ -175,11 +175,12 @@ def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
     if not executor_serves(shape):
         raise UsageError(
             "alltoall is tuned by schedules alone, and the executor runs them on 2 to "
-            f"{MOST_RANKS} GPUs of one node, here are {shape.ranks} on {shape.nodes}; leave it "
-            "out, or make a schedule for another runtime with `tuccl synthesize --op alltoall`"
+            f"{MOST_RANKS} GPUs of one node; this machine has {shape.ranks} on {shape.nodes}; "
+            "leave it out, or make a schedule for another runtime with "
+            "`tuccl synthesize --op alltoall`"
         )
-    parts = settings.nccl.split(".")
-    version = tuple(int(part) for part in parts if re.fullmatch(r"[0-9]{1,9}", part))
+    components = settings.nccl.split(".")
+    version = tuple(int(text) for text in components if re.fullmatch(r"[0-9]{1,9}", text))
     if version and version < _WITH_ALLTOALL:
         raise UsageError(
             f"NCCL {settings.nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
@@ -205,7 +206,7 @@ def _require_schedules_for_alltoall(
 def parse_weights(
     text: str, operations: Sequence[Operation]
 ) -> tuple[tuple[Operation, float], ...]:
-    """Weights from `all_reduce=3,all_gather=0.5`, ascending by operation.
+    """Parse weights such as `all_reduce=3,all_gather=0.5`; ascending by operation.
 
     Raises:
         UsageError: An operation that is unknown, not tuned, or named twice; a weight that is no
@@ -236,10 +237,10 @@ def parse_weights(
 
 
 def parse_floor(text: str) -> float | None:
-    """The floor from `0.99`; None from `none` or `0`.
+    """Parse a floor such as `0.99`; None from `none` or `0`.
 
     Raises:
-        UsageError: it is no number from 0 to 1.
+        UsageError: the text is no number from 0 to 1.
     """
     try:
         floor = 0.0 if text.strip().lower() == "none" else float(text)
@@ -254,6 +255,6 @@ def parse_floor(text: str) -> float | None:
 
 
 def describe_sizes(sizes_bytes: tuple[int, ...]) -> str:
-    """For people: `11 sizes, 1K to 1G`."""
+    """Describe sizes for people: `11 sizes, 1K to 1G`."""
     first, last = format_size(sizes_bytes[0]), format_size(sizes_bytes[-1])
     return f"{len(sizes_bytes)} sizes, {first} to {last}" if first != last else first

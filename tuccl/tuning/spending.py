@@ -1,7 +1,7 @@
-"""`Spending`: the seconds of the machine that a whole run has used, against its budget.
+"""`Spending`: the machine time that a whole run has used, against its budget.
 
-Every measurement of a run passes here on its way to the log. What the log held already counts too,
-at the cost that it had, so a run that continues decides as one that was never stopped.
+Every measurement of a run passes here on its way to the log. Measurements that the log already
+holds count at their original cost, so a resumed run decides as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.workspace.measurement_log import MeasurementLog
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]
-"""`Spending.fresh` alone: so many samples, in us, that nobody was given before."""
+"""`Spending.fresh` alone: this number of samples, in us, none of them returned before."""
 
 
 class Spending:
-    """Counts what measurements cost."""
+    """Measures, and counts the machine time of the measurements."""
 
     def __init__(self, log: MeasurementLog, budget_s: float = math.inf) -> None:
-        """Nothing spent.
+        """Start with nothing spent.
 
         Args:
-            log: Measures and remembers.
-            budget_s: What may be spent; nothing is refused here, whoever plans asks `left_s`.
+            log: Measures, and stores the samples.
+            budget_s: Seconds that may be spent. No measurement is refused here: callers check
+                `left_s`.
         """
         self.budget_s = budget_s
         self.spent_s = 0.0
         self.restart_s = 0.0
-        """What another process profile costs, as known by the latest measurement."""
+        """Cost of a change of the process profile, as of the latest measurement."""
         self._log = log
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
         self._up = ProcessProfile()
-        """Profile that the latest measurement needed; schedules need none of their own."""
+        """Process profile of the running workers; schedules run under any."""
         self._restarts_s: dict[tuple[Task, Config], float] = {}
-        """What of the seconds of a configuration went into starting workers."""
+        """Part of a configuration's seconds that went into starts of workers."""
         self._failed: set[tuple[Task, Config]] = set()
-        """What failed, which is paid for once."""
+        """Configurations that failed; each failure counts once."""
 
     @property
     def left_s(self) -> float:
-        """What is left of the budget, at least 0."""
+        """Remaining budget, at least 0."""
         return max(0.0, self.budget_s - self.spent_s)
 
     def measure(self, task: Task, config: Config, repeats: int) -> Measured:
@@ -67,20 +68,21 @@ class Spending:
         return measured
 
     def measure_running(self, task: Task, config: Config, repeats: int) -> Measured:
-        """As `measure`, with the seconds that it takes where the workers are up already.
+        """As `measure`, with the seconds that it takes without starts of workers.
 
-        For a search under one profile: whichever configuration was the first to need the workers,
-        its samples are no dearer than others'.
+        A search under one profile thus does not charge the start to the configuration that happens
+        to need the workers first.
         """
         measured = self.measure(task, config, repeats)
         restarts_s = self._restarts_s.get((task, config), 0.0)
         return replace(measured, seconds=max(0.0, measured.seconds - restarts_s))
 
     def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
-        """So many samples that nobody was given before.
+        """Return `count` samples that no call has returned before.
 
         Raises:
-            ConfigurationFailedError: also where the backend cuts short what is far too slow.
+            ConfigurationFailedError: also where the backend stops a configuration that is far too
+                slow.
         """
         before = self.asked(task, config)
         samples = self.measure(task, config, before + count).samples_us
@@ -89,11 +91,11 @@ class Spending:
         return samples[before:]
 
     def asked(self, task: Task, config: Config) -> int:
-        """How many samples were given out in this run."""
+        """Number of samples returned in this run."""
         return self._asked.get((task, config), 0)
 
     def is_right(self, task: Task, config: Config) -> bool:
-        """Whether a call runs, and its data is what it should be; see `MeasurementLog.check`."""
+        """Whether a call runs and delivers the right data; see `MeasurementLog.check`."""
         try:
             self._log.check(task, config)
         except ConfigurationFailedError:

@@ -1,9 +1,8 @@
-"""Stock NCCL's times of all keys: what everything else in a run is held against.
+"""Stock NCCL's times of all keys, the reference of a run.
 
-They are taken at the beginning, in the first start of the workers, and once more at the end, so
-that the machine of the end is held against that of the beginning. Where the two differ much, or the
-samples of the first start, entries are confirmed over several starts
-(`tuccl.tuning.confirmation`).
+They are taken at the beginning, in the first start of the workers, and once more at the end, which
+shows whether the machine changed in between. Where the two differ much, or the samples of the first
+start among themselves, entries are confirmed over several starts (`tuccl.tuning.confirmation`).
 """
 
 from __future__ import annotations
@@ -20,23 +19,24 @@ from tuccl.tuning.spending import Spending
 from tuccl.words.progress import Progress
 
 REPEATS = 9
-"""At the beginning: every profile is held against them."""
+"""Samples per key at the beginning; every profile is compared with them."""
 REPEATS_AGAIN = 3
+"""Samples per key at the end."""
 
 
 class StockTimes:
-    """Takes them, and keeps what they cost."""
+    """Takes stock NCCL's times, and keeps their cost."""
 
     def __init__(self, tasks: Sequence[Task], spending: Spending, progress: Progress) -> None:
-        """Nothing measured yet."""
+        """Start with nothing measured."""
         self.sample_s: dict[Task, float] = {}
-        """What one sample of each key takes."""
+        """Seconds that a sample of each key takes."""
         self._tasks = tasks
         self._spending = spending
         self._progress = progress
 
     def begin(self) -> dict[Task, float]:
-        """Time every key; the medians in us.
+        """Time every key, and return the medians in us.
 
         Raises:
             MeasurementError: Stock NCCL cannot run a key.
@@ -45,7 +45,7 @@ class StockTimes:
         for done, task in enumerate(self._tasks):
             self._progress("stock NCCL", done, len(self._tasks))
             try:
-                self._spending.measure(task, STOCK, 1)  # Brings the workers up: no measure of cost.
+                self._spending.measure(task, STOCK, 1)  # Starts the workers; not in the cost.
                 before_s = self._spending.spent_s
                 measured = self._spending.measure(task, STOCK, REPEATS)
             except ConfigurationFailedError as error:
@@ -64,11 +64,11 @@ class StockTimes:
         self._progress("stock NCCL again", len(self._tasks), len(self._tasks))
 
     def means_us(self) -> dict[Task, float]:
-        """Interquartile mean of every key, by all its samples."""
+        """Interquartile mean of all samples of every key."""
         return {task: interquartile_mean(self._samples_us(task)) for task in self._tasks}
 
     def is_unsteady(self) -> bool:
-        """Whether the samples so far, of one start, differ so much that starts may."""
+        """Whether the samples of the first start differ so much that starts may differ too."""
         return steadiness.is_unsteady([self._samples_us(task) for task in self._tasks])
 
     def has_moved(self) -> bool:
@@ -76,12 +76,12 @@ class StockTimes:
         return steadiness.has_moved(*self._first_and_last())
 
     def between_starts(self) -> MeanError:
-        """How far a ratio of one start may be off others, by the times of beginning and end."""
+        """Error of one start's ratio, estimated from the times of the beginning and the end."""
         return steadiness.between_starts(*self._first_and_last())
 
     def _first_and_last(self) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
         samples_us = [self._samples_us(task) for task in self._tasks]
-        return [one[:REPEATS] for one in samples_us], [one[-REPEATS_AGAIN:] for one in samples_us]
+        return [own[:REPEATS] for own in samples_us], [own[-REPEATS_AGAIN:] for own in samples_us]
 
     def _samples_us(self, task: Task) -> tuple[float, ...]:
         asked = self._spending.asked(task, STOCK)

@@ -1,20 +1,19 @@
-"""Tuning: which process profile, which call for every key, and whether it is worth an entry.
+"""Tuning: selects the process profile, and decides for every key whether a call gets an entry.
 
-1. Stock NCCL is timed on every key: what everything is held against, and what a budget is planned
-   by.
+1. Stock NCCL is timed on every key: the reference of the run, and the basis for its budget.
 2. Process profiles race over all keys at once (`tuccl.tuning.profile_race`): one table has one
    profile.
-3. Under the winner each key is searched for itself, from the best calls of the race and of the next
-   smaller size; the schedules beside the built-ins, apart, because a job without the executor needs
-   the best built-in even where a schedule is faster.
-4. The finalists of each key are confirmed in turn with NCCL's own choice under the profile, and
+3. Under the winner each key is searched separately, from the best calls of the race and of the next
+   smaller size. Built-ins and schedules are searched apart, because a job without the executor
+   needs the best built-in even where a schedule is faster.
+4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
    their data is checked.
-5. Where neighbouring sizes end with different winners the border between them is located.
-6. Stock NCCL is timed once more, so that the machine of the end is held against the machine of the
-   beginning, and gains over stock NCCL without the profile count from both. An entry that is not
-   clear of the difference has to be confirmed over several starts of the workers. Where the
-   difference is much all entries have to, and a key tries what was proved for a size beside it
-   (`tuccl.tuning.confirmation`). Borders of what has changed by that are located once more.
+5. Where neighbouring sizes have different winners, the border between them is located.
+6. Stock NCCL is timed once more. The difference from its first times shows how much starts differ,
+   and its times for the table come from both. Entries that are not clear of the difference have to
+   be confirmed over several starts of the workers. Where the difference is large all entries have
+   to be, and keys may borrow the winner of a neighbouring size (`tuccl.tuning.confirmation`). If
+   winners change by that, borders are located once more.
 """
 
 from __future__ import annotations
@@ -48,36 +47,38 @@ _SEARCHES = {
     "one profile": "search of NCCL's settings",
     "schedules' parameters": "search of schedules",
 }
-"""Names of the searches for people; their own names are in the seeds."""
+"""Names for people, by the names from which seeds are derived."""
 _FINALISTS = 2
+"""Finalists of each search."""
 _WARM = 6
+"""Most configurations that a search takes over from the race, and from a neighbour."""
 _SEARCH_SAMPLES = 60
-"""Of stock's cost, per key: what is kept back from the race for the searches under its winner."""
+"""Samples per key, at stock's speed, whose cost the race leaves to the searches."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSpaces:
-    """What a backend lets the search choose from."""
+    """The spaces that a backend offers to the search."""
 
     builtins: Callable[[Task], Space]
-    """Joint space of what is chosen per call and per process; the same variables for all keys."""
+    """Joint space of the parameters per call and per process; the same variables for all keys."""
     schedules: Callable[[Task], Space]
     """Schedules with the executor's parameters; empty where there is no executor."""
     promising: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
-    """Configurations of a space to try first, as a model has them."""
+    """Configurations of a space to try first, by a model."""
 
 
 @dataclass(frozen=True)
 class KeyResult:
-    """Everything that is known about one key."""
+    """The results for one key."""
 
     task: Task
     searches: tuple[SearchResult, ...]
-    """Of built-ins under the profile, and of schedules if there are any."""
+    """Searches of built-ins under the profile, and of schedules if there are any."""
     decision: Decision
     stock_us: float
-    """Stock NCCL's time: what an entry was held against where no profile is needed, else the
-    interquartile mean of its samples, before and after."""
+    """Stock NCCL's time. For an entry of a table without a profile, the reference of its decision;
+    else the interquartile mean of the samples from the beginning and the end."""
     range_bytes: tuple[int, int]
     """Smallest and largest size that an entry of this key serves."""
 
@@ -90,10 +91,10 @@ class TuningResult:
     race: RaceResult
     keys: tuple[KeyResult, ...]
     spent_s: float
-    """Of the machine's time."""
+    """Machine time spent."""
     starts: int | None
-    """Of the workers, that confirm entries where one start does not tell; 0: none could be
-    had; None: one told all."""
+    """Starts of the workers that confirmed entries; 0: the budget allowed none; None: none were
+    needed."""
 
 
 def tune(
@@ -109,11 +110,11 @@ def tune(
 
     Args:
         settings: Operations, sizes, strategy, seed, budget.
-        shape: Of the communicator.
-        spaces: What may be chosen.
-        log: Measures and remembers.
-        progress: Told after each key.
-        seconds_pass: Whether the seconds of a measurement pass, as they do not in a model.
+        shape: Communicator shape.
+        spaces: Spaces of the backend.
+        log: Measures, and stores the samples.
+        progress: Receives the progress after each key.
+        seconds_pass: Whether measurements take the seconds that they report; a model's do not.
 
     Raises:
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
@@ -141,9 +142,11 @@ def tune(
         ranges = run.locate(confirmed, profile)
     stock_us = run.stock.means_us()
     if profile == STOCK.profile:
-        # What decided, and in the same starts; samples of others may belie the gain.
+        # The decision's own reference: samples of other starts may contradict its gain.
         stock_us |= {
-            task: one.profile_default_us for task, one in confirmed.items() if one.has_entry
+            task: decision.profile_default_us
+            for task, decision in confirmed.items()
+            if decision.has_entry
         }
     keys = (
         KeyResult(task, found[task], confirmed[task], stock_us[task], ranges[task])
@@ -153,7 +156,7 @@ def tune(
 
 
 class _Run:
-    """The stages of one run over its keys, and what they share."""
+    """The stages of one run over its keys, and their shared state."""
 
     def __init__(
         self,
@@ -175,12 +178,12 @@ class _Run:
         self._spaces = spaces
         self._progress = progress
         self._kept_s = 0.0
-        """What the stages after the searches will need."""
+        """Seconds reserved for the stages after the searches."""
         self._search_s = 0.0
-        """What the race leaves to the searches."""
+        """Seconds that the race leaves to the searches."""
 
     def _plan(self) -> None:
-        """What of the budget the race and the searches may not have."""
+        """Divide the budget: reserve seconds for the searches and for the stages after them."""
         restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
         borders_s = breakpoints.seconds(sample_s)
         self._kept_s = sample_s * (PAIRS * (1 + _FINALISTS) + REPEATS_AGAIN) + restart_s + borders_s
@@ -191,7 +194,7 @@ class _Run:
     def confirm_over_starts(
         self, decisions: Mapping[Task, Decision], raced: RaceResult
     ) -> tuple[dict[Task, Decision], int | None]:
-        """The decisions, held against so many further starts where those of stock NCCL differ."""
+        """Confirm decisions over further starts where needed; return the number of starts too."""
         confirmed, starts = confirmation.held_against_starts(
             decisions,
             raced.winner.default,
@@ -206,23 +209,23 @@ class _Run:
         return confirmed, starts
 
     def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
-        """The profile of the table."""
+        """Select the profile of the table."""
         self._plan()
         started_s = self.spending.spent_s
-        look_s = 0.0
+        visit_s = 0.0
 
         def affords(starts: int) -> bool:
-            nonlocal started_s, look_s
+            nonlocal started_s, visit_s
             took_s = self.spending.spent_s - started_s - self.spending.restart_s
             started_s = self.spending.spent_s
-            # The first visit looks at everything, later ones at a few calls of each key.
-            look_s = max(look_s, took_s if told.is_past_first else took_s / 4.0)
+            # The first visit times all calls, later ones a few calls of each key.
+            visit_s = max(visit_s, took_s if race_progress.is_past_first else took_s / 4.0)
             left_s = self.spending.left_s - self._kept_s - self._search_s
-            return left_s >= starts * (self.spending.restart_s + look_s)
+            return left_s >= starts * (self.spending.restart_s + visit_s)
 
         tasks = representative(self.tasks)
         spaces = {task: self._spaces.builtins(task) for task in tasks}
-        told = RaceProgress(self._progress, profile_axes(spaces.values()).most)
+        race_progress = RaceProgress(self._progress, profile_axes(spaces.values()).most)
         raced = race(
             spaces,
             {task: stock_us[task] for task in tasks},
@@ -230,10 +233,10 @@ class _Run:
             weights={task: self._settings.weight(task.operation) for task in tasks},
             floor=Floor(floor, self.spending.fresh) if (floor := self._settings.floor) else None,
             affords=affords,
-            progress=told.visit,
-            comparing=told.compare,
+            progress=race_progress.visit,
+            comparing=race_progress.compare,
         )
-        told.end()
+        race_progress.end()
         return raced
 
     def search(
@@ -242,7 +245,7 @@ class _Run:
         space_of: Callable[[Task], Space],
         warm: Mapping[Task, Sequence[Config]],
     ) -> dict[Task, SearchResult]:
-        """Search every key that has a space, from `warm` and from the next smaller size."""
+        """Search every key that has a space, from `warm` and the best of the next smaller size."""
         results: dict[Task, SearchResult] = {}
         shown = _SEARCHES[stage]
         spaces = {task: space_of(task) for task in self.tasks}
@@ -274,9 +277,9 @@ class _Run:
         raced: Sequence[Config],
         profile: ProcessProfile,
     ) -> Decision:
-        """Confirm the finalists of a key; their data is right.
+        """Compare the finalists of a key that deliver the right data.
 
-        Where the budget left nothing for a search, the race's best call stands for it.
+        The race's best call is always a finalist, in case the budget left nothing for a search.
         """
         done = self.tasks.index(task)
         self._progress("confirmation", done, len(self.tasks), share=self._share(self.tasks, done))
@@ -284,7 +287,7 @@ class _Run:
         finalists = dict.fromkeys(
             config
             for ranking in (*rankings, raced[:1])
-            for config in [one for one in ranking if not one.is_default][:_FINALISTS]
+            for config in [ranked for ranked in ranking if not ranked.is_default][:_FINALISTS]
         )
         right = [config for config in finalists if self.spending.is_right(task, config)]
         return decide(
@@ -298,7 +301,7 @@ class _Run:
     def locate(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
     ) -> dict[Task, tuple[int, int]]:
-        """The sizes that each key serves."""
+        """Locate the range of sizes that each key serves."""
         self._progress("borders", 0, 1)
         winners = {}
         for task, decision in decisions.items():
@@ -308,13 +311,13 @@ class _Run:
         return ranges
 
     def _share(self, tasks: Sequence[Task], done: int) -> float:
-        """Part of the time that so many of the keys take; in a model all take the same."""
+        """Share of the time that the first `done` keys take; in a model all take the same."""
         costs = [self.stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
         return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
 
     @staticmethod
     def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
-        """Elites of the next smaller size of the same operation."""
+        """Best configurations of the next smaller size of the same operation."""
         nearest = smaller_neighbour(task, results)
         if nearest is None:
             return []

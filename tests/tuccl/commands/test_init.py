@@ -260,7 +260,7 @@ def test_a_machine_that_cannot_serve_is_one_line_and_nothing_is_written(
         (("--operations", "alltoall", "--backend", "nccl"), "asks no tuner"),
         (
             ("--operations", "alltoall", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "2"),
-            "here are 16 on 2",
+            "has 16 on 2",
         ),
         (("--min-size", "7Q"), "7Q"),
         (("--min-size", "1G", "--max-size", "1K"), "above"),

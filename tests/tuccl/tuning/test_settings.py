@@ -47,7 +47,7 @@ def test_alltoall_is_refused_where_the_executor_does_not_serve() -> None:
     settings = settings_for("alltoall", "simulated")
     require_executor_for_alltoall(settings, Shape(8, 1, 8))
     for shape in (Shape(4, 2, 2), Shape(16, 1, 16)):
-        with pytest.raises(UsageError, match=f"here are {shape.ranks} on {shape.nodes}; leave it"):
+        with pytest.raises(UsageError, match=f"has {shape.ranks} on {shape.nodes}; leave it"):
             require_executor_for_alltoall(settings, shape)
         require_executor_for_alltoall(settings_for("all_reduce", "simulated"), shape)
 
