@@ -1,7 +1,8 @@
-"""`tuccl tune --dry-run`: how large the search is and what it may cost, before anything runs.
+"""`tuccl tune --dry-run`: the size of the search and an estimate of its cost, before it runs.
 
-Times are those of stock NCCL, from the record that will be replayed or from the model, so the
-seconds are an order of magnitude: configurations may be four times slower and a little faster.
+The estimate uses the times of stock NCCL, from the record that will be replayed or from the model,
+so the seconds are an order of magnitude: a configuration may be four times slower, or a little
+faster.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ class SearchPlan:
     sizes_bytes: tuple[int, ...]
     strategy: str
     configurations: Mapping[str, int]
-    """In the joint space, by operation: the most that any of its sizes has."""
+    """Configurations in the joint space by operation, at the size that has most."""
     configurations_in_all: int
-    """Over all keys."""
+    """Configurations of all keys together."""
     process_profiles: int
     brackets: tuple[Bracket, ...]
-    """Of a pass over one key; empty where the strategy has none."""
+    """Brackets of a pass over one key; empty where the strategy has none."""
     samples_per_pass: int
-    """Of one key."""
+    """Samples of a pass over one key."""
     pass_s: float
-    """A pass over the brackets of all keys."""
+    """Seconds of a pass over the brackets of all keys."""
     whole_space_s: float
-    """Every configuration at full budget."""
+    """Seconds of every configuration at full budget."""
     restart_s: float
-    """Of the workers, for another process profile."""
+    """Seconds of a restart of the workers, for another process profile."""
     budget_s: float | None
 
 
@@ -51,7 +52,7 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
     """Plan a search.
 
     Raises:
-        MeasurementError: the record lacks stock NCCL for a key.
+        MeasurementError: the record has no time of stock NCCL for a key.
     """
     tasks = keys_of(settings, request.shape)
     spaces = {task: builtins_of(request, task) for task in tasks}
@@ -82,7 +83,7 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
 
 
 def samples_of(bracket: Bracket) -> int:
-    """Samples that a bracket takes when nothing is left out early."""
+    """Samples that a bracket takes if no configuration is dropped early."""
     total = reached = 0
     for rung in bracket.rungs:
         total += rung.configs * (rung.repeats - reached)
@@ -91,7 +92,7 @@ def samples_of(bracket: Bracket) -> int:
 
 
 def plan_lines(plan: SearchPlan) -> list[str]:
-    """For people."""
+    """Describe a plan for people, in lines."""
     keys = len(plan.operations) * len(plan.sizes_bytes)
     spaces = ", ".join(f"{count} for {name}" for name, count in plan.configurations.items())
     in_all = f"{plan.configurations_in_all} in all"
@@ -118,12 +119,12 @@ def plan_lines(plan: SearchPlan) -> list[str]:
 
 
 def describe_bracket(bracket: Bracket) -> str:
-    """For people: `27 x 1, 9 x 3, 3 x 9, 1 x 27`."""
+    """Describe a bracket for people: `27 x 1, 9 x 3, 3 x 9, 1 x 27`."""
     return ", ".join(f"{rung.configs} x {rung.repeats}" for rung in bracket.rungs)
 
 
 def _launches(request: BackendRequest, tasks: list[Task]) -> tuple[dict[Task, float], float]:
-    """Seconds of a launch of stock NCCL by task, and of a restart."""
+    """Seconds of a launch of stock NCCL by key, and seconds of a restart."""
     name = SIMULATED if request.record is None else REPLAY
     with open_backend(name, replace(request, spread=0.0)) as backend:
         timing = timing_of(backend)

@@ -1,4 +1,4 @@
-"""`--fake-nodes` and `--share-gpus`: what they need, and the laboratory they make of a host."""
+"""`--fake-nodes` and `--share-gpus`: checks them, and derives the laboratory on this host."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tuccl.models.figures import communicator_shape
 
 
 def require_possible(options: RunOptions) -> None:
-    """See to it that the backend can do what is asked for.
+    """Require a backend that supports the laboratory options.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The backend does not support them.
     """
     backend = options.backend_name
     kind = backend_kind(backend)
@@ -30,10 +30,10 @@ def require_possible(options: RunOptions) -> None:
 
 
 def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
-    """What the options make of this host, for the machine that it is to appear as.
+    """The laboratory of the options, in which this host appears as another machine.
 
     Raises:
-        UsageError: The machine is one node, which needs no GPU twice.
+        UsageError: The machine is one node, for which GPUs are not shared.
     """
     if not options.fake_nodes:
         return Laboratory()

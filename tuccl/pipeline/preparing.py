@@ -1,4 +1,4 @@
-"""`prepare`: from a run's options to its machine, record and settings; and what to note of them."""
+"""`prepare`: derives machine, record and settings from a run's options, with notes on them."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that can begin."""
+    """A run that is ready to begin."""
 
     topology: Topology
     settings: RunSettings
     record: Record | None
-    """What is replayed."""
+    """The record to replay; None: the backend replays none."""
     own_schedules: tuple[OwnSchedule, ...] = ()
-    """The user's, to be tried beside those that are made."""
+    """The user's schedules, which are searched besides the generated ones."""
 
     @property
     def shape(self) -> Shape:
-        """Of the communicator."""
+        """The communicator shape."""
         return communicator_shape(self.topology) if self.record is None else self.record.shape
 
     @property
     def request(self) -> BackendRequest:
-        """What the backend is opened with, schedules apart."""
+        """The request that opens the backend, without schedules."""
         return backend_request(self.topology, self.settings, self.record)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be noted about the run, beside what is to be noted about the machine."""
+        """Notes on the run; those on the machine are its own."""
         return (*self.settings.laboratory.notes(), *_left_out(self))
 
 
-def _silent(_notes: Iterable[str]) -> None:
-    """Notes that nobody wants."""
+def _discard(_notes: Iterable[str]) -> None:
+    """Discard the notes."""
 
 
 def prepare(
     given: RunOptions,
     probed: Callable[[], Topology],
-    note: Callable[[Iterable[str]], None] = _silent,
+    note: Callable[[Iterable[str]], None] = _discard,
 ) -> Prepared:
-    """Find machine, record and settings of the options.
+    """Derive the machine, the record and the settings from the options.
 
     Args:
         given: The options.
-        probed: Gives the machine where neither a file nor a record does, and says its notes.
-        note: Told what is to be noted about a machine that was read.
+        probed: Probes the machine, and reports its notes, where no file or record describes it.
+        note: Receives the notes on a machine that was read.
 
     Raises:
-        TucclError: something asked for does not exist, or does not fit.
-        ProbeError: the machine's file cannot serve.
+        TucclError: an input does not exist, or does not fit.
+        ProbeError: the machine's file cannot be used.
     """
     if given.records is None:
         record_of_options(given, None)
@@ -83,7 +83,7 @@ def prepare(
         settings = replace(
             settings,
             laboratory=laboratory_of(given, topology),
-            own_schedules=tuple(sorted(one.digest for one in own)),
+            own_schedules=tuple(sorted(schedule.digest for schedule in own)),
         )
         return Prepared(topology, settings, None, own)
     machine = None if given.topology is None else load_machine(given)
@@ -99,7 +99,7 @@ def prepare(
 
 
 def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedule, ...]:
-    """The user's schedules, read, proved and fit for the run."""
+    """Read the user's schedules, which must be proved and fit the run."""
     directory = settings.options.own_schedules
     if directory is None:
         return ()
@@ -115,13 +115,13 @@ def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedu
 
 
 def _left_out(prepared: Prepared) -> list[str]:
-    """What the record holds of the operations and the run does not use."""
+    """A note on the recorded keys of the operations that the run leaves out."""
     record, settings = prepared.record, prepared.settings
     if record is None:
         return []
     tasks = [task for task in record.tasks if task.operation in settings.operations]
-    left = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]
-    if not left:
+    unused = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]
+    if not unused:
         return []
     why = "not asked for, not of all operations, or without a time of NCCL with nothing set"
-    return [f"{len(left)} recorded keys are left out: {why}"]
+    return [f"{len(unused)} recorded keys are left out: {why}"]

@@ -1,7 +1,8 @@
-"""`--record FILE`: where a run's record goes, and what it must not replace.
+"""`--record FILE`: the file of a run's record, and the files that it must not replace.
 
-A record is hours of GPUs, so a file that is there stays unless it is this very run's record. That
-much is known only once the machine is; what is no record at all is refused before anything starts.
+A record costs hours of GPU time, so an existing file is replaced only if it is the record of the
+same run. The run is identified only after probing; a file that is no record is refused before
+that.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ class RecordOutput:
 
     path: Path
     force: bool = False
-    """Whether it may replace any file."""
+    """Whether the record may replace any file."""
 
     def check(self, options: RunOptions) -> None:
-        """Before anything is probed or measured: refuse what cannot be meant.
+        """Refuse unsuitable files before anything is probed or measured.
 
         Raises:
-            UsageError: It is read by this run, a directory, or a file that is no record.
-            WorkspaceError: It cannot be written.
+            UsageError: The file is an input of this run, a directory, or no record.
+            WorkspaceError: The file cannot be written.
         """
         records = () if options.records is None else files_of(Path(options.records))
         check_output(self.path, "--record", (*records, options.topology, options.model))
@@ -49,11 +50,11 @@ class RecordOutput:
         require_room(self.path)
 
     def check_run(self, identity: str) -> None:
-        """Before anything is measured: refuse the record of another run.
+        """Refuse the record of another run before anything is measured.
 
         Raises:
-            UsageError: It is one.
-            RecordFileError: It has become something else since `check`.
+            UsageError: The file is the record of another run.
+            RecordFileError: The file is no longer a record, as it was at `check`.
         """
         if self._is_free():
             return
@@ -74,8 +75,8 @@ class RecordOutput:
         write_record(self.path, record)
 
     def _is_free(self) -> bool:
-        """Whether there is nothing to lose: no file, an empty one, or whatever --force gives up."""
+        """Whether nothing is lost by writing: no file, an empty file, or --force is given."""
         try:
             return self.force or not self.path.exists() or self.path.stat().st_size == 0
         except OSError:
-            return False  # Whoever reads it says why it cannot.
+            return False  # Reading the file then reports the error.

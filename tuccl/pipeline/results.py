@@ -1,4 +1,4 @@
-"""From a tuning's outcome to the table, and to the report that says why."""
+"""Builds the table, and the report that explains it, from the outcome of a tuning."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tuccl.tuning.tune import KeyResult, TuningResult
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """When and by what a table was made."""
+    """Time and provenance of a table."""
 
     tuned_at: str
     """ISO 8601, UTC."""
@@ -58,7 +58,7 @@ def build_table(
     candidates: Mapping[Operation, Sequence[Candidate]],
     origin: Origin,
 ) -> Table:
-    """The table of a run.
+    """Build the table of a run.
 
     Raises:
         InvalidTableError: when the outcome breaks a rule of the format.
@@ -114,7 +114,7 @@ def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
 
 
 def confirmation_of(winner: Comparison, provenance: Provenance) -> Confirmation:
-    """How an entry's winner is known to be faster."""
+    """The evidence that an entry's winner is faster."""
     return Confirmation(
         reference=_reference(winner.reference),
         estimator=winner.estimator,
@@ -133,7 +133,7 @@ def _reference(config: Config) -> Reference:
 
 
 def _starts(compared: Comparison, provenance: Provenance) -> int | NoStarts:
-    """Number of starts of workers, where there are workers."""
+    """Number of starts of the workers, or why there were none."""
     if provenance.is_modelled:
         return NoStarts.MODELLED
     return NoStarts.RECORDED if provenance.replayed else compared.starts
@@ -161,7 +161,7 @@ def build_report(
     timing: Timing,
     provenance: Provenance,
 ) -> Report:
-    """The report: the decision for every key of a table, and why."""
+    """Build the report: the decision for every key of a table, and its reasons."""
     evidence = evidence_of(table, settings.backend)
     in_turn = _profile_ratios(tuning.race.verdict)
     by_hash = {c.content_hash: c for found in candidates.values() for c in found}
@@ -195,12 +195,12 @@ def _floor_report(least: float, race: RaceResult) -> FloorReport:
 
 
 def _profile_ratios(verdict: Verdict | None) -> dict[Task, ProfileRatio]:
-    """By key what starts in turn say of NCCL's own choice under the table's profile."""
+    """Ratios of NCCL's own choice under the table's profile, by key, from starts in turn."""
     if verdict is None:
         return {}
     return {
-        one.task: ProfileRatio(ratio=one.ratio, low=one.low, high=one.high, starts=verdict.starts)
-        for one in verdict.own_choice
+        key.task: ProfileRatio(ratio=key.ratio, low=key.low, high=key.high, starts=verdict.starts)
+        for key in verdict.own_choice
     }
 
 

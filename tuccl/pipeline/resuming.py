@@ -1,7 +1,7 @@
-"""`tuccl tune --resume`: continue a run, and never begin another one by mistake.
+"""`tuccl tune --resume`: continues a run, and never begins another one by mistake.
 
-A run belongs to one machine, one space and one backend: anything else is another run. Whoever asks
-to resume is told what differs instead of getting a new run that starts at nothing.
+A run belongs to one machine, one space and one backend. If any of them differs, the user is told
+the difference instead of getting a new run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LABELS = {"schedules": "whether schedules are tried", "own_schedules": "--sched
 def require_begun(
     workspace: Workspace, identity: str, options: RunOptions, topology: Topology
 ) -> None:
-    """See to it that the run of this identity was begun.
+    """Require that the run of this identity was begun.
 
     Raises:
-        UsageError: it was not; the message tells how the latest run that was differs.
+        UsageError: it was not; the message names the difference from the latest run.
         WorkspaceError: a run's files are damaged.
     """
     if workspace.run(identity).record() is not None:
@@ -58,12 +58,12 @@ def _difference(run: Run, record: RunRecord, options: RunOptions, topology: Topo
     if changed:
         return ", ".join(changed)
     try:
-        there = read_machine(run).fingerprint()
+        begun_on = read_machine(run).fingerprint()
     except WorkspaceError:
-        there = "unknown"
-    here = topology.fingerprint()
-    if there != here:
-        return f"the machine (topology {there} there, {here} here)"
+        begun_on = "unknown"
+    fingerprint = topology.fingerprint()
+    if begun_on != fingerprint:
+        return f"the machine (topology {begun_on} there, {fingerprint} here)"
     return "the machine's figures, the record, the version of NCCL, or the release of TuCCL"
 
 

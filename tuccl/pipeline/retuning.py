@@ -1,7 +1,7 @@
-"""`tuccl retune`: looks at the machine again and tunes again only if it or NCCL changed.
+"""`tuccl retune`: probes the machine again, and tunes again only if it or NCCL changed.
 
-What changed gives a new run beside the old one. The old table stays the current one until the new
-run is complete, and stays in the workspace after that.
+A change leads to a new run beside the old one. The old table stays current until the new run is
+complete, and stays in the workspace after that.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from tuccl.workspace.runs import Run
 
 @dataclass(frozen=True)
 class MachineChange:
-    """The machine of a workspace against the machine now."""
+    """Differences between the machine of a run and the machine now."""
 
     changes: tuple[str, ...]
-    """One sentence each; empty when the table still fits."""
+    """The changes, one sentence each; empty when the table still fits."""
     before: str
-    """Fingerprints."""
+    """Fingerprint of the run's machine."""
     now: str
+    """Fingerprint of the machine now."""
     nccl: str = ""
-    """What is known of NCCL, for people; empty where figures have nothing to do with it."""
+    """The version of NCCL, for people; empty where NCCL is not measured."""
 
     @property
     def same(self) -> str:
-        """What was looked at, where nothing changed."""
+        """The compared values, for people, where nothing changed."""
         return ", ".join(filter(None, [f"topology {self.now}", self.nccl]))
 
 
 def changes_since(
     run: Run, now: Topology, settings: RunSettings, tell: Callable[[str], None] = lambda _: None
 ) -> MachineChange:
-    """What changed of the machine and of NCCL since a run.
+    """Changes of the machine and of NCCL since a run.
 
     Args:
-        run: That the table is of.
-        now: The machine.
-        settings: Of the run that would follow; they know the NCCL of this host.
-        tell: Told what of the run's log is damaged, in a line.
+        run: The run whose table is current.
+        now: The machine now.
+        settings: Settings of the run that would follow, with the NCCL of this host.
+        tell: Receives a message if the run's log is damaged.
 
     Raises:
         WorkspaceError: a file of the run is damaged.
@@ -64,7 +65,7 @@ def changes_since(
 
 
 def compare(before: Topology, now: Topology) -> MachineChange:
-    """What changed of the machine; nothing when the fingerprints agree."""
+    """Changes of the machine; none when the fingerprints agree."""
     old, new = before.fingerprint(), now.fingerprint()
     if old == new:
         return MachineChange((), old, new)
@@ -73,7 +74,7 @@ def compare(before: Topology, now: Topology) -> MachineChange:
 
 
 def nccl_of(run: Run, tell: Callable[[str], None] = lambda _: None) -> str:
-    """Version of the NCCL that a run measured; empty where none did, or its log is gone.
+    """Version of the NCCL that a run measured; empty where it measured none or its log is missing.
 
     Raises:
         WorkspaceError: a file of the run is damaged.
@@ -87,11 +88,11 @@ def nccl_of(run: Run, tell: Callable[[str], None] = lambda _: None) -> str:
 
 
 def nccl_change(before: str, now: str) -> tuple[str, ...]:
-    """What another version of NCCL means for a table, in a sentence; nothing for the same one.
+    """A sentence on a change of NCCL's version; none for the same version.
 
     Args:
-        before: That the table was measured with; empty: unknown.
-        now: That a job would load.
+        before: Version that the table was measured with; empty: unknown.
+        now: Version that a job would load.
     """
     if not before or before == now:
         return ()

@@ -1,4 +1,4 @@
-"""Options of a run: read from run.json, and the record and settings that follow from them."""
+"""Options of a run: reads them from run.json, and derives the record and the settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_options(values: Mapping[str, JsonValue]) -> RunOptions:
     """Options as recorded in run.json.
 
     Raises:
-        WorkspaceError: they are damaged.
+        WorkspaceError: the options are damaged.
     """
     try:
         options = _OPTIONS.validate_python(values)
@@ -51,12 +51,12 @@ def _damaged(fault: str) -> WorkspaceError:
 
 
 def record_of_options(options: RunOptions, machine: Topology | None) -> Record | None:
-    """The record that the options name; None where nothing is replayed.
+    """Read the record that the options name; None where the backend replays none.
 
     Raises:
-        UsageError: a backend without its record, or a record without its backend.
+        UsageError: a backend that replays has no record, or another backend has one.
         RecordFileError: the file is no record.
-        RecordMismatchError: it is of another machine.
+        RecordMismatchError: the record is of another machine.
     """
     backend = options.backend_name
     if not backend_kind(backend).needs_record:
@@ -74,9 +74,9 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
     """The settings of a run.
 
     Raises:
-        UsageError: for an unknown name, an empty range of sizes, or a duration that is none.
-        ModelFileError: for a file without constants.
-        RecordMismatchError: the record does not hold what is asked for.
+        UsageError: for an unknown name, an empty range of sizes, or a duration that does not parse.
+        ModelFileError: for a model file without constants.
+        RecordMismatchError: the record has no times for the operations and sizes.
     """
     require_possible(options)
     ladder = make_settings(options)
@@ -90,7 +90,7 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
     if record is None:
         return _weighed(ladder, options)
     if options.step is not None:
-        raise UsageError("--step has no meaning with --records: the sizes are those recorded")
+        raise UsageError("--step does not apply to --records: the sizes are those recorded")
     operations, sizes_bytes = _recorded_keys(options, record)
     recorded = replace(ladder, operations=operations, sizes_bytes=sizes_bytes, record=record.digest)
     return _weighed(recorded, options)
@@ -113,7 +113,7 @@ def _model(options: RunOptions, path: Path) -> ModelConstants:
 def _recorded_keys(
     options: RunOptions, record: Record
 ) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
-    """The operations asked for, and the sizes that can be tuned for all of them."""
+    """The requested operations, and the sizes that can be tuned for all of them."""
     least = 0 if options.min_size is None else parse_size(options.min_size)
     most = MAX_SIZE_BYTES if options.max_size is None else parse_size(options.max_size)
     tasks = [task for task in record.tasks if least <= task.size_bytes <= most]
@@ -121,7 +121,7 @@ def _recorded_keys(
         wanted = parse_operations(options.operations)
         tasks = [task for task in tasks if task.operation in wanted]
     else:
-        # A record of alltoall has times of NCCL's own choice, and of schedules that nobody runs.
+        # Records of alltoall have times of NCCL's own choice, and of schedules that are not run.
         tasks = [task for task in tasks if task.operation in ASKED_ABOUT]
         wanted = tuple(sorted({task.operation for task in tasks}))
     if not tasks:
@@ -152,8 +152,8 @@ def _held(record: Record) -> str:
     held: dict[str, list[int]] = {}
     for task in record.tasks:
         held.setdefault(task.operation.value, []).append(task.size_bytes)
-    parts = [
+    ranges = [
         f"{operation} {format_size(min(sizes))} to {format_size(max(sizes))}"
         for operation, sizes in held.items()
     ]
-    return ", ".join(parts) or "nothing to choose from"
+    return ", ".join(ranges) or "nothing to choose from"

@@ -75,14 +75,14 @@ def initialize(
 
     Args:
         topology: A valid machine.
-        settings: What to tune.
-        workspace: Where results go.
-        progress: Told about each stage.
-        record: What is replayed, where the settings say so.
-        places: Where workers run, where the backend has some; None: on this host.
-        own_schedules: The user's, whose digests the settings have.
-        announce: Told what a run that begins or continues will roughly take.
-        tell: Told what befalls the workers meanwhile, a line each.
+        settings: Settings of the run.
+        workspace: Directory for the results.
+        progress: Receives the progress of each stage.
+        record: Record to replay, if the backend needs one.
+        places: Hosts and devices of the workers; None: this host.
+        own_schedules: The user's schedules, whose digests are in the settings.
+        announce: Receives the estimated time of a run that begins or continues.
+        tell: Receives messages on failures of workers, a line each.
 
     Raises:
         WorkspaceError: when the workspace is busy or cannot be written.
@@ -96,16 +96,16 @@ def initialize(
         done = finished(run)
         if done is None:
             require_room(run.measurements)
-            wanted = backend_request(topology, settings, record, places=places)
-            require_backend(settings.backend, wanted)
+            planned = backend_request(topology, settings, record, places=places)
+            require_backend(settings.backend, planned)
             begun = _begin(run, identity, settings)
             write_atomically(run.topology, topology_to_json(topology))
             sketches = _sketches(topology, settings, run)
             announce(_estimate(topology, settings, record, sketches, run))
             candidates = _candidates(topology, settings, sketches, own_schedules, run, progress)
             request = backend_request(topology, settings, record, candidates, places)
-            telling = replace(request, tell=tell)
-            done = _tune(settings, candidates, telling, run, begun, progress)
+            request = replace(request, tell=tell)
+            done = _tune(settings, candidates, request, run, begun, progress)
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
@@ -117,7 +117,7 @@ def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
     try:
         record = run.record()
     except WorkspaceError:
-        record = None  # Damaged: nothing in it that the log and the options do not say.
+        record = None  # Damaged, but the log and the options hold all that it needs.
     if record is None:
         now = datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         record = RunRecord(identity=identity, options=options, complete=False, tuned_at=now)
@@ -127,7 +127,7 @@ def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
 
 
 def _sketches(topology: Topology, settings: RunSettings, run: Run) -> Sequence[Sketch]:
-    """Sketches of the machine, saved; none where nothing runs schedules."""
+    """Sketches of the machine, saved in the run; none where the backend runs no schedules."""
     if not settings.schedules:
         return ()
     operations = [Collective(operation.value) for operation in settings.operations]
@@ -144,7 +144,7 @@ def _estimate(
     sketches: Sequence[Sketch],
     run: Run,
 ) -> Estimate:
-    """The time that the rest of a run takes, as far as it can be told before."""
+    """Estimate of the time that the rest of a run takes."""
     missing = [
         operation
         for operation in settings.operations
@@ -193,7 +193,7 @@ def _schedules(
     run: Run,
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """What an earlier run saved; what is missing is made and saved, operation by operation."""
+    """Load the saved schedules; generate and save the missing ones, operation by operation."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
     total = len(settings.operations) * len(sketches)
     saved = {
@@ -210,29 +210,29 @@ def _schedules(
     with worker_processes(count) as workers:
         for number, (operation, candidates) in enumerate(saved.items()):
             first = number * len(sketches)
-            over_s = sum(costs.get(one, 0.0) for one in settings.operations[:number])
-            here_s = costs.get(operation, 0.0)
+            past_s = sum(costs.get(past, 0.0) for past in settings.operations[:number])
+            cost_s = costs.get(operation, 0.0)
 
-            def made(
+            def report(
                 done: int,
                 share: float,
                 first: int = first,
-                over_s: float = over_s,
-                here_s: float = here_s,
+                past_s: float = past_s,
+                cost_s: float = cost_s,
             ) -> None:
-                over_s += share * here_s
-                share = min(1.0, over_s / whole_s) if whole_s else 1.0
+                past_s += share * cost_s
+                share = min(1.0, past_s / whole_s) if whole_s else 1.0
                 progress("schedules", first + done, total, share=share)
 
-            made(0, 0.0)
+            report(0, 0.0)
             if candidates is None:
-                candidates = make_candidates(  # noqa: PLW2901 - made where it was not saved
+                candidates = make_candidates(  # noqa: PLW2901 - generated if not saved
                     Collective(operation.value),
                     sketches,
                     machine,
                     settings.sizes_bytes,
                     settings.solver_seconds,
-                    made,
+                    report,
                     workers,
                 )
                 save_candidates(run.schedules / operation.value, candidates)
@@ -248,7 +248,7 @@ def backend_request(
     candidates: Mapping[Operation, Sequence[Candidate]] | None = None,
     places: Places | None = None,
 ) -> BackendRequest:
-    """What a run's backend is opened with, schedules only where there are candidates already."""
+    """The request that opens a run's backend, with the schedules of the candidates given."""
     kind = backend_kind(settings.backend)
     all_candidates = [c for found in (candidates or {}).values() for c in found]
     return BackendRequest(
@@ -292,9 +292,9 @@ def _tune(
     ):
         seconds_pass = backend_kind(settings.backend).has_workers
         tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)
-        source = log.contents.source  # Of the figures, which may all be of an earlier process.
-        made = source.provenance if source else backend.provenance
-        origin = Origin(begun.tuned_at, replace(made, machine=request.topology.name))
+        source = log.contents.source  # All figures may be of an earlier process.
+        provenance = source.provenance if source else backend.provenance
+        origin = Origin(begun.tuned_at, replace(provenance, machine=request.topology.name))
         timing = source.timing if source else timing_of(backend)
     topology = request.topology
     table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)

@@ -1,4 +1,4 @@
-"""`run`: a prepared run from its first stage to its table, and its record if one is wanted."""
+"""`run`: carries a prepared run from its first stage to its table, and writes its record."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def run(
     progress: Callable[[], AbstractContextManager[Progress]],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Tune, or continue; then write the record if one is wanted.
+    """Tune, or continue; then write the record if its file is given.
 
     Args:
-        prepared: What to tune.
-        workspace: Where results go.
-        record_to: Where the record goes.
-        places: Where workers run, as the ranks of an MPI job; None: on this host.
-        progress: Opens what is told how far the run is.
-        tell: Told what people want to know meanwhile, a line each.
+        prepared: The run.
+        workspace: Directory for the results.
+        record_to: File of the record; None: no record.
+        places: Hosts and devices of the workers, the ranks of an MPI job; None: this host.
+        progress: Opens a receiver of the progress.
+        tell: Receives messages for people, a line each.
 
     Raises:
-        UsageError: the record's file is read, or is the record of another run.
+        UsageError: the record's file is an input, or is the record of another run.
         WorkspaceError: the workspace or the record cannot be written.
         MeasurementError: the backend cannot go on.
     """
@@ -56,12 +56,12 @@ def run(
         if (line := estimate.line()) is not None:
             tell(line)
 
-    with progress() as told:
+    with progress() as receiver:
         result = initialize(
             topology,
             settings,
             workspace,
-            told,
+            receiver,
             prepared.record,
             places,
             prepared.own_schedules,
