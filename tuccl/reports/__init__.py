@@ -1,1 +1,1 @@
-"""A finished run: its table and report read back, and what they say of a key and of a job."""
+"""Finished runs: tables and reports read back, explained for a key, and evaluated for a job."""

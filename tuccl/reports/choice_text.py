@@ -1,4 +1,4 @@
-"""What a job runs for a call, in a few words: `ring LL128 ch16`, a schedule, or NCCL's choice."""
+"""Short texts for the choice that a job runs: `ring LL128 ch16`, a schedule, NCCL's own choice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNDER_PROFILE = "NCCL under the profile"
 
 
 def describe_runner(gain: KeyGain, table: Table) -> str:
-    """The choice that a job here runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
+    """The choice that a job runs here: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
     if gain.runner is Runner.NCCL:
         return OWN_CHOICE
     if gain.runner is Runner.PROFILE or gain.entry is None:
@@ -25,7 +25,7 @@ def describe_runner(gain: KeyGain, table: Table) -> str:
 
 
 def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
-    """The schedule's name without the operation's, and its parameters."""
+    """The schedule's name without the operation, and its parameters."""
     if entry.schedule is None:
         return "-"
     names = {schedule.content_hash: schedule.name for schedule in table.schedules}
@@ -38,7 +38,7 @@ def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:
 
 
 def describe_builtin(entry: Entry | BundleEntry) -> str:
-    """`ring LL128 ch16`; without a number where the count of channels is NCCL's."""
+    """The built-in, as `ring LL128 ch16`; without channels where NCCL sets their number."""
     if entry.builtin is None:
         return "-"
     channels = f" ch{entry.builtin.nchannels}" if entry.builtin.nchannels else ""
@@ -46,5 +46,5 @@ def describe_builtin(entry: Entry | BundleEntry) -> str:
 
 
 def profile_text(profile: Mapping[str, str]) -> str:
-    """`NCCL_MIN_NCHANNELS=32`."""
+    """The profile's variables, as `NCCL_MIN_NCHANNELS=32`."""
     return " ".join(f"{name}={value}" for name, value in profile.items()) or "none needed"

@@ -1,4 +1,4 @@
-"""Sentences for people on why a key got its entry, or none, and on how well that is known."""
+"""Sentences for people that explain why a key has its entry, or none, and with what evidence."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ _REFERENCES = {
     Reference.BUILTIN: "the built-in setting",
     None: "its reference",
 }
-_TELLS_NOTHING = 100.0
-"""An upper bound so many times the ratio is not worth its digits."""
+_UNINFORMATIVE = 100.0
+"""An upper bound that exceeds the ratio by this factor is not shown."""
 _NO_STARTS = {NoStarts.MODELLED: "modelled", NoStarts.RECORDED: "samples of a record"}
 
 
 def decision_sentence(
     winner: ComparisonReport | None, rejected: Sequence[ComparisonReport], evidence: Evidence
 ) -> str:
-    """Why this configuration runs, or why NCCL's own choice does.
+    """Explain why a configuration runs, or why NCCL's own choice does.
 
-    Of what was rejected it names the one with most samples, as that of several starts of the
-    workers is: the largest ratio of a single start may be luck that others have belied.
+    For a key without a winner it names the rejected comparison with most samples, which covers
+    several starts if any does: the largest ratio of a single start may be luck.
 
     Args:
-        winner: What was proved faster; None: nothing.
-        rejected: What was compared and not proved faster.
-        evidence: Behind the times.
+        winner: The comparison that was proved faster; None: none was.
+        rejected: The comparisons that were not proved faster.
+        evidence: The evidence behind the times.
     """
     if winner is not None:
         return (
             f"{winner.config} {evidence.takes} {winner.time_us:.2f} us where its reference "
             f"{evidence.takes} {winner.reference_us:.2f} us: {ratio_text(winner)}"
         )
-    closest = max(rejected, key=lambda other: (other.samples, other.ratio), default=None)
-    if closest is None:
+    most_compared = max(rejected, key=lambda c: (c.samples, c.ratio), default=None)
+    if most_compared is None:
         return "NCCL's own choice stays: none of its other settings was faster"
     return (
-        f"NCCL's own choice stays: the configuration compared most, {closest.config}, is "
-        f"{ratio_text(closest)}"
+        f"NCCL's own choice stays: the configuration compared most, {most_compared.config}, is "
+        f"{ratio_text(most_compared)}"
     )
 
 
 def ratio_text(compared: ComparisonReport) -> str:
-    """`1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts`."""
+    """As `1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts`."""
     ratio = f"{compared.ratio:.3f}x"
     high = compared.upper_bound
-    if compared.confidence is None or high is None or high > _TELLS_NOTHING * compared.ratio:
+    if compared.confidence is None or high is None or high > _UNINFORMATIVE * compared.ratio:
         return f"{ratio}, lower bound {compared.lower_bound:.3f}"
     return (
         f"{ratio} ({compared.lower_bound:.3f} to {high:.3f}, "
@@ -60,7 +60,7 @@ def ratio_text(compared: ComparisonReport) -> str:
 
 
 def starts_text(starts: int | NoStarts | None) -> str:
-    """`3 starts`, or why there were none."""
+    """The number of starts, as `3 starts`, or why there were none."""
     if isinstance(starts, NoStarts):
         return _NO_STARTS[starts]
     return "one start" if starts == 1 else f"{starts} starts"

@@ -1,7 +1,7 @@
 """`Evidence`: whether a table's times were measured with NCCL, modelled, or taken on a stand-in.
 
-Every text that shows a time takes its verbs and its caveat from here: measured times are told as
-facts, modelled ones as what the model expects.
+Every text that shows a time takes its verbs and its caveat from here: measured times are stated as
+facts, modelled ones as expectations of the model.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Evidence(StrEnum):
     """The kind of evidence behind the times of a table."""
 
     MEASURED = "measured"
-    """Calls of a real NCCL, also where a record of them was replayed."""
+    """Times of calls of NCCL, also where a record of them was replayed."""
     MODELLED = "modelled"
-    """The simulated backend."""
+    """Times of the simulated backend."""
     STAND_IN = "stand-in"
-    """The sockets backend, which moves the data without NCCL and without GPUs."""
+    """Times of the sockets backend, which moves the data without NCCL and without GPUs."""
 
     @property
     def caveat(self) -> str:
@@ -71,11 +71,11 @@ def evidence_of(table: Table, backend: str) -> Evidence:
     """The evidence behind the times of a table.
 
     Args:
-        table: Its entries say what made their times, also where a record was replayed later.
-        backend: Of its run, which counts where there is no entry.
+        table: Its entries have the provenance of their times, also where a record was replayed.
+        backend: Backend of its run, which decides where the table has no entry.
     """
-    made = (entry.provenance for entry in table.entries)
-    backends = {backend, *(one.backend for one in made if one is not None)}
+    provenances = (entry.provenance for entry in table.entries)
+    backends = {backend, *(found.backend for found in provenances if found is not None)}
     for name, evidence in _BACKENDS.items():
         if name in backends:
             return evidence

@@ -1,4 +1,4 @@
-"""`tuccl explain`: which entry applies to an operation and size, and why."""
+"""`tuccl explain`: the entry that applies to an operation and size, and its evidence."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from tuccl.reports.report import KeyReport, Report
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a call would get, and the evidence."""
+    """The entry that applies to a call, and its evidence."""
 
     operation: Operation
     size_bytes: int
     shape: Shape
     entry: Entry | None
     evidence: KeyReport | None
-    """Of the tuned size whose range holds the call's; None outside everything tuned."""
+    """Decision for the tuned size whose range holds the call's size; None outside every range."""
     tuned_from_bytes: int
-    """Smallest and largest size of the operation that the table can serve."""
+    """Smallest size of the operation that the table can serve."""
     tuned_to_bytes: int
+    """Largest size of the operation that the table can serve."""
 
 
 def explain(
     table: Table, report: Report, operation: Operation, size_bytes: int, shape: Shape
 ) -> Explanation:
-    """The entry for a call, with the evidence.
+    """Find the entry for a call, and its evidence.
 
     Raises:
-        UsageError: when the operation was not tuned.
+        UsageError: the operation was not tuned.
     """
     tuned = [key for key in report.keys if key.operation == operation.value]
     if not tuned:
@@ -56,7 +57,7 @@ def explain(
 
 
 def reason(gain: KeyGain, evidence: Evidence) -> str:
-    """One sentence on why a job runs what it runs for a key; schedules stand by their hashes."""
+    """Explain in a sentence why a job runs its choice for a key; schedules appear as hashes."""
     key = gain.key
     winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
     return decision_sentence(winners.get(gain.runner), key.rejected, evidence)

@@ -1,6 +1,6 @@
-"""`FinishedRun`: a run that has come to its end, with its table and report, read back.
+"""`FinishedRun`: a complete run with its table and report, read back.
 
-What only looks at results imports this, and none of what makes them.
+Modules that only read results import this module, and none that produces them.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from tuccl.workspace.runs import Run, Workspace, read_text_if_present
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What `init` ends with, and what `table` shows."""
+    """A complete run: the result of `init`, and the input of `table`."""
 
     run: Run
     table: Table
     report: Report
     already_done: bool
-    """Whether the table was there before."""
+    """Whether the run was complete before the command."""
 
 
 def current_run(root: Path) -> FinishedRun:
-    """The finished run of a workspace.
+    """Read the current run of a workspace.
 
     Raises:
-        WorkspaceError: There is none, or its files are damaged.
+        WorkspaceError: The workspace has none, or its files are damaged.
     """
     run = Workspace(root).current()
     return FinishedRun(run, read_table(run), read_report(run), already_done=True)
 
 
 def finished(run: Run) -> FinishedRun | None:
-    """The result of a run that is complete and whole; None where something is left to do.
+    """Read a complete run; None where the run is incomplete.
 
-    A file that was damaged or lost later counts as left to do: it is made again from the log.
+    A run with a damaged or missing file is incomplete: the file is written again from the log.
     """
     try:
         record = run.record()
@@ -62,10 +62,10 @@ def finished(run: Run) -> FinishedRun | None:
 
 
 def read_table(run: Run) -> Table:
-    """The table of a run.
+    """Read the table of a run.
 
     Raises:
-        WorkspaceError: when there is none, or it is damaged.
+        WorkspaceError: the table is missing or damaged.
     """
     try:
         return read_table_file(run.table)
@@ -78,27 +78,28 @@ def read_table(run: Run) -> Table:
 
 
 def read_table_file(path: Path) -> Table:
-    """The table of a Parquet file, of this or an older format.
+    """Read a table from a Parquet file, of this or an older format.
 
     Raises:
-        OSError: It cannot be read.
-        TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
+        OSError: The file cannot be read.
+        TableFileError: The file is not Parquet, damaged, of an unknown version, or has other
+            columns.
     """
     return table_from_parquet_bytes(read_regular_file(path), str(path), _program_of_xml)
 
 
 def _program_of_xml(text: str) -> bytes:
-    # Tables of this release need no compiler, and looking at one is to be quick.
+    # Only older tables need the compiler, and importing it takes time.
     from programs.older_tables import program_of_xml  # noqa: PLC0415
 
     return program_of_xml(text)
 
 
 def read_machine(run: Run) -> Topology:
-    """The machine that a run was made for.
+    """Read the machine of a run.
 
     Raises:
-        WorkspaceError: when its file is missing or damaged.
+        WorkspaceError: its file is missing or damaged.
     """
     text = read_text_if_present(run.topology)
     if text is None:

@@ -1,9 +1,9 @@
-"""`JobGains`: what a job gets from a table on this installation, and what it does not get.
+"""`JobGains`: the gains of a job from a table on this installation, and the gains it misses.
 
 A table may hold more than a job can run: the executor serves one host with up to eight NVIDIA GPUs,
-has to be built, and is only preloaded for schedules that were measured. Everything that tells
-people or machines what a table is worth counts what a job runs here; the schedules that it does not
-run stand apart, with the reason.
+has to be built, and is preloaded only for measured schedules. Every output that states the gain of
+a table counts only choices that a job runs here; schedules that it does not run are listed apart,
+with the reason.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tuccl.reports.report import KeyReport, Report
 from tuccl.runtime import has_executor
 
 _NVIDIA = "10de:"
-"""How the PCI ids of NVIDIA's devices begin."""
+"""Prefix of the PCI ids of NVIDIA's devices."""
 
 
 class Runner(StrEnum):
-    """Who decides how a call runs."""
+    """The component that decides how a call runs."""
 
     EXECUTOR = "executor"
     """A schedule on the executor."""
@@ -49,12 +49,12 @@ class Obstacle(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """For people, with what to do about it."""
+        """The reason for people, with the remedy."""
         return _SENTENCES[self]
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing that the user does here removes it."""
+        """Whether the user cannot remove the obstacle."""
         return self in {Obstacle.ACROSS_HOSTS, Obstacle.TOO_MANY_GPUS, Obstacle.NOT_NVIDIA}
 
 
@@ -84,24 +84,24 @@ class KeyGain:
     time_us: float
     """Time of the call in a job here."""
     without_executor: Runner
-    """Who decides where the executor is not preloaded."""
+    """Component that decides where the executor is not preloaded."""
     without_executor_us: float
     obstacle: Obstacle | None
-    """Why the schedule that won does not run here; None: it does, or no schedule won."""
+    """Why the winning schedule does not run here; None: it runs, or no schedule won."""
 
     @property
     def speedup(self) -> float:
-        """Stock NCCL's time over that in a job here."""
+        """Stock NCCL's time over the time in a job here."""
         return self.key.stock_us / self.time_us
 
     @property
     def apart_us(self) -> float:
-        """The time with every schedule of the table, also where none runs here."""
+        """Time if every schedule of the table ran."""
         return self.entry.time_us if self.entry is not None else self.time_us
 
     @property
     def apart_speedup(self) -> float:
-        """Stock NCCL's time over that."""
+        """Speedup over stock NCCL if every schedule of the table ran."""
         return self.key.stock_us / self.apart_us
 
 
@@ -114,34 +114,34 @@ class JobGains:
 
     @property
     def speedup(self) -> float:
-        """Geometric mean over all keys of stock NCCL's time over that in a job here."""
+        """Speedup of a job here: geometric mean over all keys."""
         return _geomean([gain.speedup for gain in self.keys])
 
     @property
     def speedup_without_executor(self) -> float:
-        """Likewise, with the plugin and the process profile alone."""
+        """Speedup with the plugin and the process profile alone."""
         return _geomean([gain.key.stock_us / gain.without_executor_us for gain in self.keys])
 
     @property
     def speedup_with_all_schedules(self) -> float:
-        """Likewise, if every schedule of the table ran."""
+        """Speedup if every schedule of the table ran."""
         return _geomean([gain.apart_speedup for gain in self.keys])
 
     @property
     def runners(self) -> Mapping[Runner, int]:
-        """Number of keys by who decides, in the order of `Runner`."""
+        """Number of keys by runner, in the order of `Runner`."""
         counts = Counter(gain.runner for gain in self.keys)
         return {runner: counts[runner] for runner in Runner if counts[runner]}
 
     @property
     def obstacles(self) -> Mapping[Obstacle, int]:
-        """Number of keys whose schedule does not run here by why, in the order of `Obstacle`."""
+        """Number of keys by the obstacle to their schedule, in the order of `Obstacle`."""
         counts = Counter(gain.obstacle for gain in self.keys)
         return {obstacle: counts[obstacle] for obstacle in Obstacle if counts[obstacle]}
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Reasons not to rely on the table, and why schedules of it do not run."""
+        """Reasons not to rely on the table, and why some of its schedules do not run."""
         sentences = (self.evidence.caveat, *(obstacle.sentence for obstacle in self.obstacles))
         return tuple(filter(None, sentences))
 
@@ -155,8 +155,8 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
     """The gains of a job from a table.
 
     Args:
-        table: With its entries.
-        report: Of the same run.
+        table: The table of a run.
+        report: The report of the same run.
         has_executor: Whether this installation has the executor's library.
     """
     evidence = evidence_of(table, report.backend)
@@ -179,7 +179,7 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
 def obstacle_to(
     entry: Entry, table: Table, evidence: Evidence, *, has_executor: bool
 ) -> Obstacle | None:
-    """Why a job here does not run the entry's schedule; None: it does, or there is none."""
+    """Why a job here does not run the entry's schedule; None: it runs, or the entry has none."""
     shape = entry.key.shape
     if entry.schedule is None:
         return None
@@ -211,9 +211,9 @@ def _key_gain(
 
 
 def _under_profile_us(key: KeyReport) -> float:
-    """The time of NCCL's own choice under the profile, by starts in turn with stock NCCL's.
+    """The time of NCCL's own choice under the profile, from starts in turn with stock NCCL.
 
-    Where there were none, the two times are of different starts.
+    Without such starts it and stock NCCL's time are of different starts.
     """
     in_turn = key.profile_ratio
     return key.profile_default_us if in_turn is None else key.stock_us / in_turn.ratio

@@ -1,10 +1,10 @@
 """The JSON documents of `init`, `tune`, `table`, `retune`, `explain`, `ship`, `verify` and `bench`.
 
 scripts/make/write_json_schemas.py writes the schema of each to docs/reference/schemas, and
-docs/reference/json.md describes them. `SCHEMA_VERSION` is raised when a member is added, goes or
-changes its meaning.
+docs/reference/json.md describes them. `SCHEMA_VERSION` is raised when a member is added or
+removed, or changes its meaning.
 
-Units: bytes are integers, times microseconds. A speedup is stock NCCL's time over another.
+Units: bytes are integers, times microseconds. A speedup is stock NCCL's time over the time given.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WithoutExecutor(_Model):
 
 
 class KeyApart(_Model):
-    """The schedule that won a key and that no job here runs."""
+    """The winning schedule of a key, where no job here runs it."""
 
     schedule: str
     time_us: float
@@ -51,24 +51,24 @@ class KeyInJob(_Model):
     """The outcome for a key in a job here."""
 
     runner: Runner
-    """Who decides: the executor, the plugin, NCCL under the process profile, or NCCL alone."""
+    """The component that decides: executor, plugin, NCCL under the profile, or NCCL alone."""
     runs: str
     """The setting or schedule that runs, in words."""
     time_us: float
     speedup: float
     without_executor: WithoutExecutor
     apart: KeyApart | None
-    """None where the schedule that won runs, and where none won."""
+    """None where the winning schedule runs, or no schedule won."""
 
 
 class TunedKey(KeyReport):
-    """The decision for one operation and size, and what a job gets by it."""
+    """The decision for one operation and size, and its outcome in a job."""
 
     job: KeyInJob
 
 
 class JobMeans(_Model):
-    """The gains of a job here, in the geometric mean over all keys."""
+    """The gains of a job here: geometric means over all keys."""
 
     speedup: float
     speedup_without_executor: float
@@ -80,9 +80,9 @@ class ReasonApart(_Model):
 
     reason: Obstacle
     text: str
-    """The reason for people, with what to do about it."""
+    """The reason for people, with the remedy."""
     keys: int
-    """How many keys it concerns."""
+    """Number of keys that it concerns."""
 
 
 class Apart(_Model):
@@ -102,16 +102,16 @@ class TableDocument(_Model):
     times: Evidence
     """Whether the times were measured with NCCL, modelled, or taken on a stand-in for NCCL."""
     caveats: list[str]
-    """Reasons not to rely on the table, and why schedules of it do not run here."""
+    """Reasons not to rely on the table, and why some of its schedules do not run here."""
     job: JobMeans
     apart: Apart | None
-    """None where a job here runs all that the table holds."""
+    """None where a job here runs every schedule of the table."""
     profile: dict[str, str]
     """The process profile: variables of the environment."""
     weights: dict[str, float]
-    """How much operations counted when the profile was chosen; 1 where nothing is said."""
+    """Weights of operations in the choice of the profile; 1 where none is given."""
     entries: list[Entry]
-    """The entries of the bundle. `time_us` is of what won, also where that stands apart."""
+    """The entries of the bundle. `time_us` is the winner's, also where no job here runs it."""
     keys: list[TunedKey]
     """All keys that were tuned, also those without an entry."""
     table: str
@@ -120,21 +120,22 @@ class TableDocument(_Model):
 
 
 class RetuneDocument(TableDocument):
-    """`retune`: what changed, and the table that is current now."""
+    """`retune`: the changes, and the table that is current now."""
 
     changes: list[str]
-    """One sentence each; empty where the table stands."""
+    """The changes, one sentence each; empty where the table still fits."""
     before: str
-    """Fingerprint of the machine that the old table is of."""
+    """Fingerprint of the old table's machine."""
     now: str
+    """Fingerprint of the machine now."""
     tuned: bool
     """Whether keys were tuned anew."""
     kept: str | None
-    """Directory of the old run, where a new one took its place."""
+    """Directory of the old run, where a new run replaced it."""
 
 
 class ExplainDocument(_Model):
-    """`explain`: what a job here runs for one call, and why."""
+    """`explain`: the choice that a job here runs for one call, and its reason."""
 
     schema_version: Literal[3] = SCHEMA_VERSION
     operation: Operation
@@ -145,7 +146,7 @@ class ExplainDocument(_Model):
     job: KeyInJob | None
     """The outcome for the tuned size whose range holds the call's; None outside every range."""
     entry: Entry | None
-    """That the plugin finds for the call, also where what won stands apart."""
+    """Entry that the plugin finds for the call, also where no job here runs the winner."""
     evidence: KeyReport | None
     tuned_from_bytes: int
     tuned_to_bytes: int
@@ -153,17 +154,17 @@ class ExplainDocument(_Model):
 
 
 class ShipDocument(_Model):
-    """`ship`: what lies in the directory now."""
+    """`ship`: the content of the shipped directory."""
 
     schema_version: Literal[3] = SCHEMA_VERSION
     files: list[str]
-    """The files of this table; `tuccl.env`, which a job sources, is the last."""
+    """The files of this table, with `tuccl.env`, which a job sources, last."""
     caveats: list[str]
     """Reasons not to rely on the table, and why the executor is not loaded."""
 
 
 class DefectDocument(_Model):
-    """A defect of a schedule, with its place as far as it has one."""
+    """A defect of a schedule, with its place where it has one."""
 
     kind: str
     rank: int | None
@@ -185,7 +186,7 @@ class VerifyDocument(_Model):
 
 
 class BenchedTime(_Model):
-    """A time with the bandwidths that nccl-tests makes of it."""
+    """A time, with the bandwidths that nccl-tests derives from it."""
 
     time_us: float
     """Geometric mean over the rounds."""
@@ -195,7 +196,7 @@ class BenchedTime(_Model):
 
 
 class BenchedGain(_Model):
-    """A time over another; the bounds of all keys hold together at 95 %."""
+    """A ratio of two times; the bounds of all keys hold together at 95 %."""
 
     ratio: float
     low: float
@@ -208,29 +209,30 @@ class BenchedKey(_Model):
     operation: Operation
     size_bytes: int
     count: int
-    """As NCCL's function takes it."""
+    """Number of elements, as passed to NCCL's function."""
     redop: str
     stock: BenchedTime
     table: BenchedTime
     gain: BenchedGain
-    """Of the table over stock NCCL."""
+    """Gain of the table over stock NCCL."""
     promised: float | None
     """The gain that the table states; None where it states none for this size."""
     promised_low: float | None
-    """Bounds of that gain; None where what runs was not held against stock NCCL."""
+    """Lower bound of that gain; None where the choice was not compared with stock NCCL."""
     promised_high: float | None
+    """Upper bound of that gain; None as for the lower."""
     runner: Runner
     runs: str
     """The setting or schedule that runs, in words."""
     finding: Literal["slower_than_stock", "slower_than_promised"] | None
-    """What is wrong beyond the noise."""
+    """A shortfall beyond the noise."""
 
 
 class BenchedTable(_Model):
     """A table against stock NCCL."""
 
     place: str
-    """The directory that was named."""
+    """The directory that was given."""
     bundle_crc: str
     profile: dict[str, str]
     executor: bool
@@ -268,7 +270,7 @@ class BenchDocument(_Model):
     seconds: float
     tables: list[BenchedTable]
     comparison: ComparedTables | None
-    """None of one table."""
+    """None where one table was given."""
 
 
 DOCUMENTS: dict[str, type[BaseModel]] = {
@@ -279,4 +281,4 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "verify": VerifyDocument,
     "bench": BenchDocument,
 }
-"""By the name of the schema's file; `init` and `tune` print the document of `table`."""
+"""Documents by the name of the schema's file; `init` and `tune` print that of `table`."""

@@ -1,6 +1,6 @@
-"""report.json: what a run decided for every key, and why.
+"""report.json: the decisions of a run for every key, and their reasons.
 
-Written once by a run, read by `table`, `explain` and `--json`.
+A run writes it once; `table`, `explain` and `--json` read it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuccl.measuring.laboratory import Laboratory
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
-_OF_LABORATORY = {"congestion_control", "share_gpus"}
+_LABORATORY_FIELDS = {"congestion_control", "share_gpus"}
 
 
 class _Model(BaseModel):
@@ -33,15 +33,14 @@ class ComparisonReport(_Model):
     samples: int
     spread: float
     upper_bound: float | None = None
-    """None: nothing is known of it. None, as all that follows, also in reports of earlier
-    releases."""
+    """None: unknown. This field and those below are None in reports of earlier releases."""
     confidence: float | None = None
-    """With which each bound holds by itself."""
+    """Confidence of each bound by itself."""
     reference: Reference | None = None
-    """What it was held against."""
+    """The reference of the ratio."""
     estimator: Estimator | None = None
     starts: int | NoStarts | None = None
-    """Number of starts of the workers that the times are of; or why there were none."""
+    """Number of starts of the workers behind the times; or why there were none."""
 
 
 class ScheduleReport(_Model):
@@ -52,11 +51,11 @@ class ScheduleReport(_Model):
     sketch_why: str
     origin: str
     of_bound: dict[str, float]
-    """By size in bytes: the share of the bound that it reaches on the wires alone."""
+    """Share of the bound that the transfers alone reach, by size in bytes."""
     operation: str = ""
     """Empty in reports of earlier releases."""
     own: bool = False
-    """Whether the user wrote it."""
+    """Whether it is a schedule of the user's."""
 
 
 class ProfileRatio(_Model):
@@ -66,7 +65,7 @@ class ProfileRatio(_Model):
     low: float
     high: float
     starts: int
-    """Of each."""
+    """Number of starts of each."""
 
 
 class KeyReport(_Model):
@@ -87,68 +86,68 @@ class KeyReport(_Model):
     converged: bool
     why: str
     profile_ratio: ProfileRatio | None = None
-    """None: the two were not started in turn for this key, so that `stock_us` and
-    `profile_default_us` are of different starts. None also in reports of earlier releases."""
+    """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
+    different starts; or a report of an earlier release."""
 
 
 class ProfileReport(_Model):
-    """What the floor made of a process profile."""
+    """A process profile, judged against the floor."""
 
     profile: dict[str, str]
     speedup: float
-    """Geometric mean over the raced keys, by their weights, of stock's time over the best under the
-    profile."""
+    """Stock's time over the best under the profile: weighted geometric mean over the raced keys."""
     operation: str
     size_bytes: int
-    """Of the key that gets least."""
+    """Size of the worst key."""
     ratio: float
-    """Stock's time of that key over its best under the profile."""
+    """Stock's time of the worst key over its best under the profile."""
     low: float
     high: float
     starts: int
-    """Of stock NCCL and the profile in turn; 1: only what the race saw."""
+    """Starts of the profile in turn with stock NCCL; 1: only the visit in the race."""
     holds: bool
 
 
 class FloorReport(_Model):
-    """How the floor bore on the choice of the process profile."""
+    """The effect of the floor on the choice of the process profile."""
 
     least: float
     """`RunSettings.floor`."""
     chosen: ProfileReport | None
     """None: the profile is stock NCCL's."""
     forgone: list[ProfileReport]
-    """Profiles that were faster on average, the fastest first: under the floor, or less clear of
-    it than the chosen one."""
+    """Profiles that were faster on average, but under the floor or less clear of it; the fastest
+    first."""
 
 
 class Report(_Model):
-    """All of it."""
+    """The content of report.json."""
 
     version: int
     backend: str
     profile: dict[str, str]
     schedules: dict[str, ScheduleReport]
-    """By content hash."""
+    """Tried schedules by content hash."""
     keys: list[KeyReport]
     measuring_s: float = 0.0
-    """Seconds of the machine that measuring took."""
+    """Seconds of machine time that measuring took."""
     budget_s: float | None = None
-    """What it was allowed."""
+    """Limit of `measuring_s`; None: no limit."""
     graphs: bool = True
+    """Whether calls were timed in CUDA graphs."""
     in_place: bool = False
-    """How calls were timed."""
+    """Whether calls were timed in place."""
     starts: int | None = None
-    """Of the workers, that confirm entries where one start does not tell; 0: none could be
-    had; None: one told all."""
+    """Starts of the workers that confirmed entries; 0: the budget allowed none; None: none were
+    needed."""
     floor: FloorReport | None = None
     """None: there was no floor."""
     weights: dict[str, float] = {}
-    """How much operations counted when the process profile was chosen; 1 where nothing is said."""
+    """Weights of operations in the choice of the process profile; 1 where none is given."""
     laboratory: Laboratory = Laboratory()
 
     def own_schedules(self, operation: str, size_bytes: int) -> list[tuple[str, float]]:
-        """The user's schedules tried for a size: their names, and the share of the bound."""
+        """The user's schedules for a size: names, and shares of the bound that they reach."""
         return [
             (schedule.name, schedule.of_bound[str(size_bytes)])
             for schedule in self.schedules.values()
@@ -158,7 +157,7 @@ class Report(_Model):
         ]
 
     def readable(self, text: str) -> str:
-        """The text with schedules named instead of hashed."""
+        """Replace the hashes of schedules in a text by their names."""
         for content_hash, schedule in self.schedules.items():
             text = text.replace(f"schedule:{content_hash}", schedule.name)
         return text
@@ -166,19 +165,19 @@ class Report(_Model):
     @model_validator(mode="before")
     @classmethod
     def _laboratory_of_earlier_releases(cls, values: Any) -> Any:
-        """Its fields, which reports of earlier releases have among their own."""
+        """Move the laboratory's fields, which earlier releases wrote at the top level."""
         if not isinstance(values, dict):
             return values
-        own = {name: values[name] for name in _OF_LABORATORY & values.keys()}
+        own = {name: values[name] for name in _LABORATORY_FIELDS & values.keys()}
         rest = {name: value for name, value in values.items() if name not in own}
         return {"laboratory": own, **rest} if own else rest
 
 
 def read_report(run: Run) -> Report:
-    """The report of a finished run.
+    """Read the report of a finished run.
 
     Raises:
-        WorkspaceError: when there is none, or it is damaged.
+        WorkspaceError: the report is missing or damaged.
     """
     text = read_text_if_present(run.report)
     if text is None:
