@@ -49,7 +49,7 @@ def test_where_neighbours_agree_nothing_is_measured() -> None:
     assert not machine.sizes
 
 
-def test_where_nothing_can_be_measured_the_middle_stays_and_is_not_tried_again() -> None:
+def test_where_a_call_cannot_run_the_border_is_the_middle_and_is_not_tried_again() -> None:
     tried: list[Config] = []
 
     def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
@@ -62,26 +62,26 @@ def test_where_nothing_can_be_measured_the_middle_stays_and_is_not_tried_again()
     assert tried == [LOW_LATENCY]
 
 
-def test_what_changes_is_compared_by_fresh_samples_of_both_and_the_rest_not_again() -> None:
-    given: list[tuple[int, Config]] = []
-    slower = 1.0  # Of the start that is up.
+def test_a_changed_border_takes_fresh_samples_of_both_calls_and_others_are_kept() -> None:
+    measured: list[tuple[int, Config]] = []
+    slower = 1.0  # Factor of the current start.
 
     def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
-        given.append((task.size_bytes, config))
+        measured.append((task.size_bytes, config))
         return (slower * {LOW_LATENCY: 1.0, STOCK: 1.1, BANDWIDTH: 2.0}[config],) * count
 
     borders = Borders(fresh)
     tasks = [key(1 << exponent) for exponent in (16, 18, 20)]
     winners = dict(zip(tasks, (LOW_LATENCY, BANDWIDTH, STOCK), strict=True))
     before = borders.ranges(winners)
-    given.clear()
+    measured.clear()
     assert borders.ranges(winners) == before
-    assert not given
+    assert not measured
     slower = 0.5
     after = borders.ranges(winners | {tasks[1]: STOCK})
-    compared = {config for size, config in given if size < tasks[1].size_bytes}
+    compared = {config for size, config in measured if size < tasks[1].size_bytes}
     assert compared == {LOW_LATENCY, STOCK}
-    assert not [size for size, _ in given if size > tasks[1].size_bytes]
+    assert not [size for size, _ in measured if size > tasks[1].size_bytes]
     # Twice as fast as the samples that LL had before, NCCL's own choice still loses by 10 %.
     assert after[tasks[0]][1] > 1 << 17
 

@@ -29,7 +29,7 @@ RESTART_S = 1.0
 
 
 class Starts:
-    """Each start makes each call 5 % slower or faster, each sample another 10 %."""
+    """Workers whose starts vary each call by 5 %, and whose samples vary by another 10 %."""
 
     name = "test"
     provenance = Provenance("test")
@@ -44,9 +44,9 @@ class Starts:
         self.order: list[tuple[int, Config]] = []
         self.wrong: set[tuple[Task, Config]] = set()
         self.timed: Counter[tuple[Task, Config]] = Counter()
-        """Under the table's profile."""
+        """Samples of each call under the table's profile."""
         self.samples: Counter[tuple[int, Task]] = Counter()
-        """Of a key in each start, under the table's profile."""
+        """Samples of each key in each start, under the table's profile."""
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         restarts = config.profile != self.up
@@ -87,12 +87,12 @@ def compared(ratio: float, lower_bound: float) -> Comparison:
 
 
 RING = Config("ring", "LL", 2)
-HARDLY = Decision(None, None, 20.0, (replace(compared(1.02, 0.9), config=RING),))
+SHOWN = Decision(None, None, 20.0, (replace(compared(1.02, 0.9), config=RING),))
 PROVED = Decision(compared(1.3, 1.1), None, 20.0, ())
 LIKELY = Decision(None, None, 20.0, (compared(1.2, 0.9),))
 BEATEN = Decision(None, None, 20.0, (compared(0.9, 0.7),))
 BEATEN_BY_FAR = Decision(None, None, 20.0, (compared(0.5, 0.4),))
-NOTHING = Decision(None, None, 20.0, ())
+UNDECIDED = Decision(None, None, 20.0, ())
 
 
 def check(
@@ -100,20 +100,20 @@ def check(
     machine: Starts,
     decisions: dict[Task, Decision],
     budget_s: float = math.inf,
-    others: tuple[Config, ...] = (STOCK, SPELLED_OUT.default),
+    other_defaults: tuple[Config, ...] = (STOCK, SPELLED_OUT.default),
     keep_s: float = 0.0,
 ) -> tuple[dict[Task, Decision], int]:
     with MeasurementLog(folder / "log", machine, "id") as log:
         spending = Spending(log, budget_s)
-        spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # A restart's price is known by now.
+        spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # The cost of a restart is known then.
         return confirmed_over_starts(
-            decisions, STOCK, others, spending, SAMPLE_S, lambda _starts: None, keep_s
+            decisions, STOCK, other_defaults, spending, SAMPLE_S, lambda _starts: None, keep_s
         )
 
 
-def test_what_one_start_did_not_prove_enters_if_starts_prove_it(tmp_path: Path) -> None:
+def test_a_gain_that_one_start_only_showed_is_an_entry_if_starts_prove_it(tmp_path: Path) -> None:
     machine = Starts({TASKS[0]: 1.3, TASKS[1]: 1.3})
-    decisions = {TASKS[0]: LIKELY, TASKS[1]: PROVED, TASKS[2]: NOTHING, TASKS[3]: BEATEN}
+    decisions = {TASKS[0]: LIKELY, TASKS[1]: PROVED, TASKS[2]: UNDECIDED, TASKS[3]: BEATEN}
     decided, starts = check(tmp_path, machine, decisions)
     assert starts == machine.starts
     for task in TASKS[:2]:
@@ -123,25 +123,25 @@ def test_what_one_start_did_not_prove_enters_if_starts_prove_it(tmp_path: Path) 
         assert entry.ratio == pytest.approx(1.3, rel=0.1)
         assert decided[task].rejected == ()
     assert decided[TASKS[3]] is BEATEN
-    assert not machine.samples[1, TASKS[3]], "no start is for what was slower"
+    assert not machine.samples[1, TASKS[3]], "a call that was slower is not timed"
 
 
-@pytest.mark.parametrize("own", [NOTHING, BEATEN, HARDLY], ids=["nothing", "beaten", "hardly"])
-@pytest.mark.parametrize("beside", [0, 2], ids=["below", "above"])
-def test_what_was_proved_for_a_size_beside_it_is_tried(
-    tmp_path: Path, beside: int, own: Decision
+@pytest.mark.parametrize("own", [UNDECIDED, BEATEN, SHOWN], ids=["undecided", "beaten", "shown"])
+@pytest.mark.parametrize("neighbour", [0, 2], ids=["below", "above"])
+def test_the_winner_of_a_neighbouring_size_is_tried(
+    tmp_path: Path, neighbour: int, own: Decision
 ) -> None:
-    machine = Starts({TASKS[beside]: 1.3, TASKS[1]: 1.3})
-    decided, _ = check(tmp_path, machine, {TASKS[beside]: PROVED, TASKS[1]: own})
+    machine = Starts({TASKS[neighbour]: 1.3, TASKS[1]: 1.3})
+    decided, _ = check(tmp_path, machine, {TASKS[neighbour]: PROVED, TASKS[1]: own})
     entry = decided[TASKS[1]].builtin
     assert entry is not None
     assert entry.config == TREE
     assert entry.proved
     assert entry.ratio == pytest.approx(1.3, rel=0.1)
-    assert [one.config for one in decided[TASKS[1]].rejected] == [RING] * (own is HARDLY)
+    assert [rejected.config for rejected in decided[TASKS[1]].rejected] == [RING] * (own is SHOWN)
 
 
-def test_what_is_proved_beside_a_key_and_gains_it_nothing_is_told(tmp_path: Path) -> None:
+def test_a_borrowed_call_that_gains_nothing_is_reported(tmp_path: Path) -> None:
     machine = Starts({TASKS[0]: 1.3, TASKS[1]: 0.8})
     decided, _ = check(tmp_path, machine, {TASKS[0]: PROVED, TASKS[1]: BEATEN})
     assert decided[TASKS[1]].builtin is None
@@ -151,20 +151,20 @@ def test_what_is_proved_beside_a_key_and_gains_it_nothing_is_told(tmp_path: Path
     assert rejected.samples == 3 * 6
 
 
-def test_what_is_proved_beside_a_key_is_checked_there(tmp_path: Path) -> None:
+def test_the_data_of_a_borrowed_call_is_checked(tmp_path: Path) -> None:
     machine = Starts({TASKS[0]: 1.5, TASKS[1]: 1.5, TASKS[2]: 1.5})
     machine.wrong = {(TASKS[1], TREE), (TASKS[2], TREE)}
-    decisions = {TASKS[0]: PROVED, TASKS[1]: HARDLY}
+    decisions = {TASKS[0]: PROVED, TASKS[1]: SHOWN}
     decided, starts = check(tmp_path, machine, decisions)
     assert starts
     assert decided[TASKS[0]].builtin is not None
     assert not decided[TASKS[1]].has_entry
-    assert [one.config for one in decided[TASKS[1]].rejected] == [RING]
-    assert machine.timed[TASKS[1], RING], "then it is what the key itself showed"
+    assert [rejected.config for rejected in decided[TASKS[1]].rejected] == [RING]
+    assert machine.timed[TASKS[1], RING], "its own call is timed instead"
     assert not machine.timed[TASKS[1], TREE]
 
 
-def test_what_is_proved_beside_a_key_and_fails_in_a_start_is_out(tmp_path: Path) -> None:
+def test_a_borrowed_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:
     class Breaking(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
             if (task, config, self.starts) == (TASKS[1], TREE, 2):
@@ -172,7 +172,7 @@ def test_what_is_proved_beside_a_key_and_fails_in_a_start_is_out(tmp_path: Path)
             return super().measure(task, config, first, repeats)
 
     machine = Breaking({TASKS[0]: 1.5, TASKS[1]: 1.5})
-    decided, starts = check(tmp_path, machine, {TASKS[0]: PROVED, TASKS[1]: NOTHING})
+    decided, starts = check(tmp_path, machine, {TASKS[0]: PROVED, TASKS[1]: UNDECIDED})
     assert starts
     assert decided[TASKS[0]].builtin is not None
     assert decided[TASKS[1]].rejected == ()
@@ -188,41 +188,41 @@ def test_what_is_proved_beside_a_key_and_fails_in_a_start_is_out(tmp_path: Path)
         ((TREE, 0.8), None),
         ((TREE, 1.05), TREE),
     ],
-    ids=["more than is proved beside it", "less", "slower", "slower by far", "the same"],
+    ids=["more than the neighbour proved", "less", "slower", "slower by far", "the same"],
 )
-def test_what_a_key_showed_counts_beside_what_is_proved_near_it(
+def test_a_call_is_borrowed_unless_the_key_itself_showed_more(
     tmp_path: Path, shown: tuple[Config, float], tried: Config | None
 ) -> None:
     config, ratio = shown
     own = replace(compared(ratio, 0.7), config=config)
     machine = Starts({})
-    check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: replace(NOTHING, rejected=(own,))})
-    timed = {one for task, one in machine.timed if task == TASKS[2]} - {STOCK}
+    check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: replace(UNDECIDED, rejected=(own,))})
+    timed = {call for task, call in machine.timed if task == TASKS[2]} - {STOCK}
     assert timed == ({tried} if tried else set())
 
 
-def test_no_key_gives_up_its_own_for_what_lost_there(tmp_path: Path) -> None:
+def test_no_call_that_lost_for_the_key_replaces_one_that_gained(tmp_path: Path) -> None:
     rejected = (replace(compared(1.3, 0.9), config=RING), compared(0.9, 0.7))
     machine = Starts({})
-    check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: replace(NOTHING, rejected=rejected)})
+    check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: replace(UNDECIDED, rejected=rejected)})
     assert machine.timed[TASKS[2], RING]
     assert not machine.timed[TASKS[2], TREE]
 
 
-def test_of_two_neighbours_the_better_proved_one_is_tried(tmp_path: Path) -> None:
+def test_of_two_neighbours_the_winner_with_the_higher_bound_is_tried(tmp_path: Path) -> None:
     better = replace(PROVED, builtin=replace(compared(1.25, 1.2), config=RING))
     for number, (below, above) in enumerate([(PROVED, better), (better, PROVED)]):
         machine = Starts({})
         folder = tmp_path / str(number)
         folder.mkdir()
-        check(folder, machine, {TASKS[0]: below, TASKS[1]: NOTHING, TASKS[2]: above})
+        check(folder, machine, {TASKS[0]: below, TASKS[1]: UNDECIDED, TASKS[2]: above})
         assert machine.timed[TASKS[1], RING]
         assert not machine.timed[TASKS[1], TREE]
 
 
-def test_a_schedule_is_timed_beside_what_is_proved_near_it(tmp_path: Path) -> None:
+def test_a_schedule_is_timed_together_with_a_borrowed_call(tmp_path: Path) -> None:
     schedule = Config("schedule:ring", "LL", 2)
-    own = replace(NOTHING, schedule=replace(compared(1.2, 1.1), config=schedule))
+    own = replace(UNDECIDED, schedule=replace(compared(1.2, 1.1), config=schedule))
     machine = Starts({TASKS[0]: 1.5, TASKS[1]: 1.5})
     decided, _ = check(tmp_path, machine, {TASKS[0]: PROVED, TASKS[1]: own})
     assert machine.timed[TASKS[1], schedule]
@@ -230,21 +230,21 @@ def test_a_schedule_is_timed_beside_what_is_proved_near_it(tmp_path: Path) -> No
     assert decided[TASKS[1]].schedule is None, "it is 1.5 times slower than the built-in"
 
 
-def test_other_operations_and_sizes_further_off_suggest_nothing(tmp_path: Path) -> None:
-    other = Task(Operation.ALL_GATHER, SIZES[2], TASKS[2].shape)
+def test_nothing_is_borrowed_from_other_operations_and_distant_sizes(tmp_path: Path) -> None:
+    gather = Task(Operation.ALL_GATHER, SIZES[2], TASKS[2].shape)
     machine = Starts({})
-    check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: BEATEN_BY_FAR, TASKS[3]: NOTHING})
-    decisions = {TASKS[1]: PROVED, other: NOTHING}
+    check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: BEATEN_BY_FAR, TASKS[3]: UNDECIDED})
+    decisions = {TASKS[1]: PROVED, gather: UNDECIDED}
     folder = tmp_path / "other"
     folder.mkdir()
     further = Starts({})
     check(folder, further, decisions)
     assert not machine.timed[TASKS[3], TREE]
-    assert not further.timed[other, TREE]
+    assert not further.timed[gather, TREE]
 
 
-def test_suggestions_cost_no_start_that_the_budget_has_without_them(tmp_path: Path) -> None:
-    decisions = {TASKS[0]: PROVED, TASKS[1]: NOTHING}
+def test_borrowed_calls_cost_no_start_that_the_budget_has_without_them(tmp_path: Path) -> None:
+    decisions = {TASKS[0]: PROVED, TASKS[1]: UNDECIDED}
     without_s = 1.0 + 3 * (2 * RESTART_S + 2 * 8 * SAMPLE_S[TASKS[0]])
     machine = Starts({TASKS[0]: 1.5})
     decided, starts = check(tmp_path, machine, decisions, budget_s=without_s + 0.1)
@@ -257,12 +257,12 @@ def test_suggestions_cost_no_start_that_the_budget_has_without_them(tmp_path: Pa
     assert machine.timed[TASKS[1], TREE]
 
 
-def test_an_odd_suggestion_makes_no_other_key_less_sure(tmp_path: Path) -> None:
+def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path) -> None:
     class Odd(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
             measured = super().measure(task, config, first, repeats)
             power = 12.0 if (task, config) == (TASKS[4], TREE) else 1.0
-            samples_us = tuple(20.0 * (one / 20.0) ** power for one in measured.samples_us)
+            samples_us = tuple(20.0 * (us / 20.0) ** power for us in measured.samples_us)
             return replace(measured, samples_us=samples_us)
 
     entered = 0
@@ -270,14 +270,14 @@ def test_an_odd_suggestion_makes_no_other_key_less_sure(tmp_path: Path) -> None:
     for seed in range(40):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        decisions = dict.fromkeys(gaining, PROVED) | {TASKS[4]: NOTHING}
+        decisions = dict.fromkeys(gaining, PROVED) | {TASKS[4]: UNDECIDED}
         decided, _ = check(folder, Odd(dict.fromkeys(gaining, 1.15), seed), decisions)
         entered += sum(decided[task].builtin is not None for task in gaining)
     assert entered / (40 * len(gaining)) >= 0.9
 
 
-def test_gains_beside_what_is_proved_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """80 or 160 keys of each kind, of which one start showed nothing, between keys that gain."""
+def test_borrowed_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
+    """80 or 160 keys of each kind, without a comparison of their own, between keys that gain."""
     tried, entered = Counter[float](), Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
     for seed in range(80):
@@ -285,10 +285,10 @@ def test_gains_beside_what_is_proved_are_found_and_losses_are_not_taken(tmp_path
         gains = dict.fromkeys(TASKS[::2], 1.15) | dict(zip(TASKS[1::2], order, strict=True))
         folder = tmp_path / str(seed)
         folder.mkdir()
-        decisions = {task: NOTHING if task in TASKS[1::2] else PROVED for task in TASKS}
+        decisions = {task: UNDECIDED if task in TASKS[1::2] else PROVED for task in TASKS}
         decided, _ = check(folder, Starts(gains, seed), decisions)
         tried.update(order)
-        entered.update(gains[one] for one in TASKS[1::2] if decided[one].builtin is not None)
+        entered.update(gains[task] for task in TASKS[1::2] if decided[task].builtin is not None)
     rates = [entered[kind] / tried[kind] for kind in kinds]
     assert rates[0] >= 0.95
     assert rates[1] >= 0.5
@@ -296,7 +296,7 @@ def test_gains_beside_what_is_proved_are_found_and_losses_are_not_taken(tmp_path
     assert rates[3] <= 0.02
 
 
-def test_a_comparison_says_what_made_it(tmp_path: Path) -> None:
+def test_a_comparison_has_its_reference_estimator_and_starts(tmp_path: Path) -> None:
     decided, starts = check(tmp_path, Starts({TASKS[0]: 1.5}), {TASKS[0]: PROVED})
     entry = decided[TASKS[0]].builtin
     assert entry is not None
@@ -305,7 +305,7 @@ def test_a_comparison_says_what_made_it(tmp_path: Path) -> None:
     assert entry.interval.low < entry.ratio < entry.interval.high
 
 
-def test_what_was_luck_is_out_and_told(tmp_path: Path) -> None:
+def test_a_gain_by_luck_is_rejected_and_reported(tmp_path: Path) -> None:
     decided, _ = check(tmp_path, Starts({}), {TASKS[0]: PROVED, TASKS[1]: LIKELY})
     for task in TASKS[:2]:
         assert decided[task].builtin is None
@@ -319,7 +319,7 @@ def test_a_key_that_is_decided_is_timed_no_more(tmp_path: Path) -> None:
     machine = Starts({TASKS[0]: 2.0, TASKS[1]: 0.5, TASKS[2]: 1.04}, seed=3)
     check(tmp_path, machine, dict.fromkeys(TASKS[:3], LIKELY))
     starts_of = {
-        task: max(start for start, one in machine.samples if one == task) for task in TASKS[:3]
+        task: max(start for start, key in machine.samples if key == task) for task in TASKS[:3]
     }
     assert starts_of[TASKS[0]] == starts_of[TASKS[1]] == 3
     assert starts_of[TASKS[2]] in (5, 8, 12, 16)
@@ -332,19 +332,19 @@ def test_cheap_calls_get_more_samples_in_a_start(
     monkeypatch.setitem(SAMPLE_S, TASKS[2], 0.1)
     machine = Starts({})
     check(tmp_path, machine, dict.fromkeys(TASKS[:3], LIKELY))
-    first, *others = (machine.samples[1, task] for task in TASKS[:3])
-    assert first == 1 + 2 * 6, "one more brings the table's profile up"
-    assert others == [2 * 24, 2 * 6]
+    first, *rest = (machine.samples[1, task] for task in TASKS[:3])
+    assert first == 1 + 2 * 6, "one more starts the table's profile"
+    assert rest == [2 * 24, 2 * 6]
     assert seconds(1.0, {task: SAMPLE_S[task] for task in TASKS[:3]}) == pytest.approx(
         3 * (2 * 1.0 + 2 * (8 * 0.0106 + 26 * 0.0016 + 8 * 0.1006))
     )
 
 
-def test_neither_is_always_the_first_to_be_timed(tmp_path: Path) -> None:
+def test_neither_call_is_always_timed_first(tmp_path: Path) -> None:
     machine = Starts({})
     check(tmp_path, machine, {TASKS[0]: LIKELY})
     by_start = [[config for start, config in machine.order if start == n] for n in (1, 2, 3)]
-    # The first sample brings the profile up. Each has as many even places as odd ones.
+    # The first sample starts the profile. Each call has as many even places as odd ones.
     assert by_start[0] == by_start[2] == [STOCK, *[TREE, STOCK, STOCK, TREE] * 3]
     assert by_start[1] == [STOCK, *[STOCK, TREE, TREE, STOCK] * 3]
 
@@ -355,15 +355,15 @@ def test_a_call_that_fails_in_a_start_is_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "others"),
+    ("budget_s", "other_defaults"),
     [(4.0, (SPELLED_OUT.default,)), (math.inf, ()), (math.inf, (STOCK,))],
     ids=["too few starts", "no other profile", "the same profile"],
 )
-def test_decisions_stay_where_starts_cannot_be_had(
-    tmp_path: Path, budget_s: float, others: tuple[Config, ...]
+def test_decisions_stay_where_no_further_starts_are_possible(
+    tmp_path: Path, budget_s: float, other_defaults: tuple[Config, ...]
 ) -> None:
-    decisions = {TASKS[0]: PROVED, TASKS[1]: LIKELY, TASKS[2]: NOTHING}
-    assert check(tmp_path, Starts({}), decisions, budget_s, others) == (decisions, 0)
+    decisions = {TASKS[0]: PROVED, TASKS[1]: LIKELY, TASKS[2]: UNDECIDED}
+    assert check(tmp_path, Starts({}), decisions, budget_s, other_defaults) == (decisions, 0)
 
 
 def test_a_budget_is_kept(tmp_path: Path) -> None:
@@ -377,14 +377,14 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
         assert spent_s + 2.0 * RESTART_S * machine.starts <= budget_s
 
 
-def test_what_is_kept_for_others_is_not_touched(tmp_path: Path) -> None:
+def test_the_budget_reserved_for_later_stages_is_not_spent(tmp_path: Path) -> None:
     machine = Starts(dict.fromkeys(TASKS, 1.03))
     decisions = dict.fromkeys(TASKS, LIKELY)
     assert check(tmp_path, machine, decisions, 25.0, keep_s=13.0) == (decisions, 0)
     assert machine.starts == 0
 
 
-def test_starts_that_are_dearer_than_planned_end_earlier(tmp_path: Path) -> None:
+def test_starts_that_cost_more_than_planned_end_earlier(tmp_path: Path) -> None:
     class Cold(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
             measured = super().measure(task, config, first, repeats)
@@ -397,15 +397,15 @@ def test_starts_that_are_dearer_than_planned_end_earlier(tmp_path: Path) -> None
     with MeasurementLog(tmp_path / "log", machine, "id") as log:
         spending = Spending(log, 40.0)
         spending.measure(TASKS[0], SPELLED_OUT.default, 1)
-        others = (STOCK, SPELLED_OUT.default)
+        defaults = (STOCK, SPELLED_OUT.default)
         decisions = dict.fromkeys(TASKS, LIKELY)
-        confirmed_over_starts(decisions, STOCK, others, spending, SAMPLE_S, lambda _starts: None)
+        confirmed_over_starts(decisions, STOCK, defaults, spending, SAMPLE_S, lambda _starts: None)
     assert machine.starts >= 3
     assert spending.spent_s <= 40.0
 
 
 def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """180 keys of each kind: what gains 15 % enters nearly always, what loses 4 % hardly ever."""
+    """180 keys of each kind: gains of 15 % are nearly always entries, losses of 4 % hardly ever."""
     entered = Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
     for seed in range(60):
@@ -422,15 +422,15 @@ def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_path: Path) -> None:
-    """Nothing gains: 11 quiet keys and one with ten times their noise; by the variance of all keys
-    together it would enter in 9 % of the runs."""
+    """No key gains: 11 are quiet, one has ten times their noise. By the variance of all keys it
+    would become an entry in 9 % of the runs."""
     noisy = TASKS[0]
 
     class Mixed(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
             measured = super().measure(task, config, first, repeats)
             scale = 1.0 if task == noisy else 0.1
-            samples_us = (20.0 * (one / 20.0) ** scale for one in measured.samples_us)
+            samples_us = (20.0 * (us / 20.0) ** scale for us in measured.samples_us)
             return replace(measured, samples_us=tuple(samples_us))
 
     entered = 0

@@ -12,7 +12,7 @@ PROFILE_DEFAULT = Config(DEFAULT_ALGORITHM, nthreads=256)
 
 
 class Times:
-    """Fixed times with a little noise; remembers in which order samples were taken."""
+    """Fixed times with a little noise, and the order in which samples were taken."""
 
     def __init__(self, times_us: dict[Config, float], spread: float = 0.001) -> None:
         self.times_us = times_us
@@ -25,13 +25,13 @@ class Times:
         return tuple(self.times_us[config] * np.exp(rng.normal(0.0, self.spread, repeats)))
 
 
-def nothing(_: Config) -> int:
+def none_taken(_: Config) -> int:
     return 0
 
 
 def test_a_faster_built_in_and_a_faster_schedule_are_both_kept() -> None:
     times = Times({STOCK: 100.0, RING: 80.0, TREE: 90.0, SCHEDULE: 60.0})
-    decision = decide([RING, TREE], [SCHEDULE], STOCK, times, taken=nothing)
+    decision = decide([RING, TREE], [SCHEDULE], STOCK, times, taken=none_taken)
     assert decision.builtin is not None
     assert decision.builtin.config == RING
     assert decision.schedule is not None
@@ -40,22 +40,22 @@ def test_a_faster_built_in_and_a_faster_schedule_are_both_kept() -> None:
     assert abs(decision.profile_default_us - 100.0) < 1.0
 
 
-def test_what_is_faster_within_the_noise_only_does_not_enter() -> None:
+def test_a_gain_within_the_noise_is_no_entry() -> None:
     times = Times({STOCK: 100.0, RING: 99.0}, spread=0.05)
-    decision = decide([RING], [], STOCK, times, taken=nothing)
+    decision = decide([RING], [], STOCK, times, taken=none_taken)
     assert decision.builtin is None
     assert decision.rejected[0].config == RING
 
 
-def test_a_gain_too_small_to_be_a_settings_merit_does_not_enter() -> None:
+def test_a_gain_below_the_least_is_no_entry() -> None:
     times = Times({STOCK: 100.0, RING: 99.9}, spread=0.0)
-    assert decide([RING], [], STOCK, times, taken=nothing).builtin is None
+    assert decide([RING], [], STOCK, times, taken=none_taken).builtin is None
 
 
-def test_under_a_profile_the_reference_is_what_nccl_would_do_under_it() -> None:
+def test_under_a_profile_the_reference_is_nccls_own_choice_under_it() -> None:
     times = Times({STOCK: 100.0, PROFILE_DEFAULT: 120.0, RING: 105.0})
-    decision = decide([RING], [], PROFILE_DEFAULT, times, taken=nothing)
-    assert decision.builtin is not None, "mends what the profile costs this key"
+    decision = decide([RING], [], PROFILE_DEFAULT, times, taken=none_taken)
+    assert decision.builtin is not None, "it makes up for the loss by the profile"
     assert abs(decision.builtin.ratio - 120.0 / 105.0) < 0.01
 
 
@@ -88,7 +88,7 @@ def test_an_effect_on_every_second_launch_proves_nothing(slow: int) -> None:
 
 
 @pytest.mark.parametrize("failing", [RING, STOCK])
-def test_a_finalist_that_fails_is_left_out_and_a_reference_that_fails_ends_it(
+def test_a_finalist_that_fails_is_left_out_and_a_reference_that_fails_is_an_error(
     failing: Config,
 ) -> None:
     times = Times({STOCK: 100.0, RING: 80.0, TREE: 90.0})
@@ -100,14 +100,14 @@ def test_a_finalist_that_fails_is_left_out_and_a_reference_that_fails_ends_it(
 
     if failing == STOCK:
         with pytest.raises(MeasurementError, match="default stopped running: it hung"):
-            decide([RING, TREE], [], STOCK, measure, nothing)
+            decide([RING, TREE], [], STOCK, measure, none_taken)
     else:
-        decision = decide([RING, TREE], [], STOCK, measure, nothing)
+        decision = decide([RING, TREE], [], STOCK, measure, none_taken)
         assert decision.builtin is not None
         assert decision.builtin.config == TREE
 
 
-def test_a_finalist_that_the_backend_cuts_short_is_left_out() -> None:
+def test_a_finalist_that_the_backend_stops_is_left_out() -> None:
     times = Times({STOCK: 100.0, RING: 80.0, TREE: 900.0})
 
     def measure(config: Config, repeats: int) -> tuple[float, ...]:

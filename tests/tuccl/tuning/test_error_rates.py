@@ -1,6 +1,6 @@
-"""How often the rules on noise are mistaken, through the deciding code, with fixed seeds.
+"""Error rates of the rules on noise, through the deciding code, with fixed seeds.
 
-`scripts/bench/bench_statistics.py` says the same with more of them.
+`scripts/bench/bench_statistics.py` computes them with more seeds.
 """
 
 import pytest
@@ -11,12 +11,12 @@ from noisy_machine import NVSWITCH, TCP, UNEVEN, Noise
 @pytest.mark.parametrize(
     ("noise", "found"),
     [(NVSWITCH, {1.01: 0.9, 1.03: 1.0, 1.12: 1.0}), (TCP, {1.12: 0.8}), (UNEVEN, {1.12: 0.95})],
-    ids=lambda one: one.name if isinstance(one, Noise) else "",
+    ids=lambda value: value.name if isinstance(value, Noise) else "",
 )
 def test_entries_are_gains_and_gains_become_entries(
     noise: Noise, found: dict[float, float]
 ) -> None:
-    """30 tables of 12 keys: what one start alone proves would be no gain in a fourth of them."""
+    """30 tables of 12 keys, in a fourth of which one start would prove a gain that is none."""
     rates = entry_rates(noise, range(30))
     assert rates.entered[1.0].count <= 3, "of 180 keys that gain nothing; 1 % are 1.8"
     for gain, least in found.items():
@@ -32,5 +32,5 @@ def test_a_profile_is_under_the_floor_if_a_key_is_and_rarely_otherwise() -> None
     assert far_under.held.count == far_under.cleared.count == 0
 
 
-def test_where_starts_differ_much_no_profile_is_said_to_hold_by_luck() -> None:
+def test_where_starts_differ_much_no_profile_holds_by_luck() -> None:
     assert profile_rates(TCP, 0.97, range(40)).held.count <= 2

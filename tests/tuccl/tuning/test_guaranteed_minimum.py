@@ -23,7 +23,7 @@ FLOOR = 0.99
 
 
 class Starts:
-    """Stock takes 10 us; a start shifts all calls alike and each by itself."""
+    """Stock takes 10 us; a start shifts all calls together, and each call by itself."""
 
     def __init__(self, ratios: list[float], seed: int = 0, common: float = 0.0, own: float = 0.0):
         self.ratios = dict(zip(TASKS, ratios, strict=True))
@@ -41,7 +41,7 @@ class Starts:
             self.up = config.profile
             self.starts.append(config.profile)
             shared = self.rng.normal(0.0, self.common)
-            self.shift = {one: shared + self.rng.normal(0.0, self.own) for one in TASKS}
+            self.shift = {key: shared + self.rng.normal(0.0, self.own) for key in TASKS}
         time_us = 10.0 if config == STOCK else 10.0 / self.ratios[task]
         return (time_us * math.exp(self.shift[task]),) * count
 
@@ -57,10 +57,10 @@ def verdict_by(
     floor: float = FLOOR,
     affords: int = 99,
 ) -> Verdict | None:
-    """By so many pairs of starts at most."""
-    left = iter(range(2 * affords))
+    """The verdict by at most `affords` pairs of starts."""
+    remaining = iter(range(2 * affords))
     finalist = Finalist(PROFILE, calls)
-    found = compare_in_turn([finalist], floor, fresh, lambda _: next(left, None) is not None)
+    found = compare_in_turn([finalist], floor, fresh, lambda _: next(remaining, None) is not None)
     return found.get(PROFILE)
 
 
@@ -103,7 +103,7 @@ def test_a_key_that_is_under_the_floor_rules_the_profile_out_and_is_named() -> N
 def test_half_of_the_allowed_loss_passes_and_half_more_than_it_does_not(
     common: float, own: float
 ) -> None:
-    """Five pairs leave a standard error of 0.2 %: 0.5 % from the floor, few are mistaken."""
+    """Five pairs leave a standard error of 0.2 %: 0.5 % from the floor, few verdicts are wrong."""
     seeds = range(60)
     for worst, least, most in ((1.0, 59, 60), (0.995, 55, 60), (0.985, 0, 3)):
         found = [verdict_on(Starts([worst] + [1.0] * 7, seed, common, own)) for seed in seeds]
@@ -122,12 +122,12 @@ class OneNoisier(Starts):
 
 
 def test_a_key_that_is_far_noisier_than_the_others_is_judged_by_itself() -> None:
-    """Of 200 that are under the floor no more may be said to be clear of it than is claimed."""
+    """At most the claimed share of 200 profiles under the floor is said to be clear of it."""
     found = [verdict_on(OneNoisier([0.985] + [1.0] * 7, seed, own=0.0015)) for seed in range(200)]
     assert sum(verdict is not None and verdict.proved for verdict in found) <= 5
 
 
-def test_what_stays_in_doubt_is_decided_by_the_mean_after_5_pairs_and_strictly_before() -> None:
+def test_a_profile_in_doubt_is_judged_by_the_mean_after_5_pairs_and_strictly_before() -> None:
     for worst, holds in ((0.9925, True), (0.9875, False)):
         verdict = verdict_on(Starts([worst] + [1.0] * 7, seed=0, own=0.002))
         assert verdict is not None
@@ -141,26 +141,26 @@ def test_what_stays_in_doubt_is_decided_by_the_mean_after_5_pairs_and_strictly_b
     ("ratios", "least", "most"),
     [
         ([1.0] * 8, 0, 1),
-        ([0.926] + [1.11] * 7, 0, 2),  # As was seen over TCP; 95 % are claimed.
+        ([0.926] + [1.11] * 7, 0, 2),  # As measured over TCP; 95 % are claimed.
         ([0.952] + [1.11] * 7, 0, 2),
         ([1.2] * 8, 40, 40),
     ],
 )
-def test_where_noise_hides_what_the_floor_allows_every_key_has_to_be_proved(
+def test_where_noise_hides_the_allowed_loss_every_key_has_to_be_proved(
     ratios: list[float], least: int, most: int
 ) -> None:
     found = [verdict_on(Starts(ratios, seed, own=0.05), floor=0.97) for seed in range(40)]
     assert least <= sum(verdict is not None and verdict.holds for verdict in found) <= most
 
 
-def test_a_floor_of_1_asks_every_key_for_proof_of_a_gain() -> None:
+def test_a_floor_of_1_requires_a_proved_gain_of_every_key() -> None:
     for ratio, holds in ((1.01, True), (1.0, False), (0.99, False)):
         verdict = verdict_on(Starts([ratio] * 8, own=0.001), floor=1.0)
         assert verdict is not None
         assert verdict.holds is holds
 
 
-def test_no_verdict_without_starts_enough() -> None:
+def test_too_few_starts_give_no_verdict() -> None:
     assert verdict_on(Starts([1.0] * 8), affords=2) is None
     assert verdict_on(Starts([1.0] * 8), affords=3) is not None
 
@@ -174,7 +174,7 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
 
     def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
         samples = machine(task, config, count)
-        return tuple(factors.get(config.profile, 1.0) * one for one in samples)
+        return tuple(factors.get(config.profile, 1.0) * time_us for time_us in samples)
 
     finalists = [
         Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
@@ -189,10 +189,10 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
     machine.starts, machine.up = [], None
     found = compare_in_turn(finalists, FLOOR, fresh, lambda _: True)
     assert found[third].proved
-    assert machine.starts == rounds, "one that is clear ends it"
+    assert machine.starts == rounds, "a profile that is clear ends the rounds"
 
 
-def test_what_a_budget_does_not_suffice_for_is_left_out_from_the_last_on() -> None:
+def test_profiles_beyond_the_budget_are_left_out_from_the_last_on() -> None:
     profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
     finalists = [
         Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
@@ -208,13 +208,13 @@ def test_what_a_budget_does_not_suffice_for_is_left_out_from_the_last_on() -> No
         assert len(machine.starts) <= budget
 
 
-def test_a_machine_that_slows_down_is_not_held_against_the_last_profile() -> None:
+def test_a_machine_that_slows_down_does_not_penalize_the_last_profile() -> None:
     profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
     machine = Starts([1.0] * 8)
 
     def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
         samples = machine(task, config, count)
-        return tuple(1.002 ** len(machine.starts) * one for one in samples)
+        return tuple(1.002 ** len(machine.starts) * time_us for time_us in samples)
 
     calls = [Finalist(profile, {TASKS[0]: [profile.default]}) for profile in profiles]
     found = compare_in_turn(calls, FLOOR, fresh, lambda _: True)
@@ -224,7 +224,7 @@ def test_a_machine_that_slows_down_is_not_held_against_the_last_profile() -> Non
 
 
 def test_more_finalists_leave_a_loss_as_likely_to_be_told() -> None:
-    """What is judged together has wider bounds, which must not pass for noise that hides a loss."""
+    """Joint judgement widens bounds, which must not count as noise that hides a loss."""
     profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
     passed = {1: 0, 3: 0}
     for seed in range(60):
@@ -245,7 +245,7 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
 
     def ring_is_faster(task: Task, config: Config, count: int) -> tuple[float, ...]:
         samples = starts(task, config, count)
-        return tuple(0.8 * one for one in samples) if config == RING else samples
+        return tuple(0.8 * time_us for time_us in samples) if config == RING else samples
 
     verdict = verdict_by(calls, ring_is_faster)
     assert verdict is not None
@@ -268,5 +268,5 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
 
 def test_suspects_are_the_lowest() -> None:
     ratios = {task: 1.0 - 0.01 * number for number, task in enumerate(TASKS)}
-    other = Task(Operation.ALL_REDUCE, 64, Shape(4, 1, 4))
-    assert suspects({**ratios, other: 1.5}) == TASKS[::-1]
+    gaining = Task(Operation.ALL_REDUCE, 64, Shape(4, 1, 4))
+    assert suspects({**ratios, gaining: 1.5}) == TASKS[::-1]

@@ -28,7 +28,7 @@ STOCK_US = {SMALL: 10.0, LARGE: 100.0}
 
 
 class Machine:
-    """Times are a key's own, times what each variable does; counts restarts."""
+    """Multiplies a key's stock time by the factors of the variables; counts restarts."""
 
     def __init__(self, effects: dict[tuple[Task, str, int], float]) -> None:
         self.effects = effects
@@ -95,7 +95,7 @@ def test_a_call_may_change_its_channels_under_another_profile() -> None:
     assert result.calls[SMALL][0] == Config("ring", "LL", 4)
 
 
-def test_what_is_not_paid_for_is_not_visited() -> None:
+def test_a_profile_that_the_budget_does_not_pay_for_is_not_visited() -> None:
     paid = iter([True, True, False])
     machine = Machine(on_all("nthreads", 256, 0.9))
     result = race(SPACES, STOCK_US, machine, affords=lambda _: next(paid))
@@ -132,7 +132,7 @@ def test_a_knob_is_turned_beside_the_variables() -> None:
         def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
             factor = 0.9 if dict(config.settings) == {"NCCL_CGA_CLUSTER_SIZE": 2} else 1.0
             measured = super().__call__(task, config, repeats)
-            return Measured(tuple(factor * one for one in measured.samples_us), 0.0)
+            return Measured(tuple(factor * time_us for time_us in measured.samples_us), 0.0)
 
     space = replace(SPACE, knobs=(CLUSTERS,))
     result = race(dict.fromkeys(TASKS, space), STOCK_US, Clusters(on_all("min_nchannels", 16, 0.8)))
@@ -158,7 +158,7 @@ class Lossy(Machine):
         measured = super().__call__(task, config, repeats)
         both = config.buffer_bytes == 1 << 20 and config.min_nchannels == 16
         factor = 1.01 if both and task is SMALL else 1.0
-        return Measured(tuple(factor * one for one in measured.samples_us), 0.0)
+        return Measured(tuple(factor * time_us for time_us in measured.samples_us), 0.0)
 
     def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
         return self(task, config, count).samples_us
@@ -176,7 +176,7 @@ def raced(machine: Lossy, least: float) -> tuple[ProcessProfile, dict[ProcessPro
     return result.winner, {verdict.profile: verdict.starts for verdict in result.forgone}
 
 
-def test_with_a_floor_the_best_that_takes_too_much_from_a_key_does_not_win() -> None:
+def test_with_a_floor_the_best_profile_does_not_win_if_it_costs_a_key_too_much() -> None:
     best = ProcessProfile(buffer_bytes=1 << 20, min_nchannels=16)
     assert race(SPACES, STOCK_US, Lossy()).winner == best
     assert raced(Lossy(), 0.97) == (best, {})
@@ -190,7 +190,7 @@ def test_with_a_floor_the_best_that_takes_too_much_from_a_key_does_not_win() -> 
     assert set(ruled_out.values()) <= {1}, "one visit shows 5 %"
 
 
-def test_what_one_visit_cannot_tell_is_started_in_turn_with_stock() -> None:
+def test_a_profile_that_a_visit_cannot_judge_is_started_in_turn_with_stock() -> None:
     machine = Lossy()
     machine.effects[SMALL, "min_nchannels", 16] = 1.012
     winner, ruled_out = raced(machine, 0.99)
@@ -206,7 +206,7 @@ def test_one_lucky_start_of_stock_rules_nothing_out() -> None:
 
 
 def test_on_a_noisy_machine_a_profile_that_may_cost_a_key_something_does_not_win() -> None:
-    """Half of the keys have calls that gain much under any profile; the others show the noise."""
+    """Half of the keys have calls that gain much under any profile; the rest show the noise."""
     tasks = [Task(Operation.ALL_REDUCE, 1 << (10 + i), SHAPE) for i in range(12)]
 
     class Noisy:
@@ -218,7 +218,7 @@ def test_on_a_noisy_machine_a_profile_that_may_cost_a_key_something_does_not_win
         def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
             if config.profile != self.up:
                 self.up = config.profile
-                self.shift = {one: self.rng.normal(0.0, 0.05) for one in tasks}
+                self.shift = {key: self.rng.normal(0.0, 0.05) for key in tasks}
             gain = 1.4 if config.nchannels == 4 and tasks.index(task) < 6 else 1.0
             samples = self.rng.normal(self.shift[task] - math.log(gain), 0.1, repeats)
             return Measured(tuple(10.0 * np.exp(samples)), 0.0)
@@ -226,13 +226,13 @@ def test_on_a_noisy_machine_a_profile_that_may_cost_a_key_something_does_not_win
         def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
             return self(task, config, count).samples_us
 
-    others = 0
+    wrong = 0
     for seed in range(25):
         machine = Noisy(seed)
         floor = Floor(0.97, machine.fresh)
         result = race(dict.fromkeys(tasks, SPACE), dict.fromkeys(tasks, 10.0), machine, floor=floor)
-        others += result.winner != ProcessProfile()
-    assert others <= 3
+        wrong += result.winner != ProcessProfile()
+    assert wrong <= 3
 
 
 FEW = Space(
@@ -245,7 +245,7 @@ FEW = Space(
 
 
 class Alike(Machine):
-    """16 channels may cost the small key 1 %; with large buffers not, which take a little back."""
+    """16 channels may cost the small key 1 %, but not with large buffers, which gain a bit less."""
 
     def __init__(self, cost: float = 0.009) -> None:
         super().__init__({})
@@ -282,7 +282,7 @@ def test_of_profiles_that_gain_nearly_alike_the_one_that_is_clear_of_the_floor_w
 
 
 def test_each_finalist_is_judged_by_its_own_worst_keys_too() -> None:
-    """One takes 1.6 % from eight keys, the other 1.4 % from eight others: none keeps to 0.99."""
+    """One costs eight keys 1.6 %, the second eight further keys 1.4 %: neither keeps to 0.99."""
     firsts, seconds, large = (
         [Task(operation, 1 << (10 + i), SHAPE) for i in range(8)]
         for operation in (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
@@ -312,10 +312,10 @@ def test_each_finalist_is_judged_by_its_own_worst_keys_too() -> None:
         floor=Floor(0.99, machine.fresh),
     )
     assert result.winner.min_nchannels == 0
-    assert {one.profile.buffer_bytes for one in result.forgone} == {0, 16 << 20}
+    assert {verdict.profile.buffer_bytes for verdict in result.forgone} == {0, 16 << 20}
 
 
-def test_a_safer_profile_that_gains_less_than_what_is_known_to_hold_is_no_finalist() -> None:
+def test_a_safer_profile_that_gains_less_than_one_known_to_hold_is_no_finalist() -> None:
     """Own profile 10 %; 16 channels 0.6 % more and too lossy; with large buffers 0.3 % less."""
 
     class Worse(Alike):
@@ -366,7 +366,7 @@ def test_a_ruled_out_profile_whose_starts_are_not_paid_for_is_judged_strictly() 
     assert result.winner == ProcessProfile()
 
 
-def test_where_every_profile_is_under_the_floor_the_safest_wins_and_says_so() -> None:
+def test_where_every_profile_is_under_the_floor_the_safest_wins_with_that_verdict() -> None:
     recorded = [
         Config("default", "", 0, 0, buffer, least)
         for buffer in (4 << 20, 1 << 20)
@@ -374,8 +374,8 @@ def test_where_every_profile_is_under_the_floor_the_safest_wins_and_says_so() ->
     ]
     machine = Machine(on_all("min_nchannels", 8, 1.03) | on_all("min_nchannels", 16, 1.05))
     spaces = dict.fromkeys(
-        TASKS, space_of("record", [replace(one, algorithm="ring", protocol="LL", nchannels=1)
-                                   for one in recorded] + recorded)
+        TASKS, space_of("record", [replace(default, algorithm="ring", protocol="LL", nchannels=1)
+                                   for default in recorded] + recorded)
     )  # fmt: skip
     floor = Floor(0.99, lambda task, config, count: machine(task, config, count).samples_us)
     result = race(spaces, STOCK_US, machine, floor=floor)
@@ -406,7 +406,7 @@ def test_the_winner_never_gains_less_than_the_start_and_each_profile_is_visited_
 
 
 def test_one_start_of_a_noisy_machine_rules_nothing_out() -> None:
-    """The large key gains much; that a start went 35 % wrong for the small one is only luck."""
+    """The large key gains much; a start that made the small key 35 % slower was bad luck."""
 
     class Noisy(Lossy):
         up = ProcessProfile()

@@ -10,81 +10,81 @@ TASK = Task(Operation.ALL_REDUCE, 1 << 10, Shape(4, 1, 4))
 PROFILES = tuple(ProcessProfile(nthreads=count) for count in (64, 96, 128, 160, 192))
 
 
-def nothing_runs(task: Task, config: Config, count: int) -> tuple[float, ...]:
+def refuse_start(task: Task, config: Config, count: int) -> tuple[float, ...]:
     pytest.fail(f"{config.describe()} of {task.name} was started {count} times")
 
 
 def visit(profile: ProcessProfile, gain: float, ratio: float) -> Visit:
-    """One start showed a ratio within 1.5 %."""
+    """A visit that showed a ratio within 1.5 %."""
     key = KeyRatio(TASK, ratio, ratio / 1.015, ratio * 1.015)
     return Visit(profile, {TASK: (profile.default, 10.0)}, gain, 0.0, 1.0 + gain, (key,))
 
 
 def verdicts(*visits: Visit) -> Verdicts:
-    return Verdicts(Floor(0.99, nothing_runs), {one.profile: one for one in visits})
+    return Verdicts(Floor(0.99, refuse_start), {visit.profile: visit for visit in visits})
 
 
 def test_finalists_are_the_best_and_the_two_safest_that_gain_nearly_as_much() -> None:
     best = visit(PROFILES[0], 0.080, 0.991)
-    others = [
+    rest = [
         visit(PROFILES[1], 0.075, 0.993),
         visit(PROFILES[2], 0.074, 0.996),
         visit(PROFILES[3], 0.073, 0.995),
         visit(PROFILES[4], 0.069, 1.0),
     ]
-    found = verdicts(best, *others).finalists(best)
-    assert [one.profile for one in found] == [PROFILES[0], PROFILES[2], PROFILES[3]]
+    found = verdicts(best, *rest).finalists(best)
+    assert [finalist.profile for finalist in found] == [PROFILES[0], PROFILES[2], PROFILES[3]]
 
 
-def test_what_was_started_in_turn_or_is_under_the_floor_is_no_finalist_again() -> None:
+def test_a_profile_that_was_started_in_turn_or_is_under_the_floor_is_no_finalist() -> None:
     best, compared = visit(PROFILES[0], 0.080, 0.991), visit(PROFILES[1], 0.079, 0.995)
     under = visit(PROFILES[2], 0.079, 0.97)
-    all_of_them = verdicts(best, compared, under)
-    all_of_them.compared[compared.profile] = Verdict(compared.profile, None, True, 3)
-    assert all_of_them.finalists(best) == [best]
+    found = verdicts(best, compared, under)
+    found.compared[compared.profile] = Verdict(compared.profile, None, True, 3)
+    assert found.finalists(best) == [best]
 
 
-def test_what_gains_less_than_a_profile_that_needs_no_starts_is_no_finalist() -> None:
+def test_a_profile_that_gains_less_than_one_known_to_hold_is_no_finalist() -> None:
     best, less = visit(PROFILES[0], 0.080, 0.991), visit(PROFILES[1], 0.073, 0.996)
     assert verdicts(best, less).finalists(best) == [best, less]
     assert verdicts(best, less, visit(STOCK.profile, 0.074, 1.0)).finalists(best) == [best]
     assert verdicts(best, less, visit(PROFILES[2], 0.074, 1.2)).finalists(best) == [best]
 
 
-def test_the_best_that_is_clear_of_the_floor_wins_and_where_none_is_the_safest() -> None:
+def test_the_best_that_is_clear_of_the_floor_wins_or_else_the_safest() -> None:
     ratios = {PROFILES[0]: 0.992, PROFILES[1]: 0.996, PROFILES[2]: 0.995, PROFILES[3]: 0.994}
     gains = dict(zip(ratios, (0.080, 0.078, 0.074, 0.075), strict=True))
-    made = verdicts(*(visit(profile, gains[profile], ratio) for profile, ratio in ratios.items()))
+    judged = verdicts(*(visit(profile, gains[profile], ratio) for profile, ratio in ratios.items()))
 
     def judge(profile: ProcessProfile, *, holds: bool, proved: bool) -> None:
         key = KeyRatio(TASK, ratios[profile], 0.98, 1.01)
-        made.compared[profile] = Verdict(profile, key, holds, 5, proved)
+        judged.compared[profile] = Verdict(profile, key, holds, 5, proved)
 
-    incumbent, *_ = made.visited.values()
+    incumbent, *_ = judged.visited.values()
 
     def best() -> ProcessProfile | None:
-        found = made.best(incumbent)
+        found = judged.best(incumbent)
         return None if found is None else found.profile
 
     assert best() is None
     for profile in PROFILES[:2]:
         judge(profile, holds=True, proved=False)
-    assert best() == PROFILES[1], "what is left most"
+    assert best() == PROFILES[1], "the safest"
     for profile in PROFILES[2:4]:
         judge(profile, holds=True, proved=True)
-    assert best() == PROFILES[3], "of those that are clear the one that gains most"
+    assert best() == PROFILES[3], "the best that is clear"
     judge(PROFILES[3], holds=False, proved=False)
     assert best() == PROFILES[2]
-    made.compared.clear()
-    incumbent = made.visited[PROFILES[1]]
+    judged.compared.clear()
+    incumbent = judged.visited[PROFILES[1]]
     for profile in PROFILES[:2]:
         judge(profile, holds=True, proved=True)
-    assert best() == PROFILES[1], "what gains more than the incumbent does so within the noise"
+    assert best() == PROFILES[1], "a larger gain than the incumbent's is within the noise"
 
 
 def test_where_one_start_shows_enough_no_further_ones_are_needed() -> None:
-    made = verdicts()
-    assert made.needs_no_starts(visit(PROFILES[0], 0.08, 1.01))
-    assert not made.needs_no_starts(visit(PROFILES[0], 0.08, 1.0))
-    assert made.needs_no_starts(visit(STOCK.profile, 0.0, 0.9))
+    empty = verdicts()
+    assert empty.needs_no_starts(visit(PROFILES[0], 0.08, 1.01))
+    assert not empty.needs_no_starts(visit(PROFILES[0], 0.08, 1.0))
+    assert empty.needs_no_starts(visit(STOCK.profile, 0.0, 0.9))
     assert Verdicts(None, {}).needs_no_starts(visit(PROFILES[0], 0.08, 0.9))

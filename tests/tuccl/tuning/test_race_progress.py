@@ -1,4 +1,4 @@
-"""How far a race of process profiles is."""
+"""Progress of a race of process profiles."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from tuccl.tuning.race_progress import RaceProgress
 from tuccl.words.progress import AtMost, Total
 
 
-class Told:
-    """Each report."""
+class Reports:
+    """Records the reports of progress."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[str, int, Total]] = []
@@ -18,9 +18,9 @@ class Told:
         self.reports.append((stage, done, total))
 
 
-def test_a_race_does_not_know_how_many_profiles_it_looks_at_until_it_is_over() -> None:
-    told = Told()
-    race = RaceProgress(told, most=9)
+def test_the_number_of_visits_is_known_only_at_the_end() -> None:
+    progress = Reports()
+    race = RaceProgress(progress, most=9)
     for _ in range(3):
         race.visit(ProcessProfile())
     race.compare(0)
@@ -28,7 +28,7 @@ def test_a_race_does_not_know_how_many_profiles_it_looks_at_until_it_is_over() -
     race.visit(ProcessProfile())
     race.end()
     visits, in_turn = "process profiles", "profiles against stock"
-    assert told.reports == [
+    assert progress.reports == [
         (visits, 0, AtMost(9)), (visits, 1, AtMost(9)), (visits, 2, AtMost(9)), (visits, 3, 3),
         (in_turn, 0, AtMost(7)), (in_turn, 2, AtMost(7)),
         (visits, 3, AtMost(9)), (visits, 4, 4),

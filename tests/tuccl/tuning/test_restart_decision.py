@@ -1,4 +1,4 @@
-"""What a decision comes to by bounds that allow for other starts, worked by hand."""
+"""Decisions by bounds that allow for other starts, against values worked by hand."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,7 @@ FIRST, SECOND, THIRD = (
     Task(Operation.ALL_REDUCE, size_bytes, Shape(4, 2, 2)) for size_bytes in (1024, 2048, 4096)
 )
 TREE = Config("tree", "LL", 4)
-NOTHING = Decision(None, None, 20.0, ())
+UNDECIDED = Decision(None, None, 20.0, ())
 
 
 def compared(ratio: float, lower_bound: float) -> Comparison:
@@ -35,11 +35,11 @@ def compared(ratio: float, lower_bound: float) -> Comparison:
     )
 
 
-def test_without_further_starts_only_gains_beyond_what_starts_differ_by_are_entries() -> None:
+def test_without_further_starts_only_gains_beyond_the_deviation_of_starts_are_entries() -> None:
     decisions = {
         FIRST: Decision(compared(1.30, 1.25), None, 20.0, ()),
         SECOND: Decision(compared(1.01, 1.008), None, 20.0, ()),
-        THIRD: NOTHING,
+        THIRD: UNDECIDED,
     }
     found = allowing_for_starts(decisions, STOCK, MeanError(0.01, 11))
     kept = found[FIRST].builtin
@@ -48,8 +48,8 @@ def test_without_further_starts_only_gains_beyond_what_starts_differ_by_are_entr
     width = math.hypot(math.log(1.30 / 1.25), 0.03497)
     assert kept.lower_bound == pytest.approx(1.30 * math.exp(-width), rel=1e-4)
     assert not found[SECOND].has_entry
-    assert [one.ratio for one in found[SECOND].rejected] == [1.01]
-    assert found[THIRD] == NOTHING
+    assert [rejected.ratio for rejected in found[SECOND].rejected] == [1.01]
+    assert found[THIRD] == UNDECIDED
     assert allowing_for_starts(decisions, STOCK, MeanError(0.0, 11)) == decisions
 
 
@@ -65,7 +65,7 @@ def test_times_of_starts_give_a_mean_with_bounds() -> None:
     assert (found.starts, found.samples, found.estimator) == (3, 18, Estimator.MEAN_OVER_STARTS)
 
 
-def test_what_failed_in_a_start_is_not_proved() -> None:
+def test_a_call_that_failed_in_a_start_is_not_proved() -> None:
     logs = {TREE: [2.0, 2.0], STOCK: [2.10, 2.12, 2.08]}
     found = compared_over_starts(
         logs, 3, 6, PooledVariance.of(()), 0.01, TREE, STOCK, compared(1.3, 1.1)
@@ -74,7 +74,7 @@ def test_what_failed_in_a_start_is_not_proved() -> None:
     assert found.ratio == 1.3
 
 
-def test_a_schedule_keeps_what_it_was_held_against_where_that_is_not_confirmed() -> None:
+def test_a_schedule_keeps_its_reference_where_that_is_not_confirmed() -> None:
     schedule = replace(compared(1.50, 1.45), config=Config("schedule:5a5a", "LL"), reference=TREE)
     decisions = {FIRST: Decision(compared(1.01, 1.008), schedule, 20.0, ())}
     found = allowing_for_starts(decisions, STOCK, MeanError(0.01, 11))[FIRST]

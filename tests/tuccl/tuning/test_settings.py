@@ -1,4 +1,4 @@
-"""Settings from the command line's words."""
+"""Settings from the options of the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings_for(
 
 
 @pytest.mark.parametrize("name", ["alltoall", "AllToAll", "all_to_all"])
-def test_alltoall_is_tuned_where_a_schedule_can_take_the_place_of_sends(name: str) -> None:
+def test_alltoall_is_tuned_where_a_schedule_can_replace_sends(name: str) -> None:
     for backend in ("nccl,executor", "executor", "simulated"):
         assert settings_for(name, backend).operations == (Operation.ALLTOALL,)
 
@@ -59,7 +59,7 @@ def test_alltoall_is_refused_where_nccl_has_no_such_function() -> None:
         require_executor_for_alltoall(replace(settings, nccl="2.27.7"), Shape(4, 1, 4))
 
 
-def test_in_place_alltoall_is_refused_because_there_is_none() -> None:
+def test_in_place_alltoall_is_refused() -> None:
     with pytest.raises(UsageError, match="alltoall has no such form"):
         settings_for("alltoall,all_reduce", "nccl,executor", in_place=True)
     assert settings_for("all_reduce", "nccl,executor", in_place=True).timing.in_place

@@ -15,7 +15,7 @@ RING = Config("ring", "LL", 4)
 
 
 class HangsAtTheThird:
-    """Gives two samples of 1 s each, then hangs until a deadline of 5 s."""
+    """Returns two samples of 1 s each, then hangs until a deadline of 5 s."""
 
     name = "test"
     provenance = Provenance("test")
@@ -31,7 +31,7 @@ class HangsAtTheThird:
 
 
 def spend(folder: Path) -> list[float]:
-    """What is spent after each request."""
+    """Machine time spent after each request."""
     spent_s = []
     with MeasurementLog(folder / "log", HangsAtTheThird(), "id") as log:
         spending = Spending(log, 20.0)
@@ -54,8 +54,8 @@ def test_a_run_that_continues_has_spent_the_same(tmp_path: Path) -> None:
     assert spend(tmp_path) == spend(tmp_path)
 
 
-class LearnsItsPrice:
-    """Real workers: a start takes what it takes, and another process knows only its own starts."""
+class MeasuredRestarts:
+    """Workers whose restart time varies, and is known only from the process's own restarts."""
 
     name = "test"
     provenance = Provenance("test")
@@ -72,8 +72,8 @@ class LearnsItsPrice:
         pass
 
 
-def prices(log: MeasurementLog, requests: int) -> list[float]:
-    """The price of a restart after each request, some of them for what is known."""
+def restart_costs(log: MeasurementLog, requests: int) -> list[float]:
+    """Cost of a restart after each request, some of which the log answers."""
     spending = Spending(log)
     known = []
     for repeats in range(1, requests + 1):
@@ -83,17 +83,17 @@ def prices(log: MeasurementLog, requests: int) -> list[float]:
     return known
 
 
-def test_a_run_that_continues_plans_with_the_same_price_of_a_restart(tmp_path: Path) -> None:
-    with MeasurementLog(tmp_path / "log", LearnsItsPrice([2.0, 2.5, 2.5, 2.25]), "id") as log:
-        first = prices(log, 4)
+def test_a_run_that_continues_plans_with_the_same_cost_of_a_restart(tmp_path: Path) -> None:
+    with MeasurementLog(tmp_path / "log", MeasuredRestarts([2.0, 2.5, 2.5, 2.25]), "id") as log:
+        first = restart_costs(log, 4)
     assert first == [2.0, 2.5, 2.5, 2.25]
-    with MeasurementLog(tmp_path / "log", LearnsItsPrice([9.0]), "id") as log:
-        assert prices(log, 5) == [*first, 9.0]
+    with MeasurementLog(tmp_path / "log", MeasuredRestarts([9.0]), "id") as log:
+        assert restart_costs(log, 5) == [*first, 9.0]
 
 
 def test_a_schedule_after_a_profile_starts_no_workers(tmp_path: Path) -> None:
     threads, schedule = Config("ring", "LL", 4, 128), Config("schedule:a", "LL", 4, 256)
-    with MeasurementLog(tmp_path / "log", LearnsItsPrice([1.0] * 4), "id") as log:
+    with MeasurementLog(tmp_path / "log", MeasuredRestarts([1.0] * 4), "id") as log:
         spending = Spending(log)
         seconds = [
             spending.measure_running(TASK, config, count).seconds
@@ -107,10 +107,10 @@ def test_a_schedule_after_a_profile_starts_no_workers(tmp_path: Path) -> None:
     ]
 
 
-def test_fresh_samples_come_after_all_that_were_given_out(tmp_path: Path) -> None:
-    class Numbered(LearnsItsPrice):
+def test_fresh_samples_come_after_all_that_were_returned(tmp_path: Path) -> None:
+    class Numbered(MeasuredRestarts):
         def measure(self, _task: Task, _config: Config, first: int, repeats: int) -> Measured:
-            most = min(first + repeats, 6)  # Then it is cut short.
+            most = min(first + repeats, 6)  # The backend stops it there.
             return Measured(tuple(float(n + 1) for n in range(first, most)), 1.0)
 
     with MeasurementLog(tmp_path / "log", Numbered([1.0] * 9), "id") as log:

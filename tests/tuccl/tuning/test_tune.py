@@ -70,7 +70,7 @@ def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> T
 
 def winners(result: TuningResult) -> list[tuple[str, int] | None]:
     found = [key.decision.builtin for key in result.keys]
-    return [(one.config.protocol, one.config.nchannels) if one else None for one in found]
+    return [(won.config.protocol, won.config.nchannels) if won else None for won in found]
 
 
 def test_profile_calls_and_border_are_those_of_the_machine(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_restarts_are_not_charged_to_the_search_of_the_key_that_came_first(tmp_p
     assert result.spent_s > sum(samples_s) + OneGroup.restart_s
 
 
-def test_what_cannot_run_or_gives_wrong_data_does_not_enter(tmp_path: Path) -> None:
+def test_a_call_that_cannot_run_or_delivers_wrong_data_is_no_entry(tmp_path: Path) -> None:
     best = Config("ring", "Simple", 8)
     assert winners(tuned(tmp_path / "", Machine(frozenset([best]))))[1:] == [None, None]
     wrong = Machine(frozenset([Config("wrong", "LL", 1)]))
@@ -132,7 +132,7 @@ def test_without_stock_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
 
 
 class SmallBuffers(Machine):
-    """A small buffer gains a tenth above 8 KiB and costs 1.3 % below; each start is its own."""
+    """A small buffer gains a tenth above 8 KiB and costs 1.3 % below; starts differ."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,13 +161,13 @@ def test_the_floor_decides_whether_a_key_may_pay_for_others(
     machine = SmallBuffers()
     result = tuned(tmp_path, machine, replace(SETTINGS, floor=floor))
     assert result.profile == ProcessProfile(buffer_bytes=buffer_bytes)
-    ruled_out = [one.starts for one in result.race.forgone]
+    ruled_out = [verdict.starts for verdict in result.race.forgone]
     if buffer_bytes:
         assert ruled_out == []
     else:
         assert len(ruled_out) == 3
         assert min(ruled_out) >= 3
-        assert machine.of_stock == max(ruled_out) + 1, "what looks alike shares the starts of stock"
+        assert machine.of_stock == max(ruled_out) + 1, "similar profiles share the starts of stock"
     again = SmallBuffers()
     assert tuned(tmp_path, again, replace(SETTINGS, floor=floor)) == result
     assert again.measured == again.starts == 0
@@ -181,11 +181,11 @@ class Opposed(Machine):
         factor = 1.0
         if config.nthreads == 256:
             factor = 0.95 if task.operation is Operation.ALL_GATHER else 1.06
-        return replace(measured, samples_us=tuple(factor * one for one in measured.samples_us))
+        return replace(measured, samples_us=tuple(factor * us for us in measured.samples_us))
 
 
 @pytest.mark.parametrize(("weight", "nthreads"), [(1.0, 0), (10.0, 256)])
-def test_what_counts_more_has_the_say_on_the_profile(
+def test_the_operation_with_more_weight_decides_the_profile(
     tmp_path: Path, weight: float, nthreads: int
 ) -> None:
     settings = replace(
@@ -198,7 +198,7 @@ def test_what_counts_more_has_the_say_on_the_profile(
     assert result.profile == ProcessProfile(nthreads=nthreads)
 
 
-def test_stock_is_timed_once_more_whatever_the_floor_took_of_it(tmp_path: Path) -> None:
+def test_stock_is_timed_at_the_end_however_often_the_floor_timed_it(tmp_path: Path) -> None:
     machine = SmallBuffers()
     tuned(tmp_path, machine)
     assert machine.order[-len(SIZES) :] == [STOCK] * len(SIZES)
@@ -225,42 +225,42 @@ class UnlikeStarts(Machine):
 
 
 class Unsteady(UnlikeStarts):
-    """And each sample a tenth."""
+    """Unlike starts, and samples that differ by up to a tenth."""
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         measured = super().measure(task, config, first, repeats)
         noise = (0.95, 1.05, 1.0, 0.9, 1.1)
-        samples = (one * noise[n % 5] for n, one in enumerate(measured.samples_us, first))
+        samples = (time_us * noise[n % 5] for n, time_us in enumerate(measured.samples_us, first))
         return replace(measured, samples_us=tuple(samples))
 
 
-def test_without_a_profile_an_entry_gains_what_was_proved(
+def test_without_a_profile_the_gain_of_an_entry_is_the_proved_gain(
     tmp_path: Path,
 ) -> None:
-    """Stock's time is that of the comparison: in another start it may be a fifth more or less."""
+    """Stock's time is that of the comparison; another start may differ by a fifth."""
     result = tuned(tmp_path, Unsteady(), replace(SETTINGS, budget_s=27.0))
     assert result.profile == STOCK.profile
-    first, *others = result.keys
+    first, *rest = result.keys
     assert first.decision.builtin is not None
     gain = first.stock_us / first.decision.builtin.time_us
     assert gain == pytest.approx(first.decision.builtin.ratio)
-    assert not any(key.decision.has_entry for key in others)
+    assert not any(key.decision.has_entry for key in rest)
 
 
-def test_a_budget_leaves_the_starts_that_an_unsteady_machine_takes(tmp_path: Path) -> None:
-    """Even if it pays for no other profile, so that workers are started for their own sake."""
+def test_a_budget_reserves_the_starts_that_an_unsteady_machine_needs(tmp_path: Path) -> None:
+    """It does so even if it then pays for no further profile."""
     machine = Unsteady()
     result = tuned(tmp_path, machine, replace(SETTINGS, budget_s=27.0))
     assert result.race.out_of_budget
     assert [visit.profile for visit in result.race.visits] == [STOCK.profile]
-    assert machine.starts == 1 + 2 * 3, "another profile is up before each of three"
+    assert machine.starts == 1 + 2 * 3, "another profile runs before each of three"
     assert result.starts == 3
     assert winners(result) == [("LL", 4), None, None]
     assert result.spent_s <= 27.0
 
 
 def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Path) -> None:
-    """What starts changed is compared anew, both calls; and all of it continues from its log."""
+    """Both calls of a changed border are compared anew, and a resumed run measures nothing."""
 
     class Noting(UnlikeStarts):
         def __init__(self) -> None:
@@ -297,11 +297,11 @@ def test_where_no_other_profile_runs_one_start_is_not_taken_for_several(tmp_path
     assert machine.starts == 1
     assert result.starts == 0
     in_one_start = [key.decision.builtin for key in result.keys]
-    assert all(one is None or one.samples >= 10 for one in in_one_start), "as the pairs decided"
+    assert all(won is None or won.samples >= 10 for won in in_one_start), "as the pairs decided"
 
 
-class StartsTold:
-    """Notes how many starts there were at each report of them."""
+class StartCounts:
+    """Records the number of starts at each report of them."""
 
     def __init__(self, starts: list[int]) -> None:
         self.starts = starts
@@ -312,24 +312,24 @@ class StartsTold:
             self.starts.append(done)
 
 
-def test_starts_that_would_be_too_few_to_tell_anything_are_not_begun(tmp_path: Path) -> None:
+def test_starts_that_would_be_too_few_to_decide_are_not_begun(tmp_path: Path) -> None:
     numbers = set()
     for budget_s in range(20, 140, 10):
         starts: list[int] = []
         settings = replace(SETTINGS, budget_s=float(budget_s))
         with MeasurementLog(tmp_path / f"log{budget_s}", UnlikeStarts(), "id") as log:
-            tune(settings, SHAPE, SPACES, log, StartsTold(starts))
+            tune(settings, SHAPE, SPACES, log, StartCounts(starts))
         numbers.add(len(starts))
     assert numbers & {1, 2} == set()
     assert numbers > {0}
 
 
-def test_where_starts_differ_only_what_outlasts_them_enters(tmp_path: Path) -> None:
+def test_where_starts_differ_entries_are_confirmed_over_restarts(tmp_path: Path) -> None:
     machine = UnlikeStarts()
     result = tuned(tmp_path, machine)
     assert winners(result) == [("LL", 4), None, None]
-    by_luck = [one for key in result.keys[1:] for one in key.decision.rejected if one.samples > 15]
-    assert by_luck, "in one start they had won"
+    by_luck = [c for key in result.keys[1:] for c in key.decision.rejected if c.samples > 15]
+    assert by_luck, "a single start proved them"
     kept = result.keys[0].decision.builtin
     assert kept is not None
     assert 1.0 < kept.lower_bound < kept.ratio
