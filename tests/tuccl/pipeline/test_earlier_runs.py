@@ -1,6 +1,6 @@
-"""Runs begun before options were fields of one type: they are read, and continue as themselves.
+"""Runs begun before options were fields of one type are read, and keep their identity.
 
-`earlier_runs.json` has what run.json recorded of each command then, and the run's identity.
+`earlier_runs.json` has the options that run.json recorded for each command, and the run's identity.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ EARLIER = json.loads(Path(__file__).with_name("earlier_runs.json").read_text(enc
 RUNS: list[dict[str, Any]] = EARLIER["runs"]
 
 
-def nothing_probed() -> NoReturn:
+def probe_nothing() -> NoReturn:
     raise AssertionError("the machine is named")
 
 
 @pytest.fixture(autouse=True)
-def host_of_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def earlier_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "__version__", EARLIER["version"])
     monkeypatch.setattr(preparing, "version_here", lambda: EARLIER["nccl"])
     control = EARLIER["congestion_control"]
@@ -40,36 +40,36 @@ def host_of_then(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run["command"])
-def test_recorded_options_are_the_same_run(run: dict[str, Any]) -> None:
-    prepared = preparing.prepare(read_options(run["options"]), nothing_probed)
+def test_recorded_options_give_the_same_run(run: dict[str, Any]) -> None:
+    prepared = preparing.prepare(read_options(run["options"]), probe_nothing)
     assert prepared.settings.identity(prepared.topology) == run["identity"]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run["command"])
-def test_the_same_command_asks_for_the_same_run(
+def test_the_same_command_gives_the_same_run(
     run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[RunOptions] = []
+    requested: list[RunOptions] = []
 
     def init(options: RunOptions, *_: object) -> int:
-        asked.append(options)
+        requested.append(options)
         return 0
 
     monkeypatch.setattr(commands, "init", init)
     monkeypatch.setattr(commands, "tune", lambda command: init(command.options))
     assert CliRunner().invoke(app, run["command"].split()).exit_code == 0
-    assert asked == [read_options(run["options"])]
+    assert requested == [read_options(run["options"])]
 
 
-def test_a_run_of_then_is_resumed_and_others_are_told_from_it(tmp_path: Path) -> None:
+def test_an_earlier_run_is_resumed_and_a_different_run_is_refused(tmp_path: Path) -> None:
     run = next(run for run in RUNS if run["command"].startswith("tune"))
     workspace = Workspace(tmp_path)
     begun = RunRecord(run["identity"], run["options"], False, "2026-01-01T00:00:00Z")
     with workspace.lock(run["identity"]) as place:
         place.write_record(begun)
-    prepared = preparing.prepare(read_options(run["options"]), nothing_probed)
+    prepared = preparing.prepare(read_options(run["options"]), probe_nothing)
     options, topology = prepared.settings.options, prepared.topology
     require_begun(workspace, prepared.settings.identity(topology), options, topology)
-    other = replace(options, budget="20m")
+    longer = replace(options, budget="20m")
     with pytest.raises(UsageError, match=r"differs in --budget \(90s there, 20m here\); repeat"):
-        require_begun(workspace, "another", other, topology)
+        require_begun(workspace, "another", longer, topology)

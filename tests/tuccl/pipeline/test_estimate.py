@@ -1,4 +1,4 @@
-"""What a run will roughly take."""
+"""Estimates of the time of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZES = tuple(4**n for n in range(5, 16))
 THREE = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
 
 
-def test_a_run_of_more_than_a_minute_says_so_in_a_line() -> None:
+def test_an_estimate_of_more_than_a_minute_is_a_line() -> None:
     assert Estimate(184.0, 59.0, measures=True).line() == (
         "this will take roughly 4 min (schedules 3 min, measuring 60 s); "
         "interrupted, the same command continues"
@@ -43,14 +43,14 @@ def test_a_run_of_more_than_a_minute_says_so_in_a_line() -> None:
         ("a100-8gpu-8nic", 4, 195.0, 321.0),
     ],
 )
-def test_it_is_of_the_order_of_what_runs_took(
+def test_estimates_are_within_a_factor_of_two_of_runs(
     machine: str, nodes: int, schedules_s: float, search_s: float
 ) -> None:
     """Seconds of one core, all eleven sizes of three operations."""
     path = shipped_machines()[machine]
     sketches = sketch_candidates(load_machine(MachineOptions(str(path), nodes)))
-    made_s = schedules_seconds(THREE, sketches, SIZES, workers=1)
-    assert schedules_s / 2 < made_s < schedules_s * 2
+    estimated_s = schedules_seconds(THREE, sketches, SIZES, workers=1)
+    assert schedules_s / 2 < estimated_s < schedules_s * 2
     assert search_s / 2 < search_seconds(len(THREE) * len(SIZES), sketches) < search_s * 2
 
 
@@ -62,40 +62,42 @@ def plan(budget_s: float | None = None, brackets: int = 150) -> SearchPlan:
     )  # fmt: skip
 
 
-def test_measuring_is_searches_other_launches_and_starts_within_the_budget() -> None:
+def test_measuring_is_searches_further_launches_and_starts_within_the_budget() -> None:
     # 60 s of searches, 200 launches of each key at 60 s / 150, 15 starts of 3 s.
     assert measuring_seconds(plan()) == pytest.approx(60.0 + 80.0 + 45.0)
     assert measuring_seconds(plan(budget_s=30.0)) == 30.0
     assert measuring_seconds(plan(brackets=0)) == pytest.approx(500.0 + 45.0)
 
 
-def test_short_commands_say_nothing_and_how_far_they_are_is_said_as_often_as_asked_for(
+def test_short_commands_print_no_estimate_and_progress_as_often_as_requested(
     run_tuccl: Run, h200: Path
 ) -> None:
     often = {**os.environ, "TUCCL_PROGRESS_EVERY": "20ms"}
-    asked = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "asked", env=often)
-    assert asked.returncode == 0, asked.stderr
-    lines = asked.stderr.splitlines()
+    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "asked", env=often)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
     assert not any(line.startswith("this will take") for line in lines), "it takes seconds"
     profiles = [line for line in lines if line.startswith("process profiles: ")]
     assert profiles
     assert all(re.search(r": \d+ (so far, at most \d+|of \d+)", line) for line in profiles)
     again = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "asked")
-    assert len(again.stderr.splitlines()) == 3, "the machine, nothing to do, and what is next"
+    assert len(again.stderr.splitlines()) == 3, "the machine, nothing to do, and the next command"
 
 
-def test_a_long_run_says_what_it_takes_before_it_starts(tuccl_command: str, tmp_path: Path) -> None:
+def test_a_long_run_prints_its_estimate_before_it_starts(
+    tuccl_command: str, tmp_path: Path
+) -> None:
     command = [tuccl_command, "init", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "4"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("4 x a100-8gpu-8nic: 32 GPUs on 4 node(s)")
-        said = process.stderr.readline()
+        line = process.stderr.readline()
     finally:
         process.terminate()
         process.communicate()
     assert re.fullmatch(
         r"this will take roughly \d+ min \(schedules \d+ (s|min), search in the model \d+ min\); "
         r"interrupted, the same command continues\n",
-        said,
+        line,
     )

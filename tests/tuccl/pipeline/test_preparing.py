@@ -1,4 +1,4 @@
-"""From options to what a run is."""
+"""Preparing a run from its options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuccl.words.progress import Progress
 from tuccl.workspace.runs import Workspace
 
 
-def probed() -> NoReturn:
+def probe_nothing() -> NoReturn:
     raise AssertionError("the topology is given")
 
 
@@ -32,7 +32,7 @@ def unseen() -> Iterator[Progress]:
 
 def identity(control: str, monkeypatch: pytest.MonkeyPatch, given: RunOptions) -> str:
     monkeypatch.setattr(laboratory_options, "congestion_control", lambda: control)
-    prepared = preparing.prepare(given, probed)
+    prepared = preparing.prepare(given, probe_nothing)
     return prepared.settings.identity(prepared.topology)
 
 
@@ -47,18 +47,20 @@ def test_faked_nodes_under_another_congestion_control_are_another_run(
 def test_gpus_are_shared_by_two_nodes_at_least(a100: Path) -> None:
     options = RunOptions(topology=str(a100), backend="nccl", fake_nodes=True, share_gpus=True)
     with pytest.raises(UsageError, match="is one node; name --nodes 2 or more"):
-        preparing.prepare(options, probed)
-    two = preparing.prepare(replace(options, nodes=2), probed)
+        preparing.prepare(options, probe_nothing)
+    two = preparing.prepare(replace(options, nodes=2), probe_nothing)
     assert two.request.laboratory.devices(two.shape.ranks) == two.shape.ranks // 2
     assert two.notes[-1].startswith("each GPU is used by 2 ranks, one of each faked node")
 
 
-def test_it_is_nothing_to_a_run_without_them(h200: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_congestion_control_does_not_matter_without_faked_nodes(
+    h200: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = RunOptions(topology=str(h200))
     assert len({identity(control, monkeypatch, given) for control in ("bbr", "cubic")}) == 1
 
 
-def test_the_note_on_it_is_said_before_anything_is_measured(
+def test_the_note_on_congestion_control_comes_before_any_measurement(
     a100: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop(*_: object, **__: object) -> NoReturn:
@@ -70,16 +72,16 @@ def test_the_note_on_it_is_said_before_anything_is_measured(
         monkeypatch.setattr(
             laboratory_options, "congestion_control", lambda control=control: control
         )
-        prepared = preparing.prepare(given, probed)
-        said: list[str] = []
+        prepared = preparing.prepare(given, probe_nothing)
+        messages: list[str] = []
         with pytest.raises(KeyboardInterrupt):
-            tuning_run.run(prepared, Workspace(tmp_path), None, None, unseen, said.append)
-        assert "\n".join(said).count("tcp_congestion_control is bbr") == notes
+            tuning_run.run(prepared, Workspace(tmp_path), None, None, unseen, messages.append)
+        assert "\n".join(messages).count("tcp_congestion_control is bbr") == notes
     assert not capsys.readouterr().err
 
 
-def test_weights_hold_for_records_too(tmp_path: Path) -> None:
+def test_weights_apply_to_records_too(tmp_path: Path) -> None:
     write_record(tmp_path / "r.parquet", tiny_grid())
     given = RunOptions(topology=None, records=str(tmp_path / "r.parquet"), weights="all_reduce=3")
-    prepared = preparing.prepare(given, probed)
+    prepared = preparing.prepare(given, probe_nothing)
     assert prepared.settings.weights == ((Operation.ALL_REDUCE, 3.0),)

@@ -27,7 +27,7 @@ VARIANTS = [f"topo_8p6l_{nics}nic.xml" for nics in range(1, 6)] + [
     for path in FILES
     if re.search(r"_\d$", path.stem) and path.with_name(f"{path.stem[:-2]}.xml") in FILES
 ]
-"""Of a machine that is there without NICs, or with them elsewhere."""
+"""Files of machines that another file has without NICs, or with NICs elsewhere."""
 ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
 
 

@@ -1,4 +1,4 @@
-"""`--record FILE`: a file that is there is replaced by the record of its own run, or not at all."""
+"""`--record FILE`: an existing file is replaced only by the record of its own run."""
 
 import os
 from dataclasses import replace
@@ -25,11 +25,11 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "content", [b"op,bytes,t1\nallreduce,4096,8.7\n", b"PAR1 and then damaged PAR1"]
 )
-def test_what_is_no_record_is_refused_before_anything_is_probed(
+def test_a_file_that_is_no_record_is_refused_before_anything_is_probed(
     run_inside: Run, folder: Path, command: str, content: bytes
 ) -> None:
     (folder / "grid.csv").write_bytes(content)
-    # No machine is given, so the first thing to be done would be to probe this host.
+    # No machine is given, so the command would begin by probing this host.
     done = run_inside(command, "--backend", "simulated", "--record", "grid.csv")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert "--record grid.csv is there already" in done.stderr
@@ -46,7 +46,7 @@ def test_a_table_is_parquet_and_no_record(run_inside: Run, folder: Path) -> None
     assert table.read_bytes() == before
 
 
-def test_a_run_writes_over_its_own_record_and_over_no_other(run_inside: Run, folder: Path) -> None:
+def test_a_run_replaces_its_own_record_and_no_other(run_inside: Run, folder: Path) -> None:
     out = folder / "out.parquet"
     assert run_inside(*REPLAY, *TO).returncode == 0
     first = out.read_bytes()
@@ -58,9 +58,9 @@ def test_a_run_writes_over_its_own_record_and_over_no_other(run_inside: Run, fol
         done = run_inside(*REPLAY, *TO, "--workspace", workspace)
         assert done.returncode == 0, done.stderr
         assert out.read_bytes() == first
-    other = run_inside(*REPLAY, "--seed", "3", *TO, "--workspace", "third")
-    assert other.returncode == 2
-    assert f"holds the record of run {identity}, this is run " in other.stderr.splitlines()[-1]
+    refused = run_inside(*REPLAY, "--seed", "3", *TO, "--workspace", "third")
+    assert refused.returncode == 2
+    assert f"holds the record of run {identity}, this is run " in refused.stderr.splitlines()[-1]
     assert out.read_bytes() == first
     assert not (folder / "third").exists()
     assert run_inside(*REPLAY, "--seed", "3", *TO, "--force").returncode == 0
@@ -76,7 +76,7 @@ def test_a_record_that_names_no_run_is_kept(run_inside: Run, folder: Path) -> No
     assert (folder / "out.parquet").read_bytes() == before
 
 
-def test_a_run_that_continues_writes_over_its_shorter_record(run_inside: Run, folder: Path) -> None:
+def test_a_run_that_continues_replaces_its_shorter_record(run_inside: Run, folder: Path) -> None:
     assert run_inside(*REPLAY, *TO).returncode == 0
     whole = (folder / "out.parquet").read_bytes()
     record = read_record(folder / "out.parquet")
@@ -92,7 +92,7 @@ def test_a_run_that_continues_writes_over_its_shorter_record(run_inside: Run, fo
 
 
 def test_an_empty_file_is_written_and_a_pipe_never(run_inside: Run, folder: Path) -> None:
-    (folder / "out.parquet").touch()  # As mktemp leaves it.
+    (folder / "out.parquet").touch()  # As mktemp creates it.
     assert run_inside(*REPLAY, *TO).returncode == 0
     assert read_record(folder / "out.parquet").rows
     os.mkfifo(folder / "pipe")
@@ -112,7 +112,7 @@ def test_force_alone_does_nothing_and_is_refused(
     assert not (folder / "tuccl-workspace").exists()
 
 
-def test_force_does_not_write_over_what_the_command_reads(run_inside: Run, folder: Path) -> None:
+def test_force_does_not_replace_an_input(run_inside: Run, folder: Path) -> None:
     before = (folder / "r.parquet").read_bytes()
     done = run_inside(*REPLAY, "--record", "r.parquet", "--force")
     assert (done.returncode, "is read by this command" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""What an entry says of how its winner was confirmed."""
+"""The evidence of an entry on how its winner was confirmed."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ COMPARED = Comparison(
 )
 
 
-def test_an_entry_says_its_estimator_interval_and_starts() -> None:
+def test_an_entry_has_its_estimator_interval_and_starts() -> None:
     assert confirmation_of(COMPARED, MEASURED) == Confirmation(
         Reference.STOCK, Estimator.MEAN_OVER_STARTS, 1.107, 1.087, 1.13, 0.99, 3
     )
@@ -41,7 +41,7 @@ def test_an_entry_says_its_estimator_interval_and_starts() -> None:
         (RING, Reference.BUILTIN),
     ],
 )
-def test_an_entry_says_what_it_was_held_against(config: Config, reference: Reference) -> None:
+def test_an_entry_names_its_reference(config: Config, reference: Reference) -> None:
     assert confirmation_of(replace(COMPARED, reference=config), MEASURED).reference is reference
 
 
@@ -55,7 +55,7 @@ def test_an_entry_says_what_it_was_held_against(config: Config, reference: Refer
         (Provenance("simulated", replayed=True), NoStarts.MODELLED),
     ],
 )
-def test_without_workers_it_says_why_there_were_no_starts(
+def test_without_workers_an_entry_says_why_there_were_no_starts(
     provenance: Provenance, starts: int | NoStarts
 ) -> None:
     assert confirmation_of(COMPARED, provenance).starts == starts

@@ -28,7 +28,7 @@ from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings
 REPLAYED = RunOptions(topology=None, records="r.parquet")
 
 
-def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
+def test_sizes_default_to_a_ladder_or_to_all_that_were_recorded() -> None:
     plain = settings_of_options(RunOptions(topology="x"), None)
     assert (plain.backend, plain.budget_s, plain.options.strategy) == ("simulated", None, "mraco")
     assert len(plain.operations) == 3
@@ -38,12 +38,12 @@ def test_what_is_not_given_is_a_ladder_or_all_that_was_recorded() -> None:
     assert replayed.operations == (Operation.ALL_GATHER, Operation.ALL_REDUCE)
     assert replayed.sizes_bytes == (4096, 65536)
     assert not replayed.schedules
-    one = replace(REPLAYED, min_size="5K", operations="all_reduce")
-    assert settings_of_options(one, tiny_grid()).sizes_bytes == (65536,)
+    large = replace(REPLAYED, min_size="5K", operations="all_reduce")
+    assert settings_of_options(large, tiny_grid()).sizes_bytes == (65536,)
 
 
 @pytest.mark.parametrize("name", ["operations", "min_size", "max_size"])
-def test_an_empty_word_is_a_mistake_and_not_the_default(name: str) -> None:
+def test_an_empty_value_is_refused_and_not_the_default(name: str) -> None:
     with pytest.raises(UsageError):
         settings_of_options(read_options({"topology": "x", name: ""}), None)
 
@@ -65,14 +65,14 @@ def test_another_space_budget_strategy_or_record_is_another_run() -> None:
     topology = machine()
     grid = tiny_grid()
     base = settings_of_options(REPLAYED, grid)
-    others = [
+    different = [
         settings_of_options(replace(REPLAYED, **change), grid)
         for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
     ]
-    others.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
+    different.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
     newer = replace(grid.provenance, nccl_version=NcclVersion(2, 30, 3), details="NCCL 2.30.3")
-    others.append(settings_of_options(REPLAYED, replace(grid, provenance=newer)))
-    identities = {settings.identity(topology) for settings in (base, *others)}
+    different.append(settings_of_options(REPLAYED, replace(grid, provenance=newer)))
+    identities = {settings.identity(topology) for settings in (base, *different)}
     assert len(identities) == 7
     assert base.identity(topology) == settings_of_options(REPLAYED, tiny_grid()).identity(topology)
 
@@ -87,7 +87,7 @@ def test_options_of_an_older_run_are_read_and_damaged_ones_are_named() -> None:
         read_options({"nodes": 2})
 
 
-def test_a_record_is_read_only_where_something_replays_it() -> None:
+def test_a_record_is_read_only_by_a_backend_that_replays() -> None:
     assert record_of_options(RunOptions(topology="x"), None) is None
     with pytest.raises(UsageError, match="--records is for --backend replay"):
         record_of_options(RunOptions(topology="x", records="r", backend="nccl"), None)
@@ -104,7 +104,7 @@ def test_a_record_is_read_only_where_something_replays_it() -> None:
         ("sockets", False, True),
     ],
 )
-def test_the_backends_say_what_they_have(name: str, executor: bool, workers: bool) -> None:
+def test_the_capabilities_of_backends(name: str, executor: bool, workers: bool) -> None:
     kind = backend_kind(name)
     assert (kind.runs_schedules, kind.has_workers) == (executor, workers)
     assert kind.needs_record == (name == "replay")
@@ -121,16 +121,16 @@ def test_gpus_are_shared_by_faked_nodes_over_nccl_only() -> None:
     with pytest.raises(UsageError, match="name --fake-nodes, too"):
         settings_of_options(RunOptions(topology="x", backend="nccl", share_gpus=True), None)
     for backend in ("sockets", "executor", "nccl,executor"):
-        other = RunOptions(topology="x", backend=backend, fake_nodes=True, share_gpus=True)
+        options = RunOptions(topology="x", backend=backend, fake_nodes=True, share_gpus=True)
         with pytest.raises(UsageError, match=f"with --backend {backend} leave it out"):
-            settings_of_options(other, None)
+            settings_of_options(options, None)
     faked = RunOptions(topology="x", backend="nccl", fake_nodes=True)
     shared = settings_of_options(replace(faked, share_gpus=True), None)
     apart = settings_of_options(faked, None)
     assert shared.identity(machine()) != apart.identity(machine())
 
 
-def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
+def test_the_space_is_that_of_the_record_or_of_the_links() -> None:
     grid = tiny_grid()
     task = grid.tasks[0]
     request = BackendRequest(grid.topology, grid.shape, record=grid)
@@ -141,7 +141,7 @@ def test_the_space_is_what_was_recorded_or_what_the_links_allow() -> None:
     assert {family.protocol for family in whole.families} >= {"LL", "LL128", "Simple"}
 
 
-def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None:
+def test_the_timing_reaches_the_workers_and_makes_another_run() -> None:
     named = RunOptions(topology="x", backend="nccl")
     plain = settings_of_options(replace(named, plain=True), None)
     in_place = settings_of_options(replace(named, in_place=True), None)
@@ -150,7 +150,7 @@ def test_how_calls_are_timed_reaches_the_workers_and_makes_another_run() -> None
     timing = backend_request(machine(), in_place, None).timing
     assert (timing.graph, timing.in_place) == (True, True)
     settings = (settings_of_options(named, None), plain, in_place)
-    assert len({one.identity(machine()) for one in settings}) == 3
+    assert len({variant.identity(machine()) for variant in settings}) == 3
 
 
 @pytest.mark.parametrize(("option", "name"), [("plain", "--plain"), ("in_place", "--in-place")])
@@ -165,11 +165,11 @@ def test_only_nccl_is_timed_in_several_ways(option: str, name: str, backend: str
     ("os_name", "fake_nodes", "tried"),
     [("eth0", False, True), ("mlx5_0", False, False), ("", False, False), ("mlx5_0", True, True)],
 )
-def test_what_only_sockets_read_is_tried_where_ranks_talk_over_tcp(
+def test_variables_of_sockets_are_tried_where_ranks_communicate_over_tcp(
     os_name: str, fake_nodes: bool, tried: bool
 ) -> None:
     two = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
-    named = [replace(one, os_name=os_name) if one in two.nics else one for one in two.devices]
+    named = [replace(d, os_name=os_name) if d in two.nics else d for d in two.devices]
     topology = replace(two, devices=tuple(named))
     shape = communicator_shape(topology)
     laboratory = Laboratory(nodes=2 if fake_nodes else 1)
@@ -196,7 +196,7 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
         ("sockets", True, False),
     ],
 )
-def test_a_backend_is_told_what_of_nccl_is_chosen_and_timed(
+def test_a_backend_is_told_whether_nccl_is_tuned_and_measured(
     backend: str, tunes_nccl: bool, measures_nccl: bool
 ) -> None:
     settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
@@ -239,8 +239,8 @@ def test_weights_are_by_operation_and_part_of_the_settings() -> None:
         return settings_of_options(RunOptions(topology="x", weights=text), None).weights
 
     assert weights(None) == ()
-    asked = weights("reduce_scatter=0.5, all_gather = 3")
-    assert asked == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
+    parsed = weights("reduce_scatter=0.5, all_gather = 3")
+    assert parsed == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,6 @@ def test_weights_are_by_operation_and_part_of_the_settings() -> None:
         (" ,", "names no operation"),
     ],
 )
-def test_weights_that_make_no_sense_are_refused(text: str, why: str) -> None:
+def test_invalid_weights_are_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         settings_of_options(RunOptions(topology="x", weights=text), None)

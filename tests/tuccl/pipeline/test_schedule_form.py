@@ -1,4 +1,4 @@
-"""A schedule has one form from the synthesizer to the bundle, which it is given once."""
+"""A schedule is compiled once on its way from the synthesizer to the bundle."""
 
 from collections import Counter
 from pathlib import Path
@@ -38,9 +38,9 @@ def test_no_schedule_is_read_from_xml_and_none_compiled_twice(
     topology = read_topology(shipped_machines()["h200-4gpu"])
     settings = RunSettings((Operation.ALLTOALL,), (65536,))
     done = initialize(topology, settings, Workspace(tmp_path), silent)
-    won = {one.content_hash: one for one in done.table.schedules}
+    won = {schedule.content_hash: schedule for schedule in done.table.schedules}
     assert won
-    assert all(one.program and one.msccl_xml for one in won.values())
+    assert all(schedule.program and schedule.msccl_xml for schedule in won.values())
     assert read_table(done.run) == done.table
     bundle = load_bundle(done.run.bundle)
     assert bundle.schedules == done.table.schedules

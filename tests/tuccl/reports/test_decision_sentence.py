@@ -13,7 +13,7 @@ def comparison(ratio: float, lower_bound: float, config: str = "ring LL ch4") ->
     )  # fmt: skip
 
 
-def told(**fields: object) -> ComparisonReport:
+def with_interval(**fields: object) -> ComparisonReport:
     known = {
         "upper_bound": 1.13, "confidence": 0.99, "reference": Reference.PROFILE,
         "estimator": Estimator.MEAN_OVER_STARTS, "starts": 3,
@@ -25,27 +25,27 @@ def told(**fields: object) -> ComparisonReport:
     ("compared", "text"),
     [
         (
-            told(),
+            with_interval(),
             "1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts",
         ),
         (
-            told(reference=Reference.STOCK, starts=1),
+            with_interval(reference=Reference.STOCK, starts=1),
             "1.107x (1.087 to 1.130, 99 %), against stock NCCL, one start",
         ),
         (
-            told(reference=Reference.BUILTIN, starts=NoStarts.RECORDED),
+            with_interval(reference=Reference.BUILTIN, starts=NoStarts.RECORDED),
             "1.107x (1.087 to 1.130, 99 %), against the built-in setting, samples of a record",
         ),
         (
-            told(confidence=0.995, starts=NoStarts.MODELLED),
+            with_interval(confidence=0.995, starts=NoStarts.MODELLED),
             "1.107x (1.087 to 1.130, 99.5 %), against NCCL under the process profile, modelled",
         ),
-        (told(upper_bound=None), "1.107x, lower bound 1.087"),
-        (told(upper_bound=4e10), "1.107x, lower bound 1.087"),
+        (with_interval(upper_bound=None), "1.107x, lower bound 1.087"),
+        (with_interval(upper_bound=4e10), "1.107x, lower bound 1.087"),
         (comparison(1.107, 1.087), "1.107x, lower bound 1.087"),
     ],
 )
-def test_a_ratio_says_its_interval_its_reference_and_its_starts(
+def test_a_ratio_has_its_interval_its_reference_and_its_starts(
     compared: ComparisonReport, text: str
 ) -> None:
     assert ratio_text(compared) == text
@@ -54,7 +54,7 @@ def test_a_ratio_says_its_interval_its_reference_and_its_starts(
     assert decision_sentence(None, (compared,), Evidence.MEASURED).endswith(f"is {text}")
 
 
-def test_the_reason_names_what_runs_and_the_bound() -> None:
+def test_the_reason_names_the_winner_and_the_bound() -> None:
     won = comparison(1.2, 1.1)
     assert decision_sentence(won, (), Evidence.MEASURED) == (
         "ring LL ch4 takes 10.00 us where its reference takes 12.00 us: 1.200x, lower bound 1.100"
@@ -67,13 +67,13 @@ def test_the_reason_names_what_runs_and_the_bound() -> None:
 
 
 def test_a_modelled_time_is_expected() -> None:
-    said = decision_sentence(comparison(1.2, 1.1), (), Evidence.MODELLED)
-    assert said.startswith(
+    sentence = decision_sentence(comparison(1.2, 1.1), (), Evidence.MODELLED)
+    assert sentence.startswith(
         "ring LL ch4 is expected to take 10.00 us where its reference is expected"
     )
 
 
-def test_what_several_starts_judged_goes_before_a_larger_ratio_of_one() -> None:
+def test_a_comparison_over_several_starts_precedes_a_larger_ratio_of_one_start() -> None:
     lucky = comparison(1.3, 0.98)
     tried = comparison(1.05, 0.97, "tree LL ch2").model_copy(update={"samples": 54})
     closest = comparison(1.1, 0.99)

@@ -8,7 +8,7 @@ EMPTY = Table("machine", "0" * 16, (), ())
 
 
 @pytest.mark.parametrize(
-    ("backend", "entries_of", "evidence"),
+    ("backend", "provenance", "evidence"),
     [
         ("simulated", None, Evidence.MODELLED),
         ("replay", "simulated", Evidence.MODELLED),
@@ -18,14 +18,14 @@ EMPTY = Table("machine", "0" * 16, (), ())
         ("replay", "nccl,executor", Evidence.MEASURED),
     ],
 )
-def test_a_table_is_what_made_its_entries_or_its_backend(
-    backend: str, entries_of: str | None, evidence: Evidence
+def test_evidence_follows_from_the_entries_or_else_the_backend(
+    backend: str, provenance: str | None, evidence: Evidence
 ) -> None:
-    table = EMPTY if entries_of is None else tuned(FOUR_GPUS, entries_of)[0]
+    table = EMPTY if provenance is None else tuned(FOUR_GPUS, provenance)[0]
     assert evidence_of(table, backend) is evidence
 
 
-def test_what_was_not_measured_has_a_caveat_and_no_word_of_measurement() -> None:
+def test_times_that_were_not_measured_have_a_caveat_and_are_not_called_measured() -> None:
     assert Evidence.MEASURED.caveat == ""
     for evidence in (Evidence.MODELLED, Evidence.STAND_IN):
         assert evidence.caveat

@@ -1,4 +1,4 @@
-"""What a job gets counts what this installation runs; everything else stands apart."""
+"""The gains of a job count only schedules that this installation runs."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_on_one_host_with_the_executor_a_job_gets_the_schedules() -> None:
         (FOUR_GPUS, "nccl,executor", NVIDIA, False, Obstacle.NOT_BUILT),
     ],
 )
-def test_a_schedule_that_no_job_here_runs_stands_apart_with_its_reason(
+def test_a_schedule_that_no_job_here_runs_is_listed_apart_with_its_reason(
     shape: Shape, backend: str, model: str, has_executor: bool, obstacle: Obstacle
 ) -> None:
     gains = job_gains(*tuned(shape, backend, model), has_executor=has_executor)
@@ -73,13 +73,13 @@ def test_a_machine_that_does_not_name_its_gpus_may_have_the_executor() -> None:
     assert not job_gains(unnamed, report, has_executor=True).obstacles
 
 
-def test_starts_in_turn_say_more_of_the_profile_than_times_of_different_starts() -> None:
+def test_starts_in_turn_precede_times_of_different_starts() -> None:
     """The key without an entry: 16 us over 12.8 us in different starts, 0.98 in turn."""
     table, report = tuned(FOUR_GPUS, profile=PROFILE)
     assert job_gains(table, report, has_executor=True).keys[3].speedup == pytest.approx(1.25)
     in_turn = ProfileRatio(ratio=0.98, low=0.97, high=0.99, starts=3)
     keys = [key.model_copy(update={"profile_ratio": in_turn}) for key in report.keys]
     gain = job_gains(table, report.model_copy(update={"keys": keys}), has_executor=True)
-    assert [one.runner for one in gain.keys][2:] == [Runner.PLUGIN, Runner.PROFILE]
+    assert [key.runner for key in gain.keys][2:] == [Runner.PLUGIN, Runner.PROFILE]
     assert gain.keys[3].time_us == pytest.approx(16.0 / 0.98)
-    assert [one.speedup for one in gain.keys] == pytest.approx([4.0, 8.0, 2.0, 0.98])
+    assert [key.speedup for key in gain.keys] == pytest.approx([4.0, 8.0, 2.0, 0.98])

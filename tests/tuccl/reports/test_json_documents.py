@@ -1,4 +1,4 @@
-"""The JSON that commands print is what docs/reference/schemas says."""
+"""The JSON that commands print is valid under docs/reference/schemas."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from tuccl.workspace.runs import Run as WorkspaceRun
 
 
 def check(name: str, text: str) -> Any:
-    """The document, if it is valid."""
+    """Validate a document, and return it."""
     document = json.loads(text)
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -33,7 +33,7 @@ def test_the_schemas_are_those_of_the_models() -> None:
 
 
 @pytest.mark.usefixtures("tuned")
-def test_table_explain_ship_and_retune_print_what_their_schemas_say(
+def test_table_explain_ship_and_retune_print_valid_documents(
     run_tuccl: Run, tmp_path: Path, h200: Path
 ) -> None:
     check("table", run_tuccl("table", "--json").stdout)
@@ -43,20 +43,20 @@ def test_table_explain_ship_and_retune_print_what_their_schemas_say(
     assert all(Path(path).is_file() for path in shipped["files"])
     same = check("retune", run_tuccl("retune", "--json").stdout)
     assert (same["changes"], same["tuned"], same["kept"]) == ([], False, None)
-    other = tmp_path / "other.xml"
-    other.write_text(h200.read_text().replace('sm="90"', 'sm="80"'))
-    changed = check("retune", run_tuccl("retune", "--topology", other, "--json").stdout)
+    older = tmp_path / "older.xml"
+    older.write_text(h200.read_text().replace('sm="90"', 'sm="80"'))
+    changed = check("retune", run_tuccl("retune", "--topology", older, "--json").stdout)
     assert changed["changes"]
     assert changed["tuned"]
 
 
 def test_init_and_tune_print_the_document_of_table(run_tuccl: Run, h200: Path) -> None:
-    one = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K", "--json")
-    check("table", run_tuccl("init", "--topology", h200, *one).stdout)
-    check("table", run_tuccl("tune", "--topology", h200, *one).stdout)
+    key = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K", "--json")
+    check("table", run_tuccl("init", "--topology", h200, *key).stdout)
+    check("table", run_tuccl("tune", "--topology", h200, *key).stdout)
 
 
-def test_a_measured_table_with_the_executor_is_what_the_schema_says(tmp_path: Path) -> None:
+def test_a_measured_table_with_the_executor_is_a_valid_document(tmp_path: Path) -> None:
     table, report = tuned(FOUR_GPUS)
     run = FinishedRun(WorkspaceRun(tmp_path), table, report, already_done=True)
     gains = job_gains(table, report, has_executor=True)
@@ -66,7 +66,7 @@ def test_a_measured_table_with_the_executor_is_what_the_schema_says(tmp_path: Pa
     assert document["caveats"] == []
 
 
-def test_verify_prints_what_its_schema_says(run_inside: Run, tmp_path: Path) -> None:
+def test_verify_prints_valid_documents(run_inside: Run, tmp_path: Path) -> None:
     right, wrong = tmp_path / "right.xml", tmp_path / "wrong.xml"
     right.write_text(write_msccl_xml(exchange()))
     wrong.write_text(write_msccl_xml(exchange()).replace('type="r"', 'type="nop"'))
