@@ -1,1 +1,1 @@
-"""The pipeline: what a run is asked, what it will cost, its stages, resuming and retuning."""
+"""The pipeline of a run: its options, estimate, stages, results, resuming and retuning."""

@@ -45,7 +45,7 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the run; those on the machine are its own."""
+        """Notes on the run, apart from those on the machine."""
         return (*self.settings.laboratory.notes(), *_left_out(self))
 
 

@@ -118,29 +118,30 @@ def _recorded_keys(
     most = MAX_SIZE_BYTES if options.max_size is None else parse_size(options.max_size)
     tasks = [task for task in record.tasks if least <= task.size_bytes <= most]
     if options.operations is not None:
-        wanted = parse_operations(options.operations)
-        tasks = [task for task in tasks if task.operation in wanted]
+        operations = parse_operations(options.operations)
+        tasks = [task for task in tasks if task.operation in operations]
     else:
         # Records of alltoall have times of NCCL's own choice, and of schedules that are not run.
         tasks = [task for task in tasks if task.operation in ASKED_ABOUT]
-        wanted = tuple(sorted({task.operation for task in tasks}))
+        operations = tuple(sorted({task.operation for task in tasks}))
     if not tasks:
-        asked = ", ".join(wanted) or "any operation"
+        names = ", ".join(operations) or "any operation"
         raise RecordMismatchError(
-            f"{options.records} has no size in this range for {asked}; it holds {_held(record)}"
+            f"{options.records} has no size in this range for {names}; it holds {_held(record)}"
         )
     tunable = [task for task in tasks if _has_stock(record, task)]
     sizes = [
-        {task.size_bytes for task in tunable if task.operation is operation} for operation in wanted
+        {task.size_bytes for task in tunable if task.operation is operation}
+        for operation in operations
     ]
     common = tuple(sorted(set.intersection(*sizes)))
     if not common:
         raise RecordMismatchError(
             f"{options.records} has no size at which NCCL with nothing set was timed for each of "
-            f"{', '.join(wanted)}: everything is held against it; record it too (beside NAME.csv: "
-            "NAME_default.csv), or name fewer --operations"
+            f"{', '.join(operations)}: everything is held against it; record it too (beside "
+            "NAME.csv: NAME_default.csv), or name fewer --operations"
         )
-    return wanted, common
+    return operations, common
 
 
 def _has_stock(record: Record, task: Task) -> bool:

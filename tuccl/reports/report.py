@@ -138,7 +138,7 @@ class Report(_Model):
     in_place: bool = False
     """Whether calls were timed in place."""
     starts: int | None = None
-    """Starts of the workers that confirmed entries; 0: the budget allowed none; None: none were
+    """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""
     floor: FloorReport | None = None
     """None: there was no floor."""

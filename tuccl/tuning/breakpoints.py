@@ -112,7 +112,7 @@ def _whole(size_bytes: int, ranks: int) -> int:
 
 def _ladders(tasks: Sequence[Task]) -> list[list[Task]]:
     """Keys of one operation and shape, by size."""
-    found: dict[object, list[Task]] = {}
+    ladders: dict[object, list[Task]] = {}
     for task in sorted(tasks, key=lambda task: (task.operation, task.shape, task.size_bytes)):
-        found.setdefault((task.operation, task.shape), []).append(task)
-    return list(found.values())
+        ladders.setdefault((task.operation, task.shape), []).append(task)
+    return list(ladders.values())

@@ -101,8 +101,8 @@ def held_against_starts(
         keep_s: Part of the budget that is reserved for later stages.
 
     Returns:
-        The decisions, and the number of starts that confirmed some of them. 0: the budget allowed
-        none, so that only gains beyond the deviation of starts are entries; None: none needed.
+        The decisions, and the number of starts that confirmed some of them. 0: none were possible,
+        so that only gains beyond the deviation of starts are entries; None: none were needed.
     """
     allowed = allowing_for_starts(decisions, default, stock.between_starts())
     if stock.has_moved():
@@ -271,17 +271,17 @@ class _Check:
 
         def decided(error: float) -> dict[Task, Decision]:
             of_look = _LOOKS.error_at(starts, error, last=last)
-            return {task: self._again(task, starts, pools[task], of_look) for task in self.open}
+            return {task: self._decide(task, starts, pools[task], of_look) for task in self.open}
 
         def proved(error: float) -> int:
             return closed + sum(len(entries_of(again)) for again in decided(error).values())
 
         compared = sum(len(entries_of(self._likely[task])) for task in self._logs)
-        now = decided(false_discovery_level(ERROR, compared, proved)) if self.open else {}
-        self.decisions |= now
+        changed = decided(false_discovery_level(ERROR, compared, proved)) if self.open else {}
+        self.decisions |= changed
         self.open = [task for task in self.open if self._may_gain(task)]
 
-    def _again(self, task: Task, starts: int, pool: PooledVariance, error: float) -> Decision:
+    def _decide(self, task: Task, starts: int, pool: PooledVariance, error: float) -> Decision:
         """Decide a key by several starts.
 
         Args:
@@ -294,10 +294,11 @@ class _Check:
         compare = partial(
             compared_over_starts, logs, starts, _samples(self._sample_s[task]), pool, error
         )
-        now = decided_again(self._likely[task], self._default, compare)
+        decision = decided_again(self._likely[task], self._default, compare)
         if logs[self._default]:
-            now = replace(now, profile_default_us=geometric_mean(logs[self._default]))
-        return now
+            default_us = geometric_mean(logs[self._default])
+            decision = replace(decision, profile_default_us=default_us)
+        return decision
 
     def _may_gain(self, task: Task) -> bool:
         """Whether a call that is not proved gains on average."""

@@ -163,13 +163,13 @@ def _fresh(
     taken: Callable[[Config], int],
 ) -> dict[Config, list[float]]:
     """Fresh samples of the reference and of the finalists that run."""
-    given = {config: taken(config) for config in (reference, *finalists)}
+    counts = {config: taken(config) for config in (reference, *finalists)}
 
     def sample(config: Config) -> float:
-        given[config] += 1
+        counts[config] += 1
         try:
-            samples = measure(config, given[config])
-            if len(samples) < given[config]:  # The backend stopped a call that is far too slow.
+            samples = measure(config, counts[config])
+            if len(samples) < counts[config]:  # The backend stopped a call that is far too slow.
                 raise ConfigurationFailedError("too slow to be measured on")
         except ConfigurationFailedError as error:
             if config == reference:
@@ -177,7 +177,7 @@ def _fresh(
             raise
         return samples[-1]
 
-    return in_turn(list(given), PAIRS if finalists else _ALONE, sample)
+    return in_turn(list(counts), PAIRS if finalists else _ALONE, sample)
 
 
 def _compare(

@@ -183,10 +183,10 @@ def key_ratios(
     error = _LOOKS.error_at(starts, _ERROR, last=starts == _MOST_STARTS)
     of_profile = bonferroni(error, profiles)
     of_key = bonferroni(of_profile, len(tasks))
-    found = []
+    keys = []
     for task in tasks:
         if task not in best:
-            found.append(KeyRatio(task, 0.0, 0.0, 0.0))
+            keys.append(KeyRatio(task, 0.0, 0.0, 0.0))
             continue
         logs = best[task]
         pool = PooledVariance.of(own for key, own in best.items() if key != task)
@@ -195,8 +195,8 @@ def key_ratios(
         low = student_interval(logs, mean, of_profile).low
         high = student_interval(logs, mean, of_key).high
         alone = student_interval(logs, mean, error)
-        found.append(KeyRatio(task, ratio, low, high, ratio - alone.low))
-    return found
+        keys.append(KeyRatio(task, ratio, low, high, ratio - alone.low))
+    return keys
 
 
 def _own_choice(

@@ -112,10 +112,10 @@ class Visitor:
             return list(dict.fromkeys((profile.default, *everything)))
         near = [next_to for call in best[:2] if call in space for next_to in space.neighbours(call)]
         hopeless = self.hopeless[task]
-        wanted = dict.fromkeys((profile.default, *best, *near))
+        calls = dict.fromkeys((profile.default, *best, *near))
         return [
             call
-            for call in wanted
+            for call in calls
             if call.is_default or (call in space and STOCK.profile.applied_to(call) not in hopeless)
         ]
 

@@ -20,7 +20,7 @@ from tuccl.trials.config import Config, Task
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
 
 _FINALISTS = 4
-"""Most calls of a key that one start compares, of which the best is also the luckiest."""
+"""Most calls of a key that one start compares, for which the bounds of the best allow."""
 _LUCK = 0.85
 """A call with a ratio below this in one start is slower. Over TCP the ratio of one start had a
 standard deviation of 8 %, and calls that gain 12 % showed 0.94."""
@@ -91,8 +91,8 @@ def with_likely(decision: Decision, borrowed: Config | None, default: Config) ->
     schedules = (decision.schedule, *(c for c in likely if c.config.is_schedule))
     builtin = next((comparison for comparison in builtins if comparison is not None), None)
     schedule = next((comparison for comparison in schedules if comparison is not None), None)
-    taken = [comparison.config for comparison in (builtin, schedule) if comparison is not None]
-    rejected = tuple(c for c in decision.rejected if c.config not in taken)
+    promoted = [comparison.config for comparison in (builtin, schedule) if comparison is not None]
+    rejected = tuple(c for c in decision.rejected if c.config not in promoted)
     return replace(decision, builtin=builtin, schedule=schedule, rejected=rejected)
 
 

@@ -57,7 +57,7 @@ class RunSettings:
     operations: tuple[Operation, ...]
     sizes_bytes: tuple[int, ...]
     options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
-    """The options as given; some of them are parsed into the fields below and above."""
+    """The options as given; some of them are parsed into the other fields."""
     budget_s: float | None = None
     """Seconds of machine time that measuring may take; None: until the search converges."""
     floor: float | None = DEFAULT_FLOOR
@@ -109,13 +109,13 @@ class RunSettings:
             for link in topology.links
         )
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
-        understood = asdict(self)
-        options, laboratory = understood.pop("options"), understood.pop("laboratory")
+        parsed = asdict(self)
+        options, laboratory = parsed.pop("options"), parsed.pop("laboratory")
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
-        given = {name: value for name, value in options.items() if name not in held_otherwise}
+        as_given = {name: value for name, value in options.items() if name not in held_otherwise}
         values = {
-            **given,
-            **understood,
+            **as_given,
+            **parsed,
             "backend": self.backend,
             "schedules": self.schedules,
             "graphs": self.timing.graph,

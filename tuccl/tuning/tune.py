@@ -93,7 +93,7 @@ class TuningResult:
     spent_s: float
     """Machine time spent."""
     starts: int | None
-    """Starts of the workers that confirmed entries; 0: the budget allowed none; None: none were
+    """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""
 
 
@@ -249,10 +249,10 @@ class _Run:
         results: dict[Task, SearchResult] = {}
         shown = _SEARCHES[stage]
         spaces = {task: space_of(task) for task in self.tasks}
-        wanted = [task for task in self.tasks if spaces[task].families]
-        for done, task in enumerate(wanted):
-            self._progress(shown, done, len(wanted), share=self._share(wanted, done))
-            share_s = (self.spending.left_s - self._kept_s) / (len(wanted) - done)
+        searched = [task for task in self.tasks if spaces[task].families]
+        for done, task in enumerate(searched):
+            self._progress(shown, done, len(searched), share=self._share(searched, done))
+            share_s = (self.spending.left_s - self._kept_s) / (len(searched) - done)
             measure = partial(self.spending.measure_running, task)
             meter = Meter(measure, MAX_REPEATS, max(0.0, share_s))
             results[task] = run_search(
@@ -266,8 +266,8 @@ class _Run:
                 ],
                 seed=seed_of(self._settings, stage, task),
             )
-        if wanted:
-            self._progress(shown, len(wanted), len(wanted))
+        if searched:
+            self._progress(shown, len(searched), len(searched))
         return results
 
     def decide(
