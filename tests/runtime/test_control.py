@@ -1,4 +1,4 @@
-"""The control block: the native test with sanitizers; Python's page of it against the plugin."""
+"""The control block: the native test with sanitizers; Python's layout against the plugin's."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,10 @@ from tests.runtime.test_native import MEMORY, THREADS, build, run
 from tests.runtime.write_bundles import write_bundles
 from tuccl.engines.control_block import (
     CONTROL_VARIABLE,
-    NO_WISH,
+    NO_OVERRIDE,
     ControlBlock,
     Counters,
-    wish_word,
+    override_word,
 )
 
 ALL_REDUCE = 4
@@ -53,7 +53,7 @@ def test_python_and_plugin_mean_the_same(
     assert communicator.call(ALL_REDUCE, 4096, costs()).cost == costs()
     assert control.counters() == Counters(asked=1, forced=0, refused=0)
 
-    control.set_wish(wish_word("ring", "LL128", 12))
+    control.request_override(override_word("ring", "LL128", 12))
     call = communicator.call(ALL_REDUCE, 8192, costs(), nchannels=3)
     assert [call.cost[i] for i in (3, 4, 5)] == [20.5, 0.0, 22.0]
     assert call.nchannels == 12
@@ -64,11 +64,11 @@ def test_python_and_plugin_mean_the_same(
     assert len(question.model_us) == 6
     assert question.model_us[NcclAlgorithm.RING, NcclProtocol.LL128] == 21.0
 
-    control.set_wish(wish_word("nvls", "Simple", 0))
+    control.request_override(override_word("nvls", "Simple", 0))
     assert communicator.call(ALL_REDUCE, 8192, costs()).cost == costs()
     assert control.counters() == Counters(asked=3, forced=1, refused=1)
 
-    control.set_wish(NO_WISH)
+    control.request_override(NO_OVERRIDE)
     assert communicator.call(ALL_REDUCE, 8192, costs()).cost == costs()
     assert control.counters() == Counters(asked=4, forced=1, refused=1)
     control.close()

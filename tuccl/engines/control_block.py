@@ -1,10 +1,10 @@
-"""`ControlBlock`: tells the tuner plugin in this process what to force upon NCCL's next calls.
+"""`ControlBlock`: requests overrides of NCCL's choice from the tuner plugin in this process.
 
-The block is a small file that this process and the plugin both map (TUCCL_CONTROL names it), so a
-new configuration takes no new communicator. It is a file in memory: no kill leaves anything behind.
-The plugin writes back whether NCCL loaded it at all,
-which calls NCCL asked about, and whether the wanted entry could be had: NCCL marks what cannot run,
-and that is never forced. `tuccl/runtime/control_layout.h` is the same page for C.
+This process and the plugin both map the block, a file in memory that TUCCL_CONTROL names, so a new
+configuration takes no new communicator and a killed process leaves nothing behind. The plugin
+reports through which ABI NCCL loaded it, which calls NCCL asked about, and whether it forced the
+override or refused it: it never forces an entry that NCCL marks as unable to run.
+`tuccl/runtime/control_layout.h` declares the same layout for C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 
 CONTROL_VARIABLE = "TUCCL_CONTROL"
-NO_WISH = 0xFF
+NO_OVERRIDE = 0xFF
 _MAGIC = b"TUCCLCTL"
 _VERSION = 1
 _COSTS = 21
@@ -33,7 +33,7 @@ class _Layout(ctypes.LittleEndianStructure):
         ("magic", ctypes.c_char * 8),
         ("version", ctypes.c_uint32),
         ("block_bytes", ctypes.c_uint32),
-        ("wish", ctypes.c_uint64),
+        ("override", ctypes.c_uint64),
         ("loaded_abi", ctypes.c_uint32),
         ("loaded_pid", ctypes.c_uint32),
         ("communicators", ctypes.c_uint64),
@@ -52,19 +52,19 @@ class _Layout(ctypes.LittleEndianStructure):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Calls since the block was made."""
+    """Numbers of calls since the block was created."""
 
     asked: int
-    """That NCCL asked its tuner about."""
+    """Calls that NCCL asked its tuner about."""
     forced: int
-    """Of those with a wish, the ones where it was written into NCCL's table."""
+    """Calls whose override was written into NCCL's table."""
     refused: int
-    """Of those with a wish, the ones where NCCL had marked it as not to be had."""
+    """Calls whose override NCCL had marked as unable to run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What NCCL asked last, before the plugin changed anything."""
+    """NCCL's last question to the tuner, before the plugin changed anything."""
 
     function: int
     """ncclFunc_t."""
@@ -72,11 +72,11 @@ class Question:
     nchannels: int
     """NCCL's count at that time; 0 in most releases, which count later."""
     model_us: dict[tuple[NcclAlgorithm, NcclProtocol], float]
-    """NCCL's own estimate for everything that can run; empty for tuner ABI v2."""
+    """NCCL's own estimate for each entry that can run; empty for tuner ABI v2."""
 
 
-def wish_word(algorithm: str, protocol: str, nchannels: int) -> int:
-    """A configuration as the block holds it.
+def override_word(algorithm: str, protocol: str, nchannels: int) -> int:
+    """Encode a configuration as the block's override word.
 
     Raises:
         ValueError: NCCL has no such algorithm or protocol.
@@ -92,7 +92,7 @@ class ControlBlock:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         self._descriptor = os.memfd_create("tuccl-control", flags)
         self.path = f"/proc/self/fd/{self._descriptor}"
-        """For TUCCL_CONTROL: of use in this process alone, until the block is closed."""
+        """The value for TUCCL_CONTROL; valid in this process alone, until the block is closed."""
         os.truncate(self._descriptor, mmap.PAGESIZE)
         # A mapping of a file that shrinks ends its process.
         fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -100,7 +100,7 @@ class ControlBlock:
         self._layout: _Layout | None = _Layout.from_buffer(self._memory)
         self._block.version = _VERSION
         self._block.block_bytes = ctypes.sizeof(_Layout)
-        self._block.wish = NO_WISH
+        self._block.override = NO_OVERRIDE
         self._block.magic = _MAGIC
 
     @property
@@ -109,22 +109,22 @@ class ControlBlock:
             raise ValueError("the control block is closed")
         return self._layout
 
-    def set_wish(self, word: int) -> None:
-        """From the next call on; `NO_WISH` leaves NCCL alone."""
-        self._block.wish = word
+    def request_override(self, word: int) -> None:
+        """Request an override for all following calls; `NO_OVERRIDE` leaves NCCL alone."""
+        self._block.override = word
 
     def loaded_abi(self) -> int:
-        """Version of the tuner ABI through which NCCL loaded the plugin here; 0 if it did not."""
+        """Return the tuner ABI through which NCCL loaded the plugin in this process, or 0."""
         block = self._block
         return int(block.loaded_abi) if block.loaded_pid == os.getpid() else 0
 
     def counters(self) -> Counters:
-        """The counts so far."""
+        """Return the counts so far."""
         block = self._block
         return Counters(int(block.asked), int(block.forced), int(block.refused))
 
     def last_question(self) -> Question | None:
-        """What NCCL asked last; None before its first call. For when no call is under way."""
+        """Return NCCL's last question, None before the first; no call may be in progress."""
         block = self._block
         if block.sequence == 0 or block.sequence % 2:
             return None

@@ -44,10 +44,10 @@ class ExecutorEngine(NcclEngine):
         """See `Engine.ran_by`: the executor by a choice or by the job's table."""
         return "executor" if call in self._taken else super().ran_by(call)
 
-    def _wish(self, call: Call) -> int:
+    def _override(self, call: Call) -> int:
         choice = choice_of(call)
         if choice is None:
-            return super()._wish(call)
+            return super()._override(call)
         return _EXECUTOR_WORD | crc32(self._executor.record(choice))
 
     def _prepare(self, call: Call, native: NativeCall) -> bool:

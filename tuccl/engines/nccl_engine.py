@@ -19,10 +19,10 @@ from typing import NoReturn
 from lookup_tables.table import Operation
 from tuccl.engines.control_block import (
     CONTROL_VARIABLE,
-    NO_WISH,
+    NO_OVERRIDE,
     ControlBlock,
     Question,
-    wish_word,
+    override_word,
 )
 from tuccl.engines.measure_library import (
     GROUP_ID_BYTES,
@@ -185,7 +185,7 @@ class NcclEngine:
             raise EngineError(f"NCCL has no data type {call.data_type}")
         return NativeCall(
             call.size_bytes,
-            self._wish(call),
+            self._override(call),
             _OPERATIONS[call.operation],
             _DATA_TYPES[call.data_type],
             call.in_place,
@@ -194,13 +194,13 @@ class NcclEngine:
             0,
         )
 
-    def _wish(self, call: Call) -> int:
+    def _override(self, call: Call) -> int:
         if call.algorithm == DEFAULT_ALGORITHM:
-            return NO_WISH
+            return NO_OVERRIDE
         if self._control is None or call.operation not in ASKED_ABOUT:
             raise EngineError(f"no tuner plugin can choose {_describe(call)}")
         try:
-            return wish_word(call.algorithm, call.protocol, call.nchannels)
+            return override_word(call.algorithm, call.protocol, call.nchannels)
         except ValueError as error:
             raise EngineError(f"NCCL cannot run {_describe(call)}: {error}") from error
 
@@ -221,7 +221,7 @@ class NcclEngine:
         native = self._native(call)
         if call.use_graph:
             if self._control is not None:
-                self._control.set_wish(NO_WISH)
+                self._control.request_override(NO_OVERRIDE)
             self._session.call("prepare_graphs")
         self._prepare(call, native)
         return native
@@ -247,16 +247,16 @@ class NcclEngine:
             raise EngineError(self._refused[key])
         if self._control is None:
             return self._session.call("prepare", byref(native)) != 0
-        chosen_from = self._can_run.get(_without_wish(native))
+        chosen_from = self._can_run.get(_choice_inputs(native))
         wanted = (call.algorithm, call.protocol)
-        if chosen_from and native.configuration != NO_WISH and wanted not in chosen_from:
+        if chosen_from and native.configuration != NO_OVERRIDE and wanted not in chosen_from:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
-        self._control.set_wish(native.configuration)
+        self._control.request_override(native.configuration)
         before = self._control.counters()
         if self._session.call("prepare", byref(native)) == 0:
             return False
         after = self._control.counters()
-        if native.configuration == NO_WISH:
+        if native.configuration == NO_OVERRIDE:
             if after.asked != before.asked:
                 self._note_can_run(native, self._control.last_question())
         elif after.asked == before.asked:
@@ -272,12 +272,12 @@ class NcclEngine:
     def _note_can_run(self, native: NativeCall, question: Question | None) -> None:
         """What NCCL has no estimate for it cannot run, so that it need not be tried."""
         if question is not None:
-            self._can_run[_without_wish(native)] = frozenset(
+            self._can_run[_choice_inputs(native)] = frozenset(
                 (algorithm.value, protocol.value) for algorithm, protocol in question.model_us
             )
 
 
-def _without_wish(native: NativeCall) -> tuple[int, ...]:
+def _choice_inputs(native: NativeCall) -> tuple[int, ...]:
     """What NCCL's choice depends on."""
     return (native.operation, native.size_bytes, native.data_type, native.in_place)
 

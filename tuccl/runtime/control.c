@@ -26,8 +26,8 @@ static bool is_sound(const struct tuccl_control_block *block, char *why, size_t 
     return block->version == TUCCL_CONTROL_VERSION && block->block_bytes == sizeof *block;
 }
 
-/* Whether a file can be mapped without a fault: its one page is there, since it holds the block's
- * head, and nobody but this user can truncate it. */
+/* Whether a file can be mapped without a fault: it holds the block's page, and only this user can
+ * truncate it. */
 static bool can_be_mapped(int file, char *why, size_t why_bytes) {
     struct stat status;
     struct tuccl_control_block block;
@@ -86,8 +86,9 @@ void tuccl_control_close(struct tuccl_control *control) {
     free(control);
 }
 
-/* Of calls from several threads at once one is written down: a call never waits for another. */
-static void write_down(struct tuccl_control_block *block, const struct tuccl_question *question) {
+/* Records one of several concurrent calls: no call waits for another. */
+static void record_question(struct tuccl_control_block *block,
+                            const struct tuccl_question *question) {
     uint32_t sequence = atomic_load(&block->sequence);
     if (sequence % 2 != 0 ||
         !atomic_compare_exchange_strong(&block->sequence, &sequence, sequence + 1))
@@ -107,20 +108,20 @@ static void write_down(struct tuccl_control_block *block, const struct tuccl_que
 }
 
 bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_question *question,
-                       struct tuccl_choice *wish) {
+                       struct tuccl_choice *override) {
     struct tuccl_control_block *block = control->block;
-    write_down(block, question);
+    record_question(block, question);
     atomic_fetch_add(&block->asked, 1);
-    uint64_t word = atomic_load(&block->wish);
+    uint64_t word = atomic_load(&block->override);
     uint8_t algorithm = word & 0xFF;
-    if (algorithm == TUCCL_CONTROL_NO_WISH)
+    if (algorithm == TUCCL_CONTROL_NO_OVERRIDE)
         return false;
     uint16_t nchannels = (word >> 16) & 0xFFFF;
     bool unbounded = tuccl_channels_are_unbounded(algorithm, control->nodes);
-    *wish = (struct tuccl_choice){
+    *override = (struct tuccl_choice){
         .max_bytes = UINT64_MAX,
-        /* Nothing can have more channels: no algorithm, which is refused. */
-        .algorithm = nchannels > LARGEST_NCHANNELS ? TUCCL_CONTROL_NO_WISH : algorithm,
+        /* No algorithm has more channels: such an override is refused. */
+        .algorithm = nchannels > LARGEST_NCHANNELS ? TUCCL_CONTROL_NO_OVERRIDE : algorithm,
         .protocol = (word >> 8) & 0xFF,
         .nchannels = unbounded ? 0 : nchannels,
     };

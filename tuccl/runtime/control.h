@@ -1,5 +1,5 @@
-/* TUCCL_CONTROL: the plugin while a search measures. Each call's configuration comes from a control
- * block instead of a bundle, and what became of it goes back there. */
+/* TUCCL_CONTROL: the plugin during a search. Each call's configuration comes from a control block
+ * instead of a bundle, and the plugin reports there whether it was forced. */
 #ifndef TUCCL_CONTROL_H
 #define TUCCL_CONTROL_H
 
@@ -27,11 +27,11 @@ struct tuccl_control *tuccl_control_open(const char *path, int abi, size_t nodes
 
 void tuccl_control_close(struct tuccl_control *control);
 
-/* Writes down what NCCL asks, and gives what the block wants for it: false to leave NCCL alone. */
+/* Records NCCL's question and returns whether an override is requested for it. */
 bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_question *question,
-                       struct tuccl_choice *wish);
+                       struct tuccl_choice *override);
 
-/* Counts whether the wish was forced upon NCCL, or could not be. */
+/* Counts the override as forced or as refused. */
 void tuccl_control_answer(struct tuccl_control *control, bool forced);
 
 #endif

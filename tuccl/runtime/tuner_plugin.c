@@ -108,12 +108,12 @@ static void force_explained(const struct tuccl_selection *selection, int functio
     tuccl_explain_choice(selection, function, bytes, choice, applied, before, after);
 }
 
-static void force_wish(struct tuccl_control *control, const struct tuccl_question *question,
-                       float *cost, int *nchannels) {
-    struct tuccl_choice wish;
-    if (tuccl_control_ask(control, question, &wish))
+static void force_override(struct tuccl_control *control, const struct tuccl_question *question,
+                           float *cost, int *nchannels) {
+    struct tuccl_choice override;
+    if (tuccl_control_ask(control, question, &override))
         tuccl_control_answer(
-            control, force(&wish, cost, question->algorithms, question->protocols, nchannels));
+            control, force(&override, cost, question->algorithms, question->protocols, nchannels));
 }
 
 static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
@@ -129,7 +129,7 @@ static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
         float *costs = (float *)(void *)cost;
         int count = nchannels != NULL ? *nchannels : 0;
         struct tuccl_question question = {function, bytes, costs, algorithms, protocols, count};
-        force_wish(selection->control, &question, costs, nchannels);
+        force_override(selection->control, &question, costs, nchannels);
         return NCCL_SUCCESS;
     }
     if (choice == NULL && selection->explain != NULL)
@@ -182,10 +182,10 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int colln
         return NCCL_SUCCESS;
     if (selection->control != NULL) {
         struct tuccl_question question = {.function = function, .bytes = bytes};
-        struct tuccl_choice wish;
-        if (tuccl_control_ask(selection->control, &question, &wish))
+        struct tuccl_choice override;
+        if (tuccl_control_ask(selection->control, &question, &override))
             tuccl_control_answer(selection->control,
-                                 force_in_v2(function, &wish, algorithm, protocol, nchannels));
+                                 force_in_v2(function, &override, algorithm, protocol, nchannels));
         return NCCL_SUCCESS;
     }
     if (choice == NULL) {

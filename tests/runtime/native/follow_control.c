@@ -25,29 +25,30 @@ static struct tuccl_control_block *make_block(const char *path) {
     memcpy(block->magic, TUCCL_CONTROL_MAGIC, sizeof block->magic);
     block->version = TUCCL_CONTROL_VERSION;
     block->block_bytes = sizeof *block;
-    atomic_store(&block->wish, TUCCL_CONTROL_NO_WISH);
+    atomic_store(&block->override, TUCCL_CONTROL_NO_OVERRIDE);
     return block;
 }
 
-static void wish(struct tuccl_control_block *block, int algorithm, int protocol, int nchannels) {
-    atomic_store(&block->wish,
+static void request(struct tuccl_control_block *block, int algorithm, int protocol, int nchannels) {
+    atomic_store(&block->override,
                  (uint64_t)algorithm | (uint64_t)protocol << 8 | (uint64_t)nchannels << 16);
 }
 
-static bool same(const struct call *a, const struct call *b) {
+static bool are_equal(const struct call *a, const struct call *b) {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* What can be had becomes 0 with its channels, what cannot stays, and either is counted. */
-static void check_wishes(int abi, void *context, struct tuccl_control_block *block,
-                         uint64_t *seed) {
+/* An available entry is forced to 0 with its channels, an unavailable one stays; both are counted.
+ */
+static void check_overrides(int abi, void *context, struct tuccl_control_block *block,
+                            uint64_t *seed) {
     for (int i = 0; i < CALLS; i++) {
         int algorithm = (int)random_below(seed, ALGORITHM_ROWS + 1);
         int protocol = (int)random_below(seed, PROTOCOL_COLUMNS + 1);
         int nchannels = (int)random_below(seed, 80);
         struct call before = random_call(seed), after = before;
         uint64_t forced = atomic_load(&block->forced), refused = atomic_load(&block->refused);
-        wish(block, algorithm, protocol, nchannels);
+        request(block, algorithm, protocol, nchannels);
         plugin_call(abi, context, &after);
         bool was_forced = atomic_load(&block->forced) == forced + 1;
         CHECK(atomic_load(&block->forced) + atomic_load(&block->refused) == forced + refused + 1);
@@ -60,7 +61,7 @@ static void check_wishes(int abi, void *context, struct tuccl_control_block *blo
         else
             can_be = can_be && before.cost[algorithm * PROTOCOL_COLUMNS + protocol] >= 0.0f;
         CHECK(was_forced == can_be);
-        CHECK(was_forced || same(&before, &after));
+        CHECK(was_forced || are_equal(&before, &after));
         bool bounded =
             algorithm != NCCL_ALGO_COLLNET_DIRECT && algorithm != NCCL_ALGO_COLLNET_CHAIN;
         if (was_forced && bounded)
@@ -84,10 +85,10 @@ static void check_abi(int abi, const char *path) {
     for (int i = 0; i < CALLS; i++) {
         struct call before = random_call(&seed), after = before;
         plugin_call(abi, context, &after);
-        CHECK(same(&before, &after)); /* No wish, and no bundle either. */
+        CHECK(are_equal(&before, &after)); /* No override, and no bundle either. */
     }
     CHECK(atomic_load(&block->asked) == CALLS && atomic_load(&block->forced) == 0);
-    check_wishes(abi, context, block, &seed);
+    check_overrides(abi, context, block, &seed);
     CHECK(atomic_load(&block->asked) == 2 * CALLS && atomic_load(&block->forced) > 0);
     plugin_end(abi, context);
     munmap(block, BLOCK_FILE_BYTES);
@@ -107,7 +108,7 @@ static void check_threads(const char *path) {
     pthread_t threads[THREADS];
     void *context = NULL;
     CHECK(plugin_init(5, 8, 1, &context) == 0 && context != NULL);
-    wish(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
+    request(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, call_often, context) == 0);
     for (int i = 0; i < THREADS; i++)
@@ -119,7 +120,7 @@ static void check_threads(const char *path) {
     munmap(block, BLOCK_FILE_BYTES);
 }
 
-/* A communicator does not start with what is no block, and nothing is read behind a file's end. */
+/* A malformed block keeps the communicator from starting, and no read passes the file's end. */
 static void check_bad_blocks(const char *path) {
     struct tuccl_control_block *block = make_block(path);
     void *context = NULL;
@@ -141,13 +142,14 @@ static void check_bad_blocks(const char *path) {
     CHECK(warning_count() == warnings + 5);
 }
 
-/* Without the variable a block that lies there changes nothing. */
+/* Without TUCCL_CONTROL an existing block has no effect. */
 static void check_not_in_jobs(const char *path) {
     struct tuccl_control_block *block = make_block(path);
     void *context = NULL;
-    wish(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
+    request(block, NCCL_ALGO_RING, NCCL_PROTO_LL, 4);
     CHECK(unsetenv("TUCCL_CONTROL") == 0);
-    CHECK(plugin_init(5, 3, 1, &context) == 0 && context == NULL); /* No such shape. */
+    CHECK(plugin_init(5, 3, 1, &context) == 0 &&
+          context == NULL); /* The bundle lacks this shape. */
     CHECK(plugin_init(5, 8, 1, &context) == 0 && context != NULL);
     plugin_end(5, context);
     CHECK(atomic_load(&block->communicators) == 0 && atomic_load(&block->asked) == 0);
