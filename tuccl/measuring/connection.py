@@ -2,8 +2,8 @@
 
 A message is its length (4 bytes, big endian) and its content. Before the first one both sides prove
 that they know the key of this run (HMAC-SHA256 of the other's nonce) and say which release they
-are, so that a stranger on the port is turned away, and a host with other software by name. All who
-have connected are heard at once (`newcomers`).
+are, so that other connections to the port are closed, and a host with another release is named. All
+unauthenticated connections are read at once (`pending_connections`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from dataclasses import dataclass
 
 from tuccl import __version__
 from tuccl.measuring.errors import ConnectionLostError, MessageError
-from tuccl.measuring.newcomers import HANDSHAKE_S, MOST_WAITING, Newcomers, OtherReleaseError
+from tuccl.measuring.pending_connections import (
+    HANDSHAKE_S,
+    MOST_WAITING,
+    OtherReleaseError,
+    PendingConnections,
+)
 
 VERSION = f"TuCCL {__version__}, measuring 2"
 _LENGTH = struct.Struct(">I")
@@ -28,9 +33,9 @@ _MAX_BYTES = 16 << 20
 _NONCE_BYTES = 32
 _PROOF_BYTES = 32
 _GREETING_BYTES = 4096
-"""Most that somebody who has not proved anything may send."""
+"""Most bytes that an unauthenticated connection may send."""
 _TRIES = 4
-"""How often to knock where somebody listens: a crowd of strangers may have been in the way."""
+"""Tries where a process listens: other pending connections may have displaced this one."""
 _PAUSE_S = 0.25
 
 Address = tuple[str, int]
@@ -154,32 +159,32 @@ class Listener:
         Args:
             host: To bind to; empty for all interfaces.
             addresses: Under which others may reach it, best first.
-            most_waiting: Connections that have proved nothing yet; beyond, the oldest is closed.
+            most_waiting: Largest number of pending connections; beyond it the oldest is closed.
         """
         self.key = secrets.token_bytes(32)
         self._socket = socket.create_server((host, 0), backlog=most_waiting)
-        self._newcomers = Newcomers(
+        self._pending = PendingConnections(
             self._socket, lambda end: _Joining(Connection(end), self.key), most_waiting
         )
         port = self._socket.getsockname()[1]
         self.addresses: tuple[Address, ...] = tuple((address, port) for address in addresses)
 
     def accept(self, timeout_s: float) -> tuple[Connection, Greeting] | None:
-        """The next one that knows the key; None when nobody came in time. Strangers are no matter.
+        """Return the next peer that knows the key, None when there is none in time.
 
         Raises:
-            MessageError: It knows the key and runs another release.
+            MessageError: The peer knows the key and runs another release.
         """
-        return self._newcomers.next(timeout_s)
+        return self._pending.next(timeout_s)
 
     def close(self) -> None:
-        """Nobody can report any more."""
-        self._newcomers.close()
+        """Stop listening and close all pending connections."""
+        self._pending.close()
         self._socket.close()
 
 
 class _Joining:
-    """A `Newcomer` that may be a worker or a host of this run."""
+    """A `PendingConnection` that may be a worker or a host of this run."""
 
     def __init__(self, connection: Connection, key: bytes) -> None:
         self._connection = connection
@@ -188,22 +193,22 @@ class _Joining:
         connection.send(self._nonce)
 
     def fileno(self) -> int:
-        """See `Newcomer`."""
+        """See `PendingConnection`."""
         return self._connection.fileno()
 
-    def hear(self) -> tuple[Connection, Greeting] | None:
-        """See `Newcomer`."""
+    def read(self) -> tuple[Connection, Greeting] | None:
+        """See `PendingConnection`."""
         said = self._connection.read_ready(_GREETING_BYTES)
         return None if said is None else (self._connection, self._answered(said))
 
     def close(self) -> None:
-        """See `Newcomer`."""
+        """See `PendingConnection`."""
         self._connection.close()
 
     def _answered(self, said: bytes) -> Greeting:
         proof, greeting = said[:_PROOF_BYTES], said[_PROOF_BYTES:]
         if not hmac.compare_digest(proof, _proof(self._key, b"joins", self._nonce, greeting)):
-            raise MessageError("a stranger")
+            raise MessageError("the connection does not know the key")
         their_nonce, content = greeting[:_NONCE_BYTES], json.loads(greeting[_NONCE_BYTES:])
         if content["version"] != VERSION:
             refusal = _proof(self._key, b"refuses", their_nonce, b"")

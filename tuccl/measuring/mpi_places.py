@@ -33,7 +33,7 @@ from tuccl.measuring.messages import (
     from_bytes,
     to_bytes,
 )
-from tuccl.measuring.newcomers import MOST_WAITING
+from tuccl.measuring.pending_connections import MOST_WAITING
 from tuccl.measuring.places import Place
 from tuccl.measuring.worker_process import Staff
 

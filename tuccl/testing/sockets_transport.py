@@ -4,8 +4,8 @@ Rank 0 keeps a meeting point, over which ranks exchange their ports and later me
 launch. Two ranks are connected the first time that a collective needs it, as often as it uses
 channels; each channel is a connection of its own, and all of them are served at once.
 
-Who connects says in one message who it is and proves with HMAC-SHA256 that it knows the key of the
-group, so that strangers on a rank's port are closed and the collective goes on (`newcomers`).
+A rank that connects proves in its first message with HMAC-SHA256 that it knows the group's key;
+unauthenticated connections are closed while the collective goes on (`pending_connections`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from tuccl.measuring.errors import ConnectionLostError, EngineBrokenError, MessageError
-from tuccl.measuring.newcomers import ACCEPTED_AT_ONCE, MOST_WAITING, Newcomers
+from tuccl.measuring.pending_connections import ACCEPTED_AT_ONCE, MOST_WAITING, PendingConnections
 
 _HOST = "127.0.0.1"
 _BACKLOG = 256
@@ -43,7 +43,7 @@ class Mesh:
         self.rank = 0
         self.ranks = 1
         self._listener = socket.create_server((_HOST, 0), backlog=_BACKLOG)
-        self._newcomers: Newcomers[Answered] | None = None
+        self._pending: PendingConnections[Answered] | None = None
         self._key = b""
         self._meeting: dict[int, socket.socket] = {}
         """By rank: all others on rank 0, rank 0 on the others."""
@@ -65,49 +65,49 @@ class Mesh:
         self.rank, self.ranks = rank, ranks
         self._key = group_id[:_KEY_BYTES]
         # Another rank connects all of its channels at once.
-        self._newcomers = Newcomers(
+        self._pending = PendingConnections(
             self._listener, lambda end: _Hello(end, self._key), 2 * MOST_WAITING
         )
         if rank:
             port: int = struct.unpack(">I", group_id[_KEY_BYTES:])[0]
-            self._meeting[0] = self._call(port, _MEET, self._port)
-            self._ports = json.loads(self._hear(0))
+            self._meeting[0] = self._connect(port, _MEET, self._port)
+            self._ports = json.loads(self._receive(0))
             return
         ports = {0: self._port}
         while len(ports) < ranks:
-            purpose, other, other_port, end = self._answer()
+            purpose, peer, peer_port, end = self._answer()
             if purpose == _MEET:
-                self._meeting[other] = end
-                ports[other] = other_port
-        self._ports = [ports[other] for other in range(ranks)]
-        for other in range(1, ranks):
-            self._tell(other, json.dumps(self._ports).encode())
+                self._meeting[peer] = end
+                ports[peer] = peer_port
+        self._ports = [ports[peer] for peer in range(ranks)]
+        for peer in range(1, ranks):
+            self._send(peer, json.dumps(self._ports).encode())
 
     def meet(self) -> None:
         """Return when all ranks have come here."""
         if self.rank:
-            self._tell(0, b"here")
-            self._hear(0)
+            self._send(0, b"here")
+            self._receive(0)
             return
-        for other in range(1, self.ranks):
-            self._hear(other)
-        for other in range(1, self.ranks):
-            self._tell(other, b"go")
+        for peer in range(1, self.ranks):
+            self._receive(peer)
+        for peer in range(1, self.ranks):
+            self._send(peer, b"go")
 
     def channel(self, rank: int, number: int) -> socket.socket:
         """A connection to another rank; both sides ask for it in the same collective."""
         while (rank, number) not in self._channels:
             if rank < self.rank:
                 self._welcome()
-                self._keep(rank, number, self._call(self._ports[rank], _DATA, number))
+                self._keep(rank, number, self._connect(self._ports[rank], _DATA, number))
             else:
                 self._admit(self._answer())
         return self._channels[rank, number]
 
     def close(self) -> None:
         """Leave the others."""
-        if self._newcomers is not None:
-            self._newcomers.close()
+        if self._pending is not None:
+            self._pending.close()
         for end in (*self._meeting.values(), *self._channels.values(), self._listener):
             end.close()
 
@@ -117,12 +117,12 @@ class Mesh:
         return port
 
     def _welcome(self) -> None:
-        """Empty the kernel's queue of strangers, who may have filled it while nobody answered.
+        """Accept the connections that fill the kernel's queue.
 
-        Whoever calls here then need not knock again, a second later.
+        A rank that connects now then need not retry a second later.
         """
         for _ in range(_BACKLOG // ACCEPTED_AT_ONCE + 1):
-            if self._newcomers is not None and (found := self._newcomers.next(0.0)) is not None:
+            if self._pending is not None and (found := self._pending.next(0.0)) is not None:
                 self._admit(found)
 
     def _admit(self, answered: Answered) -> None:
@@ -136,7 +136,7 @@ class Mesh:
         end.setblocking(False)
         self._channels[rank, number] = end
 
-    def _call(self, port: int, purpose: int, number: int) -> socket.socket:
+    def _connect(self, port: int, purpose: int, number: int) -> socket.socket:
         try:
             end = socket.create_connection((_HOST, port))
         except OSError as error:
@@ -151,15 +151,15 @@ class Mesh:
 
     def _answer(self) -> Answered:
         """The next one that knows the key."""
-        found = None if self._newcomers is None else self._newcomers.next(None)
+        found = None if self._pending is None else self._pending.next(None)
         if found is None:
             raise EngineBrokenError("a rank that has not joined its group cannot be reached")
         return found
 
-    def _tell(self, rank: int, content: bytes) -> None:
+    def _send(self, rank: int, content: bytes) -> None:
         self._meeting[rank].sendall(struct.pack(">I", len(content)) + content)
 
-    def _hear(self, rank: int) -> bytes:
+    def _receive(self, rank: int) -> bytes:
         end = self._meeting[rank]
         length: int = struct.unpack(">I", self._exactly(end, 4))[0]
         return self._exactly(end, length)
@@ -173,7 +173,7 @@ class Mesh:
 
 
 class _Hello:
-    """A `Newcomer` that may be another rank of the group."""
+    """A `PendingConnection` that may be another rank of the group."""
 
     def __init__(self, end: socket.socket, key: bytes) -> None:
         end.setblocking(False)
@@ -183,11 +183,11 @@ class _Hello:
         self._said = b""
 
     def fileno(self) -> int:
-        """See `Newcomer`."""
+        """See `PendingConnection`."""
         return self._end.fileno()
 
-    def hear(self) -> Answered | None:
-        """See `Newcomer`."""
+    def read(self) -> Answered | None:
+        """See `PendingConnection`."""
         missing = _PROOF_BYTES + _HELLO.size - len(self._said)
         try:
             # No more than that: what follows may be data of a collective.
@@ -203,13 +203,13 @@ class _Hello:
             return None
         proof, hello = self._said[:_PROOF_BYTES], self._said[_PROOF_BYTES:]
         if not hmac.compare_digest(proof, _proof(self._key, hello)):
-            raise MessageError("a stranger")
+            raise MessageError("the connection does not know the key")
         self._end.setblocking(True)
         purpose, rank, number = _HELLO.unpack(hello)
         return purpose, rank, number, self._end
 
     def close(self) -> None:
-        """See `Newcomer`."""
+        """See `PendingConnection`."""
         self._end.close()
 
 

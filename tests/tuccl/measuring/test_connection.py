@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.measuring import newcomers
+from tuccl.measuring import pending_connections
 from tuccl.measuring.connection import VERSION, Connection, Greeting, Listener, connect
 from tuccl.measuring.errors import ConnectionLostError, MessageError
 
@@ -145,7 +145,7 @@ def test_of_too_many_strangers_the_oldest_is_closed() -> None:
 def test_a_stranger_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newcomers, "HANDSHAKE_S", 0.4)
+    monkeypatch.setattr(pending_connections, "HANDSHAKE_S", 0.4)
     stranger = idle(listener, b"\0\0\0\x80")
     began = time.monotonic()
     while not was_closed(stranger):
@@ -172,11 +172,11 @@ def test_another_service_at_an_address_of_the_leader_is_passed_over(listener: Li
     with socket.create_server(("127.0.0.1", 0)) as other:
         other_ends: list[socket.socket] = []
 
-        def greet() -> None:
+        def open_pending() -> None:
             other_ends.append(other.accept()[0])
             other_ends[0].sendall(b"SSH-2.0-any\r\n")
 
-        greeter = threading.Thread(target=greet)
+        greeter = threading.Thread(target=open_pending)
         greeter.start()
         thread, joined, failed = joining(listener, listener.key, other.getsockname()[:2])
         accepted = listener.accept(5.0)

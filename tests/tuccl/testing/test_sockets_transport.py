@@ -1,4 +1,4 @@
-"""Strangers on the ports of the stand-in's ranks: closed, and no collective waits for them."""
+"""Unauthenticated connections to the stand-in's ranks are closed, and delay no collective."""
 
 from __future__ import annotations
 
@@ -22,88 +22,92 @@ GARBAGE = (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 44, b"\0" * 4096)
 
 @pytest.fixture
 def crowd() -> Iterator[list[socket.socket]]:
-    strangers: list[socket.socket] = []
-    yield strangers
-    for stranger in strangers:
-        stranger.close()
+    clients: list[socket.socket] = []
+    yield clients
+    for client in clients:
+        client.close()
 
 
 def visit(port: int, crowd: list[socket.socket]) -> None:
-    """As many kinds of strangers as there are."""
+    """Connect once for each kind of garbage."""
     for said in GARBAGE:
-        stranger = socket.create_connection(("127.0.0.1", port), timeout=5.0)
-        crowd.append(stranger)
-        stranger.sendall(said)
+        client = socket.create_connection(("127.0.0.1", port), timeout=5.0)
+        crowd.append(client)
+        client.sendall(said)
 
 
 def ports_of(pids: tuple[int, ...]) -> list[int]:
-    """Where processes listen."""
+    """Return the ports on which processes listen."""
     found = []
     for pid in pids:
         with suppress(psutil.Error):
             connections = psutil.Process(pid).net_connections("tcp4")
-            found += [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
+            found += [
+                connection.laddr.port
+                for connection in connections
+                if connection.status == psutil.CONN_LISTEN
+            ]
     return found
 
 
-def test_ranks_find_each_other_among_strangers(crowd: list[socket.socket]) -> None:
-    one, other = Mesh(), Mesh()
-    group_id = one.invite()
-    for mesh in (one, other):
+def test_ranks_connect_among_unauthenticated_connections(crowd: list[socket.socket]) -> None:
+    leader, peer = Mesh(), Mesh()
+    group_id = leader.invite()
+    for mesh in (leader, peer):
         visit(mesh._port, crowd)
-    joining = threading.Thread(target=other.join, args=(1, 2, group_id))
+    joining = threading.Thread(target=peer.join, args=(1, 2, group_id))
     began = time.monotonic()
     joining.start()
-    one.join(0, 2, group_id)
+    leader.join(0, 2, group_id)
     joining.join()
-    for mesh in (one, other):
+    for mesh in (leader, peer):
         visit(mesh._port, crowd)
-    end = other.channel(0, 3)
+    end = peer.channel(0, 3)
     arrived = memoryview(bytearray(4))
-    answering = one.channel(1, 3)
+    answering = leader.channel(1, 3)
     exchange({end: memoryview(b"data")}, {})
     exchange({}, {answering: arrived})
     assert bytes(arrived) == b"data"
     assert time.monotonic() - began < 2.0
-    one.close()
-    other.close()
+    leader.close()
+    peer.close()
 
 
-def test_a_rank_that_calls_another_empties_its_own_queue_first() -> None:
-    one, other = Mesh(), Mesh()
-    group_id = one.invite()
-    joining = threading.Thread(target=other.join, args=(1, 2, group_id))
+def test_a_rank_that_connects_to_another_empties_its_own_queue_first() -> None:
+    leader, peer = Mesh(), Mesh()
+    group_id = leader.invite()
+    joining = threading.Thread(target=peer.join, args=(1, 2, group_id))
     joining.start()
-    one.join(0, 2, group_id)
+    leader.join(0, 2, group_id)
     joining.join()
     crowd: list[socket.socket] = []
     with suppress(OSError):
         while len(crowd) < 400:  # Until the queue of the kernel is full.
-            crowd.append(socket.create_connection(("127.0.0.1", other._port), timeout=0.2))
+            crowd.append(socket.create_connection(("127.0.0.1", peer._port), timeout=0.2))
     assert len(crowd) < 400
-    other.channel(0, 0)
-    one.channel(1, 0)
+    peer.channel(0, 0)
+    leader.channel(1, 0)
     began = time.monotonic()
-    socket.create_connection(("127.0.0.1", other._port), timeout=5.0).close()
+    socket.create_connection(("127.0.0.1", peer._port), timeout=5.0).close()
     assert time.monotonic() - began < 0.5
-    for stranger in crowd:
-        stranger.close()
-    for each in (one, other):
+    for client in crowd:
+        client.close()
+    for each in (leader, peer):
         each.close()
 
 
-def test_who_knows_another_key_is_no_rank(crowd: list[socket.socket]) -> None:
-    one, other, stranger = Mesh(), Mesh(), Mesh()
-    group_id = one.invite()
-    stranger.rank = 1
-    stranger._key = b"another group's"
-    crowd.append(stranger._call(one._port, 0, 9))
-    joining = threading.Thread(target=other.join, args=(1, 2, group_id))
+def test_a_peer_with_another_key_is_no_rank(crowd: list[socket.socket]) -> None:
+    leader, peer, client = Mesh(), Mesh(), Mesh()
+    group_id = leader.invite()
+    client.rank = 1
+    client._key = b"another group's"
+    crowd.append(client._connect(leader._port, 0, 9))
+    joining = threading.Thread(target=peer.join, args=(1, 2, group_id))
     joining.start()
-    one.join(0, 2, group_id)
+    leader.join(0, 2, group_id)
     joining.join()
-    assert one._ports == other._ports == [one._port, other._port]
-    for mesh in (one, other, stranger):
+    assert leader._ports == peer._ports == [leader._port, peer._port]
+    for mesh in (leader, peer, client):
         mesh.close()
 
 
@@ -111,7 +115,7 @@ def test_the_key_of_a_group_is_never_sent() -> None:
     mesh = Mesh()
     key = mesh.invite()[:-4]
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        end = mesh._call(listener.getsockname()[1], 0, 1)
+        end = mesh._connect(listener.getsockname()[1], 0, 1)
         heard, _ = listener.accept()
         said = heard.recv(4096)
     assert len(said) > len(key)

@@ -1,8 +1,8 @@
-"""Connections that have proved nothing yet: `Newcomers` hears all of them at once.
+"""Unauthenticated connections: `PendingConnections` reads from all of them at once.
 
-A stranger may connect, say nothing, garbage, or a byte a second. Each newcomer has a deadline of
-its own, so it delays nobody; and where too many wait, the one that has waited longest is closed,
-so it keeps nobody out.
+A peer without the key may send nothing, garbage, or a byte a second. Each connection has its own
+deadline, so it delays no other; beyond the largest number the oldest is closed, so that none is
+kept out.
 """
 
 from __future__ import annotations
@@ -17,76 +17,76 @@ from typing import Generic, Protocol, TypeVar
 from tuccl.measuring.errors import ConnectionLostError, MessageError
 
 HANDSHAKE_S = 5.0
-"""How long one may take to prove that it knows the key."""
+"""Time in which a connection has to prove that it knows the key."""
 MOST_WAITING = 128
 ACCEPTED_AT_ONCE = 16
-"""Then those that wait are heard again, before any more of them are closed."""
+"""Connections accepted before the pending ones are read again."""
 
 _Proved_co = TypeVar("_Proved_co", covariant=True)
 _Found = TypeVar("_Found")
 
 
-class Newcomer(Protocol[_Proved_co]):
-    """One connection until it has proved that it knows the key."""
+class PendingConnection(Protocol[_Proved_co]):
+    """A connection that has not proved yet that it knows the key."""
 
     def fileno(self) -> int:
-        """For `poll`."""
+        """Return the descriptor for `poll`."""
 
-    def hear(self) -> _Proved_co | None:
-        """Read what has come; what it proved to be, None while something is missing.
+    def read(self) -> _Proved_co | None:
+        """Read what has arrived; return the authenticated peer, None while the proof is incomplete.
 
         Raises:
-            ConnectionLostError: It has gone.
-            MessageError: It is a stranger, or of another release.
+            ConnectionLostError: The peer has closed the connection.
+            MessageError: The proof is wrong, or the peer runs another release.
         """
 
     def close(self) -> None:
-        """Turn it away."""
+        """Close the connection."""
 
 
 class OtherReleaseError(MessageError):
-    """Part of this run, and of another release: not a stranger, whom nobody is told about."""
+    """Raised when a peer knows the key and runs another release."""
 
 
-class Newcomers(Generic[_Found]):
-    """Those who have connected to a listening socket and proved nothing; close it."""
+class PendingConnections(Generic[_Found]):
+    """The unauthenticated connections of a listening socket; to be closed."""
 
     def __init__(
         self,
         listener: socket.socket,
-        greet: Callable[[socket.socket], Newcomer[_Found]],
+        open_pending: Callable[[socket.socket], PendingConnection[_Found]],
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        """Nobody has come.
+        """Start without connections.
 
         Args:
-            listener: Where they connect; whoever made it closes it.
-            greet: Makes a newcomer of a connection and says the first word, if there is one.
-            most_waiting: Beyond that many the oldest is closed.
+            listener: Socket that accepts connections; the caller closes it.
+            open_pending: Wraps an accepted socket and sends the first message, if there is one.
+            most_waiting: Largest number of pending connections; beyond it the oldest is closed.
         """
         listener.setblocking(False)
         self._listener = listener
-        self._greet = greet
+        self._open_pending = open_pending
         self._most_waiting = most_waiting
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
-        self._waiting: dict[int, tuple[Newcomer[_Found], float]] = {}
-        """With their deadlines, by descriptor, the oldest first."""
+        self._waiting: dict[int, tuple[PendingConnection[_Found], float]] = {}
+        """Connections and their deadlines by descriptor, the oldest first."""
 
     def next(self, timeout_s: float | None) -> _Found | None:
-        """What the next one proved; None when nobody did in time.
+        """Return the next authenticated peer, None when there is none in time.
 
         Args:
-            timeout_s: How long to wait; None for ever.
+            timeout_s: Time to wait; None: without limit.
 
         Raises:
-            OtherReleaseError: One knows the key and runs another release.
+            OtherReleaseError: A peer knows the key and runs another release.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             ready = [number for number, _ in self._poll.poll(self._pause_ms(deadline))]
             for number in ready:
-                if number in self._waiting and (found := self._hear(number)) is not None:
+                if number in self._waiting and (found := self._read(number)) is not None:
                     return found
             self._close_late()
             if self._listener.fileno() in ready:
@@ -95,12 +95,12 @@ class Newcomers(Generic[_Found]):
                 return None
 
     def close(self) -> None:
-        """Turn all of them away."""
+        """Close all of them."""
         while self._waiting:
             self._forget(next(iter(self._waiting))).close()
 
     def _pause_ms(self, deadline: float | None) -> float | None:
-        """Until the next deadline; None: there is none."""
+        """Return the time to the next deadline, None without one."""
         ends = [end for _, end in self._waiting.values()]
         if deadline is not None:
             ends.append(deadline)
@@ -109,10 +109,10 @@ class Newcomers(Generic[_Found]):
         left_s = min(ends) - time.monotonic()
         return left_s * 1e3 + 1 if left_s > 0 else 0.0
 
-    def _hear(self, number: int) -> _Found | None:
-        newcomer, _ = self._waiting[number]
+    def _read(self, number: int) -> _Found | None:
+        connection, _ = self._waiting[number]
         try:
-            found = newcomer.hear()
+            found = connection.read()
         except (ConnectionLostError, MessageError) as error:
             self._forget(number).close()
             if isinstance(error, OtherReleaseError):
@@ -141,15 +141,15 @@ class Newcomers(Generic[_Found]):
             if len(self._waiting) >= self._most_waiting:
                 self._forget(next(iter(self._waiting))).close()
             try:
-                newcomer = self._greet(end)
-            except (ConnectionLostError, OSError):  # It has gone already.
+                connection = self._open_pending(end)
+            except (ConnectionLostError, OSError):  # The peer has closed it already.
                 with suppress(OSError):
                     end.close()
                 continue
-            self._waiting[newcomer.fileno()] = (newcomer, time.monotonic() + HANDSHAKE_S)
-            self._poll.register(newcomer.fileno(), select.POLLIN)
+            self._waiting[connection.fileno()] = (connection, time.monotonic() + HANDSHAKE_S)
+            self._poll.register(connection.fileno(), select.POLLIN)
 
-    def _forget(self, number: int) -> Newcomer[_Found]:
-        newcomer, _ = self._waiting.pop(number)
+    def _forget(self, number: int) -> PendingConnection[_Found]:
+        connection, _ = self._waiting.pop(number)
         self._poll.unregister(number)
-        return newcomer
+        return connection
