@@ -54,7 +54,7 @@ def of_rank(lines: list[str], rank: int) -> list[str]:
 def test_one_phase_is_two_moves(show: Show) -> None:
     """Five threadblocks: now one load for all sends, and one sum of all parts, without scratch."""
     lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_all_pairs_one_phase"))
-    assert lines[0] == ", everyone hears: 2 moves, 7 operands, 4 links"
+    assert lines[0] == ", all receive from all: 2 moves, 7 operands, 4 links"
     assert of_rank(lines, 0) == [" i0 > 1:1#1.0! 2:0#1.0!", " i0 0:0#1.0 0:1#1.0 +!> o0"]
 
 
@@ -70,7 +70,7 @@ def test_two_phases_are_three_moves(show: Show) -> None:
 
 def test_a_ring_hands_on_what_it_takes(show: Show) -> None:
     lines = show(expert(Collective.ALL_REDUCE, 3, "all_reduce_ring_1x"))
-    assert lines[0] == ", everyone hears: 5 moves, 14 operands, 2 links"
+    assert lines[0] == ", all receive from all: 5 moves, 14 operands, 2 links"
     assert of_rank(lines, 0) == [
         " i0 > 2:0#1.0!",
         " i2 0:0#1.0 +> 2:0#2.0!",

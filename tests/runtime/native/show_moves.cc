@@ -55,8 +55,8 @@ int main(int count, char **arguments) {
         const tuccl::Moves moves = tuccl::moves_of(program, &comparisons);
         const tuccl::MovesNeed need = tuccl::need_of(moves);
         std::printf("%s%s: %u moves, %u operands, %u links\n", arguments[i],
-                    moves.everyone_hears ? ", everyone hears" : "", need.moves, need.operands,
-                    need.links);
+                    moves.all_receive_from_all ? ", all receive from all" : "", need.moves,
+                    need.operands, need.links);
         for (size_t rank = 0; rank < moves.ranks.size(); rank++) {
             std::printf("rank %zu\n", rank);
             for (const tuccl::Move &move : moves.ranks[rank].moves)

@@ -1,4 +1,4 @@
-// A launch of programs: where its numbers begin, how its threads wait, and how it ends.
+// A launch of programs: its range of sequence numbers, how its threads wait, and how it ends.
 #ifndef TUCCL_EXECUTOR_INTERPRETER_EPOCH_H
 #define TUCCL_EXECUTOR_INTERPRETER_EPOCH_H
 
@@ -16,10 +16,10 @@ template <typename Machine> class Epoch {
     __device__ __forceinline__ Epoch(const ProgramLaunch &launch, const Machine &machine)
         : launch_(launch), machine_(machine), state_(state_of(launch.own_area)),
           base_(state_->base), number_(state_->epoch + 1), renewed_even_(state_->renewed[0]),
-          renewed_odd_(state_->renewed[1]), everyone_heard_(state_->everyone_heard != 0) {
+          renewed_odd_(state_->renewed[1]), received_from_all_(state_->received_from_all != 0) {
     }
 
-    // The number that the launch begins behind.
+    // The last sequence number before the launch.
     __device__ __forceinline__ uint64_t base() const {
         return base_;
     }
@@ -33,10 +33,10 @@ template <typename Machine> class Epoch {
         return &stopped_;
     }
 
-    // Whether a peer's half may be written to; else wait_for says when. Who heard from everybody in
-    // the last launch knows that all have ended the one before.
+    // Whether peers' halves may be written without wait_for: a rank that received from all ranks in
+    // the last launch knows that all of them have ended the launch before.
     __device__ __forceinline__ bool is_clear() const {
-        return everyone_heard_ || number_ <= 2;
+        return received_from_all_ || number_ <= 2;
     }
     __device__ __forceinline__ void wait_for(uint32_t peer) {
         await(&state_->finished[peer].value, number_ - 2);
@@ -53,11 +53,11 @@ template <typename Machine> class Epoch {
         }
     }
 
-    // The last block to come here ends the launch, and says so: except where everybody has heard
-    // from everybody, and all that was told has been waited for. A word to another device takes as
-    // long as a whole small launch.
-    __device__ __forceinline__ void finish(bool everyone_hears, bool all_awaited) {
-        const bool is_silent = everyone_hears && all_awaited;
+    // The last block ends the launch and notifies the peers, except where all ranks have received
+    // from all and no write is left to await: a write to another device takes as long as a whole
+    // small launch.
+    __device__ __forceinline__ void finish(bool all_receive_from_all, bool all_awaited) {
+        const bool is_silent = all_receive_from_all && all_awaited;
         machine_.barrier();
         if (machine_.thread() != 0)
             return;
@@ -68,7 +68,7 @@ template <typename Machine> class Epoch {
         const uint64_t base = base_ + launch_.advance;
         state_->base = base;
         state_->epoch = number_;
-        state_->everyone_heard = everyone_hears ? 1 : 0;
+        state_->received_from_all = all_receive_from_all ? 1 : 0;
         state_->is_silent = is_silent ? 1 : 0;
         renew_lines(base);
         if (is_silent)
@@ -80,8 +80,8 @@ template <typename Machine> class Epoch {
     }
 
   private:
-    // LL's lines carry 32 bits of a number: one that was not written for 2^32 numbers would look
-    // new. Hours apart, this half's lines get one that lies half a round ahead.
+    // LL's lines carry 32 bits of a number, so a line not written for 2^32 numbers would look new.
+    // Every few hours this half's lines get a number half a round ahead.
     __device__ __forceinline__ void renew_lines(uint64_t base) {
         if (base - (half() == 0 ? renewed_even_ : renewed_odd_) < uint64_t{1} << 30)
             return;
@@ -98,7 +98,7 @@ template <typename Machine> class Epoch {
     const uint64_t number_;
     const uint64_t renewed_even_;
     const uint64_t renewed_odd_;
-    const bool everyone_heard_;
+    const bool received_from_all_;
     bool stopped_ = false;
 };
 

@@ -34,7 +34,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             run_tile();
         }
         // Messages are awaited, the last credits are not.
-        epoch_.finish(launch_.everyone_hears != 0, tiles() == 1);
+        epoch_.finish(launch_.all_receive_from_all != 0, tiles() == 1);
     }
 
   private:

@@ -96,7 +96,7 @@ template <uint32_t kOperands, uint32_t kMoves, uint32_t kLinks, bool kPlain> str
     uint8_t moves;
     uint8_t outgoing; // Links; incoming ones lie behind them.
     uint8_t incoming;
-    uint8_t everyone_hears;
+    uint8_t all_receive_from_all;
     MoveRecord move[kMoves];
     Operand operand[kOperands];
     ProgramLaunch plan;
@@ -136,7 +136,7 @@ template <typename Launch> void set_moves(const Moves &moves, Launch *launch) {
     launch->moves = static_cast<uint8_t>(own.moves.size());
     launch->outgoing = static_cast<uint8_t>(own.outgoing.size());
     launch->incoming = static_cast<uint8_t>(own.incoming.size());
-    launch->everyone_hears = moves.everyone_hears ? 1 : 0;
+    launch->all_receive_from_all = moves.all_receive_from_all ? 1 : 0;
     write_records(own, launch->plan, {launch->move, launch->operand, launch->link});
 }
 

@@ -394,15 +394,15 @@ class Joining {
             moves_.erase(moves_.begin() + static_cast<ptrdiff_t>(i) + 1);
         }
     }
-    bool may_group(const Move &one, const Move &other) const {
-        const bool sends = any_message(one.outputs) || any_message(other.outputs);
-        const bool receives = any_message(one.inputs);
-        return !one.adds && !other.adds && other.inputs.size() == 1 &&
-               receives == any_message(other.inputs) &&
-               !(receives && sends && one.round != other.round) &&
-               one.inputs.size() < kMostInputs &&
-               one.outputs.size() + other.outputs.size() <= kMostOutputs &&
-               !touch(one.outputs, other.inputs) && !touch(one.outputs, other.outputs);
+    bool may_group(const Move &earlier, const Move &later) const {
+        const bool sends = any_message(earlier.outputs) || any_message(later.outputs);
+        const bool receives = any_message(earlier.inputs);
+        return !earlier.adds && !later.adds && later.inputs.size() == 1 &&
+               receives == any_message(later.inputs) &&
+               !(receives && sends && earlier.round != later.round) &&
+               earlier.inputs.size() < kMostInputs &&
+               earlier.outputs.size() + later.outputs.size() <= kMostOutputs &&
+               !touch(earlier.outputs, later.inputs) && !touch(earlier.outputs, later.outputs);
     }
 
     void mark_ends() {
@@ -421,44 +421,44 @@ class Joining {
     std::vector<Move> &moves_;
 };
 
-// Whether all ranks' moves come to their end; sets `everyone_hears`.
-bool rehearse(const std::vector<RankMoves> &ranks, bool *everyone_hears) {
+// Returns whether all ranks' moves complete; sets `all_receive_from_all`.
+bool rehearse(const std::vector<RankMoves> &ranks, bool *all_receive_from_all) {
     using Key = std::array<uint32_t, 4>;
     const auto key = [](const MovePlace &place) {
         return Key{place.rank, place.connection, place.ordinal, place.chunk};
     };
-    std::map<Key, uint32_t> sent; // Whom who sent it had heard from.
+    std::map<Key, uint32_t> sent; // Ranks that each message's sender had received from.
     std::vector<size_t> at(ranks.size());
-    std::vector<uint32_t> heard(ranks.size());
+    std::vector<uint32_t> received_from(ranks.size());
     bool advanced = true;
     while (advanced) {
         advanced = false;
         for (uint32_t rank = 0; rank < ranks.size(); rank++) {
-            heard[rank] |= 1U << rank;
+            received_from[rank] |= 1U << rank;
             for (; at[rank] < ranks[rank].moves.size(); at[rank]++, advanced = true) {
                 const Move &move = ranks[rank].moves[at[rank]];
-                uint32_t news = heard[rank];
-                bool there = true;
+                uint32_t senders = received_from[rank];
+                bool has_arrived = true;
                 for (const MovePlace &place : move.inputs)
                     if (place.is_message) {
                         const auto found = sent.find(key(place));
-                        there &= found != sent.end();
-                        news |= there ? found->second : 0;
+                        has_arrived &= found != sent.end();
+                        senders |= has_arrived ? found->second : 0;
                     }
-                if (!there)
+                if (!has_arrived)
                     break;
-                heard[rank] = news;
+                received_from[rank] = senders;
                 for (const MovePlace &place : move.outputs)
                     if (place.is_message)
-                        sent[key(place)] = news;
+                        sent[key(place)] = senders;
             }
         }
     }
-    *everyone_hears = true;
+    *all_receive_from_all = true;
     for (uint32_t rank = 0; rank < ranks.size(); rank++) {
         if (at[rank] != ranks[rank].moves.size())
             return false;
-        *everyone_hears &= heard[rank] == (1U << ranks.size()) - 1;
+        *all_receive_from_all &= received_from[rank] == (1U << ranks.size()) - 1;
     }
     return true;
 }
@@ -498,7 +498,7 @@ Moves moves_of(const tuccl_program &program, uint64_t *comparisons) {
         if (!is_done)
             return {};
     }
-    return rehearse(moves.ranks, &moves.everyone_hears) ? moves : Moves{};
+    return rehearse(moves.ranks, &moves.all_receive_from_all) ? moves : Moves{};
 }
 
 } // namespace tuccl

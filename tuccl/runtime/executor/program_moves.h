@@ -56,7 +56,7 @@ struct RankMoves {
 struct Moves {
     std::vector<RankMoves> ranks; // Empty: the program cannot be rearranged.
     // No rank ends before all others have begun.
-    bool everyone_hears;
+    bool all_receive_from_all;
 };
 
 // What moves need of a launch, the same on all ranks; all 0 where there are none.
