@@ -1,9 +1,9 @@
-"""TCP's congestion control, which has a say in how fast the faked nodes of a host talk.
+"""TCP's congestion control, which affects the times between faked nodes of a host.
 
-Their traffic is loopback's. BBR paces each connection by what it believes the bandwidth to be, and
-over loopback it believes too little: messages of 1 MB take 1.7 times as long as with CUBIC, and
+Their traffic takes loopback. BBR paces each connection by its estimate of the bandwidth, which is
+too low over loopback: messages of 1 MB take 1.7 times as long as with CUBIC, and
 where one of two connections was idle before, up to 1.8 times as long as where both were used. So
-one start of a job differs from the next (docs/lab/faked-nodes.md has the figures).
+starts of a job differ (docs/lab/faked-nodes.md has the figures).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PACING = frozenset({"bbr", "bbr2", "bbr3"})
 
 
 def congestion_control(proc: Path = Path("/proc")) -> str:
-    """Of new connections on this host; empty where the kernel does not say."""
+    """Return the algorithm for new connections on this host; empty if the kernel names none."""
     try:
         return (proc / "sys" / _SETTING.replace(".", "/")).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -23,7 +23,7 @@ def congestion_control(proc: Path = Path("/proc")) -> str:
 
 
 def loopback_notes(control: str) -> list[str]:
-    """What whoever fakes nodes on a host with this congestion control should know."""
+    """Return notes for users who fake nodes on a host with this congestion control."""
     if control not in PACING:
         return []
     note = (

@@ -42,23 +42,23 @@ Address = tuple[str, int]
 
 
 class Connection:
-    """One end; close it."""
+    """One end of a connection; to be closed."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._received = bytearray()
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A host that is switched off says no farewell.
+        # A host that is switched off does not close its connections.
         end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
 
     def fileno(self) -> int:
-        """For `select`."""
+        """Return the descriptor for `select`."""
         return self._socket.fileno()
 
     @property
     def peer(self) -> Address:
-        """Of the other side."""
+        """Address of the peer."""
         host, port = self._socket.getpeername()[:2]
         return host, port
 
@@ -66,7 +66,7 @@ class Connection:
         """Send one message.
 
         Raises:
-            ConnectionLostError: The other side has gone.
+            ConnectionLostError: The peer has closed the connection.
         """
         try:
             self._socket.sendall(_LENGTH.pack(len(content)) + content)
@@ -74,15 +74,15 @@ class Connection:
             raise ConnectionLostError(f"cannot send: {error.strerror or error}") from error
 
     def receive(self, timeout_s: float | None = None, most_bytes: int = _MAX_BYTES) -> bytes:
-        """The next message.
+        """Return the next message.
 
         Args:
-            timeout_s: How long to wait; None for ever.
-            most_bytes: That it may have.
+            timeout_s: Time to wait; None: without limit.
+            most_bytes: Largest size of a message.
 
         Raises:
-            ConnectionLostError: The other side has gone, or is late.
-            MessageError: It sends what is no message.
+            ConnectionLostError: The peer has closed the connection, or is late.
+            MessageError: The peer sent no message.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (content := self._take(most_bytes)) is None:
@@ -97,20 +97,20 @@ class Connection:
         return content
 
     def read_ready(self, most_bytes: int = _MAX_BYTES) -> bytes | None:
-        """After `select` says that there is something: a message if it is whole by now.
+        """Read the data that `select` reports; return a message once it is complete.
 
         Args:
-            most_bytes: That it may have.
+            most_bytes: Largest size of a message.
 
         Raises:
-            ConnectionLostError: The other side has gone.
-            MessageError: It sends what is no message.
+            ConnectionLostError: The peer has closed the connection.
+            MessageError: The peer sent no message.
         """
         self._read()
         return self._take(most_bytes)
 
     def close(self) -> None:
-        """Tell the other side."""
+        """Close the connection."""
         self._socket.close()
 
     def _read(self) -> None:
@@ -140,7 +140,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """How somebody who connects presents itself."""
+    """The role and number that a connecting process sends."""
 
     role: str
     """`worker` or `host`."""
@@ -149,7 +149,7 @@ class Greeting:
 
 
 class Listener:
-    """Where workers report to the leader; close it."""
+    """The leader's socket for workers; to be closed."""
 
     def __init__(
         self, host: str, addresses: Sequence[str], most_waiting: int = MOST_WAITING
@@ -157,8 +157,8 @@ class Listener:
         """Listen at a free port.
 
         Args:
-            host: To bind to; empty for all interfaces.
-            addresses: Under which others may reach it, best first.
+            host: Address to bind to; empty: all interfaces.
+            addresses: Addresses for other processes, best first.
             most_waiting: Largest number of pending connections; beyond it the oldest is closed.
         """
         self.key = secrets.token_bytes(32)
@@ -222,13 +222,13 @@ class _Joining:
 
 
 def connect(addresses: Sequence[Address], key: bytes, greeting: Greeting) -> Connection:
-    """A connection to the leader, at the first address where it is found.
+    """Connect to the leader, at the first address that answers.
 
-    Where somebody listens and breaks off, it is tried again a few times.
+    Retry a few times where a process listens and closes the connection.
 
     Raises:
-        ConnectionLostError: It is at none of them.
-        MessageError: It is of another release.
+        ConnectionLostError: The leader answers at no address.
+        MessageError: The leader runs another release.
     """
     tried: dict[Address, str] = {}
     left = list(addresses)
@@ -248,8 +248,8 @@ def connect(addresses: Sequence[Address], key: bytes, greeting: Greeting) -> Con
                 _introduce(connection, key, greeting)
             except BaseException as error:
                 connection.close()
-                stranger = isinstance(error, (ConnectionLostError, MessageError))
-                if not stranger or isinstance(error, OtherReleaseError):
+                can_retry = isinstance(error, (ConnectionLostError, MessageError))
+                if not can_retry or isinstance(error, OtherReleaseError):
                     raise
                 tried[address] = str(error)
             else:

@@ -1,7 +1,7 @@
-"""Which cores a process stays on whose node is faked: real nodes share none.
+"""Core sets for processes of faked nodes: real nodes share no cores.
 
-Over TCP on loopback all ranks' proxies run on one host's cores. Where the system puts them differs
-from start to start, and with it what a call takes: on four H200 as two nodes stock NCCL against
+Over TCP on loopback all ranks' proxies run on one host's cores. Their placement differs
+from start to start, and with it the time of a call: on four H200 as two nodes stock NCCL against
 itself by 0.77 to 1.19, with each rank on a share of its own by 0.93 to 1.16.
 """
 
@@ -15,23 +15,22 @@ SHARE_VARIABLE = "TUCCL_WORKER_SHARE"
 
 
 def share_variable(number: int, shares: int) -> dict[str, str]:
-    """What makes a worker keep to one of so many shares."""
+    """Return the variable that binds a worker to one of `shares` shares."""
     return {SHARE_VARIABLE: f"{number}/{shares}"}
 
 
-def keep_to_told_share(environment: Mapping[str, str] = os.environ) -> None:
-    """Keep this process to the share that its environment names, if it names one."""
+def bind_to_named_share(environment: Mapping[str, str] = os.environ) -> None:
+    """Bind this process to the share that its environment names, if any."""
     number, _, shares = environment.get(SHARE_VARIABLE, "").partition("/")
     if number.isdecimal() and shares.isdecimal():
-        keep_to_share(int(number), int(shares))
+        bind_to_share(int(number), int(shares))
 
 
-def keep_to_share(number: int, shares: int) -> list[int]:
-    """Keep this process, with all threads that it will start, on one of so many shares.
+def bind_to_share(number: int, shares: int) -> list[int]:
+    """Bind this process and all threads that it will start to one of `shares` shares.
 
     Returns:
-        The cores of that share; none where there are fewer cores than shares: then the process
-        stays where it is.
+        The cores of that share; none with fewer cores than shares: then the process stays unbound.
     """
     cores = sorted(os.sched_getaffinity(0))
     if not 0 <= number < shares <= len(cores):

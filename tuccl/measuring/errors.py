@@ -1,9 +1,9 @@
 """Errors between an engine, its worker and the leader.
 
-EngineError              a rank cannot do what it was asked for
-└── EngineBrokenError    ... and cannot do anything else either
-ConnectionLostError      the other side of a connection has gone
-MessageError             the other side is no part of this run, or of another release
+EngineError              a rank cannot perform a request
+└── EngineBrokenError    ... nor any further request
+ConnectionLostError      the peer has closed the connection
+MessageError             the peer is not part of this run, or runs another release
 GroupLostError           a rank died, hangs, or disagrees with the others
 """
 
@@ -13,29 +13,29 @@ from tuccl.errors import TucclError
 
 
 class EngineError(TucclError):
-    """A rank cannot do what it was asked for; the text is half a sentence that says why.
+    """Raised when a rank cannot perform a request; the text is half a sentence that says why.
 
-    When every rank refuses a call so, the group goes on with the next one. An engine whose
+    When every rank refuses a call, the group goes on with the next call. An engine whose
     communicator can no longer be used raises `EngineBrokenError`.
     """
 
 
 class EngineBrokenError(EngineError):
-    """As `EngineError`, and the worker has to be started again before it can do anything else."""
+    """Raised when a rank cannot perform any request before its worker is restarted."""
 
 
 class ConnectionLostError(TucclError):
-    """The other side of a connection has gone."""
+    """Raised when the peer has closed the connection."""
 
 
 class MessageError(TucclError):
-    """The other side of a connection is no part of this run, or of another release."""
+    """Raised when the peer is not part of this run, or runs another release."""
 
 
 class GroupLostError(TucclError):
-    """A rank died, hangs, or disagrees with the others: all have to be started again."""
+    """Raised when a rank died, hangs, or disagrees with the others: all must be restarted."""
 
     def __init__(self, reason: str, *, from_outside: bool = False) -> None:
         super().__init__(reason)
         self.from_outside = from_outside
-        """Whether somebody killed a worker (a person, the kernel short of memory)."""
+        """Whether a worker was killed from outside (by a user, by the kernel short of memory)."""

@@ -1,7 +1,7 @@
-"""The group of workers that is up: of one process profile and one communicator shape.
+"""The running group of workers: of one process profile and one communicator shape.
 
-A process cannot read again what it has read once, so each profile has workers of its own. The group
-before has left the devices when the next one starts (`tuccl.trials.running_profiles` says why).
+A process reads its variables once, so each profile has its own workers. The previous group has left
+the devices when the next one starts (`tuccl.trials.running_profiles` says why).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIMPLEST = Call(Operation.ALL_REDUCE, 1024, use_graph=False, calls=1)
 
 
 class Groups:
-    """The group that is up, by process profile and communicator shape; close it."""
+    """The running group, by process profile and communicator shape; to be closed."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class Groups:
         variables: Mapping[str, str],
         start_timeout_s: float,
     ) -> None:
-        """Nothing runs yet.
+        """Start without a group.
 
         Args:
-            engine: That the workers run.
-            places: Where they run.
-            fake_nodes: As how many nodes the devices of a host appear; 1 for what they are.
-            variables: Environment of every worker, beyond that of its place.
-            start_timeout_s: For a group to be ready.
+            engine: Name of the workers' engine.
+            places: Places of the workers.
+            fake_nodes: Number of nodes that a host appears as; 1: not faked.
+            variables: Environment of every worker, in addition to its place's.
+            start_timeout_s: Time for a group to be ready.
         """
         self.versions = GroupVersions("", None)
         self._engine = engine
@@ -55,15 +55,15 @@ class Groups:
 
     @property
     def start_s(self) -> float:
-        """Mean of the starts so far."""
+        """Mean duration of the starts so far."""
         return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
 
     def under(self, profile: ProcessProfile, shape: Shape) -> Leader:
-        """The group of this profile and shape, started if it is not up.
+        """Return the group of this profile and shape, started if it is not running.
 
         Raises:
             EngineError: All ranks refuse this profile.
-            GroupLostError: The group came to nothing.
+            GroupLostError: The group could not be started.
             MeasurementError: All ranks refuse even the stock profile, or a place is lost.
         """
         for key in [key for key in self._running if key != (profile, shape)]:
@@ -73,14 +73,14 @@ class Groups:
         return self._running[profile, shape]
 
     def profile_up(self, shape: Shape) -> ProcessProfile:
-        """That of the group of this shape which is up, for what runs under any; else the stock."""
+        """Return the profile of the running group of this shape, else the stock profile."""
         return next((profile for profile, own in self._running if own == shape), STOCK_PROFILE)
 
     def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
-        """See that a group does the simplest call; start it again while it does not.
+        """Check a group with the simplest call; restart it while the check fails.
 
         Raises:
-            MeasurementError: It does not, several times in a row.
+            MeasurementError: The check fails several times in a row.
         """
         for _ in range(_MOST_STARTS):
             try:
@@ -101,7 +101,7 @@ class Groups:
         )
 
     def drop(self, profile: ProcessProfile, shape: Shape) -> None:
-        """End a group by force, if it is up."""
+        """End a group by force, if it is running."""
         leader = self._running.pop((profile, shape), None)
         if leader is not None:
             leader.end(0.0)

@@ -1,7 +1,7 @@
-"""`Laboratory`: the devices of one host in the place of several nodes.
+"""`Laboratory`: the devices of one host stand in for several nodes.
 
-Whoever has one host and wants the figures of several fakes them. Real machines need nothing of
-this: a communicator's nodes are its hosts, and each rank has a GPU of its own.
+Real machines need none of this: a communicator's nodes are its hosts, and each rank has a GPU of
+its own.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from tuccl.measuring.congestion import loopback_notes
 
 @dataclass(frozen=True, slots=True)
 class Laboratory:
-    """What is faked; nothing is, unless it says so."""
+    """The faked properties of a host; by default nothing is faked."""
 
     nodes: int = 1
-    """As how many nodes the devices of this host appear; 1: as what they are."""
+    """Number of nodes that this host appears as; 1: not faked."""
     share_gpus: bool = False
-    """Whether each of these nodes has all devices of this host, instead of a part of them."""
+    """Whether each faked node has all devices of this host, instead of a part of them."""
     congestion_control: str = ""
-    """TCP's, by which faked nodes talk over loopback; empty: none are faked, or nobody looked."""
+    """TCP's algorithm between faked nodes over loopback; empty: none are faked, or unknown."""
 
     def devices(self, ranks: int) -> int:
-        """How many devices so many ranks need."""
+        """Return the number of devices that these ranks need."""
         return ranks // self.nodes if self.share_gpus else ranks
 
     def ranks(self, devices: int) -> int:
-        """How many ranks so many devices have."""
+        """Return the number of ranks on these devices."""
         return devices * self.nodes if self.share_gpus else devices
 
     def notes(self) -> list[str]:
-        """What is to be noted about figures that are taken so."""
+        """Return notes on figures that are measured this way."""
         loopback = loopback_notes(self.congestion_control)
         if not self.share_gpus:
             return loopback
-        # No job that the table is for does that.
+        # Jobs that use the table do not share GPUs.
         shared = (
             f"each GPU is used by {self.nodes} ranks, one of each faked node, side by side through "
             "MPS"
@@ -43,7 +43,7 @@ class Laboratory:
         return [*loopback, shared]
 
     def conditions(self) -> list[str]:
-        """How figures were taken, in a few words each."""
+        """Return the conditions of measurement, in a few words each."""
         faked = f"nodes faked over TCP with {self.congestion_control}"
         return [
             *([faked] if self.congestion_control else []),
@@ -51,10 +51,10 @@ class Laboratory:
         ]
 
     def changes_since(self, before: Laboratory) -> tuple[str, ...]:
-        """What another congestion control means for a table of faked nodes, in a sentence.
+        """Return a sentence on a changed congestion control, for a table of faked nodes.
 
         Args:
-            before: What the table was measured in; unknown where its congestion control is empty.
+            before: Laboratory of the table; unknown where its congestion control is empty.
         """
         control, now = before.congestion_control, self.congestion_control
         if self.nodes == 1 or not control or control == now:

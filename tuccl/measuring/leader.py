@@ -1,8 +1,8 @@
-"""The leader: asks all ranks of a group at once, and counts the slowest.
+"""The leader: sends requests to all ranks of a group at once, and takes the slowest rank's times.
 
-Every request has a deadline. A rank that dies, misses it, or cannot do what the others can leaves
-the group unusable, because the others wait for it inside the collective: then all its workers are
-killed and `GroupLostError` says whose fault it was.
+Every request has a deadline. A rank that dies, misses it, or fails alone leaves the group unusable,
+because the other ranks wait for it inside the collective: then all workers of the group are killed
+and `GroupLostError` names the rank.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from tuccl.measuring.messages import (
 from tuccl.measuring.places import Places
 
 _AFTER_A_FAILURE_S = 2.0
-"""How long the others may take to fail as well when one rank has failed."""
+"""Time for all ranks to fail after the first one has failed."""
 GOODBYE_S = 3.0
-"""How long workers may take to leave."""
+"""Time for workers to leave."""
 _EXIT_S = 1.0
-"""The connection of a worker that dies closes a moment before the process is gone."""
+"""Time between the end of a dead worker's connection and that of its process."""
 _KILLED_FROM_OUTSIDE = ("(SIGKILL)", "(SIGTERM)")
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a rank of a group runs."""
+    """The place and environment of a rank."""
 
     place: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beyond that of the process which hosts the place."""
+    """Variables in addition to those of the process that hosts the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class GroupVersions:
     """The versions behind a group's figures."""
 
     text: str
-    """Library, driver and device of its ranks, for people; empty before one was started."""
+    """Library, driver and device of its ranks as text; empty before the first start."""
     nccl: NcclVersion | None
-    """Of its first rank; None: it runs none."""
+    """NCCL version of the first rank; None without NCCL."""
 
 
 class Leader:
@@ -75,16 +75,16 @@ class Leader:
         self._places = places
         self._engine = engine
         self._workers: list[int] = []
-        """Numbers by rank."""
+        """Worker numbers by rank."""
         self._connections: dict[int, Connection] = {}
-        """By rank."""
+        """Connections by rank."""
 
     def open(self, seats: Sequence[Seat], timeout_s: float) -> GroupVersions:
-        """Start the group, once; its versions.
+        """Start the group, once, and return its versions.
 
         Raises:
             EngineError: No rank can open its device or join the group.
-            GroupLostError: A rank cannot, or died.
+            GroupLostError: A rank fails alone, or died.
             MeasurementError: A place is lost.
         """
         deadline = time.monotonic() + timeout_s
@@ -101,12 +101,12 @@ class Leader:
         except BaseException:
             self.end(0.0)
             raise
-        text = "; ".join(dict.fromkeys(one.text for one in opened))
+        text = "; ".join(dict.fromkeys(reply.text for reply in opened))
         nccl = opened[0].nccl
         return GroupVersions(text, None if nccl is None else NcclVersion.of_code(nccl))
 
     def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
-        """Time of a call in us, of the slowest rank, for each launch.
+        """Return the slowest rank's time per call in us, for each launch.
 
         Raises:
             EngineError: All ranks refuse this call; the group goes on.
@@ -120,7 +120,7 @@ class Leader:
         return [max(of_ranks) for of_ranks in zip(*times, strict=True)]
 
     def check(self, call: Call, timeout_s: float) -> str:
-        """What was wrong with the data of a call on any rank; empty when nothing was.
+        """Return a finding on the data of a call on any rank; empty when all data is right.
 
         Raises:
             EngineError: As `time`.
@@ -135,10 +135,10 @@ class Leader:
         return wrong[0] if wrong else ""
 
     def ran_by(self, call: Call, timeout_s: float) -> str:
-        """Who runs a call that was timed or checked; the same on all ranks.
+        """Return the runner of a timed or checked call; the same on all ranks.
 
         Raises:
-            GroupLostError: As `time`; or ranks differ, and would hang in a job.
+            GroupLostError: As `time`; or ranks differ, so that a job would hang.
         """
         named = dict.fromkeys(map(self._text, self._ask_all(RanBy(call), timeout_s)))
         if len(named) > 1:
@@ -147,7 +147,7 @@ class Leader:
         return next(iter(named))
 
     def dismiss(self) -> None:
-        """Ask the workers to leave; `end` sees that they do."""
+        """Ask the workers to leave; `end` waits for them."""
         for connection in self._connections.values():
             with suppress(ConnectionLostError):
                 connection.send(to_bytes(Bye()))
@@ -201,12 +201,12 @@ class Leader:
         except EngineError:
             raise
         except BaseException:
-            # Interrupted, too: an answer that is still to come would be taken for another one's.
+            # Also when interrupted: a late reply would be taken for that to the next request.
             self.end(0.0)
             raise
 
     def _ask(self, requests: Mapping[int, Message], deadline: float) -> list[Message]:
-        """Replies in the order of the ranks."""
+        """Send requests and return the replies in the order of the ranks."""
         began = time.monotonic()
         for rank, request in requests.items():
             try:
@@ -242,7 +242,7 @@ class Leader:
             raise GroupLostError(f"rank {rank}: {error}") from error
 
     def _judged(self, replies: list[Message]) -> list[Message]:
-        """The replies, unless ranks failed: all alike is a refusal, anything else is the end."""
+        """Return the replies; raise EngineError if all ranks failed, GroupLostError if some did."""
         failed = {rank: reply for rank, reply in enumerate(replies) if isinstance(reply, Failed)}
         if not failed:
             return replies
@@ -255,20 +255,20 @@ class Leader:
     def _late(
         self, late: Sequence[int], replies: Mapping[int, Message], allowed_s: float
     ) -> GroupLostError:
-        """Why not all have answered."""
+        """Return the error for ranks that have not answered."""
         for rank, reply in replies.items():
             if isinstance(reply, Failed):
                 return GroupLostError(f"rank {rank}: {reply.reason}")
-        who = f"rank {', '.join(map(str, late))}"
-        return GroupLostError(f"hung: no answer from {who} within {allowed_s:.1f} s")
+        late_ranks = f"rank {', '.join(map(str, late))}"
+        return GroupLostError(f"hung: no answer from {late_ranks} within {allowed_s:.1f} s")
 
     def _died(self, rank: int, error: str) -> GroupLostError:
-        """Why the connection of a rank closed: perhaps because another one had been killed."""
+        """Return the error for a closed connection, which another rank's death may have caused."""
         how = self._places.ended(self._workers[rank], _EXIT_S) or error
-        for other, worker in enumerate(self._workers):
-            theirs = self._places.ended(worker, 0.0)
-            if any(signal in theirs for signal in _KILLED_FROM_OUTSIDE):
-                return self._lost(other, theirs)
+        for killed_rank, worker in enumerate(self._workers):
+            end = self._places.ended(worker, 0.0)
+            if any(signal in end for signal in _KILLED_FROM_OUTSIDE):
+                return self._lost(killed_rank, end)
         return self._lost(rank, how)
 
     @staticmethod

@@ -1,9 +1,9 @@
-"""What leader, workers and hosts say to each other: requests and replies, as JSON.
+"""Messages between leader, workers and hosts: requests and replies, as JSON.
 
     {"kind": "Time", "call": {"operation": "all_reduce", ...}, "launches": 3}
 
-Only who proved to know the key of the run is listened to (see `connection`), so a message that
-cannot be read is a fault of this program or of the network, and ends the connection.
+Only peers that know the run's key send messages (see `connection`), so an unreadable message is a
+fault of this program or of the network, and ends the connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuccl.measuring.errors import MessageError
 
 @dataclass(frozen=True, slots=True)
 class WorkerOrder:
-    """How a worker finds its leader, and who it is; handed to it on its standard input."""
+    """A worker's number, engine and leader, passed on its standard input."""
 
     number: int
     """Unique in the run, whatever its rank."""
@@ -31,7 +31,7 @@ class WorkerOrder:
 
 @dataclass(frozen=True, slots=True)
 class MakeGroupId:
-    """To rank 0: `Engine.make_group_id`; answered by `Done` with hexadecimal digits."""
+    """Request to rank 0: `Engine.make_group_id`; answered by `Done` with hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`Engine.check`; answered by `Done` with what was wrong."""
+    """`Engine.check`; answered by `Done` with the finding."""
 
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
 class RanBy:
-    """`Engine.ran_by`; answered by `Done` with its name."""
+    """`Engine.ran_by`; answered by `Done` with the runner's name."""
 
     call: Call
 
@@ -76,67 +76,67 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """To a host: start a worker; not answered.
+    """Request to a host: start a worker; not answered.
 
-    The host knows the address that this comes from, and the key, which is never sent.
+    The host knows the leader's address and the key, which is never sent.
     """
 
     number: int
-    """As of `WorkerOrder`."""
+    """The worker's number, as in `WorkerOrder`."""
     engine: str
     environment: dict[str, str]
-    """Beyond the host's own."""
+    """Variables in addition to the host's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndWorkers:
-    """To a host: end these of its workers; answered by `Done`."""
+    """Request to a host: end some of its workers; answered by `Done`."""
 
     numbers: tuple[int, ...]
     patience_s: float
-    """How long they may take to leave by themselves."""
+    """Time for them to leave by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellEnd:
-    """To a host: tell how a worker ended; answered by `Done`, empty while it runs."""
+    """Request to a host: report how a worker ended; answered by `Done`, empty while it runs."""
 
     number: int
     patience_s: float
-    """How long to wait for the end."""
+    """Time to wait for the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It is done."""
+    """Reply to a request that was performed."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Of `Open`: the versions behind the figures."""
+    """Reply to `Open`: the versions of library, driver and device."""
 
     text: str
-    """Library, driver and device in one line, for people."""
+    """Versions in one line, for display."""
     nccl: int | None
-    """As NCCL counts; None: there is none."""
+    """NCCL's version code; None without NCCL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Of `Time`, by launch, in us per call."""
+    """Reply to `Time`: us per call, by launch."""
 
     times_us: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It cannot be done."""
+    """Reply to a request that cannot be performed."""
 
     reason: str
     broken: bool
-    """Whether the worker is of no further use."""
+    """Whether the worker must be restarted."""
 
 
 Request = MakeGroupId | Open | Time | Check | RanBy | StartWorker | EndWorkers | TellEnd | Bye
@@ -146,15 +146,15 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message
 
 
 def to_bytes(message: Message) -> bytes:
-    """The content of a message."""
+    """Encode a message."""
     return json.dumps({"kind": type(message).__name__, **asdict(message)}).encode()
 
 
 def from_bytes(content: bytes) -> Message:
-    """The message of a content.
+    """Decode a message.
 
     Raises:
-        MessageError: It is none.
+        MessageError: The content is no message.
     """
     try:
         fields = json.loads(content)
@@ -173,6 +173,6 @@ def from_bytes(content: bytes) -> Message:
 
 
 def order_from(fields: dict[str, Any]) -> WorkerOrder:
-    """A worker's order from its JSON."""
+    """Return a worker's order from its JSON."""
     addresses = tuple((str(host), int(port)) for host, port in fields["addresses"])
     return WorkerOrder(**{**fields, "addresses": addresses})

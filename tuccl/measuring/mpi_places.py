@@ -1,9 +1,8 @@
 """The ranks of an MPI job as places for workers: rank 0 leads, each hosts its device's workers.
 
-The ranks stay what the launcher started, so they cannot be restarted for another environment; the
-workers that each one starts as children can. MPI serves once, to tell the ranks where the leader
-listens; after that everything goes over sockets, where a rank that is lost is seen at once and
-nobody polls.
+The launcher starts each rank once, so ranks cannot be restarted with another environment; their
+workers, which are child processes, can. MPI is used once, to send the ranks the leader's address;
+after that all messages take sockets, where a lost rank is seen at once and no process polls.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from tuccl.measuring.places import Place
 from tuccl.measuring.worker_process import Staff
 
 _WHERE = 21
-"""Tag of the message that says where the leader listens; those of `probes.cluster.mpi` are low."""
+"""Tag of the message with the leader's address; tags of `probes.cluster.mpi` are low."""
 _REPLY_S = 30.0
-"""How long a rank may take for what takes no time, killing a worker included."""
+"""Time for a rank to answer a simple request, killing a worker included."""
 
 
 def run_measuring_ranks(
@@ -50,14 +49,14 @@ def run_measuring_ranks(
     timeout_s: float = 60.0,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Lead on rank 0, host workers on all ranks; every rank returns what rank 0 does.
+    """Lead on rank 0, host workers on all ranks; every rank returns rank 0's exit code.
 
     Args:
-        tasks: How many the launcher started.
-        lead: What rank 0 does with the places; gives the exit code.
+        tasks: Number of tasks that the launcher started.
+        lead: Function that rank 0 runs with the places; returns the exit code.
         code_of_error: The exit code when `lead` raises.
-        timeout_s: How long ranks may take to report.
-        environment: Of the workers that this rank hosts; None: that of this process.
+        timeout_s: Time for ranks to report.
+        environment: Environment of this rank's workers; None: that of this process.
 
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
@@ -83,13 +82,13 @@ class MpiPlaces:
         self.places: tuple[Place, ...] = ()
         self._staff = Staff(environment)
         self._place_of: dict[int, int] = {}
-        """By worker, all that were ever started."""
+        """Place by worker, for all workers ever started."""
         self._hosts: dict[int, Connection] = {}
-        """By rank, without this one."""
+        """Connections by rank, without this rank."""
         self._lost: dict[int, str] = {}
 
     def call_roll(self, timeout_s: float) -> None:
-        """Tell all ranks where to report, and wait for them.
+        """Send all ranks the leader's address, and wait for their reports.
 
         Raises:
             MeasurementError: A rank did not report.
@@ -157,7 +156,7 @@ class MpiPlaces:
         self._staff.end_all()
 
     def dismiss(self, exit_code: int) -> Collection[int]:
-        """Tell every rank its exit code; the ranks that are lost, silent ones included."""
+        """Send every rank its exit code; return the lost ranks, silent ones included."""
         self._staff.end_all()
         lost = self._lost.keys() | set(range(1, self._comm.Get_size())) - self._hosts.keys()
         for rank, connection in self._hosts.items():
@@ -199,7 +198,7 @@ class MpiPlaces:
 
 
 def _follow(comm: Any, environment: Mapping[str, str] | None) -> int:
-    """What every other rank does: find the leader, then host a worker until it is let go."""
+    """Run a rank other than 0: find the leader, then host workers until it is dismissed."""
     post = Post(comm)
     while (letter := post.take(_WHERE)) is None:
         time.sleep(RANK_PAUSE_S)
@@ -218,12 +217,12 @@ def _follow(comm: Any, environment: Mapping[str, str] | None) -> int:
 
 
 def host_workers(connection: Connection, key: bytes, environment: Mapping[str, str] | None) -> int:
-    """Start and end workers at the leader's word; the exit code that it says at the end.
+    """Start and end workers at the leader's request; return the exit code that it sends at the end.
 
     Args:
-        connection: To the leader.
-        key: Of the run, for the workers.
-        environment: Of the workers; None: that of this process.
+        connection: Connection to the leader.
+        key: The run's key, for the workers.
+        environment: Environment of the workers; None: that of this process.
     """
     staff = Staff(environment)
     try:
@@ -231,7 +230,7 @@ def host_workers(connection: Connection, key: bytes, environment: Mapping[str, s
             message = from_bytes(connection.receive())
             match message:
                 case StartWorker(number, engine, variables):
-                    # The worker need not try the addresses under which this host failed.
+                    # The worker need not try the addresses at which this host failed.
                     order = WorkerOrder(number, engine, (connection.peer,), key.hex())
                     staff.start(order, variables)
                 case EndWorkers(numbers, patience_s):
@@ -246,15 +245,15 @@ def host_workers(connection: Connection, key: bytes, environment: Mapping[str, s
                 case _:
                     raise MessageError(f"a host cannot do {type(message).__name__}")
     except (ConnectionLostError, MessageError):
-        return 1  # The leader tells why, if it still can.
+        return 1  # The leader reports the cause, if it still can.
     finally:
         staff.end_all()
 
 
 def places_of(identities: Sequence[HostIdentity]) -> tuple[Place, ...]:
-    """Places in the order of the ranks; on each host they count from 0.
+    """Return the places in the order of the ranks; local ranks count from 0 on each host.
 
-    Hosts that call themselves the same, as containers may, are numbered from the second on.
+    Hosts of equal names, as containers may have, are numbered from the second on.
     """
     namesakes: dict[str, list[HostIdentity]] = {}
     places = []
@@ -269,7 +268,7 @@ def places_of(identities: Sequence[HostIdentity]) -> tuple[Place, ...]:
 
 
 def _own_addresses() -> list[str]:
-    """Under which other hosts may find this one; loopback last, for ranks of this host alone."""
+    """Return this host's addresses for other hosts; loopback last, for ranks of this host."""
     found = [
         address.address
         for addresses in psutil.net_if_addrs().values()

@@ -1,4 +1,4 @@
-"""Where workers can run: `Places`, and `LocalPlaces`, the devices of this host."""
+"""Places for workers: `Places`, and `LocalPlaces`, the devices of this host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuccl.measuring.worker_process import Staff
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Room for one worker: one device of one host."""
+    """One device of one host, for one worker at a time."""
 
     host: str
     local_rank: int
@@ -21,30 +21,30 @@ class Place:
 
 
 class Places(Protocol):
-    """Starts and ends the workers of a run, several at a place if need be."""
+    """Starts and ends the workers of a run, several at a place if needed."""
 
     @property
     def listener(self) -> Listener:
-        """Where the workers report."""
+        """The listener to which workers report."""
 
     @property
     def places(self) -> Sequence[Place]:
-        """Host by host."""
+        """All places, host by host."""
 
     def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:
-        """Begin to start a worker; its number, by which it will present itself.
+        """Begin to start a worker; return the number under which it will report.
 
         Args:
-            place: Where.
-            engine: What it runs.
-            environment: Beyond that of all workers of the process which hosts the place.
+            place: Index of its place.
+            engine: Name of its engine.
+            environment: Variables in addition to those of all workers of the place's host.
 
         Raises:
             MeasurementError: The place is lost.
         """
 
     def ended(self, worker: int, patience_s: float) -> str:
-        """How a worker ended; empty when it still runs after `patience_s`.
+        """Return how a worker ended; empty when it still runs after `patience_s`.
 
         Raises:
             MeasurementError: Its place is lost.
@@ -62,7 +62,7 @@ class Places(Protocol):
 
 
 class LocalPlaces:
-    """The devices of this host, a worker process for each, or for each and every faked node."""
+    """The devices of this host: a worker process for each, or for each and every faked node."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class LocalPlaces:
         devices: int | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Nothing runs yet.
+        """Start without workers.
 
         Args:
-            workers: That find a place at a time.
-            devices: Of this host, which the workers take in turn; None: one for each.
-            environment: Of every worker; None: that of this process.
+            workers: Number of workers at a time.
+            devices: Number of devices that the workers take in turn; None: one for each.
+            environment: Environment of every worker; None: that of this process.
         """
         self.listener = Listener("127.0.0.1", ("127.0.0.1",))
         devices = workers if devices is None else devices
@@ -85,7 +85,7 @@ class LocalPlaces:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of the workers, in the order of their start."""
+        """Process ids of the workers, in the order of their start."""
         return self._staff.pids
 
     def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:  # noqa: ARG002 - all places are here

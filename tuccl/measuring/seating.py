@@ -1,4 +1,4 @@
-"""Which rank of a communicator runs where: real nodes, or nodes that are faked on one host."""
+"""Placement of a communicator's ranks: on real nodes, or on nodes that are faked on one host."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tuccl.measuring.places import Place
 
 
 def whole_shape(places: Sequence[Place], fake_nodes: int = 1) -> Shape:
-    """Shape of a communicator over all places."""
+    """Return the shape of a communicator over all places."""
     nodes = _nodes(places, fake_nodes)
     sizes = {len(node) for node in nodes}
     return Shape(len(places), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
 
 
 def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tuple[Seat, ...]:
-    """A seat for every rank of a shape: the first nodes, and of each the first devices.
+    """Return a seat for every rank of a shape: the first devices of the first nodes.
 
     Args:
-        shape: Of the communicator.
-        places: All there are.
-        fake_nodes: As how many nodes the devices of one host are to appear; 1 for what they are.
+        shape: Shape of the communicator.
+        places: All places of the run.
+        fake_nodes: Number of nodes that one host appears as; 1: not faked.
 
     Raises:
-        MeasurementError: There are not so many nodes or devices.
+        MeasurementError: The machine has too few nodes or devices.
     """
     nodes = _nodes(places, fake_nodes)
     if shape == whole_shape(places, fake_nodes):
@@ -51,7 +51,7 @@ def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tupl
 
 
 def _nodes(places: Sequence[Place], fake_nodes: int) -> list[list[int]]:
-    """Numbers of the places by node."""
+    """Return the numbers of the places by node."""
     by_host: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         by_host.setdefault(place.host, []).append(number)
@@ -68,7 +68,7 @@ def _nodes(places: Sequence[Place], fake_nodes: int) -> list[list[int]]:
 
 
 def _appearing_as(node: int) -> dict[str, str]:
-    """What makes NCCL take a process for one of another host, reached over TCP on loopback."""
+    """Return variables that let NCCL see a process as on another host, over TCP on loopback."""
     return {
         "NCCL_HOSTID": f"tuccl-node{node}",
         "NCCL_MNNVL_ENABLE": "0",

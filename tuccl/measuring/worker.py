@@ -1,9 +1,9 @@
 """A worker process, `python -m tuccl.measuring.worker`: one rank, run by the leader's requests.
 
-It is started with a line of JSON on standard input (`WorkerOrder`), connects to the leader and
-answers one request after the other. It ends, whatever it is doing, when the leader's connection
-closes or the process that started it dies: a thread watches the connection, and the kernel the
-parent. Everything it prints goes to standard error, whose last line tells why it died.
+The process reads a line of JSON from standard input (`WorkerOrder`), connects to the leader and
+answers its requests in order. It ends at once when the leader's connection closes or its parent
+dies: a thread watches the connection, and the kernel the parent. All output goes to standard error,
+whose last line says why the process died.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from tuccl.errors import TucclError
 from tuccl.measuring.connection import Connection, Greeting, connect
-from tuccl.measuring.cores import keep_to_told_share
+from tuccl.measuring.cores import bind_to_named_share
 from tuccl.measuring.engine import Engine, make_engine
 from tuccl.measuring.errors import (
     ConnectionLostError,
@@ -50,17 +50,17 @@ from tuccl.measuring.messages import (
 
 _PR_SET_PDEATHSIG = 1
 _CLOSING_S = 5.0
-"""How long an engine may take to close when the leader has left without a word."""
+"""Time for an engine to close after the leader has left."""
 
 
 def main() -> NoReturn:
-    """Answer until the leader says goodbye or is gone."""
+    """Answer requests until the leader dismisses the worker or is gone."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     os.dup2(2, 1)
-    keep_to_told_share()
+    bind_to_named_share()
     code = 1
     try:
         order = order_from(json.loads(sys.stdin.buffer.readline()))
@@ -70,7 +70,7 @@ def main() -> NoReturn:
         code = 0
     except TucclError as error:
         sys.stderr.write(f"{error}\n")
-    except Exception:  # noqa: BLE001 - the end of the process: its last line is told to the user
+    except Exception:  # noqa: BLE001 - the process ends: its last line is shown to the user
         traceback.print_exc()
     sys.stderr.flush()
     # Libraries of an engine may hold threads that never end.
@@ -78,7 +78,7 @@ def main() -> NoReturn:
 
 
 def serve(connection: Connection, engine_name: str) -> None:
-    """Do what the leader asks for until it says goodbye, then close the engine."""
+    """Perform the leader's requests until `Bye`, then close the engine."""
     engine: Engine | None = None
     try:
         for request in _requests(connection):
@@ -87,7 +87,7 @@ def serve(connection: Connection, engine_name: str) -> None:
                 reply = _perform(engine, request)
             except EngineError as error:
                 reply = Failed(str(error), isinstance(error, EngineBrokenError))
-            except Exception as error:  # noqa: BLE001 - the leader is told of whatever it is
+            except Exception as error:  # noqa: BLE001 - the leader reports any failure
                 traceback.print_exc()
                 reply = Failed(f"{type(error).__name__}: {error}", broken=True)
             try:
@@ -101,7 +101,7 @@ def serve(connection: Connection, engine_name: str) -> None:
 
 
 def _requests(connection: Connection) -> Iterator[Message]:
-    """Requests until goodbye; a thread receives them, so that a lost leader is seen at once."""
+    """Yield requests until `Bye`; a thread receives them, so that a lost leader is seen at once."""
     arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def receive() -> None:

@@ -1,4 +1,4 @@
-"""Workers as seen by the process that starts them: `WorkerProcess`, `Staff`."""
+"""Child processes of a host of workers: `WorkerProcess`, and `Staff`, all of them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LAST_WORDS_BYTES = 4000
 
 
 class WorkerProcess:
-    """Started when it is made; end it with `kill` and `close`."""
+    """A worker process; end it with `kill` and `close`."""
 
     def __init__(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            order: What it is told.
-            environment: All of it.
+            order: The worker's order, passed on its standard input.
+            environment: The complete environment.
 
         Raises:
             OSError: No process can be started.
         """
-        # A file, not a pipe: nobody has to read it while NCCL_DEBUG fills it.
+        # A file, not a pipe: no process has to read it while NCCL_DEBUG fills it.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         try:
             # A session of its own: Ctrl-C reaches the leader alone, which then ends its workers.
@@ -48,17 +48,17 @@ class WorkerProcess:
             raise
         line = json.dumps(asdict(order)).encode() + b"\n"
         if self._process.stdin is not None:
-            with suppress(OSError):  # It died at once: `ended` tells how.
+            with suppress(OSError):  # It died at once: `ended` says how.
                 self._process.stdin.write(line)
                 self._process.stdin.close()
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return self._process.pid
 
     def ended(self, patience_s: float = 0.0) -> str:
-        """How it ended, in half a sentence with its last words; empty while it runs."""
+        """Return how it ended, in half a sentence with its last line; empty while it runs."""
         try:
             code = self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -68,7 +68,7 @@ class WorkerProcess:
         return f"{how}: {said}" if said else how
 
     def last_words(self) -> str:
-        """The last line on its standard error."""
+        """Return the last line of its standard error."""
         size = self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, size - _LAST_WORDS_BYTES))
         lines = self._words.read().decode(errors="replace").split("\n")
@@ -76,7 +76,7 @@ class WorkerProcess:
         return last[:300]
 
     def kill(self) -> None:
-        """Kill it if it still runs, with all that it started, which stays in its session."""
+        """Kill it if it still runs, with all processes of its session."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -90,10 +90,10 @@ class Staff:
     """The workers that this process started, by number."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Nobody runs yet.
+        """Start without workers.
 
         Args:
-            environment: Of every worker; None: that of this process.
+            environment: Environment of every worker; None: that of this process.
         """
         self._environment = os.environ if environment is None else environment
         self._workers: dict[int, WorkerProcess] = {}
@@ -101,18 +101,18 @@ class Staff:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """In the order of their start."""
+        """Process ids in the order of the starts."""
         return tuple(worker.pid for worker in self._workers.values())
 
     def start(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
-        """Begin to start a worker, with variables beyond those of all workers."""
+        """Begin to start a worker, with variables in addition to those of all workers."""
         try:
             self._workers[order.number] = WorkerProcess(order, {**self._environment, **environment})
         except OSError as error:
             self._not_started[order.number] = f"its process cannot be started: {error.strerror}"
 
     def ended(self, number: int, patience_s: float) -> str:
-        """How a worker ended; empty when it still runs after `patience_s`."""
+        """Return how a worker ended; empty when it still runs after `patience_s`."""
         worker = self._workers.get(number)
         return self._not_started.get(number, "") if worker is None else worker.ended(patience_s)
 
@@ -122,7 +122,7 @@ class Staff:
         leaving = [self._workers.pop(number) for number in numbers if number in self._workers]
         for worker in leaving:
             worker.ended(max(0.0, deadline - time.monotonic()))
-        # All of them first: a device takes its time to take leave of a process.
+        # Kill all before the first wait: a device takes long to release a process.
         for worker in leaving:
             worker.kill()
         for worker in leaving:
@@ -136,7 +136,7 @@ class Staff:
 
 
 def _program() -> str:
-    """The worker, which finds every module where this process does, this very release's too."""
+    """Return the worker's program, which imports every module from where this process does."""
     path = f"import sys; sys.path[:] = dict.fromkeys([*{sys.path!r}, *sys.path[1:]])"
     return f"{path}; from tuccl.measuring.worker import main; main()"
 

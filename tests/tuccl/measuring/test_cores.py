@@ -4,7 +4,7 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
-from tuccl.measuring.cores import keep_to_share, keep_to_told_share, share_variable
+from tuccl.measuring.cores import bind_to_named_share, bind_to_share, share_variable
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Task
 
@@ -14,10 +14,10 @@ def test_shares_are_all_cores_and_none_twice(cores: set[int]) -> None:
     found: list[int] = []
     for number in range(shares):
         os.sched_setaffinity(0, cores)
-        keep_to_told_share(share_variable(number, shares))
+        bind_to_named_share(share_variable(number, shares))
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores)
-        assert keep_to_share(number, shares) == sorted(own) == sorted(os.sched_getaffinity(0))
+        assert bind_to_share(number, shares) == sorted(own) == sorted(os.sched_getaffinity(0))
         found += own
     assert sorted(found) == sorted(cores)
 
@@ -25,9 +25,9 @@ def test_shares_are_all_cores_and_none_twice(cores: set[int]) -> None:
 def test_with_more_shares_than_cores_or_none_told_a_process_stays_where_it_is(
     cores: set[int],
 ) -> None:
-    assert keep_to_share(0, len(cores) + 1) == []
+    assert bind_to_share(0, len(cores) + 1) == []
     for told in ({}, {"TUCCL_WORKER_SHARE": "x"}, {"TUCCL_WORKER_SHARE": "3/2"}):
-        keep_to_told_share(told)
+        bind_to_named_share(told)
     assert os.sched_getaffinity(0) == cores
 
 
