@@ -1,7 +1,7 @@
 """Errors of records.
 
 RecordFileError      a file is no record, damaged, or of another version
-RecordMismatchError  a record does not hold what it is to be used for
+RecordMismatchError  a record is of another machine, or lacks the requested data
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from tuccl.errors import TucclError
 
 
 class RecordFileError(TucclError):
-    """A file is no record of measurements, is damaged, or is of another version."""
+    """Raised when a file is no record of measurements, damaged, or of another version."""
 
 
 class RecordMismatchError(TucclError):
-    """A record is of another machine, or does not hold what it is asked for."""
+    """Raised when a record is of another machine, or lacks the requested data."""

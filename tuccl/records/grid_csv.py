@@ -4,15 +4,14 @@
     allreduce,4096,ring,LL,2,512,4194304,32,8.7,8.6,8.6,8.8,8.7
 
 `op` is the name without underscores, `bytes` counts as nccl-tests does, the next six columns are a
-configuration (algorithm `default`: NCCL's own choice under that environment; 0: not set), the rest
-up to so many launch means in us as there are columns. A line with fewer was cut short because the
-point was over four times slower than NCCL's own choice; one without any has no time at all and
-counts as failed, at the least that finding out can have cost: one launch of four times the default
-of the same environment. Beside `NAME.csv`, `NAME_default.csv` (op, bytes, times) holds NCCL with
-nothing set at all.
+configuration (algorithm `default`: NCCL's own choice under that environment; 0: not set), the
+others are launch means in us. A line with fewer means was cut short because the point was over four
+times slower than NCCL's own choice; a line without means counts as failed, at the least possible
+cost: one launch of four times the default's time under the same environment. Beside `NAME.csv`,
+`NAME_default.csv` (op, bytes, times) holds the times of NCCL with no variables set.
 
-The CSV says nothing about the machine: its topology is given, or stands beside it as `X_topo.xml`
-where `NAME` begins with `X`.
+The CSV does not name the machine: the caller gives the topology, or a file `X_topo.xml` beside the
+CSV does, where `NAME` begins with `X`.
 """
 
 from __future__ import annotations
@@ -79,13 +78,13 @@ class _Point:
 
 
 def read_grid_csv(path: Path, topology: Topology) -> Record:
-    """The record of a grid and of the stock times beside it.
+    """Return the record of a grid and of the stock times beside it.
 
     Raises:
-        RecordFileError: a file cannot be read, lacks a column, or has lines that are wrong; each
-            bad line is named by its number.
+        RecordFileError: a file cannot be read, lacks a column, or has bad lines; each bad line is
+            named by its number.
     """
-    timing = Timing(data_type="unknown")  # A grid does not say.
+    timing = Timing(data_type="unknown")  # A grid does not name it.
     points = list(_points(path, _CONFIG_COLUMNS))
     stock = _stock_beside(path)
     if stock.exists():
@@ -119,12 +118,12 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
 
 
 def is_grid(path: Path) -> bool:
-    """Whether a file is a grid, by its name; anything else that holds a record is Parquet."""
+    """Return whether a file is a grid, by its name; all other records are Parquet."""
     return path.suffix.lower() == ".csv"
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """What is read where a record is named: a grid's stock times and topology, too."""
+    """Return the files that make up a record: for a grid also its stock times and topology."""
     if not is_grid(path):
         return (path,)
     try:
@@ -138,24 +137,24 @@ def _stock_beside(path: Path) -> Path:
 
 
 def topology_beside(path: Path) -> Path:
-    """The topology file that belongs to a grid.
+    """Return the topology file of a grid.
 
     Raises:
-        RecordMismatchError: there is none.
+        RecordMismatchError: the grid has none.
     """
-    parts = path.stem.split("_")
-    for length in range(len(parts), 0, -1):
-        candidate = path.with_name("_".join([*parts[:length], "topo"]) + ".xml")
+    words = path.stem.split("_")
+    for length in range(len(words), 0, -1):
+        candidate = path.with_name("_".join([*words[:length], "topo"]) + ".xml")
         if candidate.is_file():
             return candidate
     raise RecordMismatchError(
-        f"{path} does not say which machine it is of, and no {parts[0]}_topo.xml lies beside it; "
+        f"{path} does not say which machine it is of, and no {words[0]}_topo.xml lies beside it; "
         "name the machine with --topology"
     )
 
 
 def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
-    """All points of a file, or one error that names every bad line."""
+    """Yield all points of a file, or raise one error that names every bad line."""
     lines = _lines(path)
     _, header = next(lines, (0, []))
     _check_header(path, header, config_columns)
@@ -181,7 +180,7 @@ def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines as cells, with their numbers."""
+    """Yield the cells of each line with its number."""
     reader = csv.reader(io.StringIO(_text(path)))
     try:
         for cells in reader:

@@ -1,4 +1,4 @@
-"""A record as the command line names it, held against the machine that it is used for."""
+"""Reading a record by its path, with a check against the machine that it is used for."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tuccl.records.record_file import read_record
 
 
 def read_records(path: Path, machine: Topology | None = None) -> Record:
-    """The record of a file.
+    """Return the record of a file.
 
     Args:
-        path: Parquet that `--record` wrote, or a grid as CSV.
-        machine: What it is to be used for; None: the machine that it is of.
+        path: Parquet file of `--record`, or a grid as CSV.
+        machine: Machine that it is used for; None: its own.
 
     Raises:
         RecordFileError: the file is no record.
-        RecordMismatchError: it is of another machine, or does not say of which.
-        ProbeError: the topology beside a CSV cannot serve.
+        RecordMismatchError: it is of another machine, or names none.
+        ProbeError: the topology beside a CSV is unusable.
     """
     if not is_grid(path):
         record = read_record(path)
@@ -34,15 +34,15 @@ def read_records(path: Path, machine: Topology | None = None) -> Record:
     try:
         beside = read_topology(topology_beside(path))
     except RecordMismatchError:
-        beside = machine  # Nothing speaks against it.
+        beside = machine  # The grid names no other machine.
     _check_machine(path, beside, machine)
     return read_grid_csv(path, machine)
 
 
 def _check_machine(path: Path, recorded: Topology, machine: Topology) -> None:
-    of, wanted = recorded.fingerprint(), machine.fingerprint()
-    if of != wanted:
+    found, wanted = recorded.fingerprint(), machine.fingerprint()
+    if found != wanted:
         raise RecordMismatchError(
-            f"{path} was recorded on {recorded.name} (topology {of}), not on {machine.name} "
+            f"{path} was recorded on {recorded.name} (topology {found}), not on {machine.name} "
             f"(topology {wanted}); name a record of this machine, or leave out --topology"
         )

@@ -1,8 +1,7 @@
-"""`Record`: what was timed on one machine, sample by sample, with all that the figures depend on.
+"""`Record`: measurements of one machine, sample by sample, with their conditions.
 
-A row is one configuration on one operation and size. The samples stay in the order in which they
-were taken, and a configuration that failed stands there with its reason: whoever replays the record
-meets the same failures.
+A row is one configuration on one operation and size. The samples stay in the order of measurement,
+and a failed configuration keeps its reason, so that a replay meets the same failures.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from tuccl.trials.config import Config, Task
 from tuccl.trials.timing import Timing
 
 NOT_RECORDED = "not in the record"
-"""Why a replay fails what its record lacks."""
+"""Reason of a replay's failure for a configuration that its record lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of one configuration on one operation and size."""
+    """The measurements of one configuration on one operation and size."""
 
     operation: Operation
     size_bytes: int
     """As nccl-tests counts it."""
     config: Config
     samples_us: tuple[float, ...]
-    """Per call, the mean of one launch each, in the order in which they were taken."""
+    """Times per call, each the mean of one launch, in the order of measurement."""
     seconds: float
-    """What taking them cost, failed attempts included."""
+    """Duration of the measurement, failed attempts included."""
     failed: str = ""
-    """Why no more samples could be taken; empty: they could."""
+    """Reason why measuring ended early; empty: it did not."""
 
     @property
     def order(self) -> tuple[str, int, Config]:
-        """Rows of a record ascend by this, and it is unique."""
+        """Unique sort key of the rows of a record."""
         return self.operation.value, self.size_bytes, self.config
 
 
@@ -51,26 +50,26 @@ class Record:
     topology: Topology
     """The machine."""
     shape: Shape
-    """Of the communicator."""
+    """Shape of the communicator."""
     provenance: Provenance
-    """What measured."""
+    """Backend and versions that measured."""
     timing: Timing
     rows: tuple[Row, ...]
     """Ascending by `Row.order`."""
     run: str = ""
-    """Identity of the run that was recorded; empty: unknown. Nothing of the figures."""
+    """Identity of the recorded run; empty: unknown. No figure depends on it."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the topology."""
+        """Fingerprint of the topology."""
         return self.topology.fingerprint()
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits over everything that a search can see of it."""
+        """16 hex digits over everything that a search reads from the record."""
         found = hashlib.blake2b(digest_size=8)
-        made = self.provenance.describe()  # As releases before had it, whose runs go on.
-        found.update(repr((self.fingerprint, self.shape, made, self.timing)).encode())
+        text = self.provenance.describe()  # As in earlier releases, whose runs continue.
+        found.update(repr((self.fingerprint, self.shape, text, self.timing)).encode())
         for row in self.rows:
             found.update(repr(row).encode())
         return found.hexdigest()
@@ -92,11 +91,11 @@ class Record:
         )
 
     def configs(self, task: Task) -> tuple[Config, ...]:
-        """Configurations that were tried on a task, failed ones included, ascending."""
+        """Return the configurations tried on a task, failed ones included, ascending."""
         return tuple(self._rows_of(task))
 
     def row(self, task: Task, config: Config) -> Row | None:
-        """What is known of a configuration on a task; None when it was never tried."""
+        """Return the row of a configuration on a task; None when it was never tried."""
         return self._rows_of(task).get(config)
 
     def _rows_of(self, task: Task) -> dict[Config, Row]:
@@ -113,7 +112,7 @@ def make_record(
     rows: Sequence[Row],
     run: str = "",
 ) -> Record:
-    """A record with its rows in order.
+    """Return a record with its rows in order.
 
     Raises:
         ValueError: two rows are of the same configuration, or one breaks a rule of `check_row`.
@@ -127,10 +126,10 @@ def make_record(
 
 
 def check_row(row: Row) -> None:
-    """Find what cannot have been measured.
+    """Check a row for values that cannot have been measured.
 
     Raises:
-        ValueError: naming the row and what is wrong with it.
+        ValueError: the row and its fault.
     """
     config = row.config
     for sample in row.samples_us:
@@ -161,5 +160,5 @@ def _check_names(row: Row) -> None:
 
 
 def describe_row(row: Row) -> str:
-    """For messages: `all_reduce 4096 ring LL ch2`."""
+    """Return the row's name for messages: `all_reduce 4096 ring LL ch2`."""
     return f"{row.operation.value} {row.size_bytes} {row.config.describe()}"

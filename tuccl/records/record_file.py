@@ -1,10 +1,10 @@
 """The Parquet form of a record: one row per configuration, flat columns.
 
-`pandas.read_parquet` shows the rows as they are. What belongs to the whole record (topology, shape,
-versions, how calls were timed) travels as JSON in the schema metadata under keys that start with
-`tuccl.`; `tuccl.record_version` says that it is a record, and which form it has. The topology is
-whole, so that a record can be replayed without any other file. docs/reference/records.md has the
-columns.
+`pandas.read_parquet` shows the rows as they are. The data of the whole record (topology, shape,
+versions, timing) is stored as JSON in the schema metadata under keys that start with
+`tuccl.`; `tuccl.record_version` marks a record and names the version of its form. The topology is
+complete, so that a record can be replayed without any other file. docs/reference/records.md
+describes the columns.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("seconds", "float64", False),
     ("failed", "string", True),
 )
-"""Name, Arrow type (`list` is of float64) and whether it may be null."""
+"""Columns: name, Arrow type (`list` is of float64) and whether null is allowed."""
 _SETTINGS = ("settings", "string", True)
-"""Further variables of the process: a column only where a row has some."""
-"""Raised by contents that make no record."""
+"""Column of further process variables, present only where a row has some."""
 _FORM = ParquetForm(
     what="record",
     version_key="record_version",
@@ -70,7 +69,7 @@ _FORM = ParquetForm(
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a record, or leave the file as it was.
+    """Write a record; on failure the file is unchanged.
 
     Raises:
         WorkspaceError: the file cannot be written.
@@ -79,7 +78,7 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def read_record(path: Path) -> Record:
-    """The record of a Parquet file.
+    """Return the record of a Parquet file.
 
     Raises:
         RecordFileError: it cannot be read, or is no record of this version.
@@ -88,10 +87,10 @@ def read_record(path: Path) -> Record:
 
 
 def run_of_record(path: Path) -> str:
-    """Identity of the run that a record says it is of; empty where it does not say.
+    """Return the identity of a record's run; empty if unknown.
 
     Raises:
-        RecordFileError: it cannot be read, or is no record of this version; rows are not looked at.
+        RecordFileError: it cannot be read, or is no record of this version; rows are not checked.
     """
     return str(read_parquet_metadata(_FORM, _data(path), str(path)).get("run", ""))
 
@@ -106,12 +105,12 @@ def _data(path: Path) -> bytes:
 
 
 def record_to_parquet_bytes(record: Record) -> bytes:
-    """A record as a Parquet file; the same record and pyarrow release give the same bytes."""
+    """Return a record as a Parquet file; equal records and pyarrow releases give equal bytes."""
     return parquet_bytes(_FORM, _metadata(record), [_values(row) for row in record.rows])
 
 
 def record_from_parquet_bytes(data: bytes, source: str) -> Record:
-    """The record of a Parquet file.
+    """Return the record of a Parquet file.
 
     Args:
         data: The whole file.
@@ -168,10 +167,10 @@ def _metadata(record: Record) -> dict[str, Any]:
 
 
 def _provenance(metadata: dict[str, Any]) -> Provenance:
-    """That a record tells; records of older releases tell it as text.
+    """Return the provenance of a record; older releases wrote it as text.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: It tells none.
+        ValueError, KeyError, TypeError, AttributeError: The record has none.
     """
     if "provenance" in metadata:
         return provenance_from_json(metadata["provenance"])

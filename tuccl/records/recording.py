@@ -1,4 +1,4 @@
-"""From the measurement log of a run to its record: everything that was measured, failures too."""
+"""Conversion of a run's measurement log into a record of all measurements, failures included."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tuccl.workspace.measurement_lines import Contents, Recorded
 
 
 def record_of(contents: Contents, topology: Topology, shape: Shape, run: str = "") -> Record:
-    """The record of what a log holds.
+    """Return the record of a log's measurements.
 
     Args:
-        contents: Of the log.
-        topology: The machine that it was measured on.
-        shape: Of the communicator.
+        contents: Contents of the log.
+        topology: The machine that was measured.
+        shape: Shape of the communicator.
         run: Identity of the run whose log it is.
 
     Raises:
-        MeasurementError: nothing was measured.
+        MeasurementError: the log holds no measurement.
     """
     source = contents.source
     if source is None:
@@ -27,7 +27,7 @@ def record_of(contents: Contents, topology: Topology, shape: Shape, run: str = "
             "the log of this run holds no measurement, so there is nothing to record: run the same "
             "command in another --workspace, which measures again"
         )
-    # What a replay asked for in vain was never measured.
+    # A configuration that a replay did not find was never measured.
     measured = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
     rows = [_row(recorded) for recorded in measured]
     return make_record(topology, shape, source.provenance, source.timing, rows, run)
