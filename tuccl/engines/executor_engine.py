@@ -1,8 +1,8 @@
 """`ExecutorEngine`: NCCL's engine with TuCCL's executor in front of it, in one process.
 
-What NCCL runs is measured exactly as by `NcclEngine`; calls of a schedule are run
-by the executor, and it is looked at that it took them: it hands what it cannot run to NCCL, whose
-time must not pass for its own.
+Calls without a schedule are measured exactly as by `NcclEngine`. Calls with a schedule are run by
+the executor, and the engine checks that it ran them: the executor hands a call that it cannot run
+to NCCL, whose time must not pass for its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError
 
 _EXECUTOR_WORD = 1 << 63
-"""Keeps the names of choices apart from what the tuner plugin is told."""
+"""Flag that keeps words of the executor's choices apart from those of overrides."""
 
 
 class ExecutorEngine(NcclEngine):
-    """One rank of a communicator that both may serve."""
+    """One rank of a communicator that NCCL and the executor both may serve."""
 
     def __init__(self, *, controlled: bool = True) -> None:
         """See `NcclEngine`.
@@ -33,7 +33,7 @@ class ExecutorEngine(NcclEngine):
         self._executor = ExecutorLibrary()
         self._taken: set[Call] = set()
         self._not_taken: dict[Call, str] = {}
-        """With what is said of it."""
+        """Refused calls with their error messages."""
         super().__init__(controlled=controlled)
 
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
@@ -72,10 +72,10 @@ class ExecutorEngine(NcclEngine):
 
 
 def choice_of(call: Call) -> Choice | None:
-    """What the executor is told for a call; None for what NCCL runs.
+    """Return the executor's choice for a call; None for a call of NCCL's.
 
     Raises:
-        EngineError: There is no such protocol.
+        EngineError: The protocol is unknown.
     """
     if not call.schedule:
         return None
@@ -93,5 +93,5 @@ def choice_of(call: Call) -> Choice | None:
 
 def _describe(call: Call) -> str:
     """`5a5a LL ch8 th256 buf65536 for all_reduce of 1024 bytes`."""
-    parts = f"{call.schedule} {call.protocol} ch{call.nchannels} th{call.nthreads}"
-    return f"{parts} buf{call.buffer_bytes} for {call.operation} of {call.size_bytes} bytes"
+    config = f"{call.schedule} {call.protocol} ch{call.nchannels} th{call.nthreads}"
+    return f"{config} buf{call.buffer_bytes} for {call.operation} of {call.size_bytes} bytes"

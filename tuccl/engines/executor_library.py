@@ -1,8 +1,8 @@
-"""`ExecutorLibrary`: libtuccl-executor.so in this process, told what to run the next calls with.
+"""`ExecutorLibrary`: libtuccl-executor.so in this process, with a choice for the next calls.
 
-It has to be preloaded, as a job does it, so that NCCL's functions are the executor's here. What it
-is told is the record that a bundle has for an entry, with a schedule of the process's own bundle.
-`tuccl/runtime/executor/choose.h` is the same page for C++.
+The library must be preloaded, as in a job, so that it replaces NCCL's functions. A choice is an
+entry's record of a bundle, with a schedule of the process's own bundle.
+`tuccl/runtime/executor/choose.h` declares the same functions for C++.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BUNDLE_VARIABLE = "TUCCL_BUNDLE"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What runs calls from one size to another, of the operation that the schedule is for."""
+    """The configuration of calls in a range of sizes, of the schedule's operation."""
 
     min_bytes: int
     max_bytes: int
-    """Inclusive, as nccl-tests counts."""
+    """Largest size, inclusive, as nccl-tests counts."""
     config: ScheduleConfig
 
 
@@ -37,10 +37,10 @@ class ExecutorLibrary:
     """The executor that was preloaded into this process."""
 
     def __init__(self) -> None:
-        """Find it.
+        """Find the library.
 
         Raises:
-            EngineError: It is not there.
+            EngineError: It was not preloaded.
         """
         library = ctypes.CDLL(None)
         try:
@@ -54,11 +54,11 @@ class ExecutorLibrary:
         self._choose.restype = ctypes.c_char_p
         self._calls.argtypes = ()
         self._calls.restype = ctypes.c_uint64
-        # Communicators that start from now on are served for whatever may be chosen.
+        # Communicators that start from now on are prepared for any choice.
         self.choose(None)
 
     def record(self, choice: Choice) -> bytes:
-        """A choice as the executor takes it.
+        """Encode a choice for the executor.
 
         Raises:
             EngineError: The process has no bundle with this schedule.
@@ -71,10 +71,10 @@ class ExecutorLibrary:
         return entry_record(sizes, None, choice.config, self._positions)
 
     def choose(self, choice: Choice | None) -> None:
-        """Run the next calls by this choice, and all others by NCCL; None: by the own table.
+        """Run calls in the choice's range by it, all others by NCCL; None: by the process's table.
 
         Raises:
-            EngineError: The executor does not understand it, or has no such schedule.
+            EngineError: The executor refused the choice, or lacks its schedule.
         """
         record = None if choice is None else self.record(choice)
         wrong = self._choose(record, len(record or b""))
@@ -83,12 +83,12 @@ class ExecutorLibrary:
 
     @property
     def calls(self) -> int:
-        """That the executor ran so far in this process."""
+        """Number of calls that the executor has run in this process."""
         return int(self._calls())
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        """Index of each schedule in the bundle that the executor has, by content hash."""
+        """Index of each schedule in the executor's bundle, by content hash."""
         path = os.environ.get(BUNDLE_VARIABLE, "")
         if not path:
             return {}
@@ -100,5 +100,5 @@ class ExecutorLibrary:
 
 
 def is_preloaded() -> bool:
-    """Whether the executor is in this process."""
+    """Return whether the executor is in this process."""
     return hasattr(ctypes.CDLL(None), "tuccl_executor_calls")

@@ -1,8 +1,8 @@
-"""GPUs that are used by a rank of each faked node, so that two GPUs can appear as two nodes of two.
+"""Sharing of GPUs by ranks of several faked nodes: two GPUs can appear as two nodes of two.
 
 NCCL refuses two ranks on one GPU of a host (`ncclInvalidUsage`, "Duplicate GPU detected", in
-`src/init.cc`), and takes the faked nodes for other hosts. But two processes on a GPU take turns, of
-milliseconds, while their ranks wait for each other: only CUDA's MPS lets them run side by side.
+`src/init.cc`), but takes faked nodes for other hosts. Processes that share a GPU take turns of
+milliseconds while their ranks wait for each other: only CUDA's MPS runs them concurrently.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _MPS_ENABLED = 133
 
 
 class NoMpsError(MeasurementError):
-    """Several processes are to use a GPU at a time, and nothing is known to let them."""
+    """Raised when several processes are to use a GPU at once and MPS does not let them."""
 
 
 def require_mps(gpus: int) -> None:
-    """See to it that the first so many GPUs, which are there, are shared through MPS.
+    """Check that MPS shares the first `gpus` GPUs, which must exist.
 
     Raises:
         NoMpsError: MPS does not run, or this driver cannot say so.

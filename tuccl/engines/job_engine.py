@@ -1,4 +1,4 @@
-"""The engine of a worker that runs calls as a job does: what its environment says, and no more."""
+"""The engine of a worker that runs calls as a job does: as its environment says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tuccl.engines.nccl_engine import NcclEngine
 
 
 def job_engine() -> NcclEngine:
-    """NCCL with the plugin that the environment names, and with the executor if it is preloaded.
+    """Return an engine with the environment's plugin, and with the executor if it is preloaded.
 
     Raises:
         EngineError: This installation has no compiled library.

@@ -1,6 +1,6 @@
 """`MeasureSession`: libtuccl-measure.so from Python, with its failures as exceptions.
 
-`tuccl/runtime/measure/measure.h` is the same page for C.
+`tuccl/runtime/measure/measure.h` declares the same functions for C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tuccl.runtime import PluginMissingError, measure_library_path
 
 GROUP_ID_BYTES = 128
 TEXT_BYTES = 512
-"""Of the buffers that the library writes text into."""
+"""Size of the buffers that the library writes text into."""
 
 
 class NativeCall(ctypes.Structure):
@@ -45,7 +45,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "check": (POINTER(NativeCall), c_char_p, c_size_t),
     "destroy": (),
 }
-"""Types of the arguments behind the session."""
+"""Types of the arguments after the session."""
 
 
 class MeasureSession:
@@ -69,11 +69,11 @@ class MeasureSession:
         self._session: int | None = self._library.tuccl_measure_create()
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Call a function of the library; what it returned.
+        """Call a function of the library and return its result.
 
         Raises:
             EngineError: It failed.
-            EngineBrokenError: It failed, and the GPU or NCCL with it.
+            EngineBrokenError: It failed and left the GPU or NCCL unusable.
         """
         if self._session is None:
             raise EngineBrokenError("the engine is closed")

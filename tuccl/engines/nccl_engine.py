@@ -1,11 +1,10 @@
 """`NcclEngine`: one rank of NCCL on one GPU, timed and checked by libtuccl-measure.so.
 
-Algorithm, protocol and channels of a call go through the tuner plugin's control block, and what the
-plugin answers is looked at: that NCCL loaded it, that it was asked about the call, and that NCCL
-had not ruled the configuration out. Without that a refused configuration would be timed as NCCL's
-own choice and be taken for what it is not.
+Algorithm, protocol and channels of a call are an override, requested through the tuner plugin's
+control block. The engine checks that NCCL loaded the plugin, asked it about the call, and that the
+override was forced: otherwise the time would be that of NCCL's own choice.
 
-This process's environment names the NCCL to load in TUCCL_NCCL_LIBRARY, otherwise it is searched.
+TUCCL_NCCL_LIBRARY names the NCCL to load; without it the engine searches for one.
 """
 
 from __future__ import annotations
@@ -58,19 +57,18 @@ _DATA_TYPES = {
 }
 """ncclDataType_t."""
 _TAKES_NO_PATHS = 22703
-"""It makes libnccl-tuner-PATH.so of NCCL_TUNER_PLUGIN=PATH (src/plugin/plugin_open.cc)."""
+"""Release that loads libnccl-tuner-PATH.so for NCCL_TUNER_PLUGIN=PATH (plugin_open.cc)."""
 
 
 class NcclEngine:
     """One rank of one communicator."""
 
     def __init__(self, *, controlled: bool = True) -> None:
-        """Load what is needed for it, without touching a GPU.
+        """Load the measuring library, without touching a GPU.
 
         Args:
-            controlled: Choose configurations through TuCCL's plugin. Otherwise the environment
-                alone decides which plugin NCCL loads, as in a job, and only default calls can be
-                timed.
+            controlled: Whether to request overrides from TuCCL's plugin. Otherwise the environment
+                names the plugin, as in a job, and only default calls can be timed.
 
         Raises:
             EngineError: This installation has no compiled library.
@@ -78,12 +76,12 @@ class NcclEngine:
         self._session = MeasureSession()
         self._refused: dict[tuple[int, ...], str] = {}
         self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
-        """Of calls that NCCL chose for itself: the algorithms and protocols it chose from."""
+        """Available algorithms and protocols, by the inputs of NCCL's own choice."""
         self._nccl_version = 0
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
     def make_group_id(self) -> bytes:
-        """On rank 0, before `open`: an ncclUniqueId."""
+        """Create on rank 0, before `open`, an ncclUniqueId."""
         self._load_nccl()
         group_id = ctypes.create_string_buffer(GROUP_ID_BYTES)
         self._session.call("unique_id", group_id)
@@ -113,14 +111,14 @@ class NcclEngine:
         return self._nccl_version or None
 
     def time(self, call: Call, launches: int) -> list[float]:
-        """Time on the GPU between two events, in us per call; see `Engine.time`."""
+        """Return GPU times between two events, in us per call; see `Engine.time`."""
         return self._time(call, launches, by_host_clock=False)
 
     def time_on_host(self, call: Call, launches: int) -> list[float]:
-        """As `time`, by the host's clock from the first call to the stream's end, as nccl-tests."""
+        """Return times by the host's clock, first call to end of the stream, as nccl-tests does."""
         return self._time(call, launches, by_host_clock=True)
 
-    def ran_by(self, call: Call) -> str:  # noqa: ARG002 - nothing else is in this process
+    def ran_by(self, call: Call) -> str:  # noqa: ARG002 - the executor is not in this process
         """See `Engine.ran_by`."""
         return "nccl"
 
@@ -133,7 +131,7 @@ class NcclEngine:
         return f"{_describe(call)}: {finding.value.decode()}"
 
     def last_question(self) -> Question | None:
-        """What NCCL asked the plugin last, with its own estimates; None without the plugin."""
+        """Return NCCL's last question to the plugin with its estimates; None without the plugin."""
         return self._control.last_question() if self._control is not None else None
 
     def close(self) -> None:
@@ -144,7 +142,7 @@ class NcclEngine:
             self._control = None
 
     def _load_nccl(self) -> None:
-        """NCCL reads its variables from here on, so the plugin's have to be set before."""
+        """Set the plugin's variables, then load NCCL, which reads its variables from here on."""
         if self._nccl_version:
             return
         if self._control is not None:
@@ -165,7 +163,7 @@ class NcclEngine:
         os.environ[CONTROL_VARIABLE] = control.path
 
     def _verify_loaded(self) -> None:
-        """NCCL goes on without a plugin that it could not load, and says so in its log only."""
+        """Raise unless NCCL loaded the plugin: it reports a failure in its log only."""
         plugin = os.environ.get(PLUGIN_VARIABLE, "")
         if self._control is not None:
             loaded = self._control.loaded_abi() != 0
@@ -211,12 +209,12 @@ class NcclEngine:
         return list(times_us)
 
     def _prepared(self, call: Call) -> NativeCall:
-        """The call as the library takes it, ready to be timed.
+        """Return the call as the library takes it, ready to be timed.
 
-        How ranks meet is calls of NCCL too, so it is made ready before `_prepare` counts any.
+        Ranks synchronize by NCCL calls, which are prepared before `_prepare` counts calls.
 
         Raises:
-            EngineError: What was asked for cannot be run.
+            EngineError: The call cannot run.
         """
         native = self._native(call)
         if call.use_graph:
@@ -227,13 +225,13 @@ class NcclEngine:
         return native
 
     def _prepare(self, call: Call, native: NativeCall) -> bool:
-        """Point the plugin to the call's configuration, warm it up, and see whether it was taken.
+        """Request the call's override, warm the call up, and check that the override was forced.
 
         Returns:
-            Whether that was new; otherwise it was prepared before.
+            Whether the call was new; otherwise it was prepared before.
 
         Raises:
-            EngineError: It was not.
+            EngineError: The override was refused.
         """
         key = (
             native.operation,
@@ -247,9 +245,9 @@ class NcclEngine:
             raise EngineError(self._refused[key])
         if self._control is None:
             return self._session.call("prepare", byref(native)) != 0
-        chosen_from = self._can_run.get(_choice_inputs(native))
+        available = self._can_run.get(_choice_inputs(native))
         wanted = (call.algorithm, call.protocol)
-        if chosen_from and native.configuration != NO_OVERRIDE and wanted not in chosen_from:
+        if available and native.configuration != NO_OVERRIDE and wanted not in available:
             self._refuse(key, f"NCCL refused {_describe(call)}: it cannot run here")
         self._control.request_override(native.configuration)
         before = self._control.counters()
@@ -270,7 +268,7 @@ class NcclEngine:
         raise EngineError(reason)
 
     def _note_can_run(self, native: NativeCall, question: Question | None) -> None:
-        """What NCCL has no estimate for it cannot run, so that it need not be tried."""
+        """Record the entries that NCCL has an estimate for: it cannot run any other."""
         if question is not None:
             self._can_run[_choice_inputs(native)] = frozenset(
                 (algorithm.value, protocol.value) for algorithm, protocol in question.model_us
@@ -278,19 +276,19 @@ class NcclEngine:
 
 
 def _choice_inputs(native: NativeCall) -> tuple[int, ...]:
-    """What NCCL's choice depends on."""
+    """Return the fields of a call that NCCL's choice depends on."""
     return (native.operation, native.size_bytes, native.data_type, native.in_place)
 
 
 def _describe(call: Call) -> str:
     """`ring LL128 ch8 for all_reduce of 1024 bytes`."""
-    parts = [call.algorithm, call.protocol, f"ch{call.nchannels}" if call.nchannels else ""]
-    chosen = " ".join(part for part in parts if part)
-    return f"{chosen} for {call.operation} of {call.size_bytes} bytes"
+    words = [call.algorithm, call.protocol, f"ch{call.nchannels}" if call.nchannels else ""]
+    config = " ".join(word for word in words if word)
+    return f"{config} for {call.operation} of {call.size_bytes} bytes"
 
 
 def _is_loaded(library: str) -> bool:
-    """Whether a library is in this process."""
+    """Return whether a library is in this process."""
     try:
         ctypes.CDLL(library, os.RTLD_LAZY | os.RTLD_NOLOAD)
     except OSError:
@@ -299,7 +297,7 @@ def _is_loaded(library: str) -> bool:
 
 
 def _driver_version() -> str:
-    """`driver 570.86.15, ` of the line that NVIDIA's kernel module shows; empty without it."""
+    """Return `driver 570.86.15, ` by the version of NVIDIA's kernel module; empty without it."""
     try:
         line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split("\n")[0]
     except OSError:

@@ -1,7 +1,7 @@
-"""Whether the surroundings leave room for a search over NCCL: variables, files, GPUs.
+"""Checks of the environment before a search over NCCL: variables, configuration files, GPUs.
 
-A variable that fixes what the search is to find out makes every figure one of that variable. NCCL
-reads variables from configuration files too, so these count as well.
+A variable that fixes a searched setting would determine every result. NCCL also reads variables
+from configuration files, so these are checked as well.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tuccl.errors import MeasurementError
 
 
 class NcclEnvironmentError(MeasurementError):
-    """The environment decides what the search is to find out."""
+    """Raised when the environment fixes a setting that the search varies."""
 
 
 class NoGpuError(MeasurementError):
-    """There are no GPUs, or fewer than the measurement needs."""
+    """Raised when there are no GPUs, or fewer than the measurement needs."""
 
 
 def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
-    """See to it that nothing outside decides what the search is to find out.
+    """Check that the environment fixes no setting that the search varies.
 
     Args:
-        environment: Of the user's shell, before a process profile is added.
-        plugin: The path that NCCL_TUNER_PLUGIN may name.
+        environment: The user's environment, before a process profile is added.
+        plugin: The only path that NCCL_TUNER_PLUGIN may name.
 
     Raises:
         NcclEnvironmentError: A variable is set that overrules the search or bounds it.
@@ -44,7 +44,7 @@ def check_environment(environment: Mapping[str, str] = os.environ, plugin: str =
 
 
 def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
-    """The part of `check_environment` that holds under any process profile.
+    """Check for variables that overrule the plugin, whatever the process profile.
 
     Raises:
         NcclEnvironmentError: A variable is set that overrules every choice of the plugin.
@@ -65,11 +65,11 @@ def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = 
 
 
 def _variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Value and place of each variable that NCCL will see, by name."""
+    """Return value and origin of each variable that NCCL will see, by name."""
     found = {name: (value, "the environment") for name, value in sorted(environment.items())}
     home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
-    # NCCL 2.28 src/misc/param.cc: the first file is the user's or the named one; nothing replaces
-    # what is set already.
+    # NCCL 2.28 src/misc/param.cc: the first file is the user's or the named one; a variable that is
+    # set already keeps its value.
     for path in (Path(environment.get("NCCL_CONF_FILE", home)), Path("/etc/nccl.conf")):
         for name, value in _configuration_file(path):
             found.setdefault(name, (value, str(path)))
@@ -77,7 +77,7 @@ def _variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _configuration_file(path: Path) -> list[tuple[str, str]]:
-    """NAME=VALUE lines; `#` begins a comment."""
+    """Return the NAME=VALUE lines of a file; `#` begins a comment."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -87,10 +87,10 @@ def _configuration_file(path: Path) -> list[tuple[str, str]]:
 
 
 def count_gpus(needed: int = 1) -> int:
-    """GPUs that CUDA shows this process.
+    """Return the number of GPUs visible to this process.
 
     Raises:
-        NoGpuError: They are fewer than `needed`.
+        NoGpuError: There are fewer than `needed`.
     """
     count = ctypes.c_int()
     try:

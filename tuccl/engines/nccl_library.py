@@ -1,8 +1,8 @@
-"""Which NCCL a job will use.
+"""Search for the NCCL that a job will use.
 
-Figures hold for one NCCL only, so the one to be measured has to be the job's: the one that is
-named, that the torch of this Python would load, or the only one that is found. torch is looked up
-and not imported: that takes seconds and memory on every GPU.
+Results hold for one NCCL only, so the job's NCCL must be measured: the named one, the one that the
+torch of this Python would load, or the only one found. torch is located but not imported: an import
+takes seconds and memory on every GPU.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tuccl.engines.torch_nccl import (
 from tuccl.errors import MeasurementError
 
 LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
-"""Path of the NCCL to measure: by the user where several are found, by a leader for its workers."""
+"""Path of the NCCL to measure, set by the user or by a leader for its workers."""
 OLDEST_VERSION = 22105
 """2.21.5, the first release with a tuner ABI that the plugin speaks."""
 
 
 class NcclLibraryError(MeasurementError):
-    """There is no NCCL to measure, or it is not clear which."""
+    """Raised when there is no NCCL to measure, or more than one."""
 
 
 class SeveralNcclsError(NcclLibraryError):
-    """There are NCCLs of different versions, and nothing tells which one the job loads."""
+    """Raised for NCCLs of different versions when the job's NCCL is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class NcclLibrary:
 
     path: Path
     version: int
-    """As NCCL counts: 22809 is 2.28.9."""
+    """Version code: 22809 is 2.28.9."""
     source: str
-    """Where it was found, for people."""
+    """Where it was found, for display."""
     others: tuple[NcclLibrary, ...] = ()
-    """Libraries of other versions, which were found as well and are not used."""
+    """Unused libraries of other versions that were found as well."""
 
     @property
     def version_text(self) -> str:
@@ -55,32 +55,32 @@ class NcclLibrary:
 
     @property
     def note(self) -> str:
-        """Why it is this one, where there are others, and how to have another; else empty."""
+        """Reason for this choice among several NCCLs, and how to change it; empty for one."""
         if not self.others:
             return ""
-        left = " and ".join(f"{other.version_text} in {other.path}" for other in self.others)
+        unused = " and ".join(f"{nccl.version_text} in {nccl.path}" for nccl in self.others)
         return (
             f"NCCL {self.version_text} in {self.path} is used, as this Python's torch loads it, "
-            f"not {left}; to choose another: {LIBRARY_VARIABLE}=PATH"
+            f"not {unused}; to choose another: {LIBRARY_VARIABLE}=PATH"
         )
 
 
 def version_text(version: int) -> str:
-    """`2.28.9` for 22809."""
+    """Return `2.28.9` for 22809."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.environ) -> NcclLibrary:
-    """The NCCL that the job will use.
+    """Return the NCCL that the job will use.
 
     Args:
-        named: Path that the user gave; nothing is searched then.
+        named: Path given by the user; replaces the search.
         environment: TUCCL_NCCL_LIBRARY names it as well; LD_PRELOAD and LD_LIBRARY_PATH are
             searched.
 
     Raises:
-        NcclLibraryError: None, or one that is too old.
-        SeveralNcclsError: Different ones, and no torch that loads one of them.
+        NcclLibraryError: No NCCL, or one that is too old.
+        SeveralNcclsError: NCCLs of different versions, and no torch that loads one of them.
     """
     named = named or environment.get(LIBRARY_VARIABLE)
     if named:
@@ -109,9 +109,9 @@ def find_nccl(named: str | None = None, environment: Mapping[str, str] = os.envi
 
 
 def version_here(environment: Mapping[str, str] = os.environ) -> str:
-    """Version of the NCCL that the job will use; empty where `find_nccl` finds none to take.
+    """Return the version of the NCCL that the job will use; empty where `find_nccl` fails.
 
-    For what has to be known before anything is measured: whoever measures is told why not.
+    For use before measuring, which reports the failure.
     """
     try:
         return find_nccl(None, environment).version_text
@@ -120,7 +120,7 @@ def version_here(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def read_version(path: Path) -> int:
-    """Version of an NCCL, asked of the library itself.
+    """Return the version that an NCCL library reports.
 
     Raises:
         NcclLibraryError: The file is no NCCL.
@@ -145,11 +145,11 @@ def _usable(library: NcclLibrary) -> NcclLibrary:
 
 
 def _libraries(environment: Mapping[str, str], *, lenient: bool = False) -> Iterator[NcclLibrary]:
-    """Every NCCL here, each file once; first what the loader would take first.
+    """Yield every NCCL of this host, each file once, in the loader's order.
 
     Args:
         environment: As for `find_nccl`.
-        lenient: Pass over files that are none, as those that nobody is going to use.
+        lenient: Skip files that are no NCCL.
     """
     seen: set[Path] = set()
     for path, source in _places(environment):
@@ -163,7 +163,7 @@ def _libraries(environment: Mapping[str, str], *, lenient: bool = False) -> Iter
 
 
 def _source(path: Path, environment: Mapping[str, str]) -> str:
-    """Where a library was found that torch loads."""
+    """Return where torch's library was found, for display."""
     same = (
         source for place, source in _places(environment) if place.is_file() and place.samefile(path)
     )
@@ -185,7 +185,7 @@ def _places(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 
 
 def _loader_cache() -> list[Path]:
-    """`libnccl.so.2 (libc6,x86-64) => /usr/lib/.../libnccl.so.2` of `ldconfig -p` (glibc)."""
+    """Return the paths in lines `libnccl.so.2 (libc6,x86-64) => PATH` of `ldconfig -p` (glibc)."""
     for command in ("ldconfig", "/sbin/ldconfig"):
         try:
             listed = subprocess.run(  # noqa: S603  # fixed words
@@ -195,8 +195,8 @@ def _loader_cache() -> list[Path]:
             continue
         lines = (line.split(" => ") for line in listed.stdout.splitlines())
         return [
-            Path(parts[1].strip())
-            for parts in lines
-            if len(parts) == 2 and parts[0].split()[0] == LIBRARY_NAME
+            Path(fields[1].strip())
+            for fields in lines
+            if len(fields) == 2 and fields[0].split()[0] == LIBRARY_NAME
         ]
     return []

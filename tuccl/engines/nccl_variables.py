@@ -1,13 +1,13 @@
-"""Names of the variables by which a table, or a shell, decides what NCCL runs.
+"""Names of the variables by which a table or a shell determines NCCL's choices.
 
-Apart from everything that needs packages: benches import it into whatever Python a job has.
+The module needs no packages: benches import it into a job's own Python.
 """
 
 from __future__ import annotations
 
 PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
 OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
-"""Exclude configurations from the search, and from every job that inherits them."""
+"""Variables that exclude configurations from the search and from jobs that inherit them."""
 PER_PROCESS = (
     "NCCL_NTHREADS",
     "NCCL_LL128_NTHREADS",
@@ -22,4 +22,4 @@ PER_PROCESS = (
     "NCCL_NSOCKS_PERTHREAD",
     "NCCL_SOCKET_NTHREADS",
 )
-"""What the search tries out itself, `tuccl.trials.presets.KNOBS` included, or what bounds it."""
+"""Variables that the search varies, `tuccl.trials.presets.KNOBS` included, or that bound it."""

@@ -1,4 +1,4 @@
-"""What a leader sees to before it starts workers that run the `nccl` engine."""
+"""Preparation of a host before workers of the `nccl` engine start."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tuccl.runtime import plugin_path
 def nccl_worker_variables(
     gpus: int, environment: Mapping[str, str] = os.environ, *, shared: bool = False
 ) -> dict[str, str]:
-    """Variables for every worker, once it is clear that this host can measure.
+    """Check that this host can measure, and return the variables for every worker.
 
     Args:
-        gpus: That the workers of this host take.
-        environment: Of the user's shell; TUCCL_NCCL_LIBRARY may name the NCCL there.
-        shared: Whether several workers use a GPU at a time.
+        gpus: Number of GPUs that the workers of this host use.
+        environment: The user's environment, where TUCCL_NCCL_LIBRARY may name the NCCL.
+        shared: Whether several workers share a GPU.
 
     Raises:
-        NcclEnvironmentError: A variable decides what the search is to find out.
+        NcclEnvironmentError: A variable fixes a setting that the search varies.
         NoGpuError: There are fewer GPUs.
-        NoMpsError: They are to be shared, and cannot be.
-        NcclLibraryError: None, several different ones, or one that is too old.
+        NoMpsError: The GPUs cannot be shared.
+        NcclLibraryError: No NCCL, several different ones, or one that is too old.
         PluginMissingError: This installation has no plugin.
     """
     check_environment(environment, str(plugin_path()))

@@ -1,9 +1,9 @@
-"""Which NCCL the torch of this Python would load, without importing it.
+"""Search for the NCCL that the torch of this Python would load, without importing torch.
 
-In a CUDA build `torch/lib/libtorch_cuda.so` needs `libnccl.so.2`, and the loader decides which one
-that is: of LD_PRELOAD, the RPATH of torch's libraries (the wheels' leads to `nvidia/nccl/lib`),
-LD_LIBRARY_PATH, their RUNPATH, its cache, in this order. `ldd` asks the loader itself. Where it
-finds none, torch preloads that of the wheel; where torch has NCCL built in, there is no library.
+In a CUDA build `torch/lib/libtorch_cuda.so` needs `libnccl.so.2`, which the loader takes from
+LD_PRELOAD, the RPATH of torch's libraries (`nvidia/nccl/lib` in wheels), LD_LIBRARY_PATH, their
+RUNPATH, or its cache, in this order. `ldd` reports the result. Where the loader finds none, torch
+preloads the wheel's NCCL; where NCCL is built into torch, there is no library.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _ASKING_S = 20.0
 
 
 def nccl_of_torch(environment: Mapping[str, str]) -> Path | None:
-    """The NCCL that `import torch` would load; None without torch, or where it loads none.
+    """Return the NCCL that `import torch` would load; None without torch, or where it loads none.
 
     Args:
-        environment: Of the process that imports it: LD_PRELOAD and LD_LIBRARY_PATH count.
+        environment: Environment of the importing process: LD_PRELOAD and LD_LIBRARY_PATH count.
     """
     for folder in package_folders("torch"):
         libraries = folder / "lib"
@@ -33,7 +33,7 @@ def nccl_of_torch(environment: Mapping[str, str]) -> Path | None:
         if cuda.is_file():
             listed = _dependencies(cuda, environment)
             if listed and not _FOUND.search(listed) and not _NEEDED.search(listed):
-                return None  # Built in.
+                return None  # NCCL is built in.
             if found := _FOUND.search(listed):
                 path = Path(found[1])  # With `..`, as the RPATH has it.
                 return path.parent.resolve() / path.name
@@ -46,13 +46,13 @@ def nccl_of_torch(environment: Mapping[str, str]) -> Path | None:
 
 
 def preloaded_nccls(environment: Mapping[str, str]) -> list[Path]:
-    """The NCCL in LD_PRELOAD, which the loader takes before anything else."""
+    """Return the NCCLs in LD_PRELOAD, which the loader takes first."""
     names = environment.get("LD_PRELOAD", "").replace(":", " ").split()
     return [Path(name) for name in names if Path(name).name.startswith("libnccl.so")]
 
 
 def package_folders(name: str) -> list[Path]:
-    """Folders of an installed package, which is not imported itself."""
+    """Return the folders of an installed package without importing it."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -61,7 +61,7 @@ def package_folders(name: str) -> list[Path]:
 
 
 def _dependencies(library: Path, environment: Mapping[str, str]) -> str:
-    """The libraries that the loader would load for one; empty where it cannot be asked."""
+    """Return the output of `ldd` for a library; empty where `ldd` fails."""
     loader = {name: value for name, value in environment.items() if name.startswith("LD_")}
     others = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
     try:

@@ -2,8 +2,8 @@
 
 `libnccl-tuner-tuccl.so` (C11) is compiled by the package build. NCCL loads it by path from
 NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See
-docs/reference/runtime.md. `libtuccl-measure.so` (C11) is what a worker of the `nccl` backend runs
-collectives with. See docs/reference/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA) runs
+docs/reference/runtime.md. `libtuccl-measure.so` (C11) runs collectives in workers of the `nccl`
+backend. See docs/reference/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA) runs
 schedules on NCCL's communicators; the package build compiles it where it finds GPUs, `tuccl
 build-executor` when asked. See docs/reference/executor.md.
 """
@@ -26,13 +26,13 @@ EXECUTOR_MISSING = (
 
 
 class PluginMissingError(TucclError):
-    """This installation has no compiled plugin, or no compiled library."""
+    """Raised when this installation has no compiled plugin or library."""
 
     exit_code = ExitCode.ENVIRONMENT
 
 
 def plugin_path() -> Path:
-    """The compiled plugin of this installation.
+    """Return the path of the compiled plugin.
 
     Raises:
         PluginMissingError: The package runs from a source tree that was never built.
@@ -41,7 +41,7 @@ def plugin_path() -> Path:
 
 
 def measure_library_path() -> Path:
-    """The compiled library that times NCCL, of this installation.
+    """Return the path of the compiled library that times NCCL.
 
     Raises:
         PluginMissingError: The package runs from a source tree that was never built.
@@ -50,10 +50,10 @@ def measure_library_path() -> Path:
 
 
 def executor_path() -> Path:
-    """The compiled executor of this installation, for `LD_PRELOAD`.
+    """Return the path of the compiled executor, for `LD_PRELOAD`.
 
     Raises:
-        PluginMissingError: There is none that was compiled of this installation's sources.
+        PluginMissingError: No executor was compiled from this installation's sources.
     """
     build = find_build(executor_program())
     if build is None:
@@ -62,7 +62,7 @@ def executor_path() -> Path:
 
 
 def has_executor() -> bool:
-    """Whether this installation has the executor."""
+    """Return whether this installation has the executor."""
     try:
         executor_path()
     except PluginMissingError:
@@ -71,7 +71,7 @@ def has_executor() -> bool:
 
 
 def executor_program() -> GpuProgram:
-    """How the executor is made, and where it lies."""
+    """Return how the executor is compiled, and its path."""
     package = Path(next(iter(__path__)))
     return GpuProgram(EXECUTOR_NAME, package, "tuccl/runtime", package / "executor")
 
