@@ -2,7 +2,7 @@
 
 CalibrationError
 ├── TooFewPointsError      the file measures too little to fit constants
-├── OtherMachineError      the file is another machine's than the topology
+├── OtherMachineError      the file is of another machine than the topology
 ├── NcclTestsFormatError   the file is no output of nccl-tests, or a damaged one
 └── ModelFileError         the file holds no constants of the model
 """
@@ -13,20 +13,20 @@ from tuccl.errors import TucclError
 
 
 class CalibrationError(TucclError):
-    """Root of what calibrating refuses."""
+    """Base class of calibration errors."""
 
 
 class TooFewPointsError(CalibrationError):
-    """The file measures too little to fit constants."""
+    """Raised when the file has too few measurements to fit constants."""
 
 
 class OtherMachineError(CalibrationError):
-    """The file is another machine's than the topology."""
+    """Raised when the file is of another machine than the topology."""
 
 
 class NcclTestsFormatError(CalibrationError):
-    """The file is no output of nccl-tests, or a damaged one."""
+    """Raised when the file is no output of nccl-tests, or a damaged one."""
 
 
 class ModelFileError(CalibrationError):
-    """The file holds no constants of the model."""
+    """Raised when the file holds no constants of the model."""

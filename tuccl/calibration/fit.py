@@ -1,12 +1,11 @@
 """Fitting the constants: robust least squares of the logarithm of the time.
 
-Levenberg-Marquardt on the logarithms of the constants, so that they stay positive and every one of
-them counts by its ratio; the Jacobian by differences. Residuals count like Huber's: as squares up
-to a quarter, by their size beyond, so that a size that a machine treats oddly does not bend the
-rest. A weak pull to the constants that the fit starts from keeps those in place of which the
-observations say nothing.
+Levenberg-Marquardt works on the logarithms of the constants, so that they stay positive and each
+counts by its ratio, with a Jacobian by differences. The loss is Huber's: quadratic up to a quarter,
+linear beyond, so that an outlier among the sizes does not distort the fit. A weak pull to the
+initial constants keeps those in place that the observations do not determine.
 
-Nothing is random: the same observations in the same order give the same constants.
+The fit is deterministic: the same observations in the same order give the same constants.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 FEWEST_OBSERVATIONS = 8
 _HUBER = 0.25
 _PULL = 0.05
-"""Weight of the pull to the start: a constant may double for a handful of observations."""
+"""Weight of the pull to the initial constants: a few observations may double a constant."""
 _DIFFERENCE = 1e-4
 _LONGEST_STEP = 0.7
 _FARTHEST = math.log(1000.0)
-"""From the start: a constant a thousand times off tells of measurements of another kind."""
+"""Largest distance from the initial constants: beyond it the measurements are of another kind."""
 _MOST_STEPS = 40
 _ENOUGH = 1e-5
 """Relative gain of a step below which the fit is done."""
@@ -36,21 +35,21 @@ _ENOUGH = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Constants, and how well they tell the times that they were fitted to."""
+    """Fitted constants and their error on the observed times."""
 
     constants: ModelConstants
     observations: int
     error_before: float
-    """Median of |predicted / measured - 1| with the constants that the fit started from."""
+    """Median of |predicted / measured - 1| with the initial constants."""
     error_after: float
 
 
 def fit_constants(observations: Sequence[Observation], start: ModelConstants = SHIPPED) -> Fit:
-    """The constants under which the model tells the observed times best.
+    """Return the constants with which the model predicts the observed times best.
 
     Raises:
-        TooFewPointsError: for fewer observations than could tell anything.
-        ConfigurationFailedError: for an algorithm that the model does not know.
+        TooFewPointsError: there are too few observations.
+        ConfigurationFailedError: an algorithm is not in the model.
     """
     if len(observations) < FEWEST_OBSERVATIONS:
         raise TooFewPointsError(
@@ -70,12 +69,12 @@ def fit_constants(observations: Sequence[Observation], start: ModelConstants = S
 
 
 def median_error(table: ObservationTable, constants: ModelConstants) -> float:
-    """Median of |predicted / measured - 1|."""
+    """Return the median of |predicted / measured - 1|."""
     return float(np.median(np.abs(table.predicted_us(constants) / table.times_us - 1.0)))
 
 
 def _minimum(table: ObservationTable, first: Array) -> Array:
-    """Levenberg-Marquardt with weights that make squares Huber's loss."""
+    """Minimize by Levenberg-Marquardt, reweighted to Huber's loss."""
 
     def residuals(point: Array) -> Array:
         return np.log(table.predicted_us(_constants(point)) / table.times_us)
@@ -86,7 +85,7 @@ def _minimum(table: ObservationTable, first: Array) -> Array:
     for _ in range(_MOST_STEPS):
         jacobian = _jacobian(residuals, point, seen)
         weights = table.weights * np.minimum(1.0, _HUBER / np.maximum(np.abs(seen), 1e-12))
-        # Not by BLAS, whose threads sum in an order of their own and cost more than they save.
+        # Without BLAS, whose threads sum in varying order and cost more than they save.
         weighted = jacobian * weights[:, None]
         normal = np.einsum("ki,kj->ij", weighted, jacobian) + _PULL * np.eye(len(point))
         gradient = np.einsum("ki,k->i", weighted, seen) + _PULL * (point - first)

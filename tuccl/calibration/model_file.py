@@ -45,15 +45,15 @@ class _Constants(_Strict):
 
 
 class ModelFile(_Strict):
-    """A file of constants, and where they come from."""
+    """A file of constants and their provenance."""
 
     model_version: Literal[1]
     tuccl: str
-    """Release that fitted them."""
+    """Release of TuCCL that fitted the constants."""
     topology: str
-    """Fingerprint of the machine that was measured."""
+    """Fingerprint of the measured machine."""
     source: str
-    """Name of the file that was measured."""
+    """Name of the file of measurements."""
     observations: Annotated[int, Field(ge=1)]
     median_error: Annotated[float, Field(ge=0.0)]
     """Median relative error on the times that the constants were fitted to."""
@@ -61,7 +61,7 @@ class ModelFile(_Strict):
 
     @property
     def model_constants(self) -> ModelConstants:
-        """As the model takes them."""
+        """Constants as the model takes them."""
         values = self.constants
         return ModelConstants(
             ll=ProtocolCosts(**values.ll.model_dump()),
@@ -80,7 +80,7 @@ def make_model_file(
     observations: int,
     median_error: float,
 ) -> ModelFile:
-    """Constants as a file, rounded to six digits."""
+    """Return a file of constants, rounded to six digits."""
     values = {
         name: {inner: _rounded(number) for inner, number in value.items()}
         if isinstance(value, dict)
@@ -99,12 +99,12 @@ def make_model_file(
 
 
 def model_file_text(model: ModelFile) -> str:
-    """The file's text; the same constants give the same bytes."""
+    """Return the file's text; the same constants give the same bytes."""
     return model.model_dump_json(indent=1) + "\n"
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """The constants of a file.
+    """Return the constants of a file.
 
     Raises:
         ModelFileError: It cannot be read, or holds no constants of this version.

@@ -1,9 +1,9 @@
-"""Reading what nccl-tests prints: sizes, times, and what the lines around them say of the run.
+"""Parser of nccl-tests output: sizes, times, and the properties of the run.
 
 Every release since 2.0 prints `size count type [redop] [root] time algbw busbw #wrong [the same in
-place]`, but not the same columns for every operation, so the header says what a row holds. MPI puts
-a rank before lines (`0: ` or `[1,0]<stdout>:`). Rows that other output ran into are left out and
-counted: a row counts when its size over its time is its algbw. Times are those out of place.
+place]`, with columns that vary by operation, so the parser follows the header. MPI prefixes lines
+with a rank (`0: ` or `[1,0]<stdout>:`). Rows damaged by other output are left out and counted: in a
+sound row size over time is algbw. Times are those out of place.
 
 Formats: nccl-tests 2.0 to 2.19 (`src/common.cu`).
 """
@@ -32,7 +32,7 @@ _MOST_DIGITS = 9
 """Most digits of a rank or a number of GPUs."""
 _MOST_SIZE_DIGITS = 18
 _BROADEST_BYTES = 1 << 20
-"""From there on busbw and algbw have digits enough to tell the number of ranks."""
+"""Smallest size whose busbw and algbw have enough digits to derive the number of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class NcclTestsRun:
     """Contents of a file of nccl-tests output."""
 
     operation: Operation | None
-    """As the output names the program; None: it does not."""
+    """Operation by the program's name; None: not in the output."""
     ranks: int | None
-    """As many as are listed; None: none is."""
+    """Number of listed ranks; None: none are listed."""
     launches: int
     """GPUs of one process, launched in turn; 0 when CUDA graphs launched them."""
     times_us: tuple[tuple[int, float], ...]
     """Size in bytes and median time, ascending by size."""
     factor: float | None
-    """busbw over algbw, which tells the number of ranks; None: no size is large enough."""
+    """busbw over algbw, from which the ranks follow; None: no size is large enough."""
     left_out: int
-    """Rows that other output ran into."""
+    """Number of rows damaged by other output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class _Row:
 
 
 def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
-    """The runs in an output of nccl-tests, all of one operation on the same ranks.
+    """Parse an output of nccl-tests, whose runs are all of one operation on the same ranks.
 
     Args:
-        text: The output, with whatever else the job wrote.
+        text: The output, including other output of the job.
         source: Its name, for messages.
 
     Raises:
@@ -118,7 +118,7 @@ def _rows(lines: Iterable[str], source: str) -> tuple[list[_Row], int]:
 
 
 def _keys(cells: list[str], source: str) -> list[str]:
-    """Columns before the first time."""
+    """Return the columns before the first time."""
     keys = cells[: cells.index("time")]
     for name in ("size", "count", "type"):
         if name not in keys:
@@ -129,9 +129,9 @@ def _keys(cells: list[str], source: str) -> list[str]:
 
 
 def _row(cells: list[str], keys: list[str]) -> _Row | None:
-    """A row by the header's columns; None when something else ran into it."""
+    """Parse a row by the header's columns; return None for a damaged row."""
     rest = cells[3:]
-    # alltoall prints nothing under redop.
+    # alltoall leaves redop empty.
     if "redop" in keys and rest and rest[0].isalpha():
         rest = rest[1:]
     if "root" in keys and rest and rest[0].lstrip("-").isdigit():
@@ -167,7 +167,7 @@ def _operation(lines: Iterable[str], source: str) -> Operation | None:
 
 
 def _ranks(lines: Iterable[str], source: str) -> int | None:
-    """Ranks listed before each table."""
+    """Return the number of ranks listed before each table."""
     counts: set[int] = set()
     ranks: set[int] = set()
     for place, line in enumerate(lines, 1):

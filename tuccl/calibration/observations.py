@@ -24,14 +24,14 @@ class Observation:
     """A measured time of NCCL."""
 
     source: str
-    """Where it comes from: sources count by the root of their number of observations."""
+    """Name of its source: a source weighs as the root of its number of observations."""
     machine: MachineFigures
     operation: Operation
     size_bytes: int
     config: Config
     time_us: float
     launches: int = 0
-    """GPUs that one host thread launches, call after call; 0 for CUDA graphs."""
+    """GPUs that one host thread launches in turn; 0 for CUDA graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,23 @@ class _Batch:
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
     launches: npt.NDArray[np.intp]
-    """Their numbers."""
+    """Indices of the launches."""
     work: Work
 
 
 @dataclass(frozen=True, slots=True)
 class ObservationTable:
-    """Observations in the form that thousands of them are predicted at once from."""
+    """Observations as columns, for predicting thousands of them at once."""
 
     times_us: Array
     weights: Array
     """Weight of each observation; those of a source sum to the root of their number."""
     launches: npt.NDArray[np.intp]
-    """Index of the launch that NCCL makes of each observation; many share one."""
+    """Index of each observation's launch; observations may share a launch."""
     batches: tuple[_Batch, ...]
 
     def predicted_us(self, constants: ModelConstants) -> Array:
-        """The model's times, in the order of the observations."""
+        """Return the model's times in the order of the observations."""
         by_launch = np.empty(sum(len(batch.launches) for batch in self.batches))
         for batch in self.batches:
             by_launch[batch.launches] = work_time_us(
@@ -67,10 +67,10 @@ class ObservationTable:
 
 
 def tabulate(observations: Sequence[Observation]) -> ObservationTable:
-    """Observations as columns.
+    """Return observations as columns.
 
     Raises:
-        ConfigurationFailedError: for an algorithm that the model does not know.
+        ConfigurationFailedError: an algorithm is not in the model.
     """
     numbers: dict[tuple[Observation, Choice], int] = {}
     groups: dict[tuple[NcclAlgorithm, NcclProtocol], list[tuple[int, Work]]] = {}

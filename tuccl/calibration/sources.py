@@ -1,4 +1,4 @@
-"""Measured times from a file: a record in Parquet, a grid as CSV, or what nccl-tests printed."""
+"""Measured times from a file: a record in Parquet, a grid as CSV, or output of nccl-tests."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _OPERATIONS_BY_NAME = tuple(operation.value for operation in Operation)
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What a file says that the model can be fitted to."""
+    """The observations of a file that the model can be fitted to."""
 
     kind: str
     """`record` or `nccl-tests`."""
     observations: tuple[Observation, ...]
     left_out: int
-    """Times of what is not in the model, and rows that were damaged."""
+    """Number of times that the model does not cover, and of damaged rows."""
 
 
 def read_measurements(path: Path, topology: Topology, operation: Operation | None) -> Measurements:
-    """The measured times of a file.
+    """Return the measured times of a file.
 
     Args:
         path: `.parquet` and `.csv` are records, anything else is output of nccl-tests.
-        topology: Of the machine that was measured.
-        operation: Which collective nccl-tests measured, where its output does not say.
+        topology: Topology of the measured machine.
+        operation: Operation that nccl-tests measured, if not in its output.
 
     Raises:
         UsageError: The file cannot be read, or an operation was given for a record.
         RecordFileError: The record cannot be used.
-        OtherMachineError: The file is another machine's.
+        OtherMachineError: The file is of another machine.
         NcclTestsFormatError: The output cannot be used.
     """
     if is_grid(path) or path.suffix.lower() == ".parquet":
@@ -65,11 +65,11 @@ def read_measurements(path: Path, topology: Topology, operation: Operation | Non
 
 
 def from_record(record: Record, topology: Topology) -> Measurements:
-    """The times of NCCL's built-in algorithms in a record.
+    """Return the times of NCCL's built-in algorithms in a record.
 
     Raises:
         OtherMachineError: The record's topology is not the given one.
-        UsageError: It was not NCCL that was measured.
+        UsageError: The record is of a stand-in for NCCL.
     """
     if record.provenance.is_stand_in:
         raise UsageError(
@@ -108,11 +108,11 @@ def from_record(record: Record, topology: Topology) -> Measurements:
 def from_nccl_tests(
     run: NcclTestsRun, machine: MachineFigures, operation: Operation | None, source: str
 ) -> Measurements:
-    """The times of stock NCCL in an output of nccl-tests.
+    """Return the times of stock NCCL in an output of nccl-tests.
 
     Raises:
         OtherMachineError: It ran on another number of ranks.
-        NcclTestsFormatError: Nothing says which collective it is.
+        NcclTestsFormatError: The operation is unknown.
     """
     found = _operation(run, operation, source)
     _check_ranks(run, found, machine.shape.ranks, source)
@@ -124,7 +124,7 @@ def from_nccl_tests(
 
 
 def _record(path: Path, topology: Topology) -> Record:
-    """A grid says nothing of its machine; a topology beside it does."""
+    """Read a record; a grid takes the topology beside it, if there is one."""
     if not is_grid(path):
         return read_record(path)
     try:
@@ -141,7 +141,7 @@ def _is_modelled(config: Config) -> bool:
 
 
 def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> Operation:
-    """As given, as the output says, or as the file's name does."""
+    """Return the operation: the given one, the output's, or the file name's."""
     if operation is not None and run.operation not in {None, operation}:
         raise NcclTestsFormatError(
             f"{source}: output of {run.operation}, not of {operation.value}; leave --op away"
@@ -164,7 +164,7 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
 
 
 def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: str) -> None:
-    """Ranks that are listed, and those that busbw over algbw tells, must be the topology's."""
+    """Check the listed ranks, and those that follow from busbw, against the topology."""
     if run.ranks is not None and run.ranks != ranks:
         raise OtherMachineError(
             f"{source}: measured on {run.ranks} ranks, the topology has {ranks} GPUs; name the "
@@ -179,7 +179,7 @@ def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: st
 
 
 def _bus_factor(operation: Operation, ranks: int) -> float:
-    """Ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return the ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md)."""
     if operation in {Operation.BROADCAST, Operation.REDUCE}:
         return 1.0
     return (2.0 if operation is Operation.ALL_REDUCE else 1.0) * (ranks - 1) / ranks

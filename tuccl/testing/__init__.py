@@ -1,7 +1,7 @@
-"""Stand-ins for GPUs and NCCL, for tests and laboratories; nothing of a tuned table is from here.
+"""Stand-ins for GPUs and NCCL, for tests and laboratories; no tuned table comes from here.
 
-They ship with the package so that a host without GPUs can show that an installation works, and so
-that people who write schedules or engines can test them. The product imports none of them.
+They ship with the package so that an installation can be tested on a host without GPUs, and so that
+authors of schedules and engines can test them. The product imports none of them.
 
 `sockets_engine`, with `sockets_collectives` and `sockets_transport`
     An engine (`tuccl.measuring.engine.Engine`) that needs no GPU and no NCCL: ring and tree

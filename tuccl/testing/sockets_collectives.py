@@ -18,12 +18,12 @@ Array = NDArray[Any]
 _LEAST_BYTES_PER_CHANNEL = 1024
 _FLAG = 0x7C
 _LINES = {NcclProtocol.LL: (8, 4), NcclProtocol.LL128: (128, 120)}
-"""Bytes of a line on the wire, and of data in it."""
+"""Bytes of a line on the wire, and bytes of data in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a call is done."""
+    """The configuration of a call."""
 
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
@@ -31,14 +31,14 @@ class Choice:
 
 
 class Collectives:
-    """What one rank does in a collective; all ranks call the same with the same choice."""
+    """One rank's side of the collectives; all ranks call the same one with the same choice."""
 
     def __init__(self, mesh: Mesh, slot_bytes: int) -> None:
-        """Over a mesh.
+        """Use a mesh.
 
         Args:
-            mesh: Joined.
-            slot_bytes: What Simple sends at a time.
+            mesh: Connections to all ranks, already joined.
+            slot_bytes: Size of a transfer under Simple.
         """
         self._mesh = mesh
         self._slot_bytes = slot_bytes
@@ -50,7 +50,7 @@ class Collectives:
         self.gather(parts, choice)
 
     def scatter(self, parts: list[Array], choice: Choice) -> None:
-        """Sum parts along the ring; each rank ends with its own one complete."""
+        """Sum parts along the ring; each rank ends with its own part complete."""
         rank, ranks = self._mesh.rank, self._mesh.ranks
         for step in range(ranks - 1):
             incoming = parts[(rank - step - 2) % ranks]
@@ -60,7 +60,7 @@ class Collectives:
             incoming += received
 
     def gather(self, parts: list[Array], choice: Choice) -> None:
-        """Pass parts on along the ring until everybody has all."""
+        """Forward parts along the ring until all ranks have all parts."""
         rank, ranks = self._mesh.rank, self._mesh.ranks
         for step in range(ranks - 1):
             outgoing, incoming = parts[(rank - step) % ranks], parts[(rank - step - 1) % ranks]
@@ -87,9 +87,9 @@ class Collectives:
     def _transfer(
         self, outgoing: Mapping[int, Array], incoming: Mapping[int, Array], choice: Choice
     ) -> None:
-        """Send to some ranks and receive from others, at the same time."""
+        """Send to some ranks and receive from others at once."""
         if choice.protocol is NcclProtocol.SIMPLE:
-            self._transfer_asked(outgoing, incoming, choice)
+            self._transfer_on_request(outgoing, incoming, choice)
             return
         line, data = _LINES[choice.protocol]
         packed = {rank: _packed(array, line, data) for rank, array in outgoing.items()}
@@ -101,7 +101,7 @@ class Collectives:
         for rank, array in incoming.items():
             _unpack(unpacked[rank], array, data)
 
-    def _transfer_asked(
+    def _transfer_on_request(
         self, outgoing: Mapping[int, Array], incoming: Mapping[int, Array], choice: Choice
     ) -> None:
         sending, receiving = self._views(outgoing, choice), self._views(incoming, choice)
@@ -110,12 +110,12 @@ class Collectives:
             end = start + self._slot_bytes
             out = {s: view[start:end] for s, view in sending.items() if len(view) > start}
             into = {s: view[start:end] for s, view in receiving.items() if len(view) > start}
-            asked = {connection: memoryview(bytearray(1)) for connection in out}
-            exchange(dict.fromkeys(into, memoryview(b"?")), asked)
+            requests = {connection: memoryview(bytearray(1)) for connection in out}
+            exchange(dict.fromkeys(into, memoryview(b"?")), requests)
             exchange(out, into)
 
     def _views(self, arrays: Mapping[int, Array], choice: Choice) -> dict[Any, memoryview]:
-        """Bytes by connection: the share of each channel of each rank."""
+        """Return the bytes by connection: the share of each channel of each rank."""
         views = {}
         for rank, array in arrays.items():
             content = array.reshape(-1).view(np.uint8).data
@@ -128,7 +128,7 @@ class Collectives:
 
 
 def _packed(array: Array, line: int, data: int) -> Array:
-    """Lines of data followed by flags."""
+    """Return lines of data followed by flags."""
     lines = np.full((ceil(array.nbytes / data), line), _FLAG, np.uint8)
     content = array.reshape(-1).view(np.uint8)
     whole = len(content) // data

@@ -38,7 +38,7 @@ class _Prepared(NamedTuple):
 
     run: Callable[[], None]
     elements: int
-    """That this rank brings."""
+    """Number of elements that this rank contributes."""
     result: Array
 
 
@@ -115,7 +115,7 @@ class SocketsEngine:
         self._mesh.close()
 
     def _prepared(self, call: Call, fill: Callable[[int], Array]) -> _Prepared:
-        """Buffers of a call.
+        """Return a call with its buffers.
 
         Args:
             call: What is to be run.
@@ -175,10 +175,10 @@ class SocketsEngine:
         return _Prepared(run, len(brought), result)
 
     def _choice(self, call: Call) -> Choice:
-        """How a call is done.
+        """Return the configuration of a call.
 
         Raises:
-            EngineError: It cannot be.
+            EngineError: The call cannot run.
         """
         if call.operation not in (
             Operation.ALL_REDUCE,

@@ -1,8 +1,8 @@
-"""How the ranks of the stand-in engine reach each other: `Mesh`, TCP between processes of one host.
+"""`Mesh`: TCP connections between the ranks of the stand-in engine, all on one host.
 
-Rank 0 keeps a meeting point, over which ranks exchange their ports and later meet before each
-launch. Two ranks are connected the first time that a collective needs it, as often as it uses
-channels; each channel is a connection of its own, and all of them are served at once.
+Through rank 0 all ranks exchange their ports, and later synchronize before each launch. Two ranks
+connect the first time that a collective needs it, once per channel; all channels are served at
+once.
 
 A rank that connects proves in its first message with HMAC-SHA256 that it knows the group's key;
 unauthenticated connections are closed while the collective goes on (`pending_connections`).
@@ -31,13 +31,13 @@ _HELLO = struct.Struct(">III")
 _MEET, _DATA = 0, 1
 
 Answered = tuple[int, int, int, socket.socket]
-"""Purpose, rank, port or channel, and the connection of who said so."""
+"""Purpose, rank, port or channel, and the connection of an authenticated peer."""
 
 Views = Mapping[socket.socket, memoryview]
 
 
 class Mesh:
-    """Connections of one rank to the others; close it."""
+    """Connections of one rank to the others; to be closed."""
 
     def __init__(self) -> None:
         self.rank = 0
@@ -46,21 +46,21 @@ class Mesh:
         self._pending: PendingConnections[Answered] | None = None
         self._key = b""
         self._meeting: dict[int, socket.socket] = {}
-        """By rank: all others on rank 0, rank 0 on the others."""
+        """Connections by rank: all others on rank 0, rank 0 on the others."""
         self._ports: list[int] = []
         self._channels: dict[tuple[int, int], socket.socket] = {}
-        """By rank and channel."""
+        """Connections by rank and channel."""
 
     def invite(self) -> bytes:
-        """On rank 0: what the others need to find it."""
+        """Create on rank 0 the id by which the other ranks join."""
         self._key = secrets.token_bytes(_KEY_BYTES)
         return self._key + struct.pack(">I", self._port)
 
     def join(self, rank: int, ranks: int, group_id: bytes) -> None:
-        """Meet the others.
+        """Connect to the other ranks.
 
         Raises:
-            EngineBrokenError: They cannot be reached.
+            EngineBrokenError: A rank cannot be reached.
         """
         self.rank, self.ranks = rank, ranks
         self._key = group_id[:_KEY_BYTES]
@@ -84,7 +84,7 @@ class Mesh:
             self._send(peer, json.dumps(self._ports).encode())
 
     def meet(self) -> None:
-        """Return when all ranks have come here."""
+        """Return when all ranks have called this."""
         if self.rank:
             self._send(0, b"here")
             self._receive(0)
@@ -95,7 +95,7 @@ class Mesh:
             self._send(peer, b"go")
 
     def channel(self, rank: int, number: int) -> socket.socket:
-        """A connection to another rank; both sides ask for it in the same collective."""
+        """Return a connection to another rank; both sides request it in the same collective."""
         while (rank, number) not in self._channels:
             if rank < self.rank:
                 self._welcome()
@@ -105,7 +105,7 @@ class Mesh:
         return self._channels[rank, number]
 
     def close(self) -> None:
-        """Leave the others."""
+        """Close all connections."""
         if self._pending is not None:
             self._pending.close()
         for end in (*self._meeting.values(), *self._channels.values(), self._listener):
@@ -150,7 +150,7 @@ class Mesh:
         return end
 
     def _answer(self) -> Answered:
-        """The next one that knows the key."""
+        """Return the next peer that knows the key."""
         found = None if self._pending is None else self._pending.next(None)
         if found is None:
             raise EngineBrokenError("a rank that has not joined its group cannot be reached")
