@@ -1,4 +1,4 @@
-"""`Confirmation`: how it is known that an entry's winner is faster, and by how much."""
+"""`Confirmation`: evidence that an entry's winner is faster, and by how much."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Estimator(StrEnum):
-    """How times and their ratio follow from samples; the arithmetic is in `tuccl.statistics`."""
+    """Methods that derive times and ratios from samples; `tuccl.statistics` implements them."""
 
     MEDIAN_OF_PAIRS = "median_of_pairs"
     """Times are medians of samples of one start of the workers, the ratio that of their pairs."""
@@ -16,37 +16,38 @@ class Estimator(StrEnum):
 
 
 class Reference(StrEnum):
-    """What a winner was held against."""
+    """The configuration that a winner was compared with."""
 
     STOCK = "stock"
-    """Stock NCCL, with nothing set."""
+    """Stock NCCL, with no variables set."""
     PROFILE = "profile"
     """NCCL's own choice under the table's process profile."""
     BUILTIN = "builtin"
-    """The best built-in setting, as a schedule is; the entry's own where that was confirmed too."""
+    """The best built-in setting, for a schedule; the entry's own if that was confirmed too."""
 
 
 class NoStarts(StrEnum):
-    """Why times are of no starts of workers."""
+    """Reasons why times come from no starts of workers."""
 
     MODELLED = "modelled"
     """A model computed them."""
     RECORDED = "recorded"
-    """A record gave them out, which does not keep in which start a sample was taken."""
+    """They come from a record, which does not keep the start of each sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A winner against its reference."""
+    """A winner's comparison with its reference."""
 
     reference: Reference
     estimator: Estimator
     ratio: float
     """The reference's time over the winner's: above 1 is faster."""
     low: float
-    """Bounds of the ratio, which allow for what other starts of the workers may show."""
+    """Lower bound of the ratio, which allows for the variation between starts of the workers."""
     high: float
+    """Upper bound, likewise."""
     confidence: float
-    """With which each bound holds by itself."""
+    """Confidence with which each bound holds by itself."""
     starts: int | NoStarts
-    """Number of starts of the workers that the times are of; or why there were none."""
+    """Number of starts of the workers behind the times, or the reason why there were none."""

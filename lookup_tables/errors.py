@@ -8,16 +8,16 @@ TableError
 
 
 class TableError(Exception):
-    """Root of the errors that `lookup_tables` raises."""
+    """Base class of the errors that `lookup_tables` raises."""
 
 
 class InvalidTableError(TableError):
-    """Entries contradict each other or lie outside what the format can hold."""
+    """Raised when entries contradict each other or exceed the format's limits."""
 
 
 class TableFileError(TableError):
-    """A table or bundle file is damaged, truncated or of an unknown version."""
+    """Raised when a table or bundle file is damaged, truncated or of an unknown version."""
 
 
 class PyarrowError(TableError):
-    """The installed pyarrow cannot be imported, or cannot write and read Parquet."""
+    """Raised when the installed pyarrow cannot be imported, or cannot write and read Parquet."""

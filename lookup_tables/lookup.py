@@ -1,8 +1,8 @@
-"""Finding the entry of a call, and the rules a table keeps so that the answer is unambiguous.
+"""Lookup of a call's entry, and the rules that make a table's answer unambiguous.
 
-A call is described by operation, size and communicator shape. The entry that applies is the one
-of exactly this shape and operation whose byte range (both ends inclusive) holds the size; where no
-range does, there is no entry and NCCL decides as it always would. Nothing is interpolated. The
+A call is described by operation, size and communicator shape. Its entry is that of exactly this
+shape and operation whose byte range (both ends inclusive) contains the size; without one, NCCL
+decides as it always would. Nothing is interpolated. The
 plugin's C lookup (`tuccl/runtime/selection.c`) has the same semantics.
 """
 
@@ -30,7 +30,7 @@ from lookup_tables.table import (
 )
 
 MAX_SIZE_BYTES = 2**63 - 1
-"""Largest size a range may end at: the upper end of "this size and everything above"."""
+"""Largest end of a range; means "this size and everything above"."""
 MAX_CHANNELS = 64
 """NCCL's MAXCHANNELS since 2.27 (32 before)."""
 MAX_RANKS = 2**32 - 1
@@ -42,18 +42,18 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Keyed(Protocol):
-    """Anything with the key of a table entry."""
+    """An object with the key of a table entry."""
 
     @property
     def key(self) -> Key:
-        """When it applies."""
+        """The calls it applies to."""
 
 
 KeyedT = TypeVar("KeyedT", bound=Keyed)
 
 
 def key_order(key: Key) -> tuple[Shape, str, int]:
-    """The order of a table's entries: shape, operation by name, start of the range."""
+    """Return the sort key of a table's entries: shape, operation name, start of the range."""
     return (key.shape, key.operation.value, key.min_bytes)
 
 
@@ -61,7 +61,7 @@ class TableIndex(Generic[KeyedT]):
     """Entries arranged for repeated lookups: a dict over (shape, operation), then bisection.
 
     Args:
-        entries: With ranges that do not overlap within one (shape, operation), in any order.
+        entries: Entries in any order; ranges of one (shape, operation) do not overlap.
     """
 
     def __init__(self, entries: Iterable[KeyedT]) -> None:
@@ -73,7 +73,7 @@ class TableIndex(Generic[KeyedT]):
             members.append(entry)
 
     def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> KeyedT | None:
-        """The entry that applies to a call, None where NCCL is left alone."""
+        """Return the entry that applies to a call, None where NCCL decides."""
         group = self._groups.get((shape, operation))
         if group is None:
             return None
@@ -85,7 +85,7 @@ class TableIndex(Generic[KeyedT]):
 
 
 def lookup(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> Entry | None:
-    """The entry of `table` that applies to one call, None where NCCL is left alone.
+    """Return the entry of `table` that applies to a call, None where NCCL decides.
 
     Reads the sorted entries in place (binary search); for many calls build a `TableIndex` once.
     """
@@ -102,7 +102,7 @@ def check_table(table: Table) -> None:
     """Check every rule that lookup, Parquet record and bundle rely on.
 
     Raises:
-        InvalidTableError: The first rule that is broken, with the entry that breaks it.
+        InvalidTableError: The first broken rule and its entry.
     """
     _check_machine(table)
     _check_schedules(table)
@@ -144,7 +144,7 @@ def _check_machine(table: Table) -> None:
 
 
 def _check_printable(what: str, text: str) -> None:
-    """These are written into a shell file and into one-line messages."""
+    """Check a text that goes into a shell file and into one-line messages."""
     if not text.isprintable():
         raise InvalidTableError(
             f"{what} {text!r} is not printable on one line; leave out control characters"
@@ -218,7 +218,7 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
 
 
 def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
-    """NCCL takes a tuner's count for these as it is, above what the communicator has as well."""
+    """Refuse a channel count where NCCL takes a tuner's count without a bound."""
     unbounded = builtin.algorithm in (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN)
     where = ""
     if builtin.algorithm is NcclAlgorithm.NVLS and key.shape.nodes > 1:
@@ -251,9 +251,9 @@ def _check_figures(entry: Entry) -> None:
 
 
 def _check_origin(entry: Entry) -> None:
-    """What took the times, and how the winner was confirmed."""
-    if (made := entry.provenance) is not None:
-        for text in (made.tuccl_version, made.machine, made.details):
+    """Check the provenance of the times and the winner's confirmation."""
+    if (provenance := entry.provenance) is not None:
+        for text in (provenance.tuccl_version, provenance.machine, provenance.details):
             _check_printable(f"{_name(entry.key)}: provenance", text or "")
     shown = entry.confirmation
     if shown is None:

@@ -1,9 +1,9 @@
-"""Parquet files of flat rows whose metadata says what they are: of tables, and of records.
+"""The common Parquet form of tables and records: flat rows, with a description in the metadata.
 
-What belongs to a whole file travels as JSON in the schema metadata under keys that start with
-`tuccl.`, the version of its form among it. A file is refused before its rows are read when it is of
-another version or has other columns. pyarrow is imported when first needed, because it costs more
-than everything else here; `require_pyarrow` finds out before long work whether it serves.
+Data of a whole file is stored as JSON in the schema metadata under keys that start with `tuccl.`,
+including the version of its form. A file of another version or with other columns is refused before
+its rows are read. pyarrow is imported when first needed, because the import is slow;
+`require_pyarrow` checks before long work that it is usable.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParquetForm:
-    """What the files of a kind have in common."""
+    """The common properties of one kind of files."""
 
     what: str
-    """As messages call the content: `table`."""
+    """Noun for the content in messages: `table`."""
     version_key: str
     version_called: str
     version: int
-    """Version that is written."""
+    """Version that TuCCL writes."""
     columns: tuple[tuple[str, str, bool], ...]
-    """Name, Arrow type (`list` is of float64) and whether it may be null."""
+    """Columns: name, Arrow type (`list` is of float64) and whether null is allowed."""
     compression: str
     missing: str
-    """What a Parquet file without a version is not, and how to make one."""
+    """Message for a Parquet file without a version: how to obtain a file of this form."""
     again: str
-    """How the user makes the content anew: `tune again`."""
+    """Command in messages that recreates the content: `tune again`."""
     error: type[Exception]
     optional_columns: tuple[tuple[str, str, bool], ...] = ()
-    """Stand in a file only where a row has a value."""
+    """Columns that a file has only where a row has a value."""
     older_columns: Mapping[int, tuple[tuple[str, str, bool], ...]] = field(default_factory=dict)
-    """By version that is read as well: its columns."""
+    """Columns of each older version that can be read."""
 
     def columns_of(self, version: int) -> tuple[tuple[str, str, bool], ...]:
-        """The columns of a version that is read."""
+        """Return the columns of a version."""
         return self.columns if version == self.version else self.older_columns[version]
 
     def invalid(self, source: str, reason: Exception) -> Exception:
-        """The error for rows or metadata of which no content can be made."""
+        """Return the error for invalid rows or metadata."""
         return self.error(
             f"{source}: holds no valid {self.what} ({first_line(reason)}); "
             f"restore it or {self.again}"
@@ -61,12 +61,12 @@ class ParquetForm:
 def parquet_bytes(
     form: ParquetForm, metadata: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> bytes:
-    """A Parquet file; the same values and pyarrow release give the same bytes.
+    """Return a Parquet file; the same values and pyarrow release give the same bytes.
 
     Args:
-        form: Of the file.
-        metadata: JSON by name, without prefix and version.
-        rows: Values by column; a column that is missing is null.
+        form: Form of the file.
+        metadata: Values by name, without prefix and version.
+        rows: Values by column; a missing column is null.
 
     Raises:
         PyarrowError: pyarrow cannot be imported.
@@ -90,16 +90,16 @@ def parquet_bytes(
 def read_parquet(
     form: ParquetForm, data: bytes, source: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Metadata by name without its prefix, and the rows, complete but for optional columns.
+    """Return metadata by name without prefix, and the rows, complete but for optional columns.
 
     Args:
-        form: Of the file.
+        form: Form of the file.
         data: The whole file.
         source: Its name, for messages.
 
     Raises:
         form.error: Not Parquet, damaged, of another version, with other columns, or null where
-            nothing may be null.
+            null is not allowed.
         PyarrowError: pyarrow cannot be imported.
     """
     with _readable(form, source):
@@ -115,7 +115,7 @@ def read_parquet(
 
 
 def read_parquet_metadata(form: ParquetForm, data: bytes, source: str) -> dict[str, Any]:
-    """The metadata alone, by name without its prefix; neither columns nor rows are looked at.
+    """Return the metadata by name without prefix; columns and rows are not checked.
 
     Raises:
         form.error: Not Parquet, damaged, or of another version.
@@ -126,7 +126,7 @@ def read_parquet_metadata(form: ParquetForm, data: bytes, source: str) -> dict[s
 
 
 def require_pyarrow() -> None:
-    """Write and read a row in memory: what the end of a long run needs, found out before it.
+    """Write and read a row in memory, to check before a long run that results can be written.
 
     Raises:
         PyarrowError: pyarrow cannot be imported, lacks Parquet, or lacks a compression in use.
@@ -138,7 +138,7 @@ def require_pyarrow() -> None:
                 raise ValueError("it read another row than it had written")
     except PyarrowError:
         raise
-    except Exception as error:  # It fails in any way, too.
+    except Exception as error:  # pyarrow may fail with any exception.
         raise _unusable(error) from error
 
 
@@ -161,15 +161,15 @@ _TRIALS = tuple(
     )
     for compression in ("snappy", "zstd")
 )
-"""Forms that have every type and every compression of those that are in use."""
+"""Forms with every type and every compression in use."""
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """`pyarrow` and `pyarrow.parquet`."""
+    """Return `pyarrow` and `pyarrow.parquet`."""
     try:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
-    except Exception as error:  # Of another numpy, half installed: it fails in any way.
+    except Exception as error:  # A broken installation may raise any exception.
         raise _unusable(error) from error
     return pa, pq
 
@@ -183,9 +183,9 @@ def _unusable(error: Exception) -> PyarrowError:
 
 
 def _opened(data: bytes) -> Any:
-    """A file as `pyarrow.parquet` sees it.
+    """Open a file without Arrow's threads.
 
-    Without Arrow's threads: a short command that ends while they start is aborted ("terminate
+    A short command that ends while these threads start is aborted ("terminate
     called without an active exception") in one run of twenty.
     """
     pa, pq = _pyarrow()
@@ -194,7 +194,7 @@ def _opened(data: bytes) -> Any:
 
 @contextmanager
 def _readable(form: ParquetForm, source: str) -> Iterator[None]:
-    """Turn what Arrow raises about a file into the form's error."""
+    """Convert Arrow's exceptions into the form's error."""
     pa, _ = _pyarrow()
     try:
         yield
@@ -206,7 +206,7 @@ def _readable(form: ParquetForm, source: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, for a message of one line."""
+    """Return the first line of an error's text."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -1,7 +1,7 @@
-"""`Provenance`: what took or computed the times of an entry, a measurement log or a record.
+"""`Provenance`: the backend and versions behind the times of an entry, a log or a record.
 
-Tables of format 2 and older, and logs and records of that time, say it in one line of text for
-people; `provenance_from_text` reads that line, and nothing else does.
+Tables of format 2 and older, and logs and records of that time, store it as one line of text, which
+`provenance_from_text` parses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _REPLAY = re.compile(r"replay of ([^:\s]+): (.*)", re.DOTALL)
 _RELEASE = re.compile(r"tuccl (\S+) (\S+?)(?:, (.*))?", re.DOTALL)
 _NCCL = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
-"""As workers say it; a model says of which NCCL it is one by two numbers."""
+"""Version as workers report it; a model names its NCCL by two numbers."""
 
 
 class NcclVersion(NamedTuple):
@@ -34,15 +34,15 @@ class NcclVersion(NamedTuple):
 
     @classmethod
     def of_code(cls, code: int) -> NcclVersion:
-        """As NCCL counts: 22809 is 2.28.9."""
+        """Return the version of a code: 22809 is 2.28.9."""
         return cls(code // 10000, code // 100 % 100, code % 100)
 
     @classmethod
     def parse(cls, text: str) -> NcclVersion:
-        """The version that `2.28.9` names.
+        """Parse a version such as `2.28.9`.
 
         Raises:
-            ValueError: It names none.
+            ValueError: The text is no version.
         """
         found = _VERSION.fullmatch(text)
         if found is None:
@@ -52,27 +52,27 @@ class NcclVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What took or computed times.
+    """The backend and versions that measured or computed times.
 
     Raises:
-        ValueError: The backend's name is none.
+        ValueError: The backend's name is invalid.
     """
 
     backend: str
     """`nccl`, `executor`, `nccl,executor`, `simulated`, `sockets`, or MODULE:CLASS of an engine."""
     nccl_version: NcclVersion | None = None
-    """None: no NCCL was run, or nothing says which."""
+    """Version of NCCL; None: no NCCL ran, or it is unknown."""
     tuccl_version: str | None = None
-    """None: the times were taken by other means, or nothing says by which release."""
+    """Release of TuCCL; None: unknown, or TuCCL did not measure."""
     machine: str | None = None
     """Name of the topology; None in a log and a record, which have the topology themselves."""
     replayed: bool = False
-    """Whether the times were given out again by a record of that backend."""
+    """Whether the times come from a record of that backend."""
     details: str = ""
-    """Driver, CUDA and GPU as the workers say them, or the model's state: for people."""
+    """Driver, CUDA and GPU as the workers report them, or the model's state; for display."""
 
     def __post_init__(self) -> None:
-        """Refuse a backend that is no name."""
+        """Refuse an invalid name of a backend."""
         if not _BACKEND.fullmatch(self.backend):
             raise ValueError(f"{self.backend!a:.60} is no name of a backend")
 
@@ -83,32 +83,32 @@ class Provenance:
 
     @property
     def is_stand_in(self) -> bool:
-        """Whether they were taken on a stand-in for NCCL."""
+        """Whether the times are of a stand-in for NCCL."""
         return self.backend == SOCKETS
 
     @property
     def is_measured(self) -> bool:
-        """Whether they were taken of a real NCCL or executor."""
+        """Whether the times are of a real NCCL or executor."""
         return not self.is_modelled and not self.is_stand_in
 
     def describe(self) -> str:
-        """One line for people."""
-        made = f"tuccl {self.tuccl_version} {self.backend}" if self.tuccl_version else ""
-        text = ", ".join(filter(None, [made, self.details])) or self.backend
+        """Return one line for display."""
+        release = f"tuccl {self.tuccl_version} {self.backend}" if self.tuccl_version else ""
+        text = ", ".join(filter(None, [release, self.details])) or self.backend
         return f"replay of {self.backend}: {text}" if self.replayed else text
 
 
 def provenance_to_json(provenance: Provenance) -> dict[str, Any]:
-    """A JSON object; the version of NCCL stands in it as `2.28.9`."""
+    """Return a JSON object, with NCCL's version as `2.28.9`."""
     version = provenance.nccl_version
     return {**asdict(provenance), "nccl_version": None if version is None else str(version)}
 
 
 def provenance_from_json(values: Mapping[str, Any]) -> Provenance:
-    """The provenance of a JSON object.
+    """Return the provenance of a JSON object.
 
     Raises:
-        ValueError, TypeError, KeyError, AttributeError: It is none.
+        ValueError, TypeError, KeyError, AttributeError: The object is no provenance.
     """
     version = values["nccl_version"]
     found = Provenance(
@@ -123,14 +123,14 @@ def provenance_from_json(values: Mapping[str, Any]) -> Provenance:
 
 
 def provenance_from_text(text: str, backend: str = "") -> Provenance | None:
-    """The provenance that a line of an older release tells.
+    """Return the provenance in a line of an older release.
 
     Args:
         text: `tuccl 0.1.0 nccl, NCCL 2.28.9, driver 570.1, CUDA 12.8, NVIDIA H200`.
-        backend: That stood beside it, where one did.
+        backend: Name of the backend stored beside the line, if any.
 
     Returns:
-        None where neither tells a backend.
+        None where neither names a backend.
     """
     replay = _REPLAY.fullmatch(text)
     if replay is not None:

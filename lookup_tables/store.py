@@ -1,14 +1,13 @@
-"""The Parquet record of a table, for people and pandas: one row per entry, flat columns.
+"""The Parquet form of a table: one row per entry, flat columns.
 
-`pandas.read_parquet` shows the entries as they are; what belongs to the whole table (profile,
-schedules, topology, format version) travels in the schema metadata under keys that start with
+`pandas.read_parquet` shows the entries as they are; the data of the whole table (profile,
+schedules, topology, format version) is stored in the schema metadata under keys that start with
 `tuccl.`.
 
-A schedule is there twice: as the program that a bundle takes over byte for byte, in base64, and as
-MSCCL XML, which people and other runtimes read. Neither can stand for the other: a schedule for
-more ranks than an executor serves has no program, and a program has lost names and sizes. Tables of
-format 1 had the XML alone. Tables of format 2 and older told provenance in one line of text, and
-nothing of how a winner was confirmed.
+A schedule is stored twice: as a program in base64, which a bundle copies byte for byte, and as
+MSCCL XML for users and other runtimes. Both are needed: a schedule for more ranks than an executor
+serves has no program, and a program has no names and sizes. Tables of format 1 had the XML alone.
+Tables of format 2 and older stored provenance as one line of text, and no confirmations.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _SHARED_COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("spread", "float64", False),
     ("tuned_at", "string", False),
 )
-"""Name, Arrow type and whether it may be null."""
+"""Columns: name, Arrow type and whether null is allowed."""
 _COLUMNS = (
     *_SHARED_COLUMNS,
     ("backend", "string", True),
@@ -102,7 +101,7 @@ _FORM = ParquetForm(
 
 
 def table_to_parquet_bytes(table: Table) -> bytes:
-    """A table as a Parquet file; the same table and pyarrow release give the same bytes.
+    """Return a table as a Parquet file; the same table and pyarrow release give the same bytes.
 
     Raises:
         InvalidTableError: The table breaks a rule of `check_table`.
@@ -114,12 +113,12 @@ def table_to_parquet_bytes(table: Table) -> bytes:
 def table_from_parquet_bytes(
     data: bytes, source: str, program_of_xml: Callable[[str], bytes]
 ) -> Table:
-    """The table of a Parquet file.
+    """Return the table of a Parquet file.
 
     Args:
         data: The whole file.
         source: Its name, for messages.
-        program_of_xml: Compiles a schedule of a table of format 1, which has its XML alone.
+        program_of_xml: Compiles a schedule's XML, for tables of format 1.
 
     Raises:
         TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
@@ -217,13 +216,15 @@ def _confirmation_row(confirmation: Confirmation) -> dict[str, Any]:
 
 
 def _provenance(row: dict[str, Any], metadata: dict[str, Any]) -> Provenance | None:
-    """What took the times; tables of older formats were of their own machine."""
+    """Return an entry's provenance; older formats hold times of the table's own machine only."""
     if metadata["format_version"] < FORMAT_VERSION:
-        told = provenance_from_text(row["versions"])
-        return None if told is None else replace(told, machine=metadata["topology_name"])
+        provenance = provenance_from_text(row["versions"])
+        return (
+            None if provenance is None else replace(provenance, machine=metadata["topology_name"])
+        )
     if row["backend"] is None:
         return None
-    return provenance_from_json({one.name: row[one.name] for one in fields(Provenance)})
+    return provenance_from_json({field.name: row[field.name] for field in fields(Provenance)})
 
 
 def _confirmation(row: dict[str, Any]) -> Confirmation | None:

@@ -1,11 +1,11 @@
-"""`Table`: which configuration wins for which operation, size and communicator shape.
+"""`Table`: the winning configuration by operation, size and communicator shape.
 
 A key holds the operation, a byte range, the topology fingerprint and the communicator shape. Sizes
 follow nccl-tests: all_reduce, broadcast, reduce count the per-rank buffer; all_gather,
 reduce_scatter and alltoall the larger of the two buffers, which is also what NCCL hands to a tuner.
 
-An entry exists only where something is faster than the stock default beyond the noise; everywhere
-else NCCL is left alone.
+An entry exists only where a configuration is faster than stock NCCL beyond the noise; for all other
+calls NCCL decides.
 
 Units: bytes are integers, times microseconds.
 """
@@ -58,12 +58,12 @@ class Shape:
     ranks: int
     nodes: int
     ranks_per_node: int
-    """Equal on every node; 0 when nodes differ."""
+    """Ranks on each node; 0 when nodes differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """When an entry applies."""
+    """The calls that an entry applies to."""
 
     operation: Operation
     min_bytes: int
@@ -72,7 +72,7 @@ class Key:
     """Largest size it applies to, inclusive."""
     shape: Shape
     fingerprint: str
-    """Of the topology it was tuned on."""
+    """Fingerprint of the topology that was tuned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class BuiltinConfig:
     algorithm: NcclAlgorithm
     protocol: NcclProtocol
     nchannels: int = 0
-    """0: leave NCCL's own count."""
+    """Number of channels; 0: NCCL's own count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A winner for one key."""
+    """The winner for one key."""
 
     key: Key
     tuned_bytes: int
@@ -107,38 +107,37 @@ class Entry:
     builtin: BuiltinConfig | None
     """Best built-in configuration if it beats the default; what jobs without the executor use."""
     schedule: ScheduleConfig | None
-    """The schedule that won, if one did."""
+    """The winning schedule, if any."""
     time_us: float
-    """Of the winner, by the estimator of `confirmation`."""
+    """Time of the winner, by the estimator of `confirmation`."""
     builtin_time_us: float | None
-    """Of `builtin`, likewise; None when there is none."""
+    """Time of `builtin`, likewise; None without one."""
     default_time_us: float
-    """Of stock NCCL: what the winner was held against where that was stock NCCL, else the
-    interquartile mean of its samples, before and after."""
+    """Time of stock NCCL: by the same estimator if it was the reference, else the interquartile
+    mean of its samples, before and after."""
     samples: int
-    """Of the winner."""
+    """Number of the winner's samples."""
     spread: float
     """Relative half-width between the quartiles of the winner's samples; over starts the standard
     deviation of the logarithms."""
     tuned_at: str
     """ISO 8601, UTC."""
     provenance: Provenance | None = None
-    """What took the times; None: a bundle does not say, nor do all tables of format 2 or older."""
+    """Provenance of the times; None in bundles and in some tables of format 2 or older."""
     confirmation: Confirmation | None = None
-    """How the winner is known to be faster; None: a bundle does not say, nor do tables of format 2
-    or older."""
+    """Evidence for the winner; None in bundles and in tables of format 2 or older."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchedule:
-    """A schedule that entries refer to, in one form for each that reads it."""
+    """A schedule that entries refer to, in one form for each reader."""
 
     content_hash: str
     name: str
     msccl_xml: str
-    """For people and other runtimes, whatever the ranks; TuCCL does not read it again."""
+    """XML for users and other runtimes, for any number of ranks; TuCCL does not read it."""
     program: bytes = b""
-    """For the executor; empty where none can run the schedule (for more ranks than it serves)."""
+    """Program for the executor; empty for a schedule of more ranks than the executor serves."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class Table:
     topology_name: str
     fingerprint: str
     gpu_models: tuple[str, ...]
-    """Distinct PCI `vendor:device` of the GPUs, sorted; empty when the topology does not say."""
+    """Distinct PCI `vendor:device` of the GPUs, sorted; empty if unknown."""
     entries: tuple[Entry, ...]
     """Sorted by shape, operation and min_bytes; ranges of one (shape, operation) do not overlap."""
     profile: Mapping[str, str] = field(default_factory=dict)
