@@ -1,4 +1,4 @@
-"""Bundles that the interposer's native tests start with, each by its name.
+"""Bundles for the interposer's native tests, by name.
 
 `executor_tables.py FOLDER` writes them.
 """
@@ -40,7 +40,7 @@ def entry_of(
     protocol: NcclProtocol = LL,
     cut: tuple[int, int, int] = (8, 512, 65536),
 ) -> Entry:
-    """What a schedule won: its operation and ranks are its program's.
+    """Return an entry won by a schedule, with its program's operation and ranks.
 
     Args:
         schedule: That won.
@@ -55,14 +55,14 @@ def entry_of(
 
 
 def bundle_of(entries: Sequence[Entry], schedules: Sequence[StoredSchedule]) -> bytes:
-    """A bundle for any machine; schedules that are there twice are one."""
+    """Return a bundle for any machine; repeated schedules are stored once."""
     by_hash = {schedule.content_hash: schedule for schedule in schedules}
     ordered = tuple(schedule for _, schedule in sorted(by_hash.items()))
     return bundle_bytes(make_table(list(entries), gpu_models=(), schedules=ordered))
 
 
 def kernel(ranks: int, operation: str, pattern: str, name: str | None = None) -> StoredSchedule:
-    """A schedule that a kernel runs, with another content hash if that is wanted."""
+    """Return a schedule that a kernel runs, optionally with another content hash."""
     schedule = kernel_schedules(ranks)[operation, pattern]
     return schedule if name is None else replace(schedule, content_hash=name)
 
@@ -97,7 +97,7 @@ def one_phase_table(ranks: int, largest: int) -> bytes:
 
 
 def chosen_schedules() -> list[StoredSchedule]:
-    """By their index in the bundles `chosen` and `programs`, which is their content hash too."""
+    """Return schedules whose content hash is their index in the bundles `chosen` and `programs`."""
     return [
         kernel(2, "all_reduce", "two_phase", "0"),
         kernel(2, "all_gather", "direct", "1"),
@@ -126,7 +126,7 @@ def with_wrong_entry(bundle: bytes) -> bytes:
 
 
 def write_tables(folder: Path) -> None:
-    """All of them, as NAME.tuccl."""
+    """Write all bundles as NAME.tuccl."""
     folder.mkdir(exist_ok=True)
     tables = {
         "session": session_table(),

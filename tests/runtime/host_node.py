@@ -28,9 +28,9 @@ BFLOAT16 = 9
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 LL, SIMPLE = 0, 2
 GUARD = 3
-"""Elements around a result that must stay as they are; with it results lie at odd addresses."""
+"""Guard elements around a result; this number puts results at odd addresses."""
 ALIGNED_GUARD = 16
-"""As many that results of every type lie at multiples of 16 bytes."""
+"""Guard elements that put results of every type at multiples of 16 bytes."""
 FILLER = 77
 
 Array = NDArray[np.generic]
@@ -68,7 +68,7 @@ class Call:
     root: int = 0
     instances: int = 1
     threads: int = 1
-    """Of a threadblock; a warp of a GPU is one thread here."""
+    """Host threads of a threadblock; one thread stands for a warp."""
     buffer_bytes: int = 1 << 18
     times: int = 1
     guard: int = GUARD
@@ -80,7 +80,7 @@ class Call:
 
 
 def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: str) -> Path:
-    """Compiles the interpreter with a host compiler, its C parts with the C compiler."""
+    """Compile the interpreter with a host compiler, its C sources with the C compiler."""
     if shutil.which(CXX) is None:
         pytest.skip(f"no C++ compiler: {CXX}")
     objects = [
@@ -98,7 +98,7 @@ def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: st
 
 
 class HostNode:
-    """Ranks of one node, as threads; what one call leaves behind, the next one finds."""
+    """Ranks of one node, as threads; their state persists from call to call."""
 
     def __init__(self, library: ctypes.CDLL, ranks: int, base: int = 0) -> None:
         self.library = library
@@ -116,18 +116,18 @@ class HostNode:
         self.library.host_node_abort(self.node)
 
     def set_base(self, base: int) -> None:
-        """As if so many numbers had been taken; they never become less."""
+        """Advance the sequence numbers; they never decrease."""
         self.library.host_node_set_base(self.node, ctypes.c_uint64(base))
 
     def rearrange(self, *, rearranges: bool) -> None:
-        """Whether programs are rearranged into moves where they can be, as they are at first."""
+        """Set whether programs are rearranged into moves where possible, which is the default."""
         self.library.host_node_rearrange(self.node, ctypes.c_bool(rearranges))
 
     def base(self, rank: int) -> int:
         return int(self.library.host_node_base(self.node, rank))
 
     def plan(self, program: bytes, call: Call) -> tuple[int, int, int] | None:
-        """Tiles, bytes of a tile, bytes of a slot; None when it cannot be run."""
+        """Return tiles, bytes of a tile and bytes of a slot; None when the call cannot run."""
         figures = (ctypes.c_uint64 * 3)()
         size = ctypes.c_size_t(len(program))
         fits = self.library.host_node_plan(program, size, ctypes.byref(call.raw()), figures)
@@ -141,7 +141,7 @@ class HostNode:
         receives: Sequence[Array | None],
         ranks: range | None = None,
     ) -> None:
-        """Runs a call on buffers."""
+        """Run a call on buffers."""
         ranks = ranks or range(self.ranks)
         pointers = ctypes.c_void_p * self.ranks
 
@@ -164,7 +164,7 @@ class HostNode:
     def run(
         self, program: bytes, call: Call, inputs: Sequence[Array], *, in_place: bool = False
     ) -> list[Array]:
-        """Runs a call, and sees that nothing around its results was written."""
+        """Run a call, and check that nothing around its results was written."""
         buffers = [
             _lay_out(call, rank, self.ranks, inputs[rank], in_place=in_place)
             for rank in range(self.ranks)
@@ -213,7 +213,7 @@ def _lay_out(call: Call, rank: int, ranks: int, content: Array, *, in_place: boo
 
 
 def expected(call: Call, inputs: Sequence[Array]) -> list[Array]:
-    """What NCCL defines as the result of each rank."""
+    """Return each rank's result by NCCL's definition."""
     ranks = len(inputs)
     match call.operation:
         case Operation.ALL_GATHER:
@@ -242,7 +242,7 @@ def _reduced(name: str, stack: Array) -> Array:
 
 
 def make_inputs(call: Call, ranks: int, seed: int) -> list[Array]:
-    """Whole numbers so small that every type holds every result exactly."""
+    """Return whole numbers so small that every type represents every result exactly."""
     rng = np.random.default_rng(seed)
     divided = {Operation.REDUCE_SCATTER, Operation.ALLTOALL}
     size = call.count * (ranks if call.operation in divided else 1)

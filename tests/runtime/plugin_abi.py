@@ -60,10 +60,10 @@ def _structure(version: int) -> type[ctypes.Structure]:
 
 @dataclass
 class Call:
-    """What one get_coll_info call saw and left behind."""
+    """Arguments and results of one get_coll_info call."""
 
     cost: list[float]
-    """Row after row, then guard values behind the table."""
+    """Cost table by rows, followed by guard values."""
     nchannels: int
     algorithm: int = -1
     protocol: int = -1
@@ -88,7 +88,7 @@ class Communicator:
         collnet: int = 1,
         nvls: int = 1,
     ) -> Call:
-        """One get_coll_info call; `cost` may be longer than the table, as a guard."""
+        """Call get_coll_info; `cost` may be longer than the table, as a guard."""
         if self.version == 2:
             chosen = [c_int(-1), c_int(-1), c_int(nchannels)]
             result = self.tuner.get_coll_info(
@@ -109,11 +109,11 @@ class Communicator:
 
 @dataclass
 class Plugin:
-    """A loaded plugin with a logger that keeps what it is told."""
+    """A loaded plugin with a logger that keeps all messages."""
 
     path: Path
     logger_library: Path
-    """`native/log_to_callback.c`, compiled."""
+    """Return the compiled `native/log_to_callback.c`."""
     messages: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class Plugin:
         domain_ranks: tuple[int, int] | None = None,
         with_logger: bool = True,
     ) -> tuple[int, Communicator]:
-        """Starts a communicator: NCCL's result code, and the context."""
+        """Start a communicator; return NCCL's result code and the context."""
         tuner = self.tuner(version)
         context = c_void_p(0xBAD)
         logger = ctypes.cast(self._logger.log_to_callback, c_void_p) if with_logger else None

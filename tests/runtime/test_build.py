@@ -1,4 +1,4 @@
-"""What the build asks of the compiler: strict where we build, lenient where users do."""
+"""Compiler flags of the build: strict for development, lenient for users."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def need_nvcc() -> None:
 
 
 def commands(folder: Path, *options: str) -> list[str]:
-    """The compiler command of each C, C++ and CUDA file."""
+    """Return the compiler command of each C, C++ and CUDA file."""
     done = configure(folder, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return [
@@ -59,14 +59,14 @@ def test_warnings_are_errors_for_developers_only(
 
 
 def architectures(lines: list[str], source: str) -> set[str]:
-    """For which GPUs a CUDA file is compiled, as nvcc names them."""
+    """Return the GPU architectures that a CUDA file is compiled for, as nvcc names them."""
     (line,) = [line for line in lines if f"/{source} " in line]
     return {name for names in re.findall(r"code=\[([^]]*)\]", line) for name in names.split(",")}
 
 
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts an nvidia-smi on the PATH that runs a shell command."""
+    """Put an nvidia-smi on the PATH that runs a shell command."""
 
     def put(command: str) -> None:
         asked = tmp_path / "bin" / "nvidia-smi"

@@ -1,4 +1,4 @@
-"""Bundles with a right CRC that break one rule each: plugin and Python reader refuse alike."""
+"""Bundles with a correct CRC that break one rule each: plugin and Python reader refuse alike."""
 
 import random
 import struct
@@ -25,7 +25,7 @@ def sealed(data: bytearray) -> bytes:
 
 
 def record_of(data: bytes | bytearray, kind: SectionKind) -> int:
-    """Where the directory describes a section."""
+    """Return the offset of a section's directory record."""
     for index in range(len(SectionKind)):
         place = layout.HEADER.size + index * layout.SECTION.size
         if struct.unpack_from("<I", data, place)[0] == kind:
@@ -63,7 +63,7 @@ def drop_entry_but_keep_ranges(data: bytearray) -> None:
 
 
 def slots_of(data: bytearray, shape: int = 0) -> int:
-    """Where a shape's ranges of entries lie, 8 bytes for each operation code."""
+    """Return the offset of a shape's entry ranges, 8 bytes for each operation code."""
     return start_of(data, SectionKind.SHAPES) + shape * layout.SHAPE.size + 16
 
 
@@ -74,11 +74,11 @@ def used_codes(data: bytearray) -> list[int]:
 
 def claim_entries_twice(data: bytearray) -> None:
     """Two operations name the same entries; the number of all entries stays right."""
-    one, other, *_ = used_codes(data)
+    first_code, second_code, *_ = used_codes(data)
     slots = slots_of(data)
-    first, count = struct.unpack_from("<II", data, slots + 8 * one)
-    assert struct.unpack_from("<I", data, slots + 8 * other + 4) == (count,)
-    struct.pack_into("<II", data, slots + 8 * other, first, count)
+    first, count = struct.unpack_from("<II", data, slots + 8 * first_code)
+    assert struct.unpack_from("<I", data, slots + 8 * second_code + 4) == (count,)
+    struct.pack_into("<II", data, slots + 8 * second_code, first, count)
 
 
 def move_to_code(code: int) -> Callable[[bytearray], None]:
@@ -181,7 +181,7 @@ def test_each_broken_rule_is_found(
 def test_reader_and_plugin_accept_the_same_shapes_and_entries(
     plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the Python reader looks at texts and schedules; apart from those they must agree."""
+    """Plugin and Python reader agree, except on texts and schedules, which only Python checks."""
     rng = random.Random(2)
     path = tmp_path / "b.tuccl"
     monkeypatch.setenv("TUCCL_BUNDLE", str(path))

@@ -1,4 +1,4 @@
-"""What a search chooses call by call: the record of a bundle's entry, checked as a bundle's is."""
+"""Choices per call during a search: records of entries, checked as those of a bundle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ C_SOURCES = (
 
 
 def choice_fuzzer_of(folder: Path) -> Path:
-    """The fuzzer, with the executor's part that takes a choice."""
+    """Return the fuzzer, with the executor's source that takes a choice."""
     needs_runtime(folder, *MEMORY)
     sources = [NATIVE / "fuzz_choose.cc", *(EXECUTOR / name for name in CC_SOURCES)]
     objects = compile_all(folder, [*sources, *(RUNTIME / name for name in C_SOURCES)], MEMORY)

@@ -1,4 +1,4 @@
-"""What the executor asks of streams, over a stand-in of CUDA's runtime."""
+"""The executor's queries of streams, over a stand-in of CUDA's runtime."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ WARNINGS = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
 
 
 def test_a_stream_in_a_capture_is_not_asked_for_its_number(tmp_path: Path) -> None:
-    """CUDA refuses it, and the call was then taken for one outside of the capture."""
+    """CUDA refuses the query, and the call was then taken for one outside of the capture."""
     program = tmp_path / "drive"
     folders = (f"-I{NATIVE}", f"-I{EXECUTOR}", f"-I{NATIVE / 'cuda_on_host'}")
     sources = (NATIVE / "drive_device_stream.cc", EXECUTOR / "device_stream.cc")

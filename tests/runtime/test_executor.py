@@ -51,7 +51,7 @@ OWN_SHM = [name for name in SCENARIOS if name.startswith("roll_")] + [
     "only_start_fails",
     "neighbour_guesses_names",
 ]
-"""Those that look at what is in /dev/shm."""
+"""Scenarios that check the contents of /dev/shm."""
 
 LEAKING = {
     "abort_while_greeting",
@@ -60,7 +60,7 @@ LEAKING = {
     "fail_while_greeting",
     "quiesce_fails",
 }
-"""What somebody may still use stays allocated."""
+"""Scenarios that leave memory allocated which a rank may still use."""
 
 
 def run_compiler(command: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def run_compiler(command: Sequence[str]) -> None:
 
 
 def compile_all(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> list[str]:
-    """Objects of C and C++ files."""
+    """Compile C and C++ files into objects."""
     if shutil.which(CXX) is None or shutil.which(CC) is None:
         pytest.skip(f"no C++ compiler: {CXX}")
     objects = [str(folder / f"{source.name}.o") for source in sources]
@@ -83,7 +83,7 @@ def compile_all(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> 
 
 
 def host_sources() -> list[Path]:
-    """What CMake builds the host side of."""
+    """Return the sources from which CMake builds the host side."""
     text = (EXECUTOR / "sources.cmake").read_text()
     host_side = text[: text.index("set(executor_device_sources")]
     named = re.findall(r"\$\{executor_folder\}/(\S+\.cc?)\b", host_side)
@@ -96,7 +96,7 @@ def link(output: Path, objects: Sequence[str], *flags: str) -> Path:
 
 
 def build_nccl(folder: Path, *flags: str) -> Path:
-    """The stand-in of libnccl.so.2, and its streams."""
+    """Return the stand-in of libnccl.so.2, with its streams."""
     streams, nccl = compile_all(
         folder, [FOLDER / "stand_in_streams.cc", FOLDER / "stand_in_nccl.cc"], flags
     )
@@ -127,7 +127,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def own_shm(kilobytes: int, *, full: bool = False) -> list[str]:
-    """The words before a command that is to run with a /dev/shm of its own."""
+    """Return the prefix of a command that runs with its own /dev/shm."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     fill = "head -c 1G /dev/zero >/dev/shm/fill 2>/dev/null; " if full else ""
     script = f'mount -t tmpfs -o size={kilobytes}k tmpfs /dev/shm && {{ {fill}exec "$@"; }}'
@@ -254,7 +254,7 @@ def test_a_schedule_without_a_program_is_left_to_nccl(session: Path, tmp_path: P
 
 @pytest.fixture(scope="module")
 def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interposer as a library of its own, and a job in C."""
+    """Return the interposer as a separate library, and a job in C."""
     folder = tmp_path_factory.mktemp("job")
     (folder / "old").mkdir()
     build_nccl(folder)

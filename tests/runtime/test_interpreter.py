@@ -125,7 +125,7 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
 
 @pytest.mark.parametrize("name", ["1x2", "1x4", "1x8"])
 def test_aligned_calls_of_one_tile(name: str, make_node: MakeNode) -> None:
-    """They have shorter code of their own."""
+    """Such calls take shorter code."""
     rng = random.Random(name)
     node = make_node(SKETCHES[name].ranks)
     for seed, algorithm in enumerate(schedules(name)):
@@ -197,7 +197,7 @@ def test_types_and_reductions(kind: int, reduction: int, make_node: MakeNode) ->
 def test_maxima_and_minima_pass_over_nan(
     kind: str, reduction: str, want: list[int], make_node: MakeNode
 ) -> None:
-    """As NCCL's, which calls fmax and fmin; of two NaN one stays."""
+    """Maxima and minima ignore a NaN, as fmax and fmin in NCCL; two NaN give a NaN."""
     inputs = [
         np.array([1, np.nan, 4, -1, np.nan], kind),
         np.array([2, 3, np.nan, -2, np.nan], kind),
@@ -268,14 +268,14 @@ def test_old_lines_never_look_new(make_node: MakeNode) -> None:
     """A round of 2^32 numbers later the same flags come again; lines were renewed in between."""
     program = compile_program(exchange())
     long = Call(Operation.ALL_REDUCE, 1000)
-    other = Call(Operation.ALL_REDUCE, 2, SIMPLE)  # Which leaves the lines alone.
+    unrelated = Call(Operation.ALL_REDUCE, 2, SIMPLE)  # It leaves the lines alone.
     node = make_node(2)
     for _ in range(2):  # Into either half.
         check(node, program, long, 1, in_place=False)
     for base in range(2**29, 2**32, 2**29):
         node.set_base(base)
         for _ in range(2):
-            check(node, program, other, 3, in_place=False)
+            check(node, program, unrelated, 3, in_place=False)
     node.set_base(2**32)
     inputs = make_inputs(long, 2, 7)
     results = [np.zeros(1000, "int32") for _ in range(2)]
@@ -331,7 +331,7 @@ def test_slots_shrink_with_the_buffer(make_node: MakeNode) -> None:
 
 
 def test_an_abort_ends_a_wait(make_node: MakeNode) -> None:
-    """Rank 0 never comes."""
+    """Rank 0 never calls."""
     node, program = make_node(3), compile_program(chain())
     call = Call(Operation.BROADCAST, 100)
     buffers = [np.zeros(100, "int32") for _ in range(3)]

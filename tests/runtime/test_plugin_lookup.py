@@ -40,7 +40,7 @@ def random_cost(rng: random.Random) -> list[float]:
 def expected_table_call(
     choice: BuiltinConfig | None, cost: list[float], nchannels: int, rows: int
 ) -> Call:
-    """The rules of the tuner ABI from v3 on, written down a second time."""
+    """Apply the rules of the tuner ABI from v3 on, as a second implementation."""
     unchanged = Call(list(cost), nchannels)
     if choice is None or ALGORITHM_ROWS.index(choice.algorithm) >= rows:
         return unchanged
@@ -56,7 +56,7 @@ def expected_table_call(
 
 
 def runs_in_v2(choice: BuiltinConfig, operation: Operation) -> bool:
-    """What NCCL 2.21 can run on every machine and communicator: all that v2 lets a tuner know."""
+    """Return whether NCCL 2.21 runs a choice on every machine: v2 tells a tuner no more."""
     if choice.protocol is NcclProtocol.LL128:
         return False
     tree = choice.algorithm is NcclAlgorithm.TREE and operation is Operation.ALL_REDUCE
@@ -64,7 +64,7 @@ def runs_in_v2(choice: BuiltinConfig, operation: Operation) -> bool:
 
 
 def random_size(rng: random.Random, table: Table) -> int:
-    """Mostly at the borders of ranges, where mistakes live."""
+    """Draw sizes, mostly at the borders of ranges."""
     if rng.random() < 0.1:
         return rng.choice([0, 2**40, 2**63, 2**64 - 1])
     key = rng.choice(table.entries).key

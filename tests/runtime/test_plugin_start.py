@@ -1,4 +1,4 @@
-"""What the plugin does at the start of a communicator: bundle, checksum, machine, messages."""
+"""The plugin at the start of a communicator: bundle, checksum, machine, messages."""
 
 import _ctypes
 import os
@@ -46,7 +46,7 @@ def add_device(root: Path, name: str, class_: str, vendor: str, device: str) -> 
 
 @pytest.fixture
 def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host with a NIC, a bridge and a board's display chip, which are nobody's GPU."""
+    """A host with a NIC, a bridge and a board's display chip, none of which is a GPU."""
     root = tmp_path / "sys"
     add_device(root, "0000:00:01.0", "0x020700", "0x15b3", "0x1021")
     add_device(root, "0000:00:02.0", "0x068000", "0x10de", "0x22a3")
@@ -56,7 +56,7 @@ def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_active(plugin: Plugin, *, nodes: int = 1, version: int = 5) -> bool:
-    """Starts a communicator that must start, and sees whether the table is in force."""
+    """Start a communicator, which must succeed, and return whether the table is in force."""
     result, communicator = plugin.init(version, 8 * nodes, nodes)
     assert result == SUCCESS
     got = communicator.call(4, 2048, COST)
@@ -144,7 +144,7 @@ def test_unreadable_files(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def memory_at_once(act: Callable[[], object]) -> int:
-    """Bytes that it had more than before, at some time."""
+    """Return the peak growth of memory in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
 
     def field(name: str) -> int:

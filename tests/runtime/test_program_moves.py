@@ -1,4 +1,4 @@
-"""Programs rearranged into moves: few of them, which do what the steps did."""
+"""Programs rearranged into moves: fewer operations with the effect of the steps."""
 
 import resource
 import subprocess
@@ -28,7 +28,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def show(program: Path, tmp_path: Path) -> Show:
-    """The lines of show_moves.cc on a schedule; the syntax of its lines stands there."""
+    """Return the lines of show_moves.cc for a schedule; their syntax is described there."""
 
     def run(algorithm: Algorithm) -> list[str]:
         path = tmp_path / "a.program"
@@ -41,7 +41,7 @@ def show(program: Path, tmp_path: Path) -> Show:
 
 def expert(collective: Collective, ranks: int, name: str) -> Algorithm:
     algorithms = expert_algorithms(collective, switched(1, ranks))
-    (algorithm,) = (one for one in algorithms if one.name == name)
+    (algorithm,) = (algorithm for algorithm in algorithms if algorithm.name == name)
     return algorithm
 
 
@@ -111,7 +111,7 @@ def test_a_message_ends_with_its_last_chunk(show: Show) -> None:
 
 @pytest.mark.parametrize(("chunks", "moves"), [(8, 1), (9, 0)])
 def test_a_connection_holds_the_messages_of_a_tile(show: Show, chunks: int, moves: int) -> None:
-    """Of nine some slot would be needed twice in a tile: such a program is run step by step."""
+    """Nine messages need a slot twice in a tile: such a program runs step by step."""
     sends = [("s", "i", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
     copies = [("cpy", "i", 0, "o", 0, chunks, ALONE)]
     takes = [("r", "o", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
@@ -138,7 +138,7 @@ def test_a_program_that_moves_too_much_costs_nothing(program: Path, tmp_path: Pa
 
 
 def test_programs_share_what_may_be_compared(program: Path, tmp_path: Path) -> None:
-    """Sums in place, which have to be held against one another; the second finds nothing left."""
+    """Sums in place, which must be compared; the second program has no comparisons left."""
     output = Buffer.OUTPUT, Buffer.OUTPUT
     steps = [RawStep(StepType.REDUCE, at + 1, at, buffers=output) for at in range(60)]
     path = tmp_path / "a.program"

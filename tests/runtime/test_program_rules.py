@@ -43,14 +43,14 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def words_of(data: bytes) -> "ctypes.Array[ctypes.c_uint64]":
-    """At a multiple of 8."""
+    """Copy a program to a multiple of 8."""
     padded = data.ljust(len(data) // 8 * 8 + 8, b"\0")
     return (ctypes.c_uint64 * (len(padded) // 8)).from_buffer_copy(padded)
 
 
 @pytest.fixture(scope="module")
 def check(loader: ctypes.CDLL) -> Check:
-    """The loader's complaint about a program; nothing when it is sound."""
+    """Return the loader's error for a program; empty when it is sound."""
 
     def say(data: bytes) -> str:
         program, why = (ctypes.c_void_p * 4)(), ctypes.create_string_buffer(128)
@@ -63,7 +63,7 @@ def check(loader: ctypes.CDLL) -> Check:
 
 @pytest.fixture(scope="module")
 def check_section(loader: ctypes.CDLL) -> Check:
-    """The same of a bundle's section of programs."""
+    """Return the loader's error for a bundle's section of programs."""
 
     def say(data: bytes) -> str:
         why = ctypes.create_string_buffer(128)
@@ -181,7 +181,7 @@ def test_a_wrong_sum_is_found(check: Check) -> None:
 
 def test_what_python_reads_the_loader_accepts(check: Check) -> None:
     rng = random.Random(1)
-    good = [compile_program(one) for one in (exchange(), halves(), chain())]
+    good = [compile_program(algorithm) for algorithm in (exchange(), halves(), chain())]
     readable = 0
     for _ in range(3000):
         data = bytearray(rng.choice(good))
@@ -196,7 +196,7 @@ def test_what_python_reads_the_loader_accepts(check: Check) -> None:
 
 
 def fuzzer_of(folder: Path) -> Path:
-    """The fuzzer, with the executor's part that rearranges programs."""
+    """Return the fuzzer, with the executor's source that rearranges programs."""
     needs_runtime(folder, *MEMORY)
     objects = [
         compile_c(folder / f"{source.name}.o", [source], "-c", *MEMORY)

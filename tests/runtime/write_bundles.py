@@ -13,7 +13,7 @@ NATIVE_SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8))
 
 
 def native_table(seed: int) -> Table:
-    """Small, so that mutations hit something that matters; no GPU models, so that every host fits.
+    """Return a table, small so that mutations hit relevant bytes, and without GPU models.
 
     The last range of each group goes on without end, so that large sizes find something too.
     """
@@ -28,8 +28,8 @@ def native_table(seed: int) -> Table:
     )
 
 
-def same_group(entry: Entry, other: Entry) -> bool:
-    return (entry.key.shape, entry.key.operation) == (other.key.shape, other.key.operation)
+def same_group(first: Entry, second: Entry) -> bool:
+    return (first.key.shape, first.key.operation) == (second.key.shape, second.key.operation)
 
 
 def endless(entry: Entry) -> Entry:
@@ -37,7 +37,7 @@ def endless(entry: Entry) -> Entry:
 
 
 def write_bundles(folder: Path) -> tuple[Path, Path]:
-    """A good bundle and a damaged one."""
+    """Write a good bundle and a damaged one."""
     data = bundle_bytes(native_table(1))
     good, damaged = folder / "good.tuccl", folder / "damaged.tuccl"
     good.write_bytes(data)

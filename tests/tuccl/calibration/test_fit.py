@@ -1,4 +1,4 @@
-"""Fitting: constants that made times are found again, and what the times do not tell stays."""
+"""Fitting recovers the constants behind the times; undetermined constants stay."""
 
 from dataclasses import asdict, replace
 
@@ -36,7 +36,10 @@ def times_of(constants: ModelConstants, noise: float = 0.0) -> list[Observation]
     rng = np.random.default_rng(0)
     factors = np.exp(noise * rng.standard_normal(len(seen)))
     predicted = tabulate(seen).predicted_us(constants) * factors
-    return [replace(one, time_us=float(time)) for one, time in zip(seen, predicted, strict=True)]
+    return [
+        replace(observation, time_us=float(time))
+        for observation, time in zip(seen, predicted, strict=True)
+    ]
 
 
 @settings(max_examples=10, deadline=None)
@@ -67,8 +70,10 @@ def test_constants_that_the_times_say_nothing_of_stay() -> None:
 
 def test_a_few_wild_times_do_not_bend_the_rest() -> None:
     seen = times_of(SHIPPED)
-    wild = [replace(one, time_us=one.time_us * (20.0 if i % 20 == 0 else 1.0)) for i, one in
-            enumerate(seen)]  # fmt: skip
+    wild = [
+        replace(observation, time_us=observation.time_us * (20.0 if i % 20 == 0 else 1.0))
+        for i, observation in enumerate(seen)
+    ]
     fitted = fit_constants(wild).constants
     assert median_error(tabulate(seen), fitted) < 0.03
 
@@ -86,7 +91,9 @@ def test_a_large_record_does_not_drown_a_small_one() -> None:
 
 
 def test_times_of_something_else_give_constants_that_can_be_written() -> None:
-    seen = [replace(one, time_us=one.time_us * 1e9) for one in times_of(SHIPPED)]
+    seen = [
+        replace(observation, time_us=observation.time_us * 1e9) for observation in times_of(SHIPPED)
+    ]
     fit = fit_constants(seen)
     model = make_model_file(fit.constants, tuccl="0", topology="", source="", observations=1,
                             median_error=fit.error_after)  # fmt: skip

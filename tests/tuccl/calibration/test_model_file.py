@@ -1,4 +1,4 @@
-"""Constants as JSON: written and read again, and refused where they are not constants."""
+"""Constants as JSON: written, read, and refused where they are invalid."""
 
 import json
 from pathlib import Path

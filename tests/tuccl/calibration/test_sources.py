@@ -12,6 +12,6 @@ from tuccl.errors import UsageError
 def test_times_of_the_stand_in_are_not_taken_for_those_of_nccl(*, replayed: bool) -> None:
     grid = tiny_grid()
     assert from_record(grid, grid.topology).observations
-    other = replace(grid, provenance=Provenance("sockets", replayed=replayed))
+    stand_in = replace(grid, provenance=Provenance("sockets", replayed=replayed))
     with pytest.raises(UsageError, match="stand-in whose times say nothing about NCCL"):
-        from_record(other, grid.topology)
+        from_record(stand_in, grid.topology)

@@ -1,4 +1,4 @@
-"""What a process tells the executor that is preloaded into it; here a stand-in."""
+"""Choices of a process for its preloaded executor, here a stand-in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs that ranks of several faked nodes use at a time."""
+"""Sharing of GPUs by ranks of several faked nodes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def step(operation: str, size_bytes: int = 12288, /, **members: Any) -> dict[str
 def test_buffers_are_there_before_the_communicator_as_in_a_job_with_a_model(
     run: Run, tmp_path: Path
 ) -> None:
-    """Else what NCCL or the executor allocates at its start would move them."""
+    """Otherwise allocations of NCCL or the executor at its start would move them."""
     order = tmp_path / "order"
     run([step("all_reduce")], STAND_IN_ORDER=str(order))
     by_process: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ def test_buffers_are_there_before_the_communicator_as_in_a_job_with_a_model(
 
 
 def test_a_plugin_that_a_jobs_environment_names_has_to_be_loaded(run: Run, tmp_path: Path) -> None:
-    """NCCL goes on by itself, and its times would pass for those of a table."""
+    """NCCL continues without the plugin, and its times would pass for a table's."""
     missing = tmp_path / "libnccl-tuner-tuccl.so"
     with pytest.raises(JobError, match=f"did not load the tuner plugin {missing}"):
         run([step("all_reduce")], controlled=False, NCCL_TUNER_PLUGIN=str(missing))
@@ -80,7 +80,7 @@ def test_a_plugin_that_a_jobs_environment_names_has_to_be_loaded(run: Run, tmp_p
 
 
 def test_what_a_killed_job_left_is_not_where_a_new_one_meets(stand_ins: StandIns) -> None:
-    """Numbers of processes come again, and ranks that wait in another place wait for ever."""
+    """Process ids recur, and ranks that wait at another place would wait for ever."""
     program = """
 import ctypes, os, pathlib, sys
 left = pathlib.Path(f"/dev/shm/tuccl-stand-in-{os.getpid()}-0")
@@ -204,13 +204,13 @@ def test_calls_one_by_one_are_timed_and_checked_without_capturing_anything(run: 
     plain = run(
         [step("all_reduce", use_graph=False), step("all_gather", use_graph=False)], **nothing
     )
-    assert [one["findings"] for one in plain.steps] == [[], []]
+    assert [step["findings"] for step in plain.steps] == [[], []]
     with pytest.raises(JobError, match="begin_capture failed"):
         run([step("all_reduce")], **nothing)
 
 
 def test_a_workers_first_call_may_be_one_that_its_meetings_cannot_run(run: Run) -> None:
-    """Ranks meet by all_reduce, which has no PAT, and that says nothing about the call."""
+    """Ranks synchronize by all_reduce, which has no PAT; that must not refuse the call."""
     (found,) = run([step("all_gather", algorithm="pat", protocol="Simple")]).steps
     assert found.get("findings") == [], found
 
@@ -222,11 +222,11 @@ def test_the_hosts_clock_gives_times_too(run: Run) -> None:
 
 
 def test_one_forced_channel_reaches_the_collective(run: Run) -> None:
-    one, four = run(
+    one_channel, four_channels = run(
         [step("all_gather", **FORCED | {"nchannels": channels}, launches=3) for channels in (1, 4)]
     ).steps
     # The stand-in pauses 3 ms with one channel.
-    assert min(one["times_us"]) > 3000 > min(four["times_us"])
+    assert min(one_channel["times_us"]) > 3000 > min(four_channels["times_us"])
 
 
 @pytest.mark.parametrize(

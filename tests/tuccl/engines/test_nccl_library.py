@@ -1,4 +1,4 @@
-"""Which NCCL is found, and what in the surroundings is refused."""
+"""The search for NCCL, and environments that are refused."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_named_one_is_taken_whatever_else_is_there(make_nccl: MakeNccl) -> None:
-    named, other = make_nccl("named", 22807), make_nccl("other", 22105)
-    found = find_nccl(str(named), {"LD_LIBRARY_PATH": str(other.parent)})
+    named, unused = make_nccl("named", 22807), make_nccl("other", 22105)
+    found = find_nccl(str(named), {"LD_LIBRARY_PATH": str(unused.parent)})
     assert (found.path, found.version_text, found.source) == (named, "2.28.7", "named")
 
 
@@ -171,15 +171,15 @@ def test_of_several_torchs_is_taken_as_the_loader_finds_it(
 def test_where_torch_cannot_be_asked_its_own_comes_before_the_wheels(
     make_nccl: MakeNccl, tmp_path: Path
 ) -> None:
-    wheel, other = make_nccl(WHEEL, 22809), make_nccl("other", 22703)
-    here = {"LD_LIBRARY_PATH": str(other.parent)}
+    wheel, unused = make_nccl(WHEEL, 22809), make_nccl("other", 22703)
+    here = {"LD_LIBRARY_PATH": str(unused.parent)}
     (tmp_path / "packages" / "torch" / "lib").mkdir(parents=True)
     assert find_nccl(None, here).path == wheel
     own = make_nccl("packages/torch/lib", 22604)
     found = find_nccl(None, here)
     assert found.path == own
     assert [left.version_text for left in found.others] == ["2.28.9", "2.27.3"]
-    assert find_nccl(None, {"LD_PRELOAD": str(other)}).path == other
+    assert find_nccl(None, {"LD_PRELOAD": str(unused)}).path == unused
 
 
 @pytest.mark.parametrize("build", ["built in", "without CUDA"])
@@ -187,12 +187,12 @@ def test_a_torch_that_loads_none_does_not_decide(
     make_nccl: MakeNccl, make_torch: Callable[..., Path], build: str
 ) -> None:
     make_nccl(WHEEL, 22809)
-    other = make_nccl("other", 22703)
+    unused = make_nccl("other", 22703)
     library = make_torch(needs_nccl=False)
     if build == "without CUDA":
         library.rename(library.with_name("libtorch_cpu.so"))
     with pytest.raises(SeveralNcclsError, match="different NCCLs here"):
-        find_nccl(None, {"LD_LIBRARY_PATH": str(other.parent)})
+        find_nccl(None, {"LD_LIBRARY_PATH": str(unused.parent)})
 
 
 def test_a_file_that_nobody_uses_may_be_damaged(make_nccl: MakeNccl, tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ def test_nccls_configuration_file_counts_and_is_named(tmp_path: Path) -> None:
     (tmp_path / ".nccl.conf").write_text("# ours\n#NCCL_ALGO=Tree\nNCCL_PROTO = LL # why\nbroken\n")
     with pytest.raises(NcclEnvironmentError, match=r"NCCL_PROTO=LL is set in .*\.nccl\.conf"):
         check_environment({"HOME": str(tmp_path)})
-    other = tmp_path / "other.conf"
-    other.write_text("NCCL_DEBUG=INFO\n")
-    check_environment({"HOME": str(tmp_path), "NCCL_CONF_FILE": str(other)})
+    empty_conf = tmp_path / "other.conf"
+    empty_conf.write_text("NCCL_DEBUG=INFO\n")
+    check_environment({"HOME": str(tmp_path), "NCCL_CONF_FILE": str(empty_conf)})
 
 
 def test_gpus_are_counted_as_cuda_shows_them(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The stand-in engine with faults: a configuration's channels say what befalls which rank."""
+"""The stand-in engine with faults: a configuration's channels name the fault and the rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK = range(
 
 
 class FaultyEngine(SocketsEngine):
-    """Does what the environment and the channels of a call say."""
+    """Engine with the faults that the environment and a call's channels name."""
 
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
         if os.environ.get("NCCL_NTHREADS") == "96":
@@ -44,7 +44,7 @@ class FaultyEngine(SocketsEngine):
 
 
 class NoDevice:
-    """On a host without what it needs."""
+    """Engine on a host that lacks its requirements."""
 
     def __init__(self) -> None:
         raise EngineBrokenError("no GPU: nvidia-smi shows none")

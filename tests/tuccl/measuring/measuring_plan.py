@@ -25,7 +25,7 @@ CONFIGS = (
 def carry_out(
     backend: Backend, places: Places, path: Path, halfway: Callable[[], None] = lambda: None
 ) -> dict[str, str]:
-    """What became of each configuration, with its data checked: measured, or why it failed."""
+    """Return each configuration's result, with its data checked: measured, or its error."""
     outcomes = {}
     with MeasurementLog(path, backend, "plan") as log:
         for operation in (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER):
@@ -39,5 +39,5 @@ def carry_out(
                     outcome = str(error)
                 outcomes[f"{task.name} {config.describe()}"] = outcome
                 if config == CONFIGS[1]:
-                    halfway()  # The next one is for the group that is up now.
+                    halfway()  # The next measurement is for the running group.
     return outcomes

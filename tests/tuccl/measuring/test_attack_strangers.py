@@ -1,4 +1,4 @@
-"""Strangers at real runs: nothing fails, and what does is counted."""
+"""Unauthenticated connections to real runs: no run fails, and failures would be counted."""
 
 from __future__ import annotations
 

@@ -122,8 +122,8 @@ def test_rules_are_the_fastest_where_they_beat_nccl(tmp_path: Path) -> None:
 
 
 def test_equal_neighbours_become_one_and_operations_do_not_mix() -> None:
-    other = rule(K, operation="reduce_scatter", pattern="direct")
-    ranged = with_ranges([rule(K), rule(2 * K), rule(4 * K, 512), other])
+    unranged = rule(K, operation="reduce_scatter", pattern="direct")
+    ranged = with_ranges([rule(K), rule(2 * K), rule(4 * K, 512), unranged])
     assert [r.operation for r in ranged] == ["all_reduce", "all_reduce", "reduce_scatter"]
     assert sizes_of(ranged) == [(1, 2 * K), (2 * K + 1, 4 * K), (1, K)]
 

@@ -124,15 +124,18 @@ def test_floats_may_round_and_nothing_else_may_differ() -> None:
     wanted = Wanted(("all_reduce",), ("bfloat16",), ("sum",), 4, 1 << 12)
     call = replace(draw(wanted, 1, 5), ranks=4, whole=False, count=3)
     # 1.0, and the next numbers above: 2^-7 apart.
-    one = np.array([0x3F80, 0x3F80, 0x3F80], np.uint16)
-    near, far = one + np.array([0, 0, 8], np.uint16), one + np.array([0, 9, 9], np.uint16)
+    exact_data = np.array([0x3F80, 0x3F80, 0x3F80], np.uint16)
+    near, far = (
+        exact_data + np.array([0, 0, 8], np.uint16),
+        exact_data + np.array([0, 9, 9], np.uint16),
+    )
     assert tolerance(call) == 8 * 2.0**-7
     assert to_float(near, "bfloat16")[2] == 1 + 8 * 2.0**-7
-    assert first_difference(call, near, one) == ""
-    assert first_difference(call, far, one).startswith("element 1 is")
-    assert first_difference(call, far, one).endswith("2 of 3 differ")
+    assert first_difference(call, near, exact_data) == ""
+    assert first_difference(call, far, exact_data).startswith("element 1 is")
+    assert first_difference(call, far, exact_data).endswith("2 of 3 differ")
     for exact in (replace(call, whole=True), replace(call, reduction="max")):
-        assert first_difference(exact, near, one) != ""
+        assert first_difference(exact, near, exact_data) != ""
     ints = replace(call, type="int8", reduction="avg")
     found = np.array([1, 2, 4], np.int8)
     wanted_ints = np.array([1, 2, 3], np.int8)
@@ -190,7 +193,7 @@ def test_what_grows_from_the_second_time_on_is_told() -> None:
 
 def test_what_comes_and_goes_is_no_growth_but_what_stays_is() -> None:
     def held(*device_bytes: int) -> list[dict[str, float]]:
-        return [{"device_bytes": one, "host_bytes": 0, "descriptors": 0} for one in device_bytes]
+        return [{"device_bytes": size, "host_bytes": 0, "descriptors": 0} for size in device_bytes]
 
     assert growth(held(1, 5, 9, 5, 9, 5, 9))["device_bytes"] == 0
     assert growth(held(1, 5, 6, 7, 8, 9, 10))["device_bytes"] == 4

@@ -1,4 +1,4 @@
-"""What is said of TCP's congestion control to whoever fakes nodes."""
+"""Notes on TCP's congestion control for users who fake nodes."""
 
 from __future__ import annotations
 

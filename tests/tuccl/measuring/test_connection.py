@@ -1,4 +1,4 @@
-"""Who is let in, and how messages come through."""
+"""Authentication of connections, and messages over them."""
 
 import json
 import select
@@ -28,9 +28,9 @@ def listener() -> Iterator[Listener]:
 
 
 def idle(listener: Listener, said: bytes) -> socket.socket:
-    stranger = socket.create_connection(listener.addresses[0])
-    stranger.sendall(said)
-    return stranger
+    client = socket.create_connection(listener.addresses[0])
+    client.sendall(said)
+    return client
 
 
 def close(*ends: Connection | socket.socket) -> None:
@@ -38,11 +38,11 @@ def close(*ends: Connection | socket.socket) -> None:
         end.close()
 
 
-def was_closed(stranger: socket.socket) -> bool:
-    """Whether the other side has closed a connection over which it says a nonce at most."""
-    stranger.setblocking(False)
+def was_closed(client: socket.socket) -> bool:
+    """Return whether the listener closed a connection, over which it sends a nonce at most."""
+    client.setblocking(False)
     try:
-        while stranger.recv(4096):
+        while client.recv(4096):
             pass
     except BlockingIOError:
         return False
@@ -100,20 +100,20 @@ def test_who_does_not_know_the_key_is_turned_away(listener: Listener) -> None:
     assert "cannot reach the leader" in str(failed[0])
 
 
-def test_a_stranger_that_sends_too_much_is_turned_away(listener: Listener) -> None:
-    with socket.create_connection(listener.addresses[0]) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+def test_a_client_that_sends_too_much_is_turned_away(listener: Listener) -> None:
+    with socket.create_connection(listener.addresses[0]) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert listener.accept(0.3) is None
-        assert was_closed(stranger)
+        assert was_closed(client)
 
 
 @pytest.mark.parametrize("said", [b"", b"\0", b"\0\0\0\x80" + b"x" * 128, b"\xff" * 50])
-@pytest.mark.parametrize("strangers", [12, 400])
-def test_strangers_keep_no_worker_waiting(listener: Listener, strangers: int, said: bytes) -> None:
-    crowd = [idle(listener, said) for _ in range(min(strangers, 100))]
+@pytest.mark.parametrize("clients", [12, 400])
+def test_clients_keep_no_worker_waiting(listener: Listener, clients: int, said: bytes) -> None:
+    crowd = [idle(listener, said) for _ in range(min(clients, 100))]
     thread, joined, failed = joining(listener, listener.key)
     more = threading.Thread(
-        target=lambda: crowd.extend(idle(listener, said) for _ in range(strangers - len(crowd)))
+        target=lambda: crowd.extend(idle(listener, said) for _ in range(clients - len(crowd)))
     )
     more.start()
     began = time.monotonic()
@@ -125,36 +125,36 @@ def test_strangers_keep_no_worker_waiting(listener: Listener, strangers: int, sa
     assert not failed
     assert accepted is not None
     assert accepted[1] == Greeting("worker", 3, "text")
-    assert took_s < 4.0, "less than the deadline of one stranger"
+    assert took_s < 4.0, "less than the deadline of one client"
     close(accepted[0], *joined, *crowd)
 
 
-def test_of_too_many_strangers_the_oldest_is_closed() -> None:
+def test_of_too_many_clients_the_oldest_is_closed() -> None:
     listener = Listener("127.0.0.1", ("127.0.0.1",), most_waiting=3)
     crowd = []
     for _ in range(5):
         crowd.append(idle(listener, b""))
         assert listener.accept(0.01) is None
-    assert [was_closed(stranger) for stranger in crowd] == [True, True, False, False, False]
+    assert [was_closed(client) for client in crowd] == [True, True, False, False, False]
     listener.close()
     assert all(map(was_closed, crowd))
-    for stranger in crowd:
-        stranger.close()
+    for client in crowd:
+        client.close()
 
 
-def test_a_stranger_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(
+def test_a_client_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_connections, "HANDSHAKE_S", 0.4)
-    stranger = idle(listener, b"\0\0\0\x80")
+    client = idle(listener, b"\0\0\0\x80")
     began = time.monotonic()
-    while not was_closed(stranger):
+    while not was_closed(client):
         with suppress(OSError):
-            stranger.send(b"x")
+            client.send(b"x")
         assert listener.accept(0.05) is None
         assert time.monotonic() - began < 2.0
     assert time.monotonic() - began >= 0.4
-    stranger.close()
+    client.close()
 
 
 def test_a_worker_that_is_closed_in_a_crowd_knocks_again(listener: Listener) -> None:
@@ -169,22 +169,22 @@ def test_a_worker_that_is_closed_in_a_crowd_knocks_again(listener: Listener) -> 
 
 
 def test_another_service_at_an_address_of_the_leader_is_passed_over(listener: Listener) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        other_ends: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as peer:
+        peer_ends: list[socket.socket] = []
 
         def open_pending() -> None:
-            other_ends.append(other.accept()[0])
-            other_ends[0].sendall(b"SSH-2.0-any\r\n")
+            peer_ends.append(peer.accept()[0])
+            peer_ends[0].sendall(b"SSH-2.0-any\r\n")
 
         greeter = threading.Thread(target=open_pending)
         greeter.start()
-        thread, joined, failed = joining(listener, listener.key, other.getsockname()[:2])
+        thread, joined, failed = joining(listener, listener.key, peer.getsockname()[:2])
         accepted = listener.accept(5.0)
         thread.join()
         greeter.join()
     assert not failed
     assert accepted is not None
-    close(accepted[0], *joined, *other_ends)
+    close(accepted[0], *joined, *peer_ends)
 
 
 def test_another_release_is_named_on_both_sides(listener: Listener) -> None:
@@ -195,10 +195,10 @@ def test_another_release_is_named_on_both_sides(listener: Listener) -> None:
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True
-    ) as other:
+    ) as peer:
         with pytest.raises(MessageError, match=r"worker 3 runs TuCCL 9\.9, the leader TuCCL"):
             listener.accept(20.0)
-        assert f"the leader runs {VERSION}, this host TuCCL 9.9" in other.communicate()[1]
+        assert f"the leader runs {VERSION}, this host TuCCL 9.9" in peer.communicate()[1]
 
 
 def test_a_late_message_is_an_error(listener: Listener) -> None:

@@ -1,4 +1,4 @@
-"""Workers under MPI: the same as local ones, and what is told when a rank is lost."""
+"""Workers under MPI: the same as local ones, and the message when a rank is lost."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun 
 
 
 def test_ranks_count_from_0_on_each_host_and_namesakes_are_told_apart() -> None:
-    one, other, far = HostIdentity("a", "1"), HostIdentity("a", "2"), HostIdentity("b", "3")
-    assert places_of([one, far, one, other, far]) == (
+    first, namesake, far = HostIdentity("a", "1"), HostIdentity("a", "2"), HostIdentity("b", "3")
+    assert places_of([first, far, first, namesake, far]) == (
         Place("a", 0), Place("b", 0), Place("a", 1), Place("a#2", 0), Place("b", 1),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Which rank runs where."""
+"""Placement of ranks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The environment of the processes that are started."""
+"""The environment of worker processes."""
 
 from __future__ import annotations
 

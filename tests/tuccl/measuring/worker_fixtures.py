@@ -1,4 +1,4 @@
-"""Groups of real worker processes, and what stands in for CUDA and NCCL."""
+"""Groups of real worker processes, and stand-ins for CUDA and NCCL."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
 
 @pytest.fixture
 def cores() -> Iterator[set[int]]:
-    """Of this process, all of whose threads have them again afterwards."""
+    """Cores of this process, restored for all of its threads afterwards."""
     own = os.sched_getaffinity(0)
     yield set(own)
     for task in Path("/proc/self/task").iterdir():
@@ -34,7 +34,7 @@ def cores() -> Iterator[set[int]]:
 
 @pytest.fixture
 def open_backend() -> Iterator[OpenBackend]:
-    """A backend on so many ranks of this host, and the places that it runs on."""
+    """Open a backend on ranks of this host; return it with its places."""
     with ExitStack() as stack:
 
         def begin(

@@ -1,4 +1,4 @@
-"""A record of a machine that is shipped, small enough to know by heart."""
+"""A small record of a shipped machine."""
 
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation

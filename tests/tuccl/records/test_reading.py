@@ -55,7 +55,7 @@ def test_a_file_without_an_ending_is_taken_for_parquet(tmp_path: Path) -> None:
 
 
 class Engine:
-    """Fails what it has no channels for; everything else takes 2 us."""
+    """Backend that fails configurations without channels; all others take 2 us."""
 
     name = "nccl"
     provenance = Provenance("nccl", NcclVersion(2, 29, 1), details="driver 580.2")

@@ -49,9 +49,9 @@ def test_sizes_with_nothing_but_stock_are_no_tasks() -> None:
 
 
 def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
-    one = make_record(machine(), SHAPE, MADE, Timing(), rows())
-    two = make_record(machine(), SHAPE, MADE, Timing(), rows()[::-1])
-    assert one == two
+    first = make_record(machine(), SHAPE, MADE, Timing(), rows())
+    second = make_record(machine(), SHAPE, MADE, Timing(), rows()[::-1])
+    assert first == second
 
 
 @pytest.mark.parametrize(

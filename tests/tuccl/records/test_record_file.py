@@ -50,7 +50,7 @@ ROWS = st.builds(
 
 
 def schema_text(data: bytes) -> str:
-    """What a reader in another language has to know."""
+    """The schema that readers in other languages rely on."""
     schema = pq.read_schema(io.BytesIO(data))
     columns = [[field.name, str(field.type), field.nullable] for field in schema]
     metadata = {name.decode(): json.loads(value) for name, value in schema.metadata.items()}
@@ -176,7 +176,7 @@ def test_a_record_of_a_part_of_the_machine_keeps_its_shape() -> None:
 
 
 def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
-    """One flipped bit in a device's name, which nothing but the structure tells."""
+    """One flipped bit in a device's name, which only the check of the structure finds."""
     table = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
     metadata = dict(table.schema.metadata)
     topology = json.loads(json.loads(metadata[b"tuccl.topology"]))
