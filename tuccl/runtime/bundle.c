@@ -35,7 +35,7 @@ static uint32_t crc_of_file(const unsigned char *data, size_t bytes) {
     return tuccl_crc32(tuccl_crc32(0, data, field), data + behind, bytes - behind);
 }
 
-/* Of a file of so many bytes; `header` holds as many of them as there are. */
+/* Checks a file's header; `header` may be shorter than a whole one. */
 static enum tuccl_bundle_fault check_header(const struct tuccl_bundle_header *header, size_t bytes,
                                             char *why, size_t why_bytes) {
     size_t magic = bytes < sizeof header->magic ? bytes : sizeof header->magic;
@@ -136,8 +136,8 @@ static bool entries_are_sound(const struct tuccl_bundle *bundle, struct tuccl_ra
     return true;
 }
 
-/* Whether the ranges of a shape, in any order of operations, are exactly the entries from `*next`
- * on; moves `*next` behind them. */
+/* Returns whether the ranges of a shape, in any order of operations, are exactly the entries from
+ * `*next` on; advances `*next` past them. */
 static bool take_ranges(const struct tuccl_bundle *bundle, const struct tuccl_shape_record *shape,
                         uint32_t *next) {
     int left = 0;
@@ -206,7 +206,8 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
     return TUCCL_BUNDLE_GOOD;
 }
 
-/* The header first: a file that is no bundle, a checkpoint say, is not read any further. */
+/* Checks the header first, so that a file that is no bundle, such as a checkpoint, is not read
+ * further. */
 static enum tuccl_bundle_fault read_bundle(int file, struct tuccl_bundle *bundle, char *why,
                                            size_t why_bytes) {
     struct tuccl_bundle_header header = {{0}, 0, 0, 0, 0, 0};
@@ -219,7 +220,7 @@ static enum tuccl_bundle_fault read_bundle(int file, struct tuccl_bundle *bundle
     bundle->data = tuccl_read_pages(file, bundle->bytes, why, why_bytes);
     if (bundle->data == NULL)
         return TUCCL_BUNDLE_UNREADABLE;
-    /* Again: somebody may have written to the file meanwhile. */
+    /* Checked again: the file may have changed meanwhile. */
     fault = check_header((const void *)bundle->data, bundle->bytes, why, why_bytes);
     return fault == TUCCL_BUNDLE_GOOD ? check_sum(bundle, why, why_bytes) : fault;
 }

@@ -1,5 +1,5 @@
-/* A bundle in memory: its header is looked at first, then it is read whole and checked whole before
- * anything looks into it. */
+/* A bundle in memory: its header is checked first, then the file is read and checked as a whole
+ * before any use. */
 #ifndef TUCCL_BUNDLE_H
 #define TUCCL_BUNDLE_H
 
@@ -26,23 +26,22 @@ struct tuccl_bundle {
     uint32_t entry_count;
     const struct tuccl_gpu_model_record *gpu_models;
     uint32_t gpu_model_count;
-    const void *programs; /* For program.h, not yet checked; NULL without any. */
+    const void *programs; /* Checked by program.h later; NULL without programs. */
     size_t program_bytes;
 };
 
-/* Reads and checks the file at `path`. When the result is not TUCCL_BUNDLE_GOOD, `why` says in a
- * few words what is wrong and `bundle` holds nothing. After TUCCL_BUNDLE_GOOD every range, code and
- * count of `bundle` is known to lie within bounds. */
+/* Reads and checks the file at `path`. After TUCCL_BUNDLE_GOOD every range, code and count of
+ * `bundle` lies within bounds; otherwise `why` names the fault and `bundle` is empty. */
 enum tuccl_bundle_fault tuccl_bundle_load(const char *path, struct tuccl_bundle *bundle, char *why,
                                           size_t why_bytes);
 
 void tuccl_bundle_free(struct tuccl_bundle *bundle);
 
-/* Whether a record may be an entry: sizes in order, codes and channels in range. Of a bundle that
- * was loaded every entry is; its schedule may be one that the bundle has no program of. */
+/* Returns whether a record is a valid entry: sizes in order, codes and channels in range. Every
+ * entry of a loaded bundle is; its schedule need not have a program. */
 bool tuccl_entry_is_sound(const struct tuccl_entry_record *entry);
 
-/* The entries of one communicator shape, NULL when the bundle has none for it. */
+/* Returns the entries of a communicator shape, NULL if there are none. */
 const struct tuccl_shape_record *tuccl_bundle_shape(const struct tuccl_bundle *bundle,
                                                     uint64_t ranks, uint64_t nodes,
                                                     uint64_t ranks_per_node);

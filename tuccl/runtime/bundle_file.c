@@ -15,8 +15,8 @@ static bool fail(char *why, size_t why_bytes, const char *step, int error) {
         snprintf(why, why_bytes, "%s", step);
         return false;
     }
-    /* strerror is not safe between threads, and communicators start from several. Two functions
-     * are called strerror_r; the type holds this to POSIX's, which _GNU_SOURCE would replace. */
+    /* strerror is not thread-safe, and communicators start in several threads. The type selects
+     * POSIX's strerror_r, which _GNU_SOURCE would replace. */
     int (*describe)(int, char *, size_t) = strerror_r;
     if (describe(error, text, sizeof text) != 0)
         snprintf(text, sizeof text, "error %d", error);

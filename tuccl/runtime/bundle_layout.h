@@ -1,4 +1,4 @@
-/* The bundle's records, byte by byte. lookup_tables/bundle_layout.py is the same page for Python,
+/* The bundle's records, byte by byte. lookup_tables/bundle_layout.py declares them for Python,
  * docs/reference/bundle-format.md describes the format. All integers are little-endian. */
 #ifndef TUCCL_BUNDLE_LAYOUT_H
 #define TUCCL_BUNDLE_LAYOUT_H
@@ -15,7 +15,7 @@
 
 enum {
     TUCCL_BUNDLE_VERSION = 1,
-    /* Far above any table: keeps a wrong path (a checkpoint) from filling a job's memory. */
+    /* Far above any table, so that a wrong path (a checkpoint) cannot fill a job's memory. */
     TUCCL_LARGEST_BUNDLE_BYTES = 1073741824,
     TUCCL_SECTION_REQUIRED = 1,
     TUCCL_OPERATION_SLOTS = 8,

@@ -6,8 +6,8 @@ struct crc_tables {
     uint32_t slice[SLICES][256];
 };
 
-/* slice[k][b]: what byte b contributes after k further zero bytes. Built for each sum: 2048 steps
- * are nothing beside a bundle, and no initialization has to be guarded against threads. */
+/* slice[k][b]: contribution of byte b after k further zero bytes. Built for each sum: 2048 steps
+ * are cheap beside a bundle, and no initialization needs a lock. */
 static void build_tables(struct crc_tables *tables) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sum of `bytes` at `data`, continuing from `crc` (0 to begin). */
+/* Returns the CRC of `bytes` at `data`, continued from `crc` (0 to begin). */
 uint32_t tuccl_crc32(uint32_t crc, const void *data, size_t bytes);
 
 #endif

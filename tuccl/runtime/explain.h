@@ -1,4 +1,4 @@
-/* TUCCL_EXPLAIN: one line per call on which entry applied and what it did to the cost table. */
+/* TUCCL_EXPLAIN: one line per call with its entry and the change of the cost table. */
 #ifndef TUCCL_EXPLAIN_H
 #define TUCCL_EXPLAIN_H
 
@@ -6,11 +6,11 @@
 
 #include <stdbool.h>
 
-/* The cost table as text in `text`, entries that cannot run left out. */
+/* Writes the cost table into `text`, without entries that cannot run. */
 void tuccl_describe_costs(char *text, size_t text_bytes, const float *cost, int algorithms,
                           int protocols);
 
-/* Logs a call for which there is no entry. */
+/* Logs a call without an entry. */
 void tuccl_explain_no_entry(const struct tuccl_selection *selection, int function, size_t bytes);
 
 /* Logs a call with an entry. The costs come from tuccl_describe_costs; NULL for v2, which has no

@@ -8,8 +8,8 @@
 
 typedef int (*get_version)(int *version);
 
-/* 0 where it cannot be told. A process may hold several NCCLs and export none of them, so the one
- * that has the logger is asked. */
+/* Returns 0 if unknown. A process may hold several NCCLs and export none, so the library that
+ * contains the logger is asked. */
 static int version_of_caller(tuccl_nccl_logger logger) {
     Dl_info info;
     int version = 0;

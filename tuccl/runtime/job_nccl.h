@@ -1,4 +1,4 @@
-/* Which NCCL this process runs, asked of the library that called the plugin. */
+/* Version of this process's NCCL, from the library that called the plugin. */
 #ifndef TUCCL_JOB_NCCL_H
 #define TUCCL_JOB_NCCL_H
 
@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* Whether NCCL is of another version than `wanted`, as in "2.28.9"; then `found` (a text of at
- * least 16 bytes) is its version. False as well where that cannot be told. */
+/* Returns whether NCCL's version differs from `wanted`, as in "2.28.9", and writes it to `found`
+ * (at least 16 bytes). False as well if the version is unknown. */
 bool tuccl_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *found);
 
 #endif

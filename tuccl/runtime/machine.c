@@ -14,7 +14,7 @@ enum {
     SUBCLASS_VGA = 0x0300, /* Drives a screen. Consumer cards that compute have it too. */
 };
 
-/* A sysfs file that holds one hexadecimal number; -1 when it cannot be read. */
+/* Returns the hexadecimal number in a sysfs file, -1 if it cannot be read. */
 static long read_number(int devices, const char *device, const char *file) {
     char path[300], text[32];
     int length = snprintf(path, sizeof path, "%s/%s", device, file);
@@ -31,18 +31,18 @@ static long read_number(int devices, const char *device, const char *file) {
     return strtol(text, NULL, 16);
 }
 
-/* What a GPU that the list does not name says about the host, from nothing to most. */
+/* Evidence that an unlisted GPU gives about the host, in ascending order. */
 enum evidence {
     NO_EVIDENCE,  /* A processor's display unit beside an accelerator of another vendor. */
-    OTHER_VENDOR, /* An accelerator that the list's vendors did not make. */
+    OTHER_VENDOR, /* An accelerator of a vendor that the list does not name. */
     LISTED_VENDOR_VGA,
     LISTED_VENDOR_COMPUTE,
 };
 
 struct findings {
     bool listed_model;
-    enum evidence evidence; /* The most that was found. */
-    long vendor, device;    /* The one of them with the lowest number. */
+    enum evidence evidence; /* Strongest evidence found. */
+    long vendor, device;    /* The GPU of that evidence with the lowest number. */
 };
 
 static void judge(struct findings *findings, const struct tuccl_gpu_model_record *models,

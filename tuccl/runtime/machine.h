@@ -1,4 +1,4 @@
-/* Which GPU models this host has, read from PCI sysfs. */
+/* Comparison of a table's GPU models with those of this host, read from PCI sysfs. */
 #ifndef TUCCL_MACHINE_H
 #define TUCCL_MACHINE_H
 
@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether a table tuned on `models` may be used on the host under `sysfs_root`: false when it has
- * GPUs of a listed vendor but none of a listed model, or compute GPUs of other vendors alone. True
- * as well when the list or sysfs says nothing. When false, `why` names a GPU model that is here. */
+/* Returns whether a table tuned on `models` may be used on the host under `sysfs_root`: false if it
+ * has GPUs of a listed vendor but none of a listed model, or compute GPUs of other vendors alone.
+ * True as well if the list or sysfs is empty. If false, `why` names a GPU model of this host. */
 bool tuccl_machine_matches(const char *sysfs_root, const struct tuccl_gpu_model_record *models,
                            uint32_t model_count, char *why, size_t why_bytes);
 

@@ -31,7 +31,7 @@ enum cause {
     CAUSES,
 };
 
-/* Jobs create many communicators; each cause is told once per process. */
+/* Jobs create many communicators; each cause is logged once per process. */
 static atomic_bool warned[CAUSES];
 
 static bool first_time(enum cause cause) {
@@ -77,12 +77,12 @@ static int read_settings(struct startup *startup) {
     return NCCL_SUCCESS;
 }
 
-/* A plugin cannot take back what the job exported, and NCCL has read it already. */
+/* Advice on the process profile, which NCCL has read before it loads a plugin. */
 #define LEFT_BEHIND                                                                                \
     ", or run without the table and unset its process profile too (the NCCL_ variables of "        \
     "tuccl.env)"
 
-/* NCCL stays as it is, unless a sum is demanded: then the other ranks have the table, and a rank
+/* Leaves NCCL unchanged unless a sum is demanded: then the other ranks have the table, and a rank
  * without it would choose differently and hang them. */
 static int refuse_bundle(const struct startup *startup, enum cause cause, const char *why) {
     if (startup->crc_demanded) {
@@ -99,8 +99,8 @@ static int refuse_bundle(const struct startup *startup, enum cause cause, const 
     return NCCL_SUCCESS;
 }
 
-/* Other ranks may see other GPUs than this one and follow the table: they run on another host, or
- * in a container of this one with another sysfs. A rank by itself has nobody to disagree with. */
+/* Other ranks may see other GPUs and follow the table: they run on another host, or in a container
+ * with another sysfs. A single rank has no peer to disagree with. */
 static int refuse_machine(const struct startup *startup, size_t ranks, const char *why) {
     if (startup->crc_demanded && ranks > 1) {
         WARN(startup->logger,

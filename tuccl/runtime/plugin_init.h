@@ -5,7 +5,7 @@
 #include "selection.h"
 #include "tuner_abi.h"
 
-/* Sets `*context` to the communicator's selection, or to NULL where NCCL is to stay as it is.
+/* Sets `*context` to the communicator's selection, or to NULL where NCCL decides.
  * Fails only where starting would let ranks decide differently: see docs/reference/runtime.md.
  * `abi` is the version of the tuner ABI through which NCCL called. */
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,

@@ -85,7 +85,7 @@ static bool ranks_are_sound(const struct tuccl_program *program) {
            connections == header->most_connections && scratch == header->most_scratch_chunks;
 }
 
-/* The other end of what a threadblock sends, NULL if there is not exactly one. */
+/* Returns the threadblock that receives from a sender, NULL if there is not exactly one. */
 static const struct tuccl_program_threadblock *
 receiving_end(const struct tuccl_program *program, uint32_t sender,
               const struct tuccl_program_threadblock *threadblock) {
@@ -134,7 +134,7 @@ static bool connections_are_sound(const struct tuccl_program *program) {
             if (end == NULL || end->receive_connection != threadblock->send_connection)
                 return false;
             sends++;
-            /* Nobody else of this rank sends there too. */
+            /* No other threadblock of this rank sends there. */
             for (uint32_t k = 0; k < j; k++) {
                 const struct tuccl_program_threadblock *other =
                     &program->threadblocks[rank->first_threadblock + k];
@@ -188,13 +188,13 @@ static bool step_is_sound(const struct tuccl_program *program, uint32_t rank,
         return false;
     if (!tuccl_step_writes(step->type))
         return true;
-    /* The caller's input is not ours to change. */
+    /* The caller's input must not change. */
     return step->destination_buffer != TUCCL_BUFFER_INPUT &&
            lies_within(step->destination, step->count,
                        tuccl_program_buffer_chunks(program, rank, step->destination_buffer));
 }
 
-/* Steps of threadblocks follow one another; then each of them is looked at. */
+/* Checks that the threadblocks' steps are contiguous, then each threadblock. */
 static bool threadblocks_are_sound(const struct tuccl_program *program) {
     const struct tuccl_program_header *header = program->header;
     uint32_t next = 0, longest = 0;

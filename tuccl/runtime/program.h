@@ -1,9 +1,9 @@
-/* Compiled programs: checked whole before any part of one is used.
+/* Compiled programs: checked as a whole before any use.
  *
  * A program that passes cannot make an interpreter reach outside its buffers, its peers' staging
  * areas or its records, nor wait for ever: every message has a receiver, and a rehearsal on
- * connections of the real depth came to its end. Whether it computes its operation is for its
- * compiler (programs/flow.py). */
+ * connections of the real depth completed. Its compiler proves that it computes its operation
+ * (programs/flow.py). */
 #ifndef TUCCL_PROGRAM_H
 #define TUCCL_PROGRAM_H
 
@@ -23,29 +23,29 @@ struct tuccl_program {
     const struct tuccl_program_step *steps;
 };
 
-/* Whether `data`, at a multiple of 8, is a sound program. When it is not, `why` says in a few words
- * what is wrong. `program` points into `data`. */
+/* Returns whether `data`, at a multiple of 8, is a sound program; if not, `why` names the fault.
+ * `program` points into `data`. */
 bool tuccl_program_check(const void *data, size_t bytes, struct tuccl_program *program, char *why,
                          size_t why_bytes);
 
-/* The chunks of a buffer of a rank; 0 where the caller may pass a null pointer. */
+/* Returns the chunks of a rank's buffer; 0 where the caller may pass a null pointer. */
 uint32_t tuccl_program_buffer_chunks(const struct tuccl_program *program, uint32_t rank,
                                      uint32_t buffer);
 
-/* Chunks of one rank's part of the larger buffer, or of all of it where ranks have no parts. */
+/* Returns the chunks of one rank's part of the larger buffer, or of all of it without parts. */
 uint32_t tuccl_program_part_chunks(const struct tuccl_program_header *header);
 
-/* Whether a bundle's section of programs is sound, and each program in it. */
+/* Returns whether a bundle's section of programs and each program in it are sound. */
 bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t why_bytes);
 
-/* How many programs a sound section has, and one of them; false where the schedule has none. */
+/* Number of programs in a sound section; the program of a schedule, false without one. */
 uint32_t tuccl_programs_count(const void *section);
 bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program);
 
-/* For program.c: whether every threadblock comes to its end; program_rehearsal.c. */
+/* For program.c: returns whether every threadblock completes (program_rehearsal.c). */
 bool tuccl_program_ends(const struct tuccl_program *program);
 
-/* What a step does. */
+/* Properties of a step's type. */
 static inline bool tuccl_step_sends(uint32_t type) {
     return type == TUCCL_STEP_S || type == TUCCL_STEP_RCS || type == TUCCL_STEP_RRS ||
            type == TUCCL_STEP_RRCS;

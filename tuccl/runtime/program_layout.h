@@ -1,6 +1,6 @@
 /* The compiled program's records, byte by byte. lookup_tables/program_header.py and
- * programs/layout.py are the same page for Python, docs/reference/bundle-format.md describes the
- * format. All integers are little-endian; kernels read the records where they lie. */
+ * programs/layout.py declare them for Python, docs/reference/bundle-format.md describes the
+ * format. All integers are little-endian; kernels read the records in place. */
 #ifndef TUCCL_PROGRAM_LAYOUT_H
 #define TUCCL_PROGRAM_LAYOUT_H
 
@@ -14,17 +14,16 @@ enum {
     TUCCL_PROGRAM_HASH_BYTES = 8,
     TUCCL_PROGRAM_MOST_RANKS = 8,
     TUCCL_PROGRAM_MOST_CHUNKS = 1 << 16,
-    /* Of one rank: so many blocks are at work at once on every GPU that is served. */
+    /* Per rank: this many blocks run at once on every supported GPU. */
     TUCCL_PROGRAM_MOST_THREADBLOCKS = 80,
-    /* Of one threadblock, and the most chunks of one step. */
+    /* Steps per threadblock, and chunks per step. */
     TUCCL_PROGRAM_MOST_STEPS = 0xFFFF,
     /* Messages that a connection holds before its sender waits. */
     TUCCL_PROGRAM_SLOTS = 8,
-    /* A hundred times what the schedules of eight ranks take. With the two below it bounds what a
-     * bundle's programs cost when they are loaded: a few seconds, and a few times their own size in
-     * memory, whatever they say. */
+    /* A hundred times the schedules of eight ranks. With the two limits below it bounds the cost of
+       loading any bundle's programs: a few seconds, and a few times their size in memory. */
     TUCCL_PROGRAM_MOST_BYTES = 1 << 20,
-    /* Of the bundle's section, and the schedules in it that have a program. */
+    /* Bytes of the bundle's section, and schedules in it that have a program. */
     TUCCL_PROGRAMS_MOST_BYTES = 1 << 24,
     TUCCL_PROGRAMS_MOST = 1024,
     TUCCL_NO_PEER = -1,
@@ -41,7 +40,7 @@ enum {
 /* Flags of a step. */
 enum {
     TUCCL_STEP_HAS_DEPENDENT = 1,
-    /* What it adds up then holds every rank's part: an average is divided here. */
+    /* Its sum holds every rank's part: an average is divided here. */
     TUCCL_STEP_COMPLETES = 2,
 };
 
@@ -68,10 +67,10 @@ enum tuccl_buffer {
 struct tuccl_program_header {
     char magic[8];
     uint32_t version;
-    uint32_t crc; /* Of all but this field. */
+    uint32_t crc; /* Covers all but this field. */
     unsigned char content_address[TUCCL_PROGRAM_HASH_BYTES];
     uint32_t bytes;
-    uint32_t features; /* Bits that a later release defines, NVLink multicast say; 0 now. */
+    uint32_t features; /* Bits for later releases, such as NVLink multicast; 0 now. */
     uint8_t operation;
     uint8_t pattern;
     uint8_t flags;
@@ -80,7 +79,7 @@ struct tuccl_program_header {
     uint32_t chunks_per_loop;
     uint32_t threadblock_count;
     uint32_t step_count;
-    /* The most of any rank, which all ranks lay out their staging area by. */
+    /* Maxima over all ranks, which determine the layout of every rank's staging area. */
     uint32_t most_threadblocks;
     uint32_t most_connections;
     uint16_t largest_message; /* Chunks. */
@@ -92,7 +91,7 @@ struct tuccl_program_header {
 struct tuccl_program_rank {
     uint32_t first_threadblock;
     uint32_t threadblocks;
-    uint32_t connections; /* That arrive here. */
+    uint32_t connections; /* Connections that arrive at this rank. */
     uint32_t scratch_chunks;
 };
 
@@ -101,7 +100,7 @@ struct tuccl_program_threadblock {
     int16_t receive_peer;
     uint16_t channel;
     uint16_t zero;
-    uint16_t send_connection; /* Number among those that arrive at the send peer. */
+    uint16_t send_connection; /* Number among the connections that arrive at the send peer. */
     uint16_t receive_connection;
     uint32_t first_step;
     uint32_t steps;
@@ -116,18 +115,18 @@ struct tuccl_program_step {
     uint32_t source;
     uint32_t destination;
     uint32_t count;
-    int32_t awaited_threadblock; /* Of the same rank. */
+    int32_t awaited_threadblock; /* A threadblock of the same rank. */
     uint32_t awaited_step;
 };
 
-/* The bundle's section of programs begins with this; a record for each schedule follows. */
+/* Head of the bundle's section of programs; a record for each schedule follows. */
 struct tuccl_programs_head {
     uint32_t count;
     uint32_t zero;
 };
 
 struct tuccl_programs_record {
-    uint64_t offset; /* In the section. */
+    uint64_t offset; /* Offset in the section. */
     uint32_t bytes;  /* 0 without a program. */
     uint32_t crc;
     unsigned char content_address[TUCCL_PROGRAM_HASH_BYTES];

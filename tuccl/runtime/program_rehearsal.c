@@ -1,14 +1,14 @@
-/* Whether a program comes to its end.
+/* Rehearsal of a program: whether every threadblock completes.
  *
- * Threadblocks only ever wait for messages, for room in a connection and for steps of others, and
- * none of them takes from another what it waits for. So if one order of steps comes to its end,
- * every order does, and so do several loops, each of which could run after the other. */
+ * Threadblocks wait only for messages, for room in a connection and for steps of other
+ * threadblocks, and none consumes what another waits for. So if one order of steps completes, every
+ * order does, and so do several loops, since each could run after the previous one. */
 #include "program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A connection: chunks of the messages that are under way. */
+/* A connection: chunks of the messages in flight. */
 struct queue {
     uint32_t chunks[TUCCL_PROGRAM_SLOTS];
     uint32_t sent;
@@ -27,8 +27,8 @@ static struct queue *queue_of(const struct rehearsal *rehearsal, uint32_t receiv
     return &rehearsal->queues[rank->first_threadblock + connection];
 }
 
-/* Takes one step of a threadblock, unless something is in its way; *broken when a message has
- * another size than its receiver expects. */
+/* Performs one step of a threadblock unless it must wait; sets *broken when a message has another
+ * size than its receiver expects. */
 static bool advance(struct rehearsal *rehearsal, uint32_t rank, uint32_t number, bool *broken) {
     const struct tuccl_program *program = rehearsal->program;
     uint32_t first = program->ranks[rank].first_threadblock;

@@ -1,4 +1,4 @@
-/* The plugin's face to NCCL: one exported structure per version of the tuner ABI.
+/* The plugin's interface to NCCL: one exported structure per version of the tuner ABI.
  *
  * NCCL fails a collective whose tuner returns an error, so every get_coll_info returns success.
  * A choice is applied by writing cost 0 over its entry of NCCL's cost table, and only where NCCL
@@ -45,7 +45,7 @@ static int init_v4(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **
     return init(context, 4, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
 }
 
-/* The cost table of later versions says what NCCL_ALGO and NCCL_PROTO exclude; v2 has none. */
+/* Later versions mark in the cost table what NCCL_ALGO and NCCL_PROTO exclude; v2 has no table. */
 static int init_v2(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **context) {
     int result = init(context, 2, ranks, nodes, ranks_per_node(ranks, nodes, NULL), logger);
     const char *variable = getenv("NCCL_ALGO") != NULL    ? "NCCL_ALGO"
@@ -63,7 +63,7 @@ static int init_v2(size_t ranks, size_t nodes, tuccl_nccl_logger logger, void **
     return result;
 }
 
-/* `constants` stays as NCCL made it: the table holds measurements, not a better model. */
+/* `constants` is unchanged: the table holds measurements, not a better model. */
 static int init_v5(void **context, uint64_t communicator, size_t ranks, size_t nodes,
                    tuccl_nccl_logger logger, const struct tuccl_nvl_domains_v5 *domains,
                    void *constants) {
@@ -148,9 +148,9 @@ static int get_coll_info_v3(void *context, int function, size_t bytes, int pipel
                                   protocols, 0, nchannels);
 }
 
-/* v2 has no cost table to say what can run, and NCCL 2.21 obeys without a check. What it tells is
- * not enough for the rest: LL128 corrupts data where NCCL would have it off, NVLink SHARP stops at
- * a host's border although the communicator counts as one node, CollNet asks for a switch. Ring and
+/* v2 has no cost table that marks what can run, and NCCL 2.21 obeys without a check. Its arguments
+ * do not suffice for other choices: LL128 corrupts data where NCCL disables it, NVLink SHARP ends
+ * at a host's border although the communicator counts as one node, CollNet needs a switch. Ring and
  * tree run on every machine (NCCL 2.21 src/graph/tuning.cc and src/enqueue.cc). */
 static bool runs_in_v2(int function, const struct tuccl_choice *choice) {
     if (choice->protocol != NCCL_PROTO_LL && choice->protocol != NCCL_PROTO_SIMPLE)
@@ -233,9 +233,9 @@ const struct tuccl_tuner_v5 ncclTunerPlugin_v5 = {
     .finalize = finalize,
 };
 
-/* No get_chunk_size: NCCL asks it for each part of a message that its channels take, with the
- * part's bytes instead of the message's, so it cannot find the message's entry; and an answer below
- * the protocol's grain becomes a division by zero. */
+/* No get_chunk_size: NCCL calls it for each channel's part of a message, with the part's bytes
+ * instead of the message's, so the entry cannot be found; and a result below the protocol's grain
+ * leads to a division by zero. */
 const struct tuccl_tuner_v6 ncclTunerPlugin_v6 = {
     .name = plugin_name,
     .init = init_v6,

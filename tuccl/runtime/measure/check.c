@@ -10,8 +10,8 @@ struct checker {
     struct tuccl_measure *measure;
     struct collective collective;
     device_pointer send, receive;
-    /* What is expected and what is there, PATTERN_ELEMENTS elements each, of which a message that
-     * is smaller needs only the first. */
+    /* Expected and actual data, PATTERN_ELEMENTS elements each; a smaller message uses only the
+     * first. */
     unsigned char *expected, *found;
     size_t elements;
     char *finding;
@@ -24,7 +24,7 @@ static void expect_rank(struct checker *checker, int rank) {
                     checker->expected);
 }
 
-/* How many of `left` elements lie between `element` and the end of its period. */
+/* Returns how many of `left` elements lie before the end of the period of `element`. */
 static size_t window(size_t element, size_t left) {
     size_t to_end = PATTERN_ELEMENTS - element % PATTERN_ELEMENTS;
     return left < to_end ? left : to_end;
@@ -66,7 +66,7 @@ static void tell(struct checker *checker, const char *what, size_t at, size_t el
 }
 
 /* Compares `count` elements with the periodic table, from its element `first` on. False only when
- * nothing can be compared. */
+ * the comparison itself fails. */
 static bool compare(struct checker *checker, const char *what, device_pointer at, size_t first,
                     size_t count) {
     size_t bytes = checker->collective.element_bytes;
@@ -114,7 +114,8 @@ static bool run_once(struct checker *checker, bool use_graph) {
     return done;
 }
 
-/* Parts of the output, one per rank, as the ranks sent them from their element `first` on. */
+/* Checks parts of the output, one per rank, as the ranks sent them from their element `first` on.
+ */
 static bool compare_parts(struct checker *checker, size_t first) {
     const struct collective *collective = &checker->collective;
     for (int rank = 0; rank < collective->ranks; rank++) {
@@ -143,7 +144,7 @@ static bool compare_output(struct checker *checker) {
         return compare(checker, "the output", output, 0, collective->count);
     case OPERATION_REDUCE:
         if (collective->rank != 0)
-            return true; /* NCCL leaves open what other ranks than the root find there. */
+            return true; /* NCCL leaves the output of ranks other than the root undefined. */
         break;
     default:
         break;

@@ -1,4 +1,4 @@
-/* A collective as nccl-tests counts it: which elements it reads and writes on which rank. */
+/* A collective as nccl-tests counts it: the elements that each rank reads and writes. */
 #ifndef TUCCL_MEASURE_COLLECTIVE_H
 #define TUCCL_MEASURE_COLLECTIVE_H
 
@@ -43,7 +43,7 @@ struct collective {
     /* As the NCCL function takes it. */
     size_t count;
     size_t send_bytes, receive_bytes;
-    /* Where the smaller buffer of an in-place call lies within the larger one. */
+    /* Offset of an in-place call's smaller buffer in the larger one. */
     size_t send_offset, receive_offset;
 };
 

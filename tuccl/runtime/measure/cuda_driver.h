@@ -1,5 +1,5 @@
-/* The CUDA driver, loaded when it is needed: this library is built on machines without CUDA. The
- * declarations state binary facts of libcuda.so.1 since CUDA 11.4. */
+/* The CUDA driver, loaded on demand: this library is built on machines without CUDA. The
+ * declarations match libcuda.so.1 since CUDA 11.4. */
 #ifndef TUCCL_MEASURE_CUDA_DRIVER_H
 #define TUCCL_MEASURE_CUDA_DRIVER_H
 
@@ -58,7 +58,7 @@ struct cuda_driver {
 /* Loads libcuda.so.1 and initializes it; false where there is no driver or no GPU. */
 bool cuda_load(struct cuda_driver *cuda, struct failure *failure);
 
-/* Whether a driver call succeeded; writes down which one did not, and the driver's own words. */
+/* Returns whether a driver call succeeded; records a failed call with the driver's message. */
 bool cuda_succeeded(const struct cuda_driver *cuda, int result, const char *call,
                     struct failure *failure);
 

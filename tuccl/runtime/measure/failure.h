@@ -1,4 +1,4 @@
-/* Why something failed, as a sentence for the person who must act. */
+/* The reason of a failure, as a sentence for the user. */
 #ifndef TUCCL_MEASURE_FAILURE_H
 #define TUCCL_MEASURE_FAILURE_H
 
@@ -6,11 +6,11 @@
 
 struct failure {
     char text[512];
-    /* GPU or communicator are in an unknown state: nothing more can be measured with them. */
+    /* GPU or communicator are in an unknown state and cannot be used again. */
     bool broken;
 };
 
-/* Writes the reason down; always false, so that callers can return it. */
+/* Records the reason; returns false, so that callers can return it. */
 bool fail(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* As fail, where the session cannot go on. */

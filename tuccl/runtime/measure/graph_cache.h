@@ -1,4 +1,4 @@
-/* The graphs of the calls used last, so that runs in turn need no capture each time. */
+/* Cache of recently used graphs, so that alternating calls need no new capture. */
 #ifndef TUCCL_MEASURE_GRAPH_CACHE_H
 #define TUCCL_MEASURE_GRAPH_CACHE_H
 
@@ -10,7 +10,7 @@ enum { CACHED_GRAPHS = 48 };
 struct cached_graph {
     struct tuccl_measure_call call;
     uint64_t last_use;    /* 0: empty. */
-    cuda_graph_exec exec; /* NULL for calls without a graph, which are kept as warmed up. */
+    cuda_graph_exec exec; /* NULL for calls without a graph, which are stored as warmed up. */
 };
 
 struct graph_cache {
@@ -18,11 +18,11 @@ struct graph_cache {
     uint64_t uses;
 };
 
-/* The entry of a call, NULL when there is none. */
+/* Returns the entry of a call, NULL without one. */
 struct cached_graph *graph_cache_find(struct graph_cache *cache,
                                       const struct tuccl_measure_call *call);
 
-/* Takes `exec` over, in place of the graph that was not used for the longest time. */
+/* Stores `exec` in place of the least recently used graph. */
 void graph_cache_add(struct graph_cache *cache, const struct cuda_driver *cuda,
                      const struct tuccl_measure_call *call, cuda_graph_exec exec);
 

@@ -16,53 +16,54 @@ struct tuccl_measure;
 
 struct tuccl_measure_call {
     uint64_t size_bytes; /* As nccl-tests counts it. */
-    /* Names what the tuner plugin was told to force: calls that differ in it share no graph. */
+    /* Identifies the requested override: calls that differ in it share no graph. */
     uint64_t configuration;
     int32_t operation; /* enum operation */
     int32_t data_type; /* enum data_type */
     int32_t in_place;
     int32_t use_graph;
-    int32_t calls; /* Back to back in a launch. */
+    int32_t calls; /* Number of back-to-back calls in a launch. */
     int32_t zero;
 };
 
-/* NULL only without memory. */
+/* NULL without memory. */
 TUCCL_MEASURE_EXPORT struct tuccl_measure *tuccl_measure_create(void);
 TUCCL_MEASURE_EXPORT const char *tuccl_measure_failure(const struct tuccl_measure *measure);
 
-/* Whether GPU or communicator failed, so that the process has to be started again. */
+/* Returns whether GPU or communicator failed, so that the process must be restarted. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_is_broken(const struct tuccl_measure *measure);
 
 /* Loads NCCL from `path`; needs no GPU. The result is NCCL's version, as in 22809 for 2.28.9. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_load(struct tuccl_measure *measure, const char *path);
 
-/* For rank 0: what every rank hands to tuccl_measure_join. */
+/* On rank 0: creates the id that every rank passes to tuccl_measure_join. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_unique_id(struct tuccl_measure *measure, unsigned char *id);
 
-/* Takes the GPU with this number. `name` gets its name, the result is the version of CUDA that its
- * driver speaks, as in 12080 for 12.8. */
+/* Takes the GPU with this number and writes its name to `name`. Returns the driver's CUDA version,
+ * as in 12080 for 12.8. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_take_gpu(struct tuccl_measure *measure, int ordinal,
                                                 char *name, size_t name_bytes);
 
-/* Makes the communicator, with all other ranks. */
+/* Creates the communicator, with all other ranks. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
                                             const unsigned char *id);
 
-/* Makes ready how ranks meet before a graph. These are calls of NCCL too, which a tuner and an
- * executor see: whoever counts calls does this first, else the first graph does it. */
+/* Prepares how ranks synchronize before a graph. This takes NCCL calls, which a tuner and an
+ * executor see: a caller that counts calls does this first, otherwise the first graph does it. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_prepare_graphs(struct tuccl_measure *measure);
 
-/* Warms a call up and makes its graph: 1 when it was new, 0 when that was done before. */
+/* Warms a call up and captures its graph. Returns 1 for a new call, 0 for a prepared one. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_prepare(struct tuccl_measure *measure,
                                                const struct tuccl_measure_call *call);
 
-/* Times a prepared call: us per call of each launch. By events on the GPU, which run from the
- * moment when all ranks have met; or by the host's clock, as nccl-tests does. */
+/* Times a prepared call, in us per call of each launch: by events on the GPU, from the moment when
+ * all ranks are synchronized, or by the host's clock, as nccl-tests does. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_time(struct tuccl_measure *measure,
                                             const struct tuccl_measure_call *call,
                                             int by_host_clock, int launches, double *times_us);
 
-/* Runs a call once on known data: 0 when every byte is right, 1 when `finding` says what is not. */
+/* Runs a call once on known data. Returns 0 if every byte is right, 1 with the fault in `finding`.
+ */
 TUCCL_MEASURE_EXPORT int tuccl_measure_check(struct tuccl_measure *measure,
                                              const struct tuccl_measure_call *call, char *finding,
                                              size_t finding_bytes);

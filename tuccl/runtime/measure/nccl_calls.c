@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* The executor, where it was preloaded as into a job: its functions go before NCCL's. Nothing else
- * that is global does, since the NCCL to measure was named. */
+/* Handle of a preloaded executor, whose functions replace NCCL's as in a job. No other global
+ * symbol does, since the NCCL to measure is named. */
 static void *find_interposer(void) {
     void *global = dlopen(NULL, RTLD_NOW);
     return global != NULL && dlsym(global, "tuccl_executor_calls") != NULL ? global : NULL;

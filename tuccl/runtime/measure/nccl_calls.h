@@ -33,7 +33,7 @@ struct nccl {
 
 bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure);
 
-/* Whether a call of NCCL succeeded; writes down which one did not, and NCCL's own words. */
+/* Returns whether an NCCL call succeeded; records a failed call with NCCL's message. */
 bool nccl_succeeded(const struct nccl *nccl, nccl_communicator communicator, int result,
                     const char *call, struct failure *failure);
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Up to which number every whole number is exact; a sum of all ranks stays within it. */
+/* Largest number up to which all integers are exact; a sum of all ranks stays within it. */
 static int largest_sum(enum data_type type) {
     switch (type) {
     case TYPE_INT8:
@@ -28,11 +28,11 @@ static int value(int limit, int ranks, int rank, size_t element) {
     uint64_t number = draw((uint64_t)rank, element);
     if (limit / ranks >= 1)
         return (int)(number % ((uint64_t)(limit / ranks) + 1));
-    /* Too many ranks for a number each: ones that are rare enough to add up to limit / 2. */
+    /* With too many ranks for a number each: ones, rare enough to add up to limit / 2. */
     return number % (uint64_t)ranks < (uint64_t)limit / 2;
 }
 
-/* An IEEE number's upper bits for a whole number that it holds exactly. */
+/* Returns the upper bits of the IEEE number of an exactly represented integer. */
 static uint32_t float_bits(int number) {
     float as_float = (float)number;
     uint32_t bits;

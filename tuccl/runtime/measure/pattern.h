@@ -1,8 +1,7 @@
-/* The known data of a check: small whole numbers whose sums are exact in every data type and in
- * every order of adding.
+/* The known data of a check: small integers whose sums are exact in every data type and order.
  *
  * Element i of rank r's input is a number drawn from (r, i modulo PATTERN_ELEMENTS). The period is
- * prime, so data that is off by any power of two of elements does not pass for right. */
+ * prime, so data that is shifted by a power of two of elements is found wrong. */
 #ifndef TUCCL_MEASURE_PATTERN_H
 #define TUCCL_MEASURE_PATTERN_H
 
@@ -10,10 +9,11 @@
 
 enum { PATTERN_ELEMENTS = 262139, LARGEST_ELEMENT_BYTES = 8 };
 
-/* The first `elements` of a rank's input in `table`, at most PATTERN_ELEMENTS: one period. */
+/* Writes the first `elements` of a rank's input to `table`, at most one period of PATTERN_ELEMENTS.
+ */
 void pattern_of_rank(enum data_type type, int ranks, int rank, size_t elements, void *table);
 
-/* The same of the sum over all ranks. */
+/* Writes the same elements of the sum over all ranks. */
 void pattern_of_sum(enum data_type type, int ranks, size_t elements, void *table);
 
 #endif

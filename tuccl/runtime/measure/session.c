@@ -4,8 +4,8 @@
 #include <string.h>
 
 enum {
-    /* All ranks meet in this many tiny all_reduce: in one graph long enough on the GPU for the host
-     * to have put the launch that is timed behind them, with 2 us for one of the executor's. */
+    /* Ranks synchronize by this many tiny all_reduce in one graph, which takes long enough for the
+       host to enqueue the timed launch behind it, at 2 us for one of the executor's. */
     MEETINGS = 32,
     MEETING_FLOATS = 2,
 };
@@ -104,7 +104,7 @@ bool session_reserve(struct tuccl_measure *measure, size_t bytes) {
         !CUDA_OK(measure, allocate, &measure->receive, bytes + GUARD_BYTES))
         return false;
     measure->capacity_bytes = bytes;
-    /* No not-a-numbers from whoever had the memory before. */
+    /* No NaN from previous users of the memory. */
     return CUDA_OK(measure, fill, measure->send, 0x3C, bytes, measure->stream) &&
            CUDA_OK(measure, fill, measure->receive, 0x3C, bytes, measure->stream) &&
            CUDA_OK(measure, synchronize_stream, measure->stream);
@@ -114,7 +114,7 @@ static bool reserve_usual(struct tuccl_measure *measure) {
     size_t free_bytes = 0, total_bytes = 0;
     if (!CUDA_OK(measure, memory_info, &free_bytes, &total_bytes))
         return false;
-    /* Moving the buffers costs every graph, so they are large from the start. */
+    /* Moving the buffers drops every graph, so they are large from the start. */
     size_t eighth = free_bytes / 8 / GUARD_BYTES * GUARD_BYTES;
     return session_reserve(measure, eighth < usual_capacity_bytes ? eighth : usual_capacity_bytes);
 }
@@ -126,7 +126,7 @@ bool session_capture(struct tuccl_measure *measure,
     if (!CUDA_OK(measure, begin_capture, measure->stream, CUDA_CAPTURE_THREAD_LOCAL))
         return false;
     if (!enqueue(measure, argument)) {
-        /* The stream has to leave capture mode; what went wrong is known already. */
+        /* The stream must leave capture mode; the failure is recorded already. */
         if (measure->cuda.end_capture(measure->stream, &graph) == 0 && graph != NULL)
             measure->cuda.destroy_graph(graph);
         return false;
@@ -183,8 +183,8 @@ int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
     }
     measure->ranks = ranks;
     measure->rank = rank;
-    /* Before the communicator, as in a job with a model: what NCCL or the executor allocates when
-     * it starts does not move the buffers then. */
+    /* Allocated before the communicator, as in a job with a model, so that allocations at its start
+     * do not move the buffers. */
     if (!CUDA_OK(measure, set_context, measure->context) || !reserve_usual(measure))
         return -1;
     int result = measure->nccl.join(&measure->communicator, ranks, given, rank);

@@ -7,7 +7,7 @@
 #include "nccl_calls.h"
 
 enum {
-    /* Behind each buffer: a collective that writes past its end is found. */
+    /* Guard behind each buffer, to detect a collective that writes past its end. */
     GUARD_BYTES = 4096,
 };
 
@@ -23,35 +23,35 @@ struct tuccl_measure {
     nccl_communicator communicator;
     int ranks, rank;
     device_pointer send, receive;
-    size_t capacity_bytes; /* Of either, GUARD_BYTES not counted. */
+    size_t capacity_bytes; /* Size of each buffer without GUARD_BYTES. */
     device_pointer meeting_point;
-    void *host_memory; /* Of checks. */
+    void *host_memory; /* Used by checks. */
     cuda_graph_exec meeting;
     struct graph_cache graphs;
 };
 
-/* Whether a driver call succeeded; the session's failure says why not. */
+/* Returns whether a driver call succeeded; records the session's failure. */
 #define CUDA_OK(measure, name, ...)                                                                \
     cuda_succeeded(&(measure)->cuda, (measure)->cuda.name(__VA_ARGS__), #name, &(measure)->failure)
 
-/* Waits until the stream is empty, and asks NCCL whether anything went wrong on the way. */
+/* Waits until the stream is empty, and checks NCCL for asynchronous errors. */
 bool session_wait(struct tuccl_measure *measure);
 
-/* Makes this thread work on the session's GPU; false before there is a communicator. */
+/* Makes the session's GPU current in this thread; false before the communicator exists. */
 bool session_enter(struct tuccl_measure *measure);
 
-/* Sees to it that either buffer holds `bytes`. Growing them drops all graphs. */
+/* Ensures that each buffer holds `bytes`. Growing them drops all graphs. */
 bool session_reserve(struct tuccl_measure *measure, size_t bytes);
 
-/* Has the graph captured in which ranks meet, before the first launch of a graph. A session without
- * graphs captures nothing: while NCCL has a captured call, it may put a host callback before each
- * other call too, which a job without graphs never has. */
+/* Captures the graph by which ranks synchronize, before the first launch of a graph. A session
+ * without graphs captures nothing: while NCCL has a captured call, it may add a host callback to
+ * every other call, which a job without graphs never has. */
 bool session_prepare_graphs(struct tuccl_measure *measure);
 
-/* Puts on the stream what makes all ranks wait for each other. */
+/* Enqueues the synchronization of all ranks on the stream. */
 bool session_meet(struct tuccl_measure *measure, bool in_graph);
 
-/* A graph of what `enqueue` puts on the stream. */
+/* Captures a graph of the work that `enqueue` puts on the stream. */
 bool session_capture(struct tuccl_measure *measure,
                      bool (*enqueue)(struct tuccl_measure *measure, const void *argument),
                      const void *argument, cuda_graph_exec *exec);

@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-/* The collective of a call, after looking whether it can be run at all. */
+/* Returns the collective of a call after checking that it can run. */
 static bool read_call(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
                       struct collective *collective) {
     if (call->calls < 1)
@@ -16,8 +16,8 @@ struct launch {
     int calls;
 };
 
-/* The calls of a launch go through the buffers from one part to the next, as in nccl-tests, so that
- * a small message is not in the cache because of the call before. */
+/* The calls of a launch use successive parts of the buffers, as in nccl-tests, so that the previous
+ * call does not leave a small message in the cache. */
 static bool enqueue_launch(struct tuccl_measure *measure, const void *argument) {
     const struct launch *launch = argument;
     const struct collective *collective = launch->collective;
@@ -54,7 +54,7 @@ int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_meas
         return 0;
     struct launch once = {&collective, 1}, whole = {&collective, call->calls};
     cuda_graph_exec exec = NULL;
-    /* Outside of a graph first: NCCL may connect ranks for a configuration's first call. */
+    /* Run outside of a graph first: NCCL may connect ranks at a configuration's first call. */
     if (!enqueue_launch(measure, &once) || !session_wait(measure) ||
         (call->use_graph && (!session_prepare_graphs(measure) ||
                              !session_capture(measure, enqueue_launch, &whole, &exec))))
