@@ -1,5 +1,5 @@
-// What ranks tell one another at a communicator's start, and what follows from it: the same on all
-// of them, because all read the same greetings.
+// Greetings that ranks exchange at a communicator's start, and the decision that follows: the same
+// on all ranks, because all read the same greetings.
 #ifndef TUCCL_EXECUTOR_AGREEMENT_H
 #define TUCCL_EXECUTOR_AGREEMENT_H
 
@@ -12,10 +12,10 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 2;        // Of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 2; // Version of greetings, staging layout and decisions.
 
-// Size, magic and version stay where they are in every release: ranks of different releases must
-// be able to find out that they differ.
+// Size, magic and version keep their offsets in every release, so that ranks detect different
+// releases.
 struct Greeting {
     uint32_t magic;
     uint32_t version;
@@ -23,17 +23,17 @@ struct Greeting {
     uint32_t wanted;
     uint64_t host;
     uint64_t process; // Equal for ranks of one process.
-    uint64_t number;  // Of this set-up; rank 0's counts.
+    uint64_t number;  // Number of this set-up; rank 0's is used.
     unsigned char handle[TUCCL_HANDLE_BYTES];
-    uint32_t staging; // Sum of how its staging memory is laid out.
+    uint32_t staging; // Checksum of its staging layout.
     uint32_t zero;
-    char fault[80]; // Why this rank cannot; empty when it can.
+    char fault[80]; // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 
 struct Verdict {
     bool serve;
-    bool unwanted; // Nobody asked for anything: no reason to say a word.
+    bool unwanted; // No rank requested the executor: nothing is logged.
     std::string reason;
 };
 

@@ -19,10 +19,10 @@ namespace {
 constexpr auto kPatience = std::chrono::milliseconds(250);
 constexpr auto kPatienceAtExit = std::chrono::seconds(5);
 
-// Work that was begun.
+// Work in progress.
 struct Works {
     std::mutex one_at_a_time;
-    std::mutex mutex; // Of what follows.
+    std::mutex mutex; // Protects the members below.
     std::condition_variable changed;
     size_t running = 0;
     pid_t process = getpid();
@@ -31,7 +31,7 @@ struct Works {
 Works &works() {
     static Works *const only = [] {
         static Works *const made = new Works;
-        // CUDA must not be taken apart below it. A fork has no such threads.
+        // CUDA must not be destroyed meanwhile. A forked process has no such threads.
         std::atexit([] {
             std::unique_lock<std::mutex> lock(made->mutex);
             if (getpid() == made->process)
@@ -76,7 +76,7 @@ bool run_apart(int device, std::function<void()> act_of_work) {
     try {
         std::thread(act, device, work).detach();
     } catch (const std::system_error &) {
-        act(device, work); // Better to wait than never to free.
+        act(device, work); // Without a thread the caller waits: otherwise nothing would be freed.
     }
     std::unique_lock<std::mutex> lock(all.mutex);
     return all.changed.wait_for(lock, kPatience, [&] { return work->done; });

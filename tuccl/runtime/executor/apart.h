@@ -1,4 +1,4 @@
-// Work that waits for devices, in a thread for which nobody has to wait.
+// Work that waits for devices, in a detached thread.
 #ifndef TUCCL_EXECUTOR_APART_H
 #define TUCCL_EXECUTOR_APART_H
 
@@ -6,9 +6,9 @@
 
 namespace tuccl {
 
-// Does it in a thread of its own whose current device is `device`, one such work at a time. Returns
-// when it is done, or after a quarter of a second: then it is done later, and what it refers to has
-// to last. True: it is done.
+// Runs `work` in a thread whose current device is `device`, one at a time. Returns true when it is
+// done, false after a quarter of a second: then it completes later, and its captures must stay
+// valid.
 bool run_apart(int device, std::function<void()> work);
 
 } // namespace tuccl

@@ -15,7 +15,7 @@ bool has_root(uint32_t operation) {
     return operation == TUCCL_BROADCAST || operation == TUCCL_REDUCE;
 }
 
-// Whether one of the programs, which are sound, is for so many ranks.
+// Returns whether any of the checked programs is for this number of ranks.
 bool has_program_for(const void *programs, uint32_t ranks) {
     tuccl_program program;
     for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
@@ -42,7 +42,7 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
     rule->nthreads = static_cast<uint16_t>(entry.schedule_nthreads);
     rule->pattern = program.header->pattern;
     rule->protocol = entry.schedule_protocol;
-    // Patterns are written for every root, programs each for one.
+    // Patterns serve every root, a program only its own.
     const bool any_root = !has_root(operation) || rule->pattern != TUCCL_PATTERN_NONE;
     rule->root = any_root ? kAnyRoot : program.header->root;
     return true;

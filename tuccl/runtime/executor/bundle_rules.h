@@ -1,4 +1,4 @@
-// The entries of a bundle that are the executor's.
+// The rules of a bundle's entries for the executor.
 #ifndef TUCCL_EXECUTOR_BUNDLE_RULES_H
 #define TUCCL_EXECUTOR_BUNDLE_RULES_H
 
@@ -9,15 +9,16 @@ struct tuccl_entry_record;
 
 namespace tuccl {
 
-// An entry's rule for calls of an operation on so many ranks of one node; false where it is NCCL's:
-// won by no schedule, or by one without a program for this. The bundle's programs are checked.
+// Sets an entry's rule for calls of an operation on `ranks` ranks of one node; false where NCCL
+// serves the entry: no schedule won, or its program is missing or for other ranks. The bundle's
+// programs must be checked.
 bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
                uint32_t ranks, Rule *rule);
 
-// Takes over rules and programs for a communicator of so many ranks on one node. Returns what is
-// wrong, empty when nothing is.
+// Loads rules and programs for a communicator of `ranks` ranks on one node. Returns the fault,
+// empty on success.
 //
-// chooses: whether the process will choose what runs, so that programs are enough to be served.
+// chooses: whether the process will make choices per call, so that programs without rules suffice.
 std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, uint32_t ranks,
                               bool chooses, Plan *plan);
 

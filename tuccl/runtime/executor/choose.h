@@ -1,5 +1,5 @@
-// What a process puts before its table: whoever measures would need a new communicator for every
-// configuration otherwise.
+// Choices of a process that precede its table: without them measuring would take a new communicator
+// for every configuration.
 #ifndef TUCCL_EXECUTOR_CHOOSE_H
 #define TUCCL_EXECUTOR_CHOOSE_H
 
@@ -10,29 +10,28 @@ struct tuccl_entry_record;
 
 namespace tuccl {
 
-// What was chosen last; NULL where the communicator's own table holds.
+// Returns the last choice; NULL where the communicator's own table applies.
 const tuccl_entry_record *chosen_entry();
 
-// Whether this process has ever chosen: further communicators are served where there are programs
-// for them, with memory for whatever may be chosen.
+// Returns whether this process has ever made a choice: further communicators are served if there
+// are programs for them, with memory for any choice.
 bool process_chooses();
 
-// Counts a call that went to the device.
+// Counts a call that was launched on the device.
 void count_call();
 
 } // namespace tuccl
 
 extern "C" {
 
-// Takes an entry as a bundle has it (struct tuccl_entry_record, so many bytes) for all
-// communicators that this process is served for, the same on every rank; all calls that it does not
-// hold for are NCCL's. Its operation is that of its schedule, which is one of each communicator's
-// own bundle. NULL: their own tables again. Not beside a call in another thread. Communicators that
-// started before the first call are NCCL's for as long as something is chosen. Returns NULL, or
-// what is wrong with the entry.
+// Sets the choice of all served communicators of this process, the same on every rank: a bundle's
+// entry (struct tuccl_entry_record of `bytes` bytes). NCCL runs all other calls. The entry's
+// operation is that of its schedule, which each communicator's bundle must contain. NULL restores
+// their own tables. Not thread-safe beside a call. NCCL runs communicators that started before the
+// first choice while a choice is set. Returns NULL, or the entry's fault.
 const char *tuccl_executor_choose(const void *entry, size_t bytes);
 
-// Calls of this process that the executor ran so far: whether it took one, or NCCL did.
+// Returns the number of calls that the executor has run in this process.
 uint64_t tuccl_executor_calls();
 }
 

@@ -15,7 +15,7 @@ bool reduces(CallKind kind) {
     return kind == kAllReduce || kind == kReduceScatter || kind == kReduce;
 }
 
-// What was chosen, as a rule of this communicator's.
+// Returns the choice as a rule of this communicator.
 bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
                  uint64_t bytes, Rule *rule) {
     return serving.bundle != nullptr && bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
@@ -25,8 +25,8 @@ bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32
 } // namespace
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
-    // Codes past these are types that the executor has not (8-bit floats), and reductions that
-    // somebody made (ncclRedOpCreatePreMulSum).
+    // Larger codes are types that the executor lacks (8-bit floats), and user-defined reductions
+    // (ncclRedOpCreatePreMulSum).
     if (call.kind > kAlltoAll || call.type < 0 || call.type >= TUCCL_TYPES || call.reduction < 0 ||
         call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
         static_cast<uint32_t>(call.root) >= serving_.ranks || call.count == 0)

@@ -14,37 +14,36 @@ struct tuccl_bundle;
 
 namespace tuccl {
 
-// What it takes to serve; made at set-up.
+// The state that serves a communicator, created at set-up.
 struct Serving {
     tuccl_device_comm *device = nullptr;
     int device_number = 0;
     uint32_t ranks = 0;
     std::shared_ptr<LocalRanks> local;
     Decision decision;
-    // Whose programs the device has; NULL where the process has not said that it will choose.
+    // Bundle of the device's programs; NULL unless the process makes choices.
     std::shared_ptr<const tuccl_bundle> bundle;
     StreamOrder order;
 };
 
-// Objects of this class are never freed, only used again for another communicator: NCCL may be
-// asked to abort in one thread while another is inside a call, and that one finds here what it can
-// still read.
+// Objects are never freed, only reused for other communicators: one thread may abort a communicator
+// while another is inside a call and still reads its object.
 class Communicator {
   public:
-    // Whether the executor takes the call, and as what. The same on every rank: it looks at nothing
-    // that differs between them, such as addresses.
+    // Returns the executor's call, or nothing if NCCL runs it. The same on every rank: it depends
+    // on nothing that differs between ranks, such as addresses.
     bool decide(const NcclCall &call, tuccl_call *decided) const;
 
-    // ncclResult_t of putting it on the stream.
+    // Launches the call on the stream; returns an ncclResult_t.
     int launch(const tuccl_call &call, ncclStream stream);
-    // The same order for what NCCL is about to put there, and when it has put it there.
+    // Order a call of NCCL's in the same way: before it is enqueued, and after.
     int order_next(ncclStream stream);
     int order_done();
 
-    // Ends what runs, and serves no more; false if it did so before.
+    // Ends running calls and stops serving; false if it had stopped before.
     bool give_up();
 
-    // Of one that was taken out of service.
+    // For a communicator that was taken out of service.
     int device_number() const {
         return serving_.device_number;
     }
@@ -63,7 +62,7 @@ class Communicator {
     Serving serving_;
 };
 
-// Keeps a communicator from being taken apart.
+// Prevents the destruction of a communicator.
 class InUse {
   public:
     InUse(Communicator *communicator, ncclComm_t nccl) : communicator_(communicator) {
@@ -76,7 +75,7 @@ class InUse {
     InUse(const InUse &) = delete;
     InUse &operator=(const InUse &) = delete;
 
-    // Whether it is still this communicator's, and serves.
+    // Whether the object still belongs to this communicator and serves it.
     explicit operator bool() const {
         return serves_;
     }

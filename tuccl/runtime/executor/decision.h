@@ -1,4 +1,4 @@
-// Which call gets what: the tuned ranges of one communicator shape, and the search in them.
+// The tuned ranges of one communicator shape, and the lookup of a call's rule.
 #ifndef TUCCL_EXECUTOR_DECISION_H
 #define TUCCL_EXECUTOR_DECISION_H
 
@@ -14,8 +14,8 @@ namespace tuccl {
 constexpr uint32_t kOperations = 6;
 constexpr uint8_t kAnyRoot = 0xFF;
 
-// What runs calls of one operation from min_bytes to max_bytes, both inclusive, counted as in the
-// bundle (docs/reference/bundle-format.md).
+// The configuration of calls of one operation from min_bytes to max_bytes, both inclusive, counted
+// as in the bundle (docs/reference/bundle-format.md).
 struct Rule {
     uint64_t min_bytes;
     uint64_t max_bytes;
@@ -25,21 +25,21 @@ struct Rule {
     uint16_t nthreads;
     uint8_t pattern;
     uint8_t protocol;
-    uint8_t root; // Which it serves; kAnyRoot for all.
+    uint8_t root; // The root that it serves; kAnyRoot for all.
 };
 
 class Decision {
   public:
-    // False, and nothing changed, where the rule has no range or overlaps the one before. Rules of
-    // an operation come by ascending size.
+    // Adds a rule, by ascending size within an operation; false without a change if its range is
+    // empty or overlaps the previous one.
     bool add(uint32_t operation, const Rule &rule);
 
-    // NULL where NCCL is to do it.
+    // Returns the rule of a call, NULL where NCCL runs it.
     const Rule *find(uint32_t operation, uint64_t bytes) const;
 
     size_t rule_count() const;
 
-    // Calls visit(operation, rule) for each.
+    // Calls visit(operation, rule) for each rule.
     template <typename Visit> void for_each(Visit visit) const {
         for (uint32_t operation = 0; operation < kOperations; operation++)
             for (const Rule &rule : of_operation_[operation].rules)
@@ -48,14 +48,14 @@ class Decision {
 
   private:
     struct Ranges {
-        std::vector<uint64_t> min_bytes; // Apart: a search touches fewer cache lines.
+        std::vector<uint64_t> min_bytes; // Separate, so that a search touches fewer cache lines.
         std::vector<Rule> rules;
     };
     std::array<Ranges, kOperations> of_operation_;
 };
 
-// The size of a call as tables count it; nothing where it overflows or type or operation is none of
-// ours.
+// Returns a call's size as tables count it; nothing on overflow or for an unknown type or
+// operation.
 std::optional<uint64_t> table_bytes(uint32_t operation, uint32_t type, size_t count,
                                     uint32_t ranks);
 

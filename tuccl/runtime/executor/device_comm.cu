@@ -1,8 +1,8 @@
 // Communicators: staging memory shared between processes through CUDA's IPC handles, within one
 // process through peer access.
 //
-// Not through NCCL's symmetric windows: NCCL 2.28 has no host call that tells a peer's address, and
-// IPC needs neither a release of NCCL nor its device headers.
+// NCCL's symmetric windows are not used: NCCL 2.28 has no host call that returns a peer's address,
+// and IPC depends on neither NCCL's release nor its device headers.
 #include "device_comm.h"
 
 #include "device_exchange.h"
@@ -20,13 +20,13 @@
 
 namespace {
 
-// IPC shares whole blocks of this size: what else lay in one could be read by the other ranks.
+// IPC shares whole blocks of this size: other data in a block could be read by peers.
 constexpr size_t kBlockBytes = size_t{2} << 20;
 
-// What a rank tells the others.
+// The handle that a rank sends to its peers.
 struct Handle {
     cudaIpcMemHandle_t memory;
-    uint64_t process; // Random: process numbers of two containers may be equal.
+    uint64_t process; // Random: process ids of two containers may be equal.
     void *address;
     int32_t device;
     tuccl::NvlinkEnds nvlink;
@@ -38,7 +38,7 @@ uint64_t this_process() {
     return number;
 }
 
-// Makes a device the current one for as long as it lives.
+// Makes a device current for the lifetime of the object.
 class OnDevice {
   public:
     explicit OnDevice(int device) {
@@ -57,7 +57,7 @@ class OnDevice {
     bool restore_ = false;
 };
 
-// The same, for calls that a capture in another thread would forbid, or be broken by.
+// The same, for calls that a capture in another thread would forbid, or that would break it.
 class Freeing {
   public:
     explicit Freeing(int device) : entered_(tuccl_device_enter(device, &before_) == 0) {
@@ -112,7 +112,7 @@ const char *allocate(tuccl_device_comm *comm) {
     if (cudaEventCreateWithFlags(&comm->ordering, cudaEventDisableTiming) != cudaSuccess ||
         cudaEventCreateWithFlags(&comm->remembered, cudaEventDisableTiming) != cudaSuccess)
         return "no event could be made";
-    // On a stream of its own: the legacy stream would wait for all others.
+    // On a separate stream: the legacy stream would wait for all others.
     cudaStream_t stream = nullptr;
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return "no stream could be made";
@@ -144,7 +144,7 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
     return nullptr;
 }
 
-// The beginning of ProgramState, up to what the others tell.
+// The beginning of ProgramState, up to the fields that peers write.
 struct Ends {
     uint64_t launches;
     uint64_t is_silent;
@@ -162,9 +162,9 @@ bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
            cudaStreamSynchronize(stream) == cudaSuccess;
 }
 
-// Whether every rank has ended as many launches of programs as this one: it tells last of all,
-// unless all that it has written here was awaited by this rank's last launch. Ranks of this process
-// are none of it: each of their devices is waited for.
+// Returns whether every rank has ended as many launches of programs as this one: a rank's
+// notification is its last write, unless this rank's last launch awaited all of its writes. Ranks
+// of this process do not count: the caller waits for each of their devices.
 bool others_have_ended(const tuccl_device_comm &comm) {
     constexpr auto kLongest = std::chrono::seconds(5);
     cudaStream_t stream = nullptr;
@@ -174,7 +174,7 @@ bool others_have_ended(const tuccl_device_comm &comm) {
     bool ended = false;
     do {
         Ends ends = {};
-        // What cannot be read any more, at the process's end or after a fault, nobody writes.
+        // Memory that cannot be read, at the process's end or after a fault, has no writers.
         ended = *comm.abort_word != 0 || !read_ends(comm, stream, &ends);
         if (!ended) {
             ended = true;
@@ -197,7 +197,7 @@ tuccl::NvlinkEnds ends_of(int device) {
     return tuccl::nvlink_ends(bus_id);
 }
 
-// The same on every rank, since all read the same handles.
+// Equal on every rank, since all read the same handles.
 bool nvlink_joins_all(const Handle *handles, uint32_t ranks) {
     for (uint32_t one = 0; one < ranks; one++)
         for (uint32_t other = 0; other < ranks; other++)
@@ -211,7 +211,7 @@ bool may_use_pcie() {
     return level == nullptr || strcasecmp(level, "NVL") != 0;
 }
 
-// An error that was told must not be found again by somebody's cudaGetLastError.
+// A returned error must not show again in the job's cudaGetLastError.
 const char *told(const char *reason) {
     (void)cudaGetLastError();
     return reason;
@@ -283,11 +283,11 @@ const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, cons
 
 int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
     const Freeing scope(comm->device);
-    // Freeing waits for what runs on the device, and is allowed while another thread captures.
+    // Freeing waits for running kernels, and is allowed while another thread captures.
     (void)cudaFree(comm->peers.counters);
     comm->peers.counters = nullptr;
-    // A pattern's kernel has received everything that was sent to it when it ends. A program's may
-    // end before others have told it that they have ended too.
+    // A pattern's kernel has received all messages when it ends. A program's kernel may end before
+    // its peers have notified it of their end.
     return comm->programs.here == nullptr || others_have_ended(*comm) ? 1 : 0;
 }
 

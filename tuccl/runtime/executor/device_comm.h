@@ -1,4 +1,5 @@
-// A communicator on one device: its staging memory, that of the others, and its kernels' state.
+// A communicator on one device: its staging memory, its peers' staging memory, and its kernels'
+// state.
 #ifndef TUCCL_EXECUTOR_DEVICE_COMM_H
 #define TUCCL_EXECUTOR_DEVICE_COMM_H
 
@@ -11,13 +12,13 @@
 struct tuccl_device_comm {
     tuccl::Peers peers;
     tuccl_staging staging;
-    size_t program_first; // Of the programs' area in the staging memory.
+    size_t program_first; // Offset of the programs' area in the staging memory.
     int device;
-    bool nvlink; // Between all: what LL128 needs.
+    bool nvlink; // NVLink joins all ranks, as LL128 requires.
     uint32_t *abort_word;
-    std::array<void *, TUCCL_MAX_RANKS> opened; // Through IPC, to be closed.
+    std::array<void *, TUCCL_MAX_RANKS> opened; // Opened through IPC, to be closed.
     cudaEvent_t ordering;
-    cudaEvent_t remembered; // Of its own: what is recorded in a capture is no event outside it.
+    cudaEvent_t remembered; // Separate, since an event recorded in a capture is invalid outside it.
     tuccl::Programs programs;
     uint32_t here; // A bit for each rank of this process.
 };

@@ -1,6 +1,6 @@
-/* What the host side asks of CUDA at a communicator's start, beside executor.h: which device is
- * current, a few bytes of device memory with a stream of their own for telling the other ranks
- * something through NCCL, and later whether a stream is being captured. */
+/* CUDA functions for the host side at a communicator's start, beside executor.h: the current
+ * device, a small buffer and stream for exchanges with other ranks through NCCL, and whether a
+ * stream is being captured. */
 #ifndef TUCCL_EXECUTOR_DEVICE_EXCHANGE_H
 #define TUCCL_EXECUTOR_DEVICE_EXCHANGE_H
 
@@ -11,26 +11,25 @@
 extern "C" {
 #endif
 
-/* The calling thread's state that set-up changes. */
+/* State of the calling thread that set-up changes. */
 struct tuccl_device_scope {
     int device;
     int capture_mode;
 };
 
-/* Makes a device current, and allows what a capture in another thread would forbid (allocation).
- * 0, or a cudaError_t; tuccl_device_leave puts everything back. */
+/* Makes a device current, and allows calls that a capture in another thread would forbid
+ * (allocation). Returns 0 or a cudaError_t; tuccl_device_leave restores the state. */
 int tuccl_device_enter(int device, struct tuccl_device_scope *before);
 void tuccl_device_leave(const struct tuccl_device_scope *before);
 
-/* A stream's own number, since addresses come back, and that of the capture that it is in, 0 when
- * in none. Equal numbers mean the same one. */
+/* A stream's id, since addresses are reused, and the id of its capture, 0 without one. */
 struct tuccl_stream_state {
     uint64_t number;
     uint64_t capture;
 };
 struct tuccl_stream_state tuccl_device_stream(void *stream);
 
-/* Device memory for `bytes` of every rank, and a stream that waits for no other. */
+/* Device memory for `bytes` of every rank, and a non-blocking stream. */
 struct tuccl_exchange;
 struct tuccl_exchange_view {
     void *stream; /* A cudaStream_t. */
@@ -38,18 +37,19 @@ struct tuccl_exchange_view {
     void *receive;
 };
 
-/* On the current device. NULL on success, else half a sentence that says why not. */
+/* Uses the current device. Returns NULL on success, else the reason in half a sentence. */
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks);
 struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange);
 
-/* Puts this rank's bytes into the send buffer, behind what is on the stream. 0, or a cudaError_t.
+/* Copies this rank's bytes into the send buffer in stream order. Returns 0 or a cudaError_t.
  */
 int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine);
-/* Whether everything on the stream has ended: 1, 0 while it runs, negative when it failed. */
+/* Returns 1 if all work on the stream has ended, 0 while it runs, negative after a failure. */
 int tuccl_exchange_ended(const struct tuccl_exchange *exchange);
-/* Everybody's bytes, by rank; after tuccl_exchange_ended said 1. 0, or a cudaError_t. */
+/* Copies all ranks' bytes, by rank, after tuccl_exchange_ended returned 1. Returns 0 or a
+ * cudaError_t. */
 int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all);
-/* Waits for what is on the stream. */
+/* Waits for all work on the stream. */
 void tuccl_exchange_destroy(struct tuccl_exchange *exchange);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
-// What orders calls needs to know of a stream.
+// Properties of a stream for ordering calls.
 #include "device_exchange.h"
 
 #include <cuda_runtime_api.h>
 
-// The number is asked for outside of captures only: CUDA answers cudaErrorStreamCaptureUnsupported
+// The id is queried outside of captures only: CUDA answers cudaErrorStreamCaptureUnsupported
 // for a stream that takes part in one, which its documentation of cudaStreamGetId does not say.
 struct tuccl_stream_state tuccl_device_stream(void *stream) {
     const auto asked = static_cast<cudaStream_t>(stream);

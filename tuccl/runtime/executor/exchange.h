@@ -13,7 +13,7 @@ namespace tuccl {
 
 class Exchange {
   public:
-    // `cancelled` ends waiting; NULL where nobody can cancel. So does a rank that has left `roll`.
+    // `cancelled` ends waiting, NULL without cancellation; so does a rank that has left `roll`.
     Exchange(ncclComm_t comm, uint32_t ranks, const std::atomic<bool> *cancelled,
              const RollCall &roll)
         : comm_(comm), ranks_(ranks), cancelled_(cancelled), roll_(roll) {
@@ -22,15 +22,15 @@ class Exchange {
     Exchange(const Exchange &) = delete;
     Exchange &operator=(const Exchange &) = delete;
 
-    // On the current device. NULL, or why this rank cannot take part.
+    // Starts on the current device. Returns NULL, or why this rank cannot take part.
     const char *open();
 
-    // Everybody's greetings by rank, as long as all call it. NULL, or why there are none: then a
-    // kernel may be left on the device that waits for others until NCCL aborts the communicator,
-    // and what waits for the device (freeing) would wait for it.
+    // Collects all ranks' greetings, provided that all call it. Returns NULL, or the reason of a
+    // failure: then a kernel on the device may wait for peers until NCCL aborts the communicator,
+    // and a wait for the device (freeing) would wait for it.
     const char *round(const Greeting &mine, std::vector<Greeting> *all);
 
-    // Whether such a kernel may be there.
+    // Returns whether such a kernel may be running.
     bool is_broken() const {
         return broken_;
     }

@@ -1,8 +1,8 @@
-/* The executor's inner interface: what the interposer on the host asks of the CUDA side.
+/* The executor's internal interface between the interposer on the host and the CUDA side.
  *
  * The host side (interposer, set-up of communicators, decisions) is C++ without CUDA headers; the
- * device side (kernels, staging, flags) is CUDA. They meet here, so that the host side is tested
- * against a stand-in without a GPU. Nothing here knows NCCL: codes are TuCCL's own. */
+ * device side (kernels, staging, flags) is CUDA. This interface lets tests run the host side over a
+ * stand-in without a GPU. It does not depend on NCCL: codes are TuCCL's own. */
 #ifndef TUCCL_EXECUTOR_H
 #define TUCCL_EXECUTOR_H
 
@@ -15,7 +15,7 @@ extern "C" {
 
 enum {
     TUCCL_MAX_RANKS = 8,
-    /* What one rank tells the others so that they can reach its staging area. */
+    /* Size of the handle by which peers map a rank's staging area. */
     TUCCL_HANDLE_BYTES = 128,
 };
 
@@ -56,13 +56,13 @@ enum tuccl_reduction {
     TUCCL_REDUCTIONS = 5,
 };
 
-/* What runs a call: a kernel written for one pattern, or a program that is interpreted. The
- * compiler of programs recognises patterns (docs/reference/programs.md). */
+/* The kernel of a call: one written for a pattern, or the interpreter of a program. The compiler of
+ * programs recognises patterns (docs/reference/programs.md). */
 enum tuccl_pattern {
     TUCCL_PATTERN_NONE = 0,
-    /* all_reduce: everybody sends everything to everybody. */
+    /* all_reduce: every rank sends all data to every rank. */
     TUCCL_PATTERN_ONE_PHASE = 1,
-    /* all_reduce: everybody reduces a shard and sends it to everybody. */
+    /* all_reduce: every rank reduces a shard and sends it to every rank. */
     TUCCL_PATTERN_TWO_PHASE = 2,
     /* all_gather, reduce_scatter, alltoall, broadcast, reduce: everybody sends to whom it concerns.
      */
@@ -79,7 +79,7 @@ struct tuccl_call {
     uint8_t type;
     uint8_t reduction;
     uint8_t root;
-    /* What was tuned. */
+    /* Tuned parameters. */
     uint8_t pattern;
     uint8_t protocol;
     uint16_t nchannels; /* Threadblocks of a pattern, instances of a program. */
@@ -91,60 +91,58 @@ struct tuccl_call {
 /* One communicator on one device, opaque to the host side. */
 struct tuccl_device_comm;
 
-/* The staging memory of a rank, as what it may be asked to run needs it; 0 for what it is not. The
- * same on every rank. */
+/* The staging memory of a rank by use, 0 for calls that do not occur; the same on every rank. */
 struct tuccl_staging {
-    /* Of patterns: lines of one source in one half and phase. */
+    /* Patterns: lines of one source in one half and phase. */
     uint32_t ll_part;
     uint32_t ll_phases;
     uint32_t ll128_part;
     uint32_t ll128_phases;
-    /* Of programs: one half of each protocol's lines, and scratch chunks. */
+    /* Programs: one half of each protocol's lines, and scratch chunks. */
     uint64_t program_ll_bytes;
     uint64_t program_ll128_bytes;
     uint64_t program_simple_bytes;
     uint64_t program_scratch_bytes;
 };
 
-/* Two calls make a communicator, with an exchange of all handles between them:
+/* Two calls create a communicator, with an exchange of all handles between them:
  *   tuccl_device_comm_create   takes staging memory on the current device, writes its handle;
  *   tuccl_device_comm_connect  opens the staging of the others from their handles, in rank order.
- * Both return NULL on success, else half a sentence that says why not (a static text). */
+ * Both return NULL on success, else the reason in half a sentence (static text). */
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
                                      const struct tuccl_staging *staging,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]);
 const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
                                       const unsigned char (*handles)[TUCCL_HANDLE_BYTES]);
 
-/* Gives the compiled programs of a bundle to the device; the bytes are checked before
+/* Loads the compiled programs of a bundle onto the device; the caller has checked the bytes
  * (tuccl/runtime/program.h). NULL on success. */
 const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
                                             size_t bytes);
 
-/* Waits until nothing runs on its device, and the ranks of other processes have ended what writes
- * to its memory; for these not long, and not after an abort. Ranks of this process are the caller's
- * business. No launch may follow. 0 when they have not: the memory is in use then. */
+/* Waits until its device is idle and ranks of other processes no longer write to its memory, for
+ * the latter only briefly, and not after an abort. The caller waits for ranks of this process. No
+ * launch may follow. Returns 0 if the memory is still in use. */
 int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm);
 
-/* Waits until nothing runs on its device. NULL: nothing. */
+/* Waits until its device is idle. NULL is ignored. */
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm);
 
-/* Whether tuccl_device_launch can run such a call: types, operations, staging, ranks. Depends only
- * on what is equal on every rank (never on pointers), so that ranks agree. */
+/* Returns whether tuccl_device_launch can run such a call, by types, operations, staging and ranks.
+ * Depends only on values that are equal on every rank (never on pointers), so that ranks agree. */
 int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call);
 
-/* Puts the call on a stream (a cudaStream_t). 0, or a cudaError_t. */
+/* Enqueues the call on a stream (a cudaStream_t). Returns 0 or a cudaError_t. */
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
                         void *stream);
 
-/* Makes everything that runs or will run on this communicator end soon, whatever its data. */
+/* Aborts all running and future kernels of this communicator; their results are undefined. */
 void tuccl_device_abort(struct tuccl_device_comm *comm);
 
-/* Orders what is put on `after` from now on behind what is on `before` now. 0, or a cudaError_t. */
+/* Orders later work on `after` behind current work on `before`. Returns 0 or a cudaError_t. */
 int tuccl_device_order(struct tuccl_device_comm *comm, void *before, void *after);
 
-/* The same in two steps, so that `before` need not be there any more at the second. Not in
- * captures. */
+/* The same in two steps, so that `before` may be destroyed between them. Not for captures. */
 int tuccl_device_remember(struct tuccl_device_comm *comm, void *before);
 int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after);
 

@@ -15,12 +15,12 @@ struct Held {
     tuccl_call decided;
 };
 
-// One communicator's part of a group.
+// The calls of one communicator in a group.
 struct Part {
     ncclComm_t nccl;
-    bool for_nccl; // Something in it is not the executor's.
+    bool for_nccl; // It contains a call that the executor cannot run.
     std::vector<Held> held;
-    std::vector<ncclStream> nccl_streams; // Of what NCCL got.
+    std::vector<ncclStream> nccl_streams; // Streams of the calls passed to NCCL.
 };
 
 struct Group {
@@ -40,7 +40,7 @@ Part &part_of(ncclComm_t nccl) {
     return group.parts.back();
 }
 
-// When NCCL has put its calls there.
+// Called after NCCL has enqueued its calls.
 void end_part(const Part &part) {
     Communicator *communicator =
         part.nccl_streams.empty() ? nullptr : Register::of_process().find(part.nccl);
@@ -71,7 +71,7 @@ int release_to_nccl(Part *part) {
     return result;
 }
 
-// Runs what was held back. Launches do not wait for anybody, so one thread may serve the
+// Runs the calls that were held back. Launches never block, so one thread may serve the
 // communicators of several devices.
 int run_part(Part *part) {
     Communicator *communicator = Register::of_process().find(part->nccl);
@@ -126,7 +126,7 @@ int group_end() {
             end_part(part);
     std::vector<Made> made;
     made.swap(group.made);
-    // Also after a failure: the other ranks of what was made wait for this one.
+    // Also after a failure: the other ranks of new communicators wait for this one.
     result = set_up_made(made, result);
     return failed != kNcclSuccess ? failed : result;
 }

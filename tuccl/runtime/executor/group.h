@@ -1,12 +1,12 @@
 // ncclGroupStart to ncclGroupEnd, per thread.
 //
-// NCCL's own group is opened along with ours, so that everything that is not interposed behaves as
-// ever in it. What the executor would take is held back until the outermost end, or until its
-// communicator turns out to need NCCL.
+// NCCL's own group is opened as well, so that functions which are not interposed behave as usual.
+// Calls for the executor are held back until the outermost end, or until their communicator needs
+// NCCL.
 //
-// All or nothing goes by communicator: ranks that group a communicator's collectives group them
-// alike, but nothing says that they have the same other communicators, or the same sends and
-// receives, in the group. So these have no influence.
+// The executor runs all or none of a communicator's calls in a group: ranks group one
+// communicator's collectives alike, but not necessarily those of other communicators, or sends and
+// receives, which therefore have no influence.
 #ifndef TUCCL_EXECUTOR_GROUP_H
 #define TUCCL_EXECUTOR_GROUP_H
 
@@ -18,15 +18,14 @@ namespace tuccl {
 bool group_is_open();
 
 int group_start();
-// What the outermost end yields: the first error of the executor's, or what NCCL says.
+// Ends a group; the outermost end returns the executor's first error, or NCCL's result.
 int group_end();
-// NCCL says how long what is in the group would take, and runs none of it: all of it is NCCL's
-// then.
+// NCCL estimates the group's time without running it: all of its calls are NCCL's then.
 int group_simulate_end(ncclSimInfo *info);
 
 // A call in an open group.
 int group_call(const NcclCall &call);
-// A communicator that NCCL makes when the group ends.
+// A communicator that NCCL creates when the group ends.
 void group_makes(const Made &made);
 
 } // namespace tuccl

@@ -1,5 +1,5 @@
-// What words.cuh and the interpreter need of CUDA, for a compiler that knows no CUDA: the same
-// sources run on host threads in the tests. Not installed, not part of the executor.
+// CUDA functions used by words.cuh and the interpreter, for a host compiler: tests run the same
+// sources on host threads. Neither installed nor part of the executor.
 #ifndef TUCCL_EXECUTOR_HOST_ARITHMETIC_H
 #define TUCCL_EXECUTOR_HOST_ARITHMETIC_H
 
@@ -56,7 +56,7 @@ inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 value) {
 inline float __bfloat162float(__nv_bfloat16 value) {
     return same_bits<float>(static_cast<uint32_t>(value.bits) << 16);
 }
-// To the nearest, of two equally near the even one.
+// Rounds to nearest, ties to even.
 inline __nv_bfloat16 __float2bfloat16_rn(float value) {
     const uint32_t bits = same_bits<uint32_t>(value);
     if (value != value)

@@ -7,7 +7,7 @@
 
 namespace tuccl {
 
-// NCCL_HOSTID takes part: who divides a host into nodes with it means it for the executor as well.
+// NCCL_HOSTID counts: a host that it divides into nodes is divided for the executor as well.
 uint64_t host_identity();
 
 } // namespace tuccl

@@ -1,4 +1,4 @@
-// NCCL's functions that make and end communicators, as the job calls them.
+// NCCL's functions that create and end communicators, as the job calls them.
 #include "apart.h"
 #include "group.h"
 #include "made.h"
@@ -14,7 +14,7 @@ namespace tuccl {
 
 namespace {
 
-// What follows after NCCL was asked to make communicators.
+// Steps after NCCL was called to create communicators.
 int after_making(const std::vector<Made> &made, int result) {
     if (result != kNcclSuccess && result != kNcclInProgress)
         return result;
@@ -25,8 +25,8 @@ int after_making(const std::vector<Made> &made, int result) {
     return result;
 }
 
-// The last rank of this process ends a communicator. What served it is freed behind NCCL's own: its
-// waiting for the ranks of a node goes first.
+// The last rank of this process ends a communicator. The executor's memory is freed after NCCL's,
+// which waits for the ranks of a node first.
 int destroy_last(ncclComm_t comm, int device, std::shared_ptr<LocalRanks> local) {
     if (local->count() == 1) {
         const int result = real_nccl().CommDestroy(comm);
@@ -82,8 +82,7 @@ int abort(ncclComm_t comm) {
     return result;
 }
 
-// Ends what the executor runs on a communicator that goes on to exist; its further calls are
-// NCCL's.
+// Stops the executor on a communicator that continues to exist; its further calls are NCCL's.
 void give_up(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().find(comm);
     if (communicator == nullptr)

@@ -1,12 +1,12 @@
-// Runs a program: every threadblock takes its steps in order, once for each tile of the buffers.
+// Runs a program: every threadblock performs its steps in order, once for each tile of the buffers.
 // Written once for CUDA's blocks and for host threads; a `Machine` says which thread this is, a
-// `Wire` is a protocol, a `Pair` adds two units up. Which step waits for whom, and where its chunks
-// and messages lie, stands here; how their bytes move, in interpreter_mover.h.
+// `Wire` is a protocol, a `Pair` adds two units up. This file determines what each step waits for
+// and where its chunks and messages are; interpreter_mover.h moves their bytes.
 //
 // A thread moves the same bytes of a chunk's tile in every step, so within a threadblock no step
 // waits for another; barriers stand only where a thread waits, or tells, for all.
 //
-// After an abort nothing waits any more, and what is moved is whatever is there.
+// After an abort nothing waits, and the moved data is undefined.
 #ifndef TUCCL_EXECUTOR_INTERPRETER_H
 #define TUCCL_EXECUTOR_INTERPRETER_H
 
@@ -49,7 +49,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         return one < other ? one : other;
     }
 
-    // The number that says that so many steps of this tile are done.
+    // Returns the sequence number of this many finished steps of the tile.
     __device__ __forceinline__ uint64_t steps_done(uint32_t tile, uint32_t steps) const {
         return base_ + uint64_t{tile} * launch_.longest + steps;
     }
@@ -97,7 +97,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         if (step.type != TUCCL_STEP_NOP)
             move(step, action, in, out);
         const bool flags = action.sends && !Wire::kFlagsInLines;
-        // Somebody waits for this credit only if a message comes that needs the slot again.
+        // The sender waits for this credit only if a later message needs the slot.
         const bool credits = action.receives && received_ + kSlots <= launch_.tiles * block_.steps;
         const bool progresses = (step.flags & TUCCL_STEP_HAS_DEPENDENT) != 0;
         if (!flags && !credits && !progresses)

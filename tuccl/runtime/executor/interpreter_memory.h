@@ -1,6 +1,6 @@
 // How the interpreter touches memory: users' buffers of any alignment, and words by which
-// threadblocks, of one device or of several, tell one another something. Compiled by nvcc, and by a
-// host compiler for the tests.
+// threadblocks of one or several devices notify each other. Compiled by nvcc, and by a host
+// compiler for the tests.
 #ifndef TUCCL_EXECUTOR_INTERPRETER_MEMORY_H
 #define TUCCL_EXECUTOR_INTERPRETER_MEMORY_H
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_unit(char *to, Unit unit, uint32_t wanted,
 
 #ifdef __CUDACC__
 
-// Words for other devices. Whoever sees one sees all that its writer's block wrote or had seen
+// Words for other devices. A reader of a word sees all that the writer's block wrote or had seen
 // before a barrier of that block.
 __device__ __forceinline__ uint64_t look(const uint64_t *word) {
     uint64_t value = 0;
@@ -74,7 +74,7 @@ __device__ __forceinline__ uint64_t look(const uint64_t *word) {
 __device__ __forceinline__ void tell(uint64_t *word, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
-// Words for this device alone: the same, with less to wait for.
+// Words for this device alone: the same guarantee at less cost.
 __device__ __forceinline__ uint64_t look_here(const uint64_t *word) {
     uint64_t value = 0;
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -83,7 +83,7 @@ __device__ __forceinline__ uint64_t look_here(const uint64_t *word) {
 __device__ __forceinline__ void tell_here(uint64_t *word, uint64_t value) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
-// For words before which there are only reads: what was read is in registers by then.
+// For words after reads only: the data read is in registers by then.
 __device__ __forceinline__ void tell_read(uint64_t *word, uint64_t value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }

@@ -1,6 +1,6 @@
-// The ranks that one communicator has in this process. Their kernels write to one another's staging
-// memory, so it is freed when the last of them is gone, as NCCL itself does it; a rank in another
-// process keeps what it has opened of ours.
+// The ranks of one communicator in this process. Their kernels write to each other's staging
+// memory, so it is freed when the last of them has left, as in NCCL; a rank in another process
+// keeps its mapping.
 //
 // Freeing waits for everything that runs on a device. A rank that left earlier may have called
 // another communicator's collective since then, which ends when the rank that is last to leave,
@@ -25,18 +25,18 @@ namespace tuccl {
 
 class LocalRanks {
   public:
-    // Equal numbers mean the same communicator. All join before any of them can leave.
+    // Joins the communicator with this number. All ranks join before any can leave.
     static std::shared_ptr<LocalRanks> join(uint64_t number);
 
     LocalRanks() = default;
     LocalRanks(const LocalRanks &) = delete;
     LocalRanks &operator=(const LocalRanks &) = delete;
 
-    // Leaves a rank's device side behind; NULL where it has none. True: it was the last rank.
+    // Hands over a rank's device side, NULL without one. Returns whether it was the last rank.
     bool leave(tuccl_device_comm *device);
-    // How many there are.
+    // Number of ranks.
     size_t count();
-    // What was left, after what runs there has ended. For the last rank.
+    // Frees all device sides after their kernels have ended. For the last rank.
     void free();
 
   private:
@@ -46,9 +46,8 @@ class LocalRanks {
     std::vector<tuccl_device_comm *> left_;
 };
 
-// Beside an aborted communicator others may hang that the same thread is about to abort. So what an
-// abort leaves is freed when the next communicator has started, or ended as it should; this too
-// waits for nothing.
+// After an abort, the same thread may be about to abort other hanging communicators. So its memory
+// is freed when the next communicator has started or ended normally, again without waiting.
 void free_later(int device, std::shared_ptr<LocalRanks> ranks);
 void free_left();
 

@@ -27,7 +27,7 @@ struct Background {
 struct Backgrounds {
     std::mutex mutex;
     std::unordered_map<ncclComm_t, std::unique_ptr<Background>> by_comm;
-    std::atomic<size_t> count{0}; // So that nobody takes the lock for nothing.
+    std::atomic<size_t> count{0}; // Avoids the lock while the map is empty.
 };
 
 Backgrounds &backgrounds() {
@@ -35,7 +35,7 @@ Backgrounds &backgrounds() {
     return *only;
 }
 
-// Until NCCL itself is ready; the caller uses the communicator for nothing but asking.
+// Waits until NCCL is ready; meanwhile the caller only queries the communicator.
 void run(ncclComm_t comm, Origin origin, Background *background) {
     int error = kNcclInProgress;
     while (!background->cancelled.load() &&
@@ -68,7 +68,7 @@ std::unique_ptr<Background> take(ncclComm_t comm) {
     return background;
 }
 
-// Each in a thread of its own, because each waits for its ranks, which may be among the others.
+// Each in its own thread, because each waits for its ranks, which may be among the others.
 int set_up_together(const std::vector<Made> &made) {
     std::vector<int> results(made.size(), kNcclSuccess);
     Latch ready(made.size());

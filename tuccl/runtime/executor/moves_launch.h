@@ -1,6 +1,5 @@
-/* What a kernel that runs moves (program_moves.h) is given: a rank's moves with the addresses of
- * this call, all of it in the kernel's parameters, so that nothing is loaded before the first
- * byte of data is. */
+/* Parameters of a kernel that runs moves (program_moves.h): a rank's moves with the addresses of
+ * this call, all in kernel parameters, so that the first load is one of data. */
 #ifndef TUCCL_EXECUTOR_MOVES_LAUNCH_H
 #define TUCCL_EXECUTOR_MOVES_LAUNCH_H
 
@@ -19,14 +18,14 @@ namespace tuccl {
 enum : uint8_t {
     kMoveAdds = 1,
     kMoveCompletes = 2,
-    kMoveEnds = 4, // It ends a message.
+    kMoveEnds = 4, // The move ends a message.
 };
 
-// Operands lie behind one another, inputs before outputs. Records are taken apart in registers:
-// each load of a parameter takes its time.
+// Operands are contiguous, inputs before outputs. Records are unpacked in registers, since each
+// load of a parameter is slow.
 struct MoveRecord {
-    uint64_t
-        bits; // Of inputs, outputs, flags, which inputs are messages: 8 each; the first operand.
+    uint64_t bits; // 8 bits each: inputs, outputs, flags, mask of inputs that are messages; then
+                   // first operand.
 
     __device__ __forceinline__ uint32_t inputs() const {
         return bits & 0xFF;
@@ -94,7 +93,7 @@ template <uint32_t kOperands, uint32_t kMoves, uint32_t kLinks, bool kPlain> str
     static constexpr uint32_t kMostLinks = kLinks;
 
     uint8_t moves;
-    uint8_t outgoing; // Links; incoming ones lie behind them.
+    uint8_t outgoing; // Links; incoming ones follow.
     uint8_t incoming;
     uint8_t all_receive_from_all;
     MoveRecord move[kMoves];
@@ -103,9 +102,9 @@ template <uint32_t kOperands, uint32_t kMoves, uint32_t kLinks, bool kPlain> str
     Link link[kLinks];
 };
 
-// Most programs find room in the first; CUDA takes 4 KB of parameters. The first is for launches of
-// one tile whose buffers and sizes are multiples of 16 bytes, which are most: the code for all
-// others is so long that fetching it would take as long as the rest.
+// Most programs fit FewMoves; CUDA takes 4 KB of parameters. FewMoves is for launches of one tile
+// whose buffers and sizes are multiples of 16 bytes, as most are: fetching the longer code of the
+// general case would take as long as the rest.
 using FewMoves = MovesOf<48, 14, 32, true>;
 using ManyMoves = MovesOf<184, 64, 64, false>;
 static_assert(sizeof(ManyMoves) <= 4096, "parameters of a kernel");
@@ -115,14 +114,14 @@ template <typename Launch> bool has_room(const MovesNeed &need) {
            need.moves <= Launch::kMostMoves && need.links <= Launch::kMostLinks;
 }
 
-// Whether FewMoves is enough for a launch.
+// Returns whether FewMoves suffices for a launch.
 inline bool is_plain(const MovesNeed &need, const ProgramLaunch &plan) {
     const auto misplaced = reinterpret_cast<uintptr_t>(plan.send) |
                            reinterpret_cast<uintptr_t>(plan.receive) | plan.part_bytes;
     return has_room<FewMoves>(need) && plan.tiles == 1 && misplaced % 16 == 0;
 }
 
-// Where a rank's records go.
+// Destinations of a rank's records.
 struct MoveRecords {
     MoveRecord *moves;
     Operand *operands;
@@ -130,7 +129,7 @@ struct MoveRecords {
 };
 void write_records(const RankMoves &rank, const ProgramLaunch &plan, const MoveRecords &records);
 
-// `launch->plan` is filled in already.
+// Sets the moves of a launch whose `plan` is set.
 template <typename Launch> void set_moves(const Moves &moves, Launch *launch) {
     const RankMoves &own = moves.ranks[launch->plan.rank];
     launch->moves = static_cast<uint8_t>(own.moves.size());

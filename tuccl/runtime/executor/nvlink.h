@@ -1,5 +1,5 @@
-// Where a device's NVLinks lead, asked of NVML: what ranks tell one another, so that all of them
-// know which devices NVLink joins.
+// Neighbours of a device over NVLink, by NVML. Ranks exchange them, so that all know which devices
+// NVLink joins.
 #ifndef TUCCL_EXECUTOR_NVLINK_H
 #define TUCCL_EXECUTOR_NVLINK_H
 
@@ -7,7 +7,7 @@
 
 namespace tuccl {
 
-// Of devices that NVLink joins directly; larger fabrics have switches.
+// Most devices that NVLink joins directly; larger fabrics have switches.
 constexpr uint32_t kMostNeighbours = 7;
 
 struct NvlinkEnds {
@@ -16,12 +16,12 @@ struct NvlinkEnds {
     uint32_t neighbours[kMostNeighbours]; // Those behind the last are 0.
 };
 
-// Nothing but the own address where NVML cannot be asked: LL128 is left out then, which is slower
-// and never wrong.
+// Returns only the own address where NVML is unavailable: LL128 is not used then, which is slower
+// but correct.
 NvlinkEnds nvlink_ends(const char *bus_id);
 
-// That either has some NVLink is not enough: bridges join pairs of cards, and what goes from pair
-// to pair takes PCIe, which does not keep an LL128 line in one piece.
+// Having some NVLink is not enough: bridges join pairs of cards, and traffic between pairs takes
+// PCIe, which does not keep an LL128 line in one piece.
 inline bool nvlink_joins(const NvlinkEnds &one, const NvlinkEnds &other) {
     if ((one.own != 0 && one.own == other.own) || (one.has_switch != 0 && other.has_switch != 0))
         return true;

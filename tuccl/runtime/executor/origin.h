@@ -1,5 +1,5 @@
-// Where communicators come from: a secret that the ranks of each share, by which they meet before
-// NCCL makes it.
+// Origins of communicators: a secret shared by the ranks of each, by which they meet before NCCL
+// creates it.
 #ifndef TUCCL_EXECUTOR_ORIGIN_H
 #define TUCCL_EXECUTOR_ORIGIN_H
 
@@ -12,11 +12,11 @@
 
 namespace tuccl {
 
-// One communicator that is being made from another.
+// A communicator that is being created from another.
 class Birth;
 
 struct Origin {
-    bool is_known = true; // Not of one that was made by a function that is not interposed.
+    bool is_known = true; // False for a communicator created by a function that is not interposed.
     std::shared_ptr<const Table> table; // As it was before NCCL made it.
     Digest secret = {};
     Reach reach = Reach::kHost;
@@ -24,13 +24,13 @@ struct Origin {
     std::shared_ptr<Birth> birth;   // NULL where it has no parent.
 };
 
-// Of a communicator that is about to be made; each rank calls it before NCCL.
-std::vector<Origin> origins_here(size_t ranks); // Of one whose ranks are all in this call.
+// Origin of a communicator that is about to be created; each rank calls this before NCCL.
+std::vector<Origin> origins_here(size_t ranks); // All ranks are in this call.
 Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank);
 Origin origin_from(ncclComm_t parent, int color);
 Origin unknown_origin();
 
-// NCCL has made it, or is at it. Origins that this is not said of were failures.
+// Reports that NCCL has created it or is in progress. Without this report it failed.
 void accept(const Origin &origin);
 
 // So that more can be made from it. Not of NULL.

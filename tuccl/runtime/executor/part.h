@@ -1,4 +1,4 @@
-// What one thread moves at once of a user's buffer, and how it moves single bytes. Compiled by
+// The unit of a user's buffer that one thread moves at once, and moves of single bytes. Compiled by
 // nvcc, and by a host compiler for the tests.
 #ifndef TUCCL_EXECUTOR_PART_H
 #define TUCCL_EXECUTOR_PART_H
@@ -17,8 +17,8 @@ struct Part {
     uint64_t high;
 };
 
-// What lies across the end of a buffer, or at an address that is not aligned: byte by byte. Not
-// inlined: a kernel that jumps over so many instructions waits for the next ones.
+// Moves byte by byte at the end of a buffer or at an unaligned address. Not inlined: a kernel that
+// jumps over so many instructions waits for the next ones.
 inline __device__ __noinline__ Part load_bytes(const char *from, uint32_t bytes) {
     Part part = {0, 0};
     for (uint32_t i = 0; i < bytes; i++) {

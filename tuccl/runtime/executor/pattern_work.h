@@ -1,5 +1,5 @@
-/* What one launch of a pattern's kernel moves, and which of its two kernels that takes: host code,
- * and the layout that the kernels read. */
+/* The data that one launch of a pattern's kernel moves, and the choice between its two kernels:
+ * host code, and the layout that the kernels read. */
 #ifndef TUCCL_EXECUTOR_PATTERN_WORK_H
 #define TUCCL_EXECUTOR_PATTERN_WORK_H
 
@@ -10,8 +10,7 @@
 
 namespace tuccl {
 
-// A block is what concerns one rank: of all_gather's result, of reduce_scatter's input; all_reduce
-// has no blocks.
+// A block is one rank's part of all_gather's result or reduce_scatter's input; all_reduce has none.
 struct Work {
     const char *send;
     char *receive;
@@ -25,9 +24,8 @@ struct Work {
 constexpr uint32_t kLlPartBytes = 8;
 constexpr uint32_t kLl128PartBytes = 16;
 
-// Whether each part is there or not, never half, and begins where it can be read at once: then the
-// kernel that knows it is the faster one. A rank's own affair; kernels of both kinds write the same
-// lines.
+// Returns whether every part is complete or absent, and aligned: then the faster kernel for whole
+// parts applies. Ranks may differ; both kernels write the same lines.
 inline bool is_whole(const Work &work, uint32_t protocol) {
     const uint32_t part = protocol == TUCCL_LL ? kLlPartBytes : kLl128PartBytes;
     return (reinterpret_cast<uintptr_t>(work.send) | reinterpret_cast<uintptr_t>(work.receive) |

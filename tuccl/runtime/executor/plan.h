@@ -1,4 +1,4 @@
-// What this rank would do for a communicator, from its environment and bundle alone.
+// This rank's plan for a communicator, from its environment and bundle alone.
 #ifndef TUCCL_EXECUTOR_PLAN_H
 #define TUCCL_EXECUTOR_PLAN_H
 
@@ -11,30 +11,30 @@ struct tuccl_bundle;
 
 namespace tuccl {
 
-// What a rank's environment names, read once: nothing changes between one look at it and the next.
+// The table that a rank's environment names, read once, so that it cannot change between uses.
 struct Table {
-    bool wanted = false;  // Whether anything is asked of the executor.
-    bool chooses = false; // Whether this process says call by call what runs (choose.h).
-    uint32_t sum = 0;     // Of the bundle; ranks must agree on it.
-    std::string source;   // For the log.
-    std::string fault;    // Why this rank cannot serve; empty when it can.
+    bool wanted = false;  // Whether the executor is requested.
+    bool chooses = false; // Whether this process makes choices per call (choose.h).
+    uint32_t sum = 0;     // CRC of the bundle; ranks must agree on it.
+    std::string source;   // Name for the log.
+    std::string fault;    // Why this rank cannot serve; empty if it can.
     std::shared_ptr<const tuccl_bundle> bundle;
 
-    // Ranks with equal ones conclude the same from it, whatever the communicator.
+    // Mark that is equal on ranks whose tables lead to equal plans for any communicator.
     uint64_t mark() const;
 };
 
 std::shared_ptr<const Table> read_table();
 
 struct Plan {
-    bool wanted = false; // As of the table.
+    bool wanted = false; // As in Table.
     bool chooses = false;
     uint32_t sum = 0;
     std::string source;
     std::string fault;
     Decision decision;
-    tuccl_staging staging = {}; // What it takes to run the decision's calls, or any.
-    // Has programs that the communicator may run, all of them checked; NULL: it has none.
+    tuccl_staging staging = {}; // Staging memory for the decision's calls, or for any.
+    // Bundle with checked programs for the communicator; NULL without programs.
     std::shared_ptr<const tuccl_bundle> bundle;
 
     bool has_something() const {

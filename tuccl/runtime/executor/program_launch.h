@@ -1,4 +1,4 @@
-/* Programs on a device: what device_comm.cu asks of interpreter.cu. */
+/* Programs on a device: the interface of interpreter.cu for device_comm.cu. */
 #ifndef TUCCL_EXECUTOR_PROGRAM_LAUNCH_H
 #define TUCCL_EXECUTOR_PROGRAM_LAUNCH_H
 
@@ -21,12 +21,13 @@ struct Programs {
     std::vector<Rearranged> rearranged; // By their number.
 };
 
-// Takes a section that tuccl_programs_check found sound. NULL, or half a sentence that says why
-// not.
+// Loads a section that tuccl_programs_check accepted. Returns NULL, or the reason in half a
+// sentence.
 const char *load_programs(tuccl_device_comm *comm, const void *section, size_t bytes);
 void free_programs(tuccl_device_comm *comm);
 
-// Whether a call's program can be interpreted; depends on nothing that may differ between ranks.
+// Returns whether a call's program can be interpreted; depends on nothing that differs between
+// ranks.
 bool program_supports(const tuccl_device_comm &comm, const tuccl_call &call);
 
 // 0, or a cudaError_t.

@@ -8,7 +8,7 @@
 
 namespace tuccl {
 
-// Those that a release does not have are NULL.
+// Functions missing in a release are NULL.
 struct RealNccl {
     int (*AllReduce)(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
     int (*AllGather)(const void *, void *, size_t, int, ncclComm_t, ncclStream);
@@ -40,8 +40,8 @@ struct RealNccl {
     int (*CommCuDevice)(ncclComm_t, int *);
 };
 
-// Found when first asked for: by the loader's order, or in a libnccl.so.2 that some library loaded
-// for itself.
+// Resolved at the first call: in the loader's order, or in a libnccl.so.2 that a library loaded
+// locally.
 const RealNccl &real_nccl();
 
 } // namespace tuccl

@@ -1,4 +1,4 @@
-// Which communicators of this process the executor serves.
+// The communicators of this process that the executor serves.
 #ifndef TUCCL_EXECUTOR_REGISTER_H
 #define TUCCL_EXECUTOR_REGISTER_H
 
@@ -17,17 +17,18 @@ class Register {
 
     void add(ncclComm_t nccl, Serving serving);
 
-    // NULL where NCCL alone serves it. Takes no lock when the thread asked lately. The answer may
-    // be taken apart meanwhile: use it under InUse.
+    // Returns NULL where NCCL alone serves it. Takes no lock if the thread's last result is still
+    // valid. The result may be destroyed meanwhile: use it under InUse.
     Communicator *find(ncclComm_t nccl);
 
-    // From here on calls go to NCCL; NULL when it was not served. What was begun goes on.
+    // Removes a communicator, so that further calls go to NCCL; NULL if it was not served. Running
+    // calls continue.
     Communicator *take(ncclComm_t nccl);
-    // Takes a taken one apart, after the last call has left it. Its memory is left to the ranks of
-    // this process: returns them if this one was the last of them, else NULL.
+    // Destroys a removed communicator after its last call has returned. Its memory passes to the
+    // ranks of this process: returns them if this was the last rank, else NULL.
     std::shared_ptr<LocalRanks> dispose(Communicator *communicator);
 
-    // Calls visit for each that is served; none is taken meanwhile.
+    // Calls visit for each served communicator; none is removed meanwhile.
     template <typename Visit> void for_each(Visit visit) {
         const std::lock_guard<std::mutex> lock(mutex_);
         for (const auto &[nccl, communicator] : served_)
@@ -41,7 +42,7 @@ class Register {
     std::unordered_map<ncclComm_t, Communicator *> served_;
     std::vector<std::unique_ptr<Communicator>> all_;
     std::vector<Communicator *> free_;
-    // Changes with every addition and removal, so that threads can remember answers.
+    // Changes with every addition and removal, so that threads can cache results.
     std::atomic<uint64_t> generation_{1};
 };
 

@@ -1,9 +1,9 @@
-// Where threads of one process wait for each other at set-up, on the host.
+// Synchronization of one process's threads at set-up, on the host.
 //
 // Some of CUDA's calls (allocation, peer access) may wait for whatever runs on a device. One
-// process may serve several: a kernel that already waits there for a rank that is still in such a
-// call would never end. So ranks of one process make these calls before any of them goes on to a
-// kernel.
+// process may use several devices: a running kernel that waits for a rank which is still in such a
+// call would never end. So all ranks of one process finish these calls before any of them launches
+// a kernel.
 #ifndef TUCCL_EXECUTOR_RENDEZVOUS_H
 #define TUCCL_EXECUTOR_RENDEZVOUS_H
 
@@ -28,7 +28,7 @@ class Latch {
     size_t left_;
 };
 
-// One thread's part in a latch: it counts down once, when it waits or when it is gone.
+// One thread's arrival at a latch: it counts down once, when it waits or is destroyed.
 class Arrival {
   public:
     explicit Arrival(Latch *latch) : latch_(latch) {
@@ -53,7 +53,7 @@ class Arrival {
     Latch *latch_;
 };
 
-// Waits until so many threads have called it with this number, or `gives_up` says so.
+// Waits until `threads` threads have called it with this number, or `gives_up` returns true.
 void meet_in_process(uint64_t number, size_t threads, const std::function<bool()> &gives_up);
 
 } // namespace tuccl

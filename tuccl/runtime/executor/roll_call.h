@@ -1,11 +1,11 @@
-// Whether every rank of a communicator runs the executor, known before it uses the communicator: a
-// rank without it would take no part, and the others would wait for ever.
+// Determines whether every rank of a communicator runs the executor, before the communicator is
+// used: a rank without it would not take part, and the others would wait for ever.
 //
-// Each rank enters itself, by its number, before it calls NCCL, and reads who is there when NCCL
-// has started. Starting is a barrier: no rank is through before all have begun. So the entries are
-// complete by then, and the same for all, with no waiting. Entries stand in this process and, for
-// ranks in others, in a file of the host's shared memory. Ranks that do not share that memory, on
-// another node say, find each other missing; the executor could not serve them anyway.
+// Each rank enters its number before it calls NCCL, and reads all entries when NCCL has started.
+// The start is a barrier: no rank completes it before all have begun. So the entries are complete
+// by then, and equal for all ranks, without waiting. Entries are stored in this process and, for
+// ranks of other processes, in a file of the host's shared memory. Ranks that do not share that
+// memory, as on another node, find each other missing; the executor could not serve them anyway.
 //
 // Why no rank serves a communicator that another leaves to NCCL:
 // - A rank that cannot be entered is in nobody's roll: all leave it to NCCL. Only where all ranks
@@ -36,32 +36,31 @@ namespace tuccl {
 enum class Reach { kHost, kProcess };
 
 struct Roll {
-    uint32_t present = 0; // Ranks that were seen.
+    uint32_t present = 0; // Mask of the ranks found.
     bool marks_agree = false;
-    std::string fault; // Why others cannot see this rank; empty when they can.
+    std::string fault; // Why peers cannot see this rank; empty if they can.
 };
 
 class RollCall {
   public:
-    // Enters this rank, with a mark. All ranks of the communicator, and nobody else, have the
-    // secret. `reach`: kProcess where all of them are in this process.
+    // Enters this rank, with a mark. Only the communicator's ranks have the secret. `reach`:
+    // kProcess if all of them are in this process.
     RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach);
-    // Takes the entry back unless the roll was read.
+    // Withdraws the entry unless the roll was read.
     ~RollCall();
     RollCall(const RollCall &) = delete;
     RollCall &operator=(const RollCall &) = delete;
 
-    // When NCCL has started the communicator, of so many ranks.
+    // Reads the roll when NCCL has started the communicator.
     Roll read(uint32_t ranks);
-    // Whether a rank that was read has failed or died.
+    // Returns whether a rank of the roll has failed or died.
     bool somebody_left() const;
-    // This rank has read, and cannot go on with the others.
+    // Reports that this rank has read the roll and cannot continue.
     void fail();
 
-    // This rank has done, or will not do, what may disturb kernels on other devices of this
-    // process.
+    // Reports that this rank will no longer disturb kernels on other devices of this process.
     void arrive();
-    // Waits until all ranks of this process have, or left, or `gives_up` says so.
+    // Waits until all ranks of this process have arrived or left, or `gives_up` returns true.
     void wait_for_those_here(const std::function<bool()> &gives_up);
 
   private:
@@ -74,7 +73,7 @@ class RollCall {
     std::shared_ptr<Here> here_;
     std::optional<RollFile> file_;
     std::string fault_;
-    RollEntries seen_; // Empty before it is read, and where not all are there.
+    RollEntries seen_; // Empty before reading, and if a rank is missing.
     bool seen_here_ = false;
     bool was_read_ = false;
 };

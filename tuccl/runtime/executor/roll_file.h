@@ -1,9 +1,9 @@
 // A communicator's roll in the host's shared memory: a file with a slot for each rank, which the
-// rank locks as long as it takes part.
+// rank locks while it takes part.
 //
-// The file is read and written, never mapped. Where there is no room, or where somebody truncated
-// it, a call returns an error; a mapping would end the process with SIGBUS. A lock ends with the
-// process that holds it, in whichever container, so that the dead are told from the living.
+// The file is read and written, never mapped. Without space, or after a truncation, a call returns
+// an error, where a mapping would end the process with SIGBUS. A lock ends with its process, in any
+// container, so that dead processes are recognised.
 #ifndef TUCCL_EXECUTOR_ROLL_FILE_H
 #define TUCCL_EXECUTOR_ROLL_FILE_H
 
@@ -14,7 +14,7 @@
 namespace tuccl {
 
 struct RollEntry {
-    uint64_t attempt; // A random number of this start of this rank.
+    uint64_t attempt; // Random number of this rank's start.
     uint64_t mark;
 };
 
@@ -22,28 +22,28 @@ using RollEntries = std::map<uint32_t, RollEntry>; // By rank.
 
 class RollFile {
   public:
-    // `tag` is in every entry: what is not of this roll is no entry.
+    // `tag` is in every entry: entries of other rolls are ignored.
     RollFile(const std::string &name, uint64_t tag);
-    ~RollFile(); // Ends in success what was not ended otherwise.
+    ~RollFile(); // Ends in success unless ended before.
     RollFile(const RollFile &) = delete;
     RollFile &operator=(const RollFile &) = delete;
 
-    // Empty, or why this rank cannot be entered; then nothing of it is left.
+    // Enters this rank. Returns an empty text, or the reason of a failure, which leaves no entry.
     std::string enter(uint32_t rank, const RollEntry &mine);
     bool is_open() const {
         return file_ >= 0;
     }
 
-    // Those who take part, and those who have ended.
+    // Returns the entries of active ranks and of those that have ended.
     RollEntries read() const;
-    // Whether a rank has taken its entry back, has ended in failure, or died before it ended.
+    // Returns whether a rank has withdrawn its entry, ended in failure, or died before it ended.
     bool has_left(uint32_t rank, const RollEntry &entry) const;
 
-    // Nobody needs the name any more; who has the file open keeps it.
+    // Removes the file's name; processes that have the file open keep it.
     void remove_name();
-    // As if this rank had never entered. The last rank to go removes the file.
+    // Withdraws this rank's entry. The last rank to leave removes the file.
     void take_back();
-    // The entry stays for those who still read.
+    // Ends this rank's part; the entry stays for ranks that still read.
     enum class End : uint64_t { kNone, kSuccess, kFailure };
     void end(End how);
 

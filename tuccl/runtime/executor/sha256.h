@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104): names that follow from a secret, and from which
-// nobody gets back to it. For a few hundred bytes at a communicator's start.
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104): names derived one-way from a secret. For a few
+// hundred bytes at a communicator's start.
 #ifndef TUCCL_EXECUTOR_SHA256_H
 #define TUCCL_EXECUTOR_SHA256_H
 

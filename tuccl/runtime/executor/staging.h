@@ -1,11 +1,10 @@
-/* Where patterns put their messages: the layout of a rank's staging area, and what a kernel is
- * given.
+/* Staging areas of patterns: the layout of a rank's area, and kernel parameters.
  *
- * A pattern's launch is an epoch. Epochs alternate between two halves of the area: a rank that is
- * in epoch e + 2 has finished e + 1, in which it heard from everybody, and everybody had finished
- * reading epoch e before they sent in e + 1, since a stream runs one kernel after the other. So no
- * message is overwritten before it is read, with no acknowledgement. It holds only for patterns in
- * which every rank hears from every other. */
+ * A pattern's launch is an epoch. Epochs alternate between two halves of the area: a rank in epoch
+ * e + 2 has finished e + 1, in which it received from all ranks, and all ranks had finished reading
+ * epoch e before they sent in e + 1, since a stream runs its kernels in order. So no message is
+ * overwritten before it is read, without acknowledgements. This holds only for patterns in which
+ * all ranks receive from all. */
 #ifndef TUCCL_EXECUTOR_STAGING_H
 #define TUCCL_EXECUTOR_STAGING_H
 
@@ -16,8 +15,8 @@
 
 namespace tuccl {
 
-// An area holds the lines of all sources in one half and phase; each has an equal part of it. The
-// most that one takes: messages beyond are cut into several launches.
+// An area holds the lines of all sources in one half and phase, each in an equal part. Largest
+// area: longer messages are divided into several launches.
 constexpr size_t kMostLlAreaBytes = size_t{4} << 20;
 constexpr size_t kMostLl128AreaBytes = size_t{18} << 20;
 constexpr uint32_t kPhases = 2;
@@ -28,7 +27,7 @@ constexpr uint32_t most_part(size_t area_bytes, uint32_t ranks) {
     return static_cast<uint32_t>(area_bytes / ranks / kPartGrain * kPartGrain);
 }
 
-// Which calls have a kernel of their own; all others are for the interpreter.
+// Returns whether a call has its own kernel; all others use the interpreter.
 constexpr bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t protocol) {
     if (protocol != TUCCL_LL && protocol != TUCCL_LL128)
         return false;
@@ -39,13 +38,13 @@ constexpr bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t
             operation == TUCCL_ALLTOALL);
 }
 
-// Words of 8 bytes in device memory: the epoch, and far from it how many blocks are done.
+// Words of 8 bytes in device memory: the epoch, and far from it the number of finished blocks.
 constexpr uint32_t kDoneWord = 32;
 constexpr size_t kCounterBytes = 512;
 
-// What every kernel is given.
+// Common parameters of all kernels.
 struct Peers {
-    char *staging[TUCCL_MAX_RANKS]; // By rank, as this device sees it; its own included.
+    char *staging[TUCCL_MAX_RANKS]; // By rank, mapped on this device; its own included.
     uint64_t *counters;
     const volatile uint32_t *abort; // In host memory.
     uint32_t rank;

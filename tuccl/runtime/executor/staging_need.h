@@ -1,5 +1,5 @@
-// How much staging memory a communicator needs: what its table's entries ask for, because a job
-// makes many communicators, and the most that anything may ask for is 233 MiB of each.
+// How much staging memory a communicator needs: only as much as its table's entries require,
+// because a job creates many communicators, and the maximum is 233 MiB of each.
 #ifndef TUCCL_EXECUTOR_STAGING_NEED_H
 #define TUCCL_EXECUTOR_STAGING_NEED_H
 
@@ -7,14 +7,14 @@
 
 namespace tuccl {
 
-// For the rules of a communicator of so many ranks, whose programs are in `programs`, a sound
-// section of a bundle; NULL where there is none.
+// Returns the need of the rules of a communicator of `ranks` ranks; `programs` is a sound section
+// of a bundle, NULL without programs.
 tuccl_staging staging_need(const Decision &decision, const void *programs, uint32_t ranks);
 
-// For any rule.
+// Returns the need of any rule.
 tuccl_staging most_staging(uint32_t ranks);
 
-// Bytes of a rank, but for rounding.
+// Returns the bytes of a rank, before rounding.
 uint64_t staging_bytes(const tuccl_staging &staging, uint32_t ranks);
 
 } // namespace tuccl

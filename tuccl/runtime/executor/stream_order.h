@@ -1,8 +1,8 @@
-// The order of one communicator's calls on several streams: each behind the one before, as NCCL
-// does it among its own.
+// The order of one communicator's calls on several streams: each runs after the previous one, as in
+// NCCL.
 //
-// A stream may be destroyed while a call on it runs, and another one may then have its address. So
-// the end of a call is remembered at once, as NCCL does it, and a stream is never touched later.
+// A stream may be destroyed while a call on it runs, and its address reused. So the end of a call
+// is recorded at once, as in NCCL, and the stream is never used later.
 #ifndef TUCCL_EXECUTOR_STREAM_ORDER_H
 #define TUCCL_EXECUTOR_STREAM_ORDER_H
 
@@ -11,18 +11,17 @@
 
 namespace tuccl {
 
-// Streams that are being captured are ordered within their capture only: what is recorded runs at
-// another time than what is not.
+// Captured streams are ordered within their capture only, since captured work runs at another time.
 class StreamOrder {
   public:
-    // Before a call: orders it behind the last one. 0, or a cudaError_t.
+    // Called before a call: orders it behind the last one. Returns 0 or a cudaError_t.
     int before(tuccl_device_comm *device, ncclStream stream) {
         if (last_ == Last::kEager && stream == eager_ && lives_for_ever(stream))
             return 0;
         return switch_to(device, stream);
     }
 
-    // After it, when it is on the stream: it is the last one then.
+    // Called after it is enqueued: it becomes the last one.
     int after(tuccl_device_comm *device) {
         if (last_ != Last::kEager || lives_for_ever(eager_))
             return 0;
@@ -32,7 +31,7 @@ class StreamOrder {
   private:
     enum class Last { kNone, kEager, kCaptured };
 
-    // The legacy stream, by either name. An event after every call costs, and here is not needed.
+    // The legacy stream, by either name: it needs no event after every call, which would cost time.
     static bool lives_for_ever(ncclStream stream) {
         return reinterpret_cast<uintptr_t>(stream) <= 1;
     }
@@ -43,7 +42,7 @@ class StreamOrder {
 
     Last last_ = Last::kNone;
     bool has_eager_ = false;
-    bool is_remembered_ = false; // The end of the last eager call.
+    bool is_remembered_ = false; // Whether the end of the last eager call is recorded.
     ncclStream eager_ = nullptr;
     uint64_t eager_number_ = 0;
     ncclStream captured_ = nullptr;

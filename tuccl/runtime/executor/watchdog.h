@@ -1,11 +1,11 @@
-// A thread that asks NCCL about errors of served communicators, and ends their kernels then: these
-// wait for other ranks and would otherwise wait for ever for one that is gone.
+// A thread that polls NCCL for errors of served communicators and then ends their kernels, which
+// would otherwise wait for ever for a lost rank.
 #ifndef TUCCL_EXECUTOR_WATCHDOG_H
 #define TUCCL_EXECUTOR_WATCHDOG_H
 
 namespace tuccl {
 
-// One per process, however often it is called; it ends with the process.
+// Starts the process's only watchdog thread, once; it ends with the process.
 void start_watchdog();
 
 } // namespace tuccl
