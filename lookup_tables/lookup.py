@@ -34,6 +34,8 @@ MAX_SIZE_BYTES = 2**63 - 1
 MAX_CHANNELS = 64
 """NCCL's MAXCHANNELS since 2.27 (32 before)."""
 MAX_RANKS = 2**32 - 1
+LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
+"""A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
 
 _GPU_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
@@ -231,13 +233,15 @@ def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
 
 
 def _check_figures(entry: Entry) -> None:
-    times = [entry.time_us, entry.default_time_us, entry.spread]
+    times = [entry.time_us, entry.default_time_us]
     if entry.builtin_time_us is not None:
         times.append(entry.builtin_time_us)
-    if not all(math.isfinite(time) and time >= 0 for time in times):
+    if not all(LEAST_TIME_US <= time <= MOST_TIME_US for time in times):
         raise InvalidTableError(
-            f"{_name(entry.key)}: a time or the spread is negative or not finite"
+            f"{_name(entry.key)}: a time is not between {LEAST_TIME_US:g} and {MOST_TIME_US:g} us"
         )
+    if not (math.isfinite(entry.spread) and entry.spread >= 0):
+        raise InvalidTableError(f"{_name(entry.key)}: the spread is negative or not finite")
     if (entry.builtin is None) != (entry.builtin_time_us is None):
         raise InvalidTableError(
             f"{_name(entry.key)}: a built-in configuration and its time come together or not at all"

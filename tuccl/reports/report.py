@@ -5,17 +5,22 @@ A run writes it once; `table`, `explain` and `--json` read it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
+from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
 _LABORATORY_FIELDS = {"congestion_control", "share_gpus"}
+
+
+_Time = Annotated[float, Field(ge=LEAST_TIME_US, le=MOST_TIME_US)]
+"""A time in us, as in a table."""
 
 
 class _Model(BaseModel):
@@ -26,8 +31,8 @@ class ComparisonReport(_Model):
     """A configuration against its reference; see `tuccl.tuning.decision.Comparison`."""
 
     config: str
-    time_us: float
-    reference_us: float
+    time_us: _Time
+    reference_us: _Time
     ratio: float
     lower_bound: float
     samples: int
@@ -61,7 +66,7 @@ class ScheduleReport(_Model):
 class ProfileRatio(_Model):
     """Stock NCCL's time over that of NCCL's own choice under the profile, started in turn."""
 
-    ratio: float
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
     low: float
     high: float
     starts: int
@@ -76,8 +81,8 @@ class KeyReport(_Model):
     min_bytes: int
     """Smallest size that an entry of this key serves."""
     max_bytes: int
-    stock_us: float
-    profile_default_us: float
+    stock_us: _Time
+    profile_default_us: _Time
     builtin: ComparisonReport | None
     schedule: ComparisonReport | None
     rejected: list[ComparisonReport]
