@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MOST_ROWS = 400_000
+"""Rows that are read; a grid of four H200 has 18,000, a row takes about 1 KB as Python objects."""
+MOST_BYTES = 256 << 20
+"""Bytes of all columns that are read, without compression."""
+_BATCH_ROWS = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetForm:
     """The common properties of one kind of files."""
@@ -107,7 +114,7 @@ def read_parquet(
         metadata = _read_metadata(form, file.schema_arrow.metadata or {}, source)
         columns = form.columns_of(metadata[form.version_key])
         _check_columns(form, columns, file.schema_arrow, source)
-        rows = file.read(use_threads=False)
+        rows = _rows(form, file, source)
     for name, _, may_be_null in columns:
         if rows.column(name).null_count and not may_be_null:
             raise form.invalid(source, ValueError(f"column {name} is empty in a row"))
@@ -203,6 +210,26 @@ def _readable(form: ParquetForm, source: str) -> Iterator[None]:
             f"{source}: not a readable Parquet file ({first_line(error)}); "
             f"restore it or {form.again}"
         ) from error
+
+
+def _rows(form: ParquetForm, file: Any, source: str) -> Any:
+    """Read the rows as an Arrow table; a small file may hold millions that are alike.
+
+    Raises:
+        form.error: It has more rows or bytes than TuCCL reads.
+    """
+    pa, _ = _pyarrow()
+    batches, count, size_bytes = [], 0, 0
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
+        count += batch.num_rows
+        size_bytes += batch.nbytes
+        if count > MOST_ROWS or size_bytes > MOST_BYTES:
+            raise form.error(
+                f"{source}: more than {MOST_ROWS:,} rows or {MOST_BYTES >> 20} MiB, which no "
+                f"{form.what} has; restore it or {form.again}"
+            )
+        batches.append(batch)
+    return pa.Table.from_batches(batches, schema=file.schema_arrow)
 
 
 def first_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.parquet_form import MOST_ROWS
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclProtocol, Operation, Shape
 from tests.tuccl.records.small_record import FAST, machine, small_record
@@ -213,4 +214,13 @@ def test_a_record_of_an_earlier_release_tells_its_provenance_as_text() -> None:
     out = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), out)
     with pytest.raises(RecordFileError, match="no backend is named"):
+        record_from_parquet_bytes(out.getvalue(), "r")
+
+
+def test_a_small_file_of_millions_of_rows_is_refused_before_it_fills_memory() -> None:
+    few = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
+    many = pa.concat_tables([few] * (MOST_ROWS // few.num_rows + 1))
+    out = io.BytesIO()
+    pq.write_table(many, out, compression="zstd", write_page_checksum=True)
+    with pytest.raises(RecordFileError, match=r"^r: more than 400,000 rows or 256 MiB"):
         record_from_parquet_bytes(out.getvalue(), "r")
