@@ -23,7 +23,7 @@ from tuccl.cli.fields import parser_of, with_fields
 from tuccl.cli.help import Command, Group, examples
 from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
 from tuccl.errors import ExitCode, TucclError
-from tuccl.inputs.option import MACHINE, machine_name, named_path
+from tuccl.inputs.option import MACHINE, OUTPUT, machine_name, named_path
 from tuccl.inputs.run_options import RunOptions
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
@@ -180,6 +180,7 @@ def ship(
             "--force",
             help="Ship even beside files that are not its own, which stay, or over the table of "
             "another machine.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,

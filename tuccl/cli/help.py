@@ -1,7 +1,8 @@
-"""How help looks: options in groups, flags without a type, examples below."""
+"""How help looks: paragraphs that wrap, options in groups, flags without a type, examples below."""
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -10,7 +11,12 @@ from tuccl.inputs.option import OUTPUT
 
 
 class Command(TyperCommand):
-    """A command whose flags show no type, since they take no value."""
+    """A command whose help wraps, and whose flags show no type, since they take no value."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.help is not None:
+            self.help = _unwrapped(self.help)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All parameters, `--help` among them."""
@@ -27,6 +33,11 @@ class Group(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """All parameters, `--help` among them."""
         return _without_flag_types(super().get_params(ctx))
+
+
+def _unwrapped(text: str) -> str:
+    """The paragraphs of a docstring, one line each: typer keeps the line breaks that it finds."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text).split("\n\n"))
 
 
 def _without_flag_types(params: list[Any]) -> list[Any]:

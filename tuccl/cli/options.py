@@ -34,5 +34,9 @@ RecordToOption = Annotated[
 ]
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Let --record replace a file that is not this run's record."),
+    typer.Option(
+        "--force",
+        help="Let --record replace a file that is not this run's record.",
+        rich_help_panel=OUTPUT,
+    ),
 ]

@@ -1,8 +1,9 @@
-"""What help, refusals of the command line and completion look like."""
+"""Help, refusals of the command line and completion, as a user sees them."""
 
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import typer
@@ -52,6 +53,25 @@ def test_values_of_options_have_names(run_inside: Run, words: tuple[str, ...]) -
     options = [line for line in shown.splitlines() if re.match(r"\u2502 \*?\s*--", line)]
     assert options
     assert not [line for line in options if re.search(r"<(str|int|float|path)>", line)]
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_paragraphs_of_help_wrap(
+    run_inside: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    above_options = run_inside(*words, "--help").stdout.partition("\u256d")[0]
+    lines = [line.strip() for line in above_options.splitlines()]
+    for line, following in pairwise(lines):
+        if line and following:
+            assert len(f"{line} {following.split()[0]}") > 78, "the next word fits here"
+
+
+@pytest.mark.parametrize("command", ["init", "tune", "ship"])
+def test_force_stands_with_the_options_of_run_and_output(run_inside: Run, command: str) -> None:
+    panels = run_inside(command, "--help").stdout.split("\u256d\u2500 ")
+    (panel,) = [panel for panel in panels if "--force" in panel]
+    assert panel.startswith("Run and output")
 
 
 def test_help_of_init_is_in_groups_and_says_that_it_probes(run_inside: Run) -> None:
