@@ -1,6 +1,6 @@
 """A bench on standard output: nccl-tests' columns for stock NCCL and each table, and what is wrong.
 
-No line is longer than 100 columns, where size and time have the digits of usual ones.
+Rows of nccl-tests' columns fit 85 columns, where size and time have the digits of usual ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from textwrap import wrap
 from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
-from tuccl.console.display import print_lines
+from tuccl.console.display import print_lines, standard_output
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task
@@ -19,9 +19,6 @@ from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
 
-_WIDTH = 100
-_LEAST_RUNS = 10
-"""Columns that what runs is wrapped to at least."""
 _TYPES = {"float16": ("half", 2)}
 """nccl-tests' name, and bytes."""
 _TIME_HEADINGS = f"{'time':>7} {'algbw':>5} {'busbw':>5}"
@@ -40,14 +37,14 @@ _FINDINGS = {
 
 def print_bench(result: BenchResult) -> None:
     """Print every table against stock NCCL, then the second against the first."""
-    print_lines(bench_lines(result))
+    print_lines(bench_lines(result, standard_output().width))
 
 
-def bench_lines(result: BenchResult) -> list[str]:
-    """The whole output."""
-    lines = [*_conditions(result), ""]
+def bench_lines(result: BenchResult, columns: int) -> list[str]:
+    """The whole output, wrapped between words where it is wider than these columns."""
+    lines = [*_conditions(result, columns), ""]
     for outcome in result.tables:
-        lines += [*_table_lines(outcome, result), ""]
+        lines += [*_table_lines(outcome, result, columns), ""]
     if result.comparison is not None:
         first, second = (outcome.table.name for outcome in result.tables)
         lines += [*_comparison_lines(first, second, result.comparison), ""]
@@ -63,7 +60,7 @@ def describe_key(outcome: KeyOutcome, table: TableOutcome) -> str:
     return "NCCL, profile" if outcome.runner is Runner.PROFILE else "NCCL alone"
 
 
-def _conditions(result: BenchResult) -> Iterator[str]:
+def _conditions(result: BenchResult, columns: int) -> Iterator[str]:
     shape, timing = result.shape, result.timing
     how = "CUDA graphs" if timing.graph else "calls one by one"
     place = "in place" if timing.in_place else "out of place"
@@ -71,10 +68,10 @@ def _conditions(result: BenchResult) -> Iterator[str]:
         f"{shape.ranks} ranks on {shape.nodes} node(s), {timing.data_type}, {place}, {how}; "
         f"{result.rounds} rounds of new processes in {format_seconds(result.seconds)}"
     )
-    yield from wrap(result.versions, _WIDTH)
+    yield from _wrapped(result.versions, columns)
 
 
-def _table_lines(outcome: TableOutcome, result: BenchResult) -> Iterator[str]:
+def _table_lines(outcome: TableOutcome, result: BenchResult, columns: int) -> Iterator[str]:
     profile = profile_text(outcome.table.bundle.profile)
     yield f"{outcome.table.name}: process profile {profile}"
     yield from _HEADINGS
@@ -83,11 +80,13 @@ def _table_lines(outcome: TableOutcome, result: BenchResult) -> Iterator[str]:
         if key.task.operation != operation:
             operation = key.task.operation
             yield f"# {operation}"
-        yield from _row(key, outcome, result)
-    yield from _summary(outcome)
+        yield from _row(key, outcome, result, columns)
+    yield from _summary(outcome, columns)
 
 
-def _row(key: KeyOutcome, outcome: TableOutcome, result: BenchResult) -> Iterator[str]:
+def _row(
+    key: KeyOutcome, outcome: TableOutcome, result: BenchResult, columns: int
+) -> Iterator[str]:
     name, element_bytes = _TYPES[result.timing.data_type]
     task = key.task
     said = "-" if key.promised is None else _short_ratio(key.promised)
@@ -96,15 +95,27 @@ def _row(key: KeyOutcome, outcome: TableOutcome, result: BenchResult) -> Iterato
         f"{reduction(task):>5} {_timed(task, key.stock_us)} {_timed(task, key.time_us)} "
         f"{_with_error(key.gain):^11} {said:>5} "
     )
-    runs = wrap(describe_key(key, outcome), max(_LEAST_RUNS, _WIDTH - len(start)))
-    yield start + runs[0]
-    for further in runs[1:]:
-        yield f"{'':{len(start)}}{further}"
+    runs = describe_key(key, outcome)
+    room = columns - len(start)
+    if max(map(len, runs.split())) > room:
+        yield start.rstrip()
+        yield runs.rjust(min(columns, len(start) + len(runs)))
+        return
+    first, *further = _wrapped(runs, room)
+    yield start + first
+    for line in further:
+        yield f"{'':{len(start)}}{line}"
+
+
+def _wrapped(text: str, columns: int, indent: str = "") -> list[str]:
+    return wrap(text, columns, subsequent_indent=indent, break_long_words=False)
 
 
 def _timed(task: Task, time_us: float) -> str:
     bandwidths = (algbw_gb_per_s(task, time_us), busbw_gb_per_s(task, time_us))
-    return " ".join([f"{_time(time_us):>7}", *(f"{_bandwidth(one):>5}" for one in bandwidths)])
+    return " ".join(
+        [f"{_time(time_us):>7}", *(f"{_bandwidth(gb_per_s):>5}" for gb_per_s in bandwidths)]
+    )
 
 
 def _time(time_us: float) -> str:
@@ -140,7 +151,7 @@ def _between(gain: Gain) -> str:
     return f"{gain.ratio:.3f}x ({gain.low:.3f} to {gain.high:.3f})"
 
 
-def _summary(outcome: TableOutcome) -> Iterator[str]:
+def _summary(outcome: TableOutcome, columns: int) -> Iterator[str]:
     yield (
         f"{outcome.table.name} against stock NCCL: {_between(outcome.mean)}, the geometric mean "
         f"over {count_of(len(outcome.keys), 'key')}"
@@ -154,7 +165,7 @@ def _summary(outcome: TableOutcome) -> Iterator[str]:
             yield f"{text}, beyond the noise: no key"
         for key in found:
             line = f"{text}: {_key_name(key.task)}, {_between(key.gain)}{_promise(key)}"
-            yield from wrap(line, _WIDTH, subsequent_indent="  ")
+            yield from _wrapped(line, columns, "  ")
     left = [
         key
         for key in outcome.keys

@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-_WIDTH = 100
-"""Columns that a table gets where standard output is not a terminal."""
+_UNBOUNDED = 10_000
+"""Columns where standard output is no terminal: no line is folded, no table needs as many."""
 
 
 def say(text: str) -> None:
@@ -25,14 +25,14 @@ def say_notes(notes: Iterable[str]) -> None:
 
 
 def standard_output() -> Console:
-    """Where tables go: as wide as the terminal, or as a table wants where there is none.
+    """Return the console for results: as wide as the terminal, without bounds where there is none.
 
-    Open MPI gives its first rank a terminal of 80 columns, whoever reads what it writes.
+    Open MPI gives its first rank a terminal of 80 columns, wherever its output goes.
     """
     if not sys.stdout.isatty():
-        return plain_console(width=_WIDTH)
+        return plain_console(width=_UNBOUNDED)
     if "OMPI_COMM_WORLD_RANK" in os.environ:
-        return plain_console(width=_WIDTH, force_terminal=False)
+        return plain_console(width=_UNBOUNDED, force_terminal=False)
     return plain_console()
 
 

@@ -1,4 +1,4 @@
-"""What times of jobs come to: findings, runners, the second table over the first, and its lines."""
+"""Results of a bench: findings, runners, the second table over the first, and its lines."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_table_that_keeps_its_promises_has_no_findings() -> None:
     assert [round(key.gain.ratio, 1) for key in outcome.keys] == [4.0, 8.0, 2.0, 1.0]
     assert not result.has_findings
     assert result.comparison is None
-    text = "\n".join(bench_lines(result))
+    text = "\n".join(bench_lines(result, 100))
     assert "promised for 3 of these keys: 4.000x; here 3.987x" in text
     assert "slower than stock NCCL, beyond the noise: no key" in text
 
@@ -92,7 +92,7 @@ def test_what_the_executor_did_not_take_is_told_and_held_to_its_promise() -> Non
     (outcome,) = result.tables
     assert [key.runner for key in outcome.keys[:2]] == [Runner.PLUGIN, Runner.NCCL]
     assert [key.finding for key in outcome.keys[:2]] == [Finding.SLOWER_THAN_PROMISED] * 2
-    lines = bench_lines(result)
+    lines = bench_lines(result, 100)
     assert lines[-1] == (
         "left to NCCL by the executor, though the table has schedules: all_reduce 1K, all_reduce 2K"
     )
@@ -109,11 +109,11 @@ def test_without_the_executor_a_table_promises_what_the_plugin_gets() -> None:
 
 def test_a_parquet_file_of_another_bundle_promises_nothing() -> None:
     table = shipped()
-    other, _ = tuned(TWO_RANKS)
+    same, _ = tuned(TWO_RANKS)
     later = Table(
-        "machine", other.fingerprint, other.gpu_models,
-        tuple(replace(entry, default_time_us=15.0) for entry in other.entries),
-        {}, other.schedules,
+        "machine", same.fingerprint, same.gpu_models,
+        tuple(replace(entry, default_time_us=15.0) for entry in same.entries),
+        {}, same.schedules,
     )  # fmt: skip
     assert table.promised(TASKS[0]) == 4.0
     assert replace(table, table=later).promised(TASKS[0]) is None
@@ -141,7 +141,7 @@ def test_two_tables_are_held_against_stock_and_against_each_other(
     assert result.comparison.mean.ratio == pytest.approx((1.5 * 1.5 * 0.75) ** 0.25)
     assert [table.table.name for table in result.tables] == ["tables/a", "tables/b"]
     assert result.tables[1].keys[2].finding is Finding.SLOWER_THAN_PROMISED
-    lines = bench_lines(result)
+    lines = bench_lines(result, 100)
     assert lines[-5].endswith("  faster")
     assert lines[-3].endswith("  slower")
     assert lines[-1].startswith("tables/b against tables/a: 1.14")
@@ -149,7 +149,7 @@ def test_two_tables_are_held_against_stock_and_against_each_other(
 
 def test_rows_have_the_columns_of_nccl_tests_within_100(two: tuple[BenchResult, Measured]) -> None:
     result, _ = two
-    lines = bench_lines(result)
+    lines = bench_lines(result, 100)
     assert max(map(len, lines)) <= 100
     row = next(line for line in lines if line.startswith("   4K"))
     assert row.split() == [
@@ -160,6 +160,28 @@ def test_rows_have_the_columns_of_nccl_tests_within_100(two: tuple[BenchResult, 
     schedule = next(line for line in lines if line.startswith("   1K"))
     assert schedule.endswith("two_phase LL"), "wrapped"
     assert lines[lines.index(schedule) + 1].strip() == "ch8 th512 buf0"
+
+
+def with_name_of_first_schedule(result: BenchResult, name: str) -> BenchResult:
+    (table,) = result.tables
+    bundle = table.table.bundle
+    schedules = tuple(replace(schedule, name=name) for schedule in bundle.schedules)
+    renamed = replace(table.table, bundle=replace(bundle, schedules=schedules))
+    return replace(result, tables=(replace(table, table=renamed),))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 10_000])
+def test_no_word_of_what_runs_is_cut(columns: int) -> None:
+    result = with_name_of_first_schedule(result_of(4.0, 8.0, 2.0, 1.0), "all_pairs_one_phase")
+    lines = bench_lines(result, columns)
+    (row,) = [number for number, line in enumerate(lines) if line.startswith("   1K")]
+    words = " ".join(lines[row : row + 2]).split()
+    assert "all_pairs_one_phase" in words
+    if columns == 100:
+        assert lines[row + 1].endswith(" all_pairs_one_phase LL ch8 th512 buf0")
+        assert len(lines[row + 1]) == 100, "beneath the row, since it does not fit beside it"
+    if columns == 10_000:
+        assert lines[row].endswith(" all_pairs_one_phase LL ch8 th512 buf0"), "in one line"
 
 
 def test_json_is_what_the_schema_says(two: tuple[BenchResult, Measured]) -> None:

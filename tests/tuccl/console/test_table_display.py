@@ -175,7 +175,7 @@ def test_times_of_seconds_stand_whole_in_a_table_of_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = Report(version=1, backend="nccl", profile={"A": "1"}, schedules={}, keys=[UNBEATEN])
-    monkeypatch.setattr("tuccl.console.display._WIDTH", 80)
+    monkeypatch.setattr("tuccl.console.display._UNBOUNDED", 80)
     table = Table("machine", "1" * 16, (), (), {"A": "1"})
     print_table(table, report, job_gains(table, report, has_executor=True))
     row = next(line for line in capsys.readouterr().out.splitlines() if "reduce_scatter" in line)
