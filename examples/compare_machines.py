@@ -9,7 +9,7 @@ import tuccl
 
 
 def main(old: str = "shipped:h200-4gpu", new: str = "shipped:h200-4gpu-measured") -> None:
-    """Tell what changed from one machine to the other, and what that does to the table."""
+    """Print the differences between two machines and between their tuned tables."""
     for sentence in tuccl.compare(old, new, figures=True) or ("the machines are alike",):
         print(sentence)
     tables = []

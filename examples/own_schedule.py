@@ -1,4 +1,4 @@
-"""Write a schedule, prove it, and let it take part in the search.
+"""Write a schedule, prove it, and add it to the search.
 
 python examples/own_schedule.py [MACHINE]
 """
@@ -12,7 +12,7 @@ from synthesizer.ir.collectives import Collective
 
 
 def neighbours_first(ranks: int) -> Schedule:
-    """Every rank hands its block to all others, to the nearest one first."""
+    """Return an all_gather in which every rank sends its block to the nearest ranks first."""
     schedule = Schedule(Collective.ALL_GATHER, ranks)
     for distance in range(ranks):
         for rank in range(ranks):
@@ -21,7 +21,7 @@ def neighbours_first(ranks: int) -> Schedule:
 
 
 def main(machine: str = "shipped:h200-4gpu") -> None:
-    """Tune all_gather with this schedule beside those that TuCCL makes."""
+    """Tune all_gather with this schedule beside those of TuCCL."""
     topology = tuccl.read_topology(machine)
     mine = neighbours_first(len(topology.gpus))
     time_us = tuccl.simulate(mine, topology, "1M").time_us

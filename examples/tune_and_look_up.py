@@ -11,7 +11,7 @@ import tuccl
 
 
 def show(stage: tuccl.Stage) -> None:
-    """A line at the end of each stage."""
+    """Print a line at the end of each stage."""
     if stage.done == stage.total:
         print(f"{stage.name}: done")
 
@@ -33,8 +33,8 @@ def main(machine: str = "shipped:h200-4gpu") -> None:
         print(f"{call.operation} of {call.size_bytes} bytes: {call.runs}, {call.speedup:.2f}x")
     asked = tuccl.lookup(table, "all_gather", "3M", ranks=4, nodes=1)
     print(f"all_gather of 3M, {asked.runner}: {asked.runs}\n  {asked.why}")
-    other = tuccl.lookup(table, "all_gather", "3M", ranks=16, nodes=2)
-    print(f"on 16 ranks, {other.runner}: {other.why}")
+    untuned = tuccl.lookup(table, "all_gather", "3M", ranks=16, nodes=2)
+    print(f"on 16 ranks, {untuned.runner}: {untuned.why}")
 
 
 if __name__ == "__main__":

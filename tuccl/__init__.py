@@ -1,4 +1,4 @@
-"""TuCCL tunes NCCL's collectives for one machine, offline: what programs and notebooks import.
+"""TuCCL tunes NCCL's collectives for one machine, offline; programs and notebooks import it.
 
     import tuccl
 
@@ -6,7 +6,7 @@
     result = tuccl.tune(machine, operations="all_reduce")
     print(tuccl.lookup(result.table, "all_reduce", "4M").why)
 
-docs/guide/python.md shows all of it. Names are imported when they are first used, so that `import
+docs/guide/python.md shows all of it. A name is imported at its first use, so that `import
 tuccl` takes no time; `tuccl/__init__.pyi` tells type checkers where they come from.
 """
 
@@ -53,7 +53,7 @@ __all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - names of strings
 
 
 def __getattr__(name: str) -> object:
-    """A name of the interface, imported now (PEP 562)."""
+    """Return a name of the interface, imported at its first use (PEP 562)."""
     if name not in _HOME_OF:
         msg = f"module 'tuccl' has no attribute {name!r}"
         raise AttributeError(msg)
@@ -63,5 +63,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What there is, imported or not."""
+    """Return all names of the interface, imported or not."""
     return sorted({*globals(), *__all__})

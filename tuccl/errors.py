@@ -4,9 +4,9 @@ TucclError
 ├── UsageError        the command line asks for something that does not exist
 ├── WorkspaceError    the workspace cannot be read or written, or its disk is full
 │   └── WorkspaceBusyError  another run holds it
-├── PluginMissingError  this installation has no compiled plugin, or no library; `tuccl.runtime`
+├── PluginMissingError  this installation lacks a compiled plugin or library; see `tuccl.runtime`
 ├── WorkerError       a process that did part of the work was killed
-├── CompilerMissingError  nothing here compiles the executor: no nvcc, no C++ compiler, or too old
+├── CompilerMissingError  nvcc or the C++ compiler is missing or too old to build the executor
 ├── CompilationError  a compiler failed
 ├── BudgetSpentError  a search has used up its budget; never leaves the search
 └── MeasurementError  a backend cannot measure what it was asked for
@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     """The command line or a file named on it cannot be used; nothing was written."""
     ENVIRONMENT = 3
-    """The workspace is busy, unwritable or its disk is full; what was finished is kept."""
+    """The workspace is busy or unwritable, or its disk is full; finished work is kept."""
     INTERRUPTED = 130
     """Stopped by Ctrl-C; the same command continues."""
     TERMINATED = 143
@@ -60,7 +60,7 @@ class WorkspaceBusyError(WorkspaceError):
 
 
 class MeasurementError(TucclError):
-    """A backend cannot measure what it was asked for; what it did measure is kept."""
+    """A backend cannot measure what it was asked for; finished measurements are kept."""
 
     exit_code = ExitCode.ENVIRONMENT
 
@@ -74,11 +74,11 @@ class ConfigurationFailedError(MeasurementError):
     def __init__(self, reason: str, *, seconds: float = 0.0) -> None:
         super().__init__(reason)
         self.seconds = seconds
-        """Seconds until it was known: a hang costs its deadline, a crash the workers' restart."""
+        """Seconds until the failure was known: a hang's deadline, or a restart of the workers."""
 
 
 class BudgetSpentError(TucclError):
-    """A search has used up its budget: stops a strategy, which the search catches."""
+    """A search has used up its budget: the strategy stops, and the search catches the error."""
 
 
 class WorkerError(TucclError):
@@ -88,7 +88,7 @@ class WorkerError(TucclError):
 
 
 class CompilerMissingError(TucclError):
-    """Nothing here compiles the executor: no nvcc or host compiler, or one that is too old."""
+    """No compiler here can build the executor: nvcc or the host compiler is missing or too old."""
 
     exit_code = ExitCode.ENVIRONMENT
 

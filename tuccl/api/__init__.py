@@ -1,1 +1,1 @@
-"""The Python interface: what `import tuccl` gives, for programs and notebooks."""
+"""The Python interface: the names of `import tuccl`, for programs and notebooks."""

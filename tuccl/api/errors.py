@@ -1,13 +1,13 @@
 """Errors of the Python interface: one root to catch, three subjects below it.
 
 TucclError
-├── MachineError   a machine or a sketch of it cannot be had: `ProbeError`, `SketchError`
+├── MachineError   a machine or a sketch of it cannot be used: `ProbeError`, `SketchError`
 ├── ScheduleError  a schedule cannot be made, read or written: `SynthesisError`
 ├── TableError     a table cannot be read or written: `lookup_tables.errors.TableError`
 └── UsageError, WorkspaceError, MeasurementError, ...: see `tuccl.errors`
 
-The packages have roots of their own, because each can be used alone. Here they are raised as one
-of these, which says the same in the same words; the package's own error is its `__cause__`.
+Each package has its own root, because it can be used alone. The interface raises one of these with
+the same message; the package's own error is its `__cause__`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class MachineError(TucclError):
-    """A machine cannot be probed, read, written or used: the message says why and what to do."""
+    """A machine cannot be probed, read, written or used; the message says why and what to do."""
 
 
 class ScheduleError(TucclError):
@@ -39,7 +39,7 @@ class TableError(TucclError):
 
 
 def with_one_root(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """The function, whose errors are all `TucclError`s."""
+    """Return the function with all its errors raised as `TucclError`s."""
 
     @wraps(function)
     def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:

@@ -1,4 +1,4 @@
-"""Machines: probed, read from a file of any form, written, compared."""
+"""Machines: probe them, read them from files of any form, write and compare them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Probe:
     missing: tuple[str, ...]
     """Hosts that did not answer, each with the reason."""
     odd_hosts: tuple[str, ...]
-    """Hosts that are not like the others, a sentence each."""
+    """Hosts that differ from the others, a sentence each."""
     faults: Mapping[str, tuple[str, ...]]
-    """Ports, ways and hosts by what is wrong with their network, as `slow_links`."""
+    """Ports, connections and hosts with a network fault, by kind of fault, as `slow_links`."""
     seconds: Mapping[str, float]
-    """Taken, by stage."""
+    """Seconds that each stage took."""
     is_sound: bool
-    """Whether nothing was found that somebody should mend."""
+    """Whether the probe found no fault."""
 
 
 @with_one_root
@@ -59,17 +59,17 @@ def read_topology(
     Args:
         source: TuCCL's JSON, NCCL's XML (`NCCL_TOPO_DUMP_FILE`), hwloc's XML, a tar of /sys, what
             lspci or `nvidia-smi topo -m` printed; or `shipped:NAME`, or `FILE.json#name`.
-        nodes: How many machines like it, joined by a network.
+        nodes: Number of copies of the machine, joined by a network.
         network_gbps: Gbit/s of every network link; None: the NIC's own.
-        network_latency_us: From NIC to NIC.
+        network_latency_us: Latency from NIC to NIC.
         network_layout: `rails`: NIC i of every node on one switch; `fabric`: all on one.
 
     Returns:
-        The machine; what the file leaves open is in its `notes`.
+        The machine; its `notes` say what the file leaves open.
 
     Raises:
-        MachineError: The file cannot be read, or describes no machine that can be.
-        UsageError: No such machine is shipped, or the network cannot be meant.
+        MachineError: The file cannot be read, or describes an impossible machine.
+        UsageError: No such machine is shipped, or the network is impossible.
     """
     machine = read_machine_argument(str(source))
     if nodes == 1 and network_gbps is None:
@@ -79,16 +79,16 @@ def read_topology(
 
 
 def machine_of(machine: Machine) -> Topology:
-    """The machine itself, read where it is named."""
+    """Return the machine, read from its file where it is given by name."""
     return machine if isinstance(machine, Topology) else read_topology(machine)
 
 
 @with_one_root
 def write_topology(topology: Topology, path: str | Path) -> Path:
-    """Write a machine: as NCCL's XML where the file's name ends in .xml, else as TuCCL's JSON.
+    """Write a machine, as NCCL's XML where the file's name ends in .xml, else as TuCCL's JSON.
 
     Raises:
-        MachineError: NCCL's form cannot say what the machine is.
+        MachineError: NCCL's form cannot express the machine.
         WorkspaceError: The file cannot be written.
     """
     path = Path(path)
@@ -99,15 +99,15 @@ def write_topology(topology: Topology, path: str | Path) -> Path:
 
 @with_one_root
 def compare(old: Machine, new: Machine, *, figures: bool = False) -> tuple[str, ...]:
-    """Tell what changed from one look at a machine to the next, a sentence each.
+    """Return the differences between two descriptions of a machine, a sentence each.
 
     Args:
         old: The machine before.
         new: The machine now.
-        figures: Whether figures that differ within their class are told, too.
+        figures: Whether to list figures that differ within their bandwidth class, too.
 
     Returns:
-        Nothing where both have one fingerprint and no figures are asked for.
+        No sentences where both have the same fingerprint and `figures` is false.
 
     Raises:
         MachineError: A file cannot be read.
@@ -132,23 +132,23 @@ def probe(
     on_stage: OnStage = None,
     tell: Tell = None,
 ) -> Probe:
-    """Find out what this host or cluster is, by looking and measuring.
+    """Describe this host or cluster: detect its devices and measure its links.
 
     Args:
         p2p: Whether to measure between GPUs.
         network: Whether to measure between hosts.
-        hosts: To start on, as `node[01-16],login`; None: this one.
-        launcher: What starts a command on a host; ssh if empty.
+        hosts: Hosts to probe, as `node[01-16],login`; None: this one.
+        launcher: Command that starts another on a host; ssh if empty.
         interfaces: Patterns of interfaces that count as NICs.
         allow_missing: Go on without hosts that do not answer.
-        host_timeout_s: How long a host may take to look at itself.
-        seconds_per_pair: How long a bandwidth between hosts is measured.
-        root: Look at the system below this directory, and measure nothing.
-        on_stage: Told how far it is.
-        tell: Told what is to be noted, a line each.
+        host_timeout_s: Seconds that a host may take to answer.
+        seconds_per_pair: Seconds of each bandwidth measurement between hosts.
+        root: Read the system below this directory, and measure nothing.
+        on_stage: Called with the progress.
+        tell: Called with each note, a line.
 
     Raises:
-        MachineError: Hosts did not answer, or what they show cannot be.
+        MachineError: Hosts did not answer, or describe an impossible machine.
         UsageError: The arguments contradict each other.
     """
     refuse_mpi("probe")
@@ -184,10 +184,10 @@ def probe(
 
 
 def refuse_mpi(function: str) -> None:
-    """See to it that this is one process.
+    """Require a single process.
 
     Raises:
-        UsageError: MPI started several, which would all do the same.
+        UsageError: MPI started several, which would all do the same work.
     """
     tasks = mpi_tasks(os.environ)
     if tasks > 1:

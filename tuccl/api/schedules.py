@@ -1,4 +1,4 @@
-"""Schedules: found for a machine, read, written, proved right, and timed in the simulator."""
+"""Schedules: find them for a machine, read, write, verify and simulate them."""
 
 from __future__ import annotations
 
@@ -38,43 +38,43 @@ AnySchedule = Algorithm | Schedule | str | Path
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The time of one call, on the wires alone: what protocols and executors add is left out."""
+    """The simulated time of one call, without the overheads of protocol and executor."""
 
     name: str
-    """Of the schedule."""
+    """Name of the schedule."""
     size_bytes: int
     time_us: float
     bound_us: float | None
-    """No schedule on this machine takes less; None: not known for such an operation."""
+    """Time that no schedule on this machine undercuts; None: not known for the operation."""
 
     @property
     def gb_per_s(self) -> float:
-        """Bytes of the call over its time: nccl-tests' algorithm bandwidth."""
+        """Algorithm bandwidth as nccl-tests defines it: bytes of the call over its time."""
         return self.size_bytes * 1e-3 / self.time_us
 
     @property
     def share_of_bound(self) -> float | None:
-        """How much of the bound is reached, at most 1."""
+        """Share of the bound that the schedule reaches, at most 1."""
         return None if self.bound_us is None else self.bound_us / self.time_us
 
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """The fastest schedule that was found, and what it was chosen from."""
+    """The fastest schedule that was found, and the schedules that it was chosen from."""
 
     schedule: Algorithm
-    """Proved right."""
+    """The schedule, proved right."""
     simulation: Simulation
     is_expert: bool
     """Whether it is one of the known algorithms, rather than synthesized."""
     sketch: str
-    """What of the machine it uses, by name."""
+    """Name of the sketch that the schedule runs on."""
     why: str
-    """Why there is such a sketch."""
+    """Reason for which the sketch was made."""
     tried: tuple[Simulation, ...]
     """All schedules that were considered, the best first."""
     notes: tuple[str, ...]
-    """What was not tried, and what a runtime would refuse."""
+    """Sketches that were not tried, and what a runtime would refuse."""
 
 
 @with_one_root
@@ -93,20 +93,20 @@ def synthesize(
     """Find the fastest schedule for one operation and size, and prove it right.
 
     Args:
-        machine: For which.
-        operation: As nccl-tests names it, as `all_reduce`; `AllReduce` is understood, too.
+        machine: Machine that runs the schedule.
+        operation: Its name in nccl-tests, as `all_reduce`; `AllReduce` is understood, too.
         size: Bytes, or `64K`, `1M`; as nccl-tests counts them.
-        root: Of broadcast and reduce.
+        root: Root rank of broadcast and reduce.
         sketch: A sketch file, in TuCCL's or TACCL's JSON; None: candidates of its own.
-        format: That it will be written in: only schedules that it can tell are taken.
-        time_limit_s: Of the solver; the best schedule so far counts when it is over.
-        jobs: Processes. With more than one, a script needs `if __name__ == "__main__":`.
-        on_stage: Told how far it is.
+        format: Format to be written; only schedules that it can express are chosen.
+        time_limit_s: Time limit of the solver; the best schedule until then is returned.
+        jobs: Number of processes. With several, a script needs `if __name__ == "__main__":`.
+        on_stage: Called with the progress.
 
     Raises:
         ScheduleError: There is no schedule, or no solver.
-        MachineError: The machine cannot be read, or has GPUs without a way between them.
-        UsageError: An unknown operation, size or format.
+        MachineError: The machine cannot be read, or has GPUs that no links connect.
+        UsageError: The operation, size or format is unknown.
     """
     topology = machine_of(machine)
     request = Request(
@@ -118,8 +118,8 @@ def synthesize(
     outcome = best_schedule(request, topology, means, progress_of(on_stage))
     bound_us = outcome.bounds.time_us(request.size_bytes)
     tried = tuple(
-        Simulation(one.algorithm.name, request.size_bytes, one.time_us, bound_us)
-        for one in outcome.choice.tried
+        Simulation(candidate.algorithm.name, request.size_bytes, candidate.time_us, bound_us)
+        for candidate in outcome.choice.tried
     )
     best = outcome.choice.best
     return Synthesis(
@@ -135,17 +135,17 @@ def synthesize(
 
 @with_one_root
 def expert_schedules(machine: Machine, operation: str, *, root: int = 0) -> tuple[Algorithm, ...]:
-    """The known algorithms that a machine's links allow, as `all_reduce_ring_4x`.
+    """Return the known algorithms that a machine's links allow, as `all_reduce_ring_4x`.
 
     Args:
-        machine: For which.
-        operation: As nccl-tests names it.
-        root: Of broadcast and reduce.
+        machine: Machine that runs the schedules.
+        operation: Its name in nccl-tests.
+        root: Root rank of broadcast and reduce.
 
     Raises:
-        ScheduleError: There is one rank alone, or no such root.
-        MachineError: The machine cannot be read, or has GPUs without a way between them.
-        UsageError: An unknown operation.
+        ScheduleError: The machine has a single rank, or no such root.
+        MachineError: The machine cannot be read, or has GPUs that no links connect.
+        UsageError: The operation is unknown.
     """
     collective = _collective(operation, root)
     found: dict[str, Algorithm] = {}
@@ -157,11 +157,12 @@ def expert_schedules(machine: Machine, operation: str, *, root: int = 0) -> tupl
 
 @with_one_root
 def read_schedule(path: str | Path, *, machine: Machine | None = None) -> Algorithm:
-    """Read a schedule; it is not proved.
+    """Read a schedule, without proving it.
 
     Args:
         path: MSCCL XML, or a program in the schedule language (.py), which is run.
-        machine: What a program's function `schedule` is called for; None: it is no function.
+        machine: Machine whose shape a program's function `schedule` is called with; None: the
+            program must not need it.
 
     Raises:
         UsageError: The file cannot be read, or holds no schedule.
@@ -179,16 +180,16 @@ def write_schedule(
     format: str | None = None,  # noqa: A002 - the option's name
     machine: Machine | None = None,
 ) -> tuple[Path, ...]:
-    """Write a schedule for a runtime; the paths of what was written.
+    """Write a schedule for a runtime; return the paths of the files.
 
     Args:
-        schedule: To be written; one in the schedule language gets the file's name.
-        path: Where to; for `nccl-graph` one file a node may be needed, whose names follow from it.
+        schedule: The schedule; one in the schedule language takes the file's name.
+        path: The file; `nccl-graph` may need one for each node, with names derived from it.
         format: `msccl`, `msccl-microsoft`, `mscclpp` or `nccl-graph`; None: by the file's ending.
-        machine: It was made for; `nccl-graph` needs it.
+        machine: Machine that the schedule was made for; `nccl-graph` needs it.
 
     Raises:
-        ScheduleError: The format cannot say what the schedule does, or the file's name tells none.
+        ScheduleError: The format cannot express the schedule, or the file's ending names none.
         UsageError: There is no such format.
         WorkspaceError: The file cannot be written.
     """
@@ -209,33 +210,33 @@ def verify(schedule: AnySchedule, *, machine: Machine | None = None) -> Verdict:
     """Prove a schedule right for every interleaving, or name its defects.
 
     Args:
-        schedule: A schedule, one in the schedule language, or the file of one.
+        schedule: A schedule, one in the schedule language, or its file.
         machine: As for `read_schedule`.
 
     Returns:
-        `proved`, and if not `defects`; `describe()` puts them into words.
+        `proved`, and `defects` if it is not; `describe()` puts them into words.
 
     Raises:
         UsageError: The file cannot be read, or holds no schedule.
-        ScheduleError: What was written in the schedule language is empty, or beyond its limits.
+        ScheduleError: The program in the schedule language is empty, or beyond its limits.
     """
     return prove(_algorithm(schedule, machine))
 
 
 @with_one_root
 def simulate(schedule: AnySchedule, machine: Machine, size: int | str) -> Simulation:
-    """Time one call of a schedule on a machine, on the wires alone.
+    """Simulate one call of a schedule, without the overheads of protocol and executor.
 
     Args:
-        schedule: A schedule, one in the schedule language, or the file of one.
-        machine: That runs it.
+        schedule: A schedule, one in the schedule language, or its file.
+        machine: Machine that runs it.
         size: Bytes, or `64K`, `1M`; as nccl-tests counts them.
 
     Raises:
         ScheduleError: The schedule is for another number of ranks, uses a connection that the
             machine lacks, or deadlocks.
         MachineError: The machine cannot be read.
-        UsageError: The file cannot be read, or an unknown size.
+        UsageError: The file cannot be read, or the size is unknown.
     """
     topology = machine_of(machine)
     algorithm = _algorithm(schedule, topology)

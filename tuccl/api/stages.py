@@ -1,4 +1,4 @@
-"""`Stage`: how far a call is, for whoever wants to show it."""
+"""`Stage`: the progress of a call, for programs that show it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tuccl.words.progress import AtMost, Progress, Total
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far a stage of a call is."""
+    """Progress of one stage of a call."""
 
     name: str
-    """As `schedules` or `search`; a stage lasts until another one begins."""
+    """As `schedules` or `search`; a stage lasts until the next one begins."""
     done: int
-    """Steps that are over."""
+    """Steps that are done."""
     total: int | None
-    """Steps that it has; None: not known yet."""
+    """All steps of the stage; None: not known yet."""
     share: float | None = None
-    """What part of the stage's time is over, 0 to 1; None: not known."""
+    """Share of the stage's time that has passed, 0 to 1; None: not known."""
 
 
 OnStage = Callable[[Stage], None] | None
@@ -28,11 +28,11 @@ Tell = Callable[[str], None] | None
 
 
 def unsaid(_line: str) -> None:
-    """A line that nobody wants."""
+    """Drop a line."""
 
 
 def progress_of(on_stage: OnStage) -> Progress:
-    """What the stages tell, told as `Stage`."""
+    """Return a `Progress` that reports to `on_stage`."""
 
     def told(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
         if on_stage is not None:
@@ -44,5 +44,5 @@ def progress_of(on_stage: OnStage) -> Progress:
 
 @contextmanager
 def opened_progress(on_stage: OnStage) -> Iterator[Progress]:
-    """The same as a block."""
+    """Open `progress_of` as a context."""
     yield progress_of(on_stage)

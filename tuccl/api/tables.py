@@ -1,4 +1,4 @@
-"""Tables: read from wherever they lie, and asked what a job runs for a call, and why."""
+"""Tables: read them, and look up what a job runs for a call, and why."""
 
 from __future__ import annotations
 
@@ -39,93 +39,93 @@ from tuccl.words.operation_names import parse_operation
 from tuccl.words.sizes import parse_size
 
 UNKNOWN = "unknown"
-"""`Table.times` of a bundle, which does not say where its times are from."""
+"""`Table.times` of a bundle, which does not record how its times were taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What wins for calls of one operation, range of sizes and communicator."""
+    """The winner for calls of one operation, range of sizes and communicator."""
 
     operation: str
     min_bytes: int
     max_bytes: int
-    """Both ends belong to it."""
+    """Largest size, inclusive as `min_bytes` is."""
     ranks: int
     nodes: int
     builtin: BuiltinConfig | None
     """The best of NCCL's own settings, which the plugin chooses; None: NCCL's own choice."""
     schedule: ScheduleConfig | None
-    """The schedule that won, if one did."""
+    """The schedule that won; None: no schedule did."""
     runs: str
-    """What won, as `ring LL128 ch16`, or the schedule's name with its parameters."""
+    """The winner, as `ring LL128 ch16`, or the schedule's name with its parameters."""
     stock_us: float
     """Stock NCCL's time."""
     time_us: float | None
-    """The winner's; None: a bundle does not keep that of schedules."""
+    """The winner's time; None: a bundle does not keep that of schedules."""
     builtin_us: float | None
-    """That of `builtin`."""
+    """Time of `builtin`."""
     confirmation: Confirmation | None = None
-    """How the winner is known to be faster; None: a bundle or an older table does not say."""
+    """Evidence that the winner is faster; None: a bundle or an older table has none."""
     provenance: Provenance | None = None
-    """What took the times; None: a bundle does not say, nor do all older tables."""
+    """Backend and versions that took the times; None: a bundle or an older table has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a job on this installation runs for a call, and why."""
+    """The configuration that a job on this installation runs for a call, and the reason."""
 
     operation: str
     size_bytes: int
     ranks: int
     nodes: int
     runner: str
-    """Who decides: `executor` by a schedule, `plugin` by a setting of NCCL's, NCCL by itself under
-    the table's process `profile`, or without one (`nccl`)."""
+    """The part that decides: `executor` by a schedule, `plugin` by a setting of NCCL's, or NCCL by
+    itself, under the table's process profile (`profile`) or without one (`nccl`)."""
     runs: str
-    """As `ring LL128 ch16`."""
+    """The configuration, as `ring LL128 ch16`."""
     why: str
-    """One sentence."""
+    """The reason, a sentence."""
     entry: Entry | None
-    """That holds the call; None: there is none."""
+    """The entry that holds the call; None: there is none."""
     stock_us: float | None
     """Stock NCCL's time at the tuned size; None: not known."""
     time_us: float | None
-    """The job's."""
+    """The job's time; None: not known."""
     apart: str = ""
-    """The schedule that won and that no job here runs, with the reason; empty: there is none."""
+    """The schedule that won but that no job here runs, with the reason; empty: there is none."""
 
     @property
     def speedup(self) -> float | None:
-        """Stock NCCL's time over the job's; None where one of them is not known."""
+        """Stock NCCL's time over the job's; None where either is not known."""
         return self.stock_us / self.time_us if self.stock_us and self.time_us else None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Which configuration wins for which call on one machine."""
+    """The winning configurations of one machine, call by call."""
 
     machine: str
-    """Its name."""
+    """Name of the machine."""
     fingerprint: str
-    """Of the machine's topology."""
+    """Fingerprint of the machine's topology."""
     entries: tuple[Entry, ...]
-    """By communicator, operation and size."""
+    """Entries, sorted by communicator, operation and size."""
     profile: Mapping[str, str]
-    """Variables of the environment that every process of a job needs."""
+    """Environment variables that every process of a job needs."""
     shapes: tuple[Shape, ...]
-    """Communicators that it is for: `ranks`, `nodes`, `ranks_per_node`."""
+    """Communicators that the table is for: `ranks`, `nodes`, `ranks_per_node`."""
     times: str
-    """Where times are from: `measured`, `modelled`, on a `stand-in` for NCCL, or `unknown`."""
+    """Origin of the times: `measured`, `modelled`, on a `stand-in` for NCCL, or `unknown`."""
     calls: tuple[Call, ...] = ()
-    """What a job here runs at each tuned size; empty for a table that is not of a workspace."""
+    """A job's choice here at each tuned size; empty for a table outside of a workspace."""
     speedup: float | None = None
-    """Geometric mean over `calls` of what a job gains here; None without them."""
+    """Geometric mean of a job's speedups over `calls`; None without them."""
     caveats: tuple[str, ...] = ()
-    """Reasons not to rely on the table, and why schedules of it do not run here."""
+    """Reasons not to rely on the table, and why its schedules do not run here."""
     contents: core.Table = field(repr=False, compare=False, kw_only=True)
-    """As the plugin and the Parquet record have it."""
+    """The table as the plugin and the Parquet file have it."""
     run: FinishedRun | None = field(default=None, repr=False, compare=False)
-    """That made it; None for a table that is not of a workspace."""
+    """The run that made the table; None for a table outside of a workspace."""
 
 
 @with_one_root
@@ -133,13 +133,13 @@ def read_table(path: str | Path) -> Table:
     """Read a table.
 
     Args:
-        path: A workspace, whose current run counts, a directory that was shipped, or a file: a
+        path: A workspace, of which the current run is read, a shipped directory, or a file: a
             table (Parquet) or a bundle.
 
     Raises:
         TableError: The file is damaged, of another version, or no table.
         WorkspaceError: The workspace has no finished run, or its files are damaged.
-        UsageError: There is nothing of that name, or it cannot be read.
+        UsageError: The path does not exist, or cannot be read.
     """
     path = Path(path)
     if path.is_dir():
@@ -169,17 +169,17 @@ def lookup(
     ranks: int | None = None,
     nodes: int | None = None,
 ) -> Call:
-    """Tell what a job on this installation runs for a call, and why.
+    """Look up what a job on this installation runs for a call, and why.
 
     Args:
-        table: A table, or where it is read from.
-        operation: As nccl-tests names it.
+        table: A table, or the path that it is read from.
+        operation: Its name in nccl-tests.
         size: Bytes, or `64K`, `1M`; as nccl-tests counts them.
-        ranks: Of the communicator; None: those that the table is for.
-        nodes: That they are on; None: as many as in the table, or one.
+        ranks: Ranks of the communicator; None: those that the table is for.
+        nodes: Nodes of the communicator; None: as many as in the table, or one.
 
     Raises:
-        UsageError: An unknown operation or size, or a communicator that cannot be.
+        UsageError: The operation or size is unknown, or the communicator impossible.
         TableError, WorkspaceError: As for `read_table`.
     """
     found = table if isinstance(table, Table) else read_table(table)
@@ -189,7 +189,7 @@ def lookup(
 
 
 def table_of_run(run: FinishedRun) -> Table:
-    """The table of a finished run, with what a job here gets from it."""
+    """Return the table of a finished run, with a job's choices and gains here."""
     gains = gains_of(run)
     plain = _table(run.table, gains.evidence.value, run)
     (shape,) = plain.shapes  # A run is of one communicator.
@@ -217,7 +217,7 @@ def _table(table: core.Table, times: str, run: FinishedRun | None = None) -> Tab
 
 
 def _of_bundle(bundle: Bundle) -> Table:
-    """What a bundle does not keep is not a number, and shows as None."""
+    """Return the table of a bundle; times that it does not keep are NaN, and show as None."""
     entries = tuple(
         core.Entry(
             key=entry.key,
@@ -265,9 +265,11 @@ def _entry(entry: core.Entry, table: core.Table) -> Entry:
 
 
 def _shape(table: Table, ranks: int | None, nodes: int | None) -> Shape:
-    """The communicator of a call, as far as it is named."""
+    """Return the table's communicator that fits, or the one that ranks and nodes name."""
     shapes = table.shapes
-    fitting = [one for one in shapes if ranks in {None, one.ranks} and nodes in {None, one.nodes}]
+    fitting = [
+        shape for shape in shapes if ranks in {None, shape.ranks} and nodes in {None, shape.nodes}
+    ]
     if len(fitting) == 1:
         return fitting[0]
     if ranks is None:
@@ -309,7 +311,7 @@ def _call(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> 
 def _stated(
     table: Table, entry: core.Entry, shown: Entry, named: tuple[str, int, int, int]
 ) -> Call:
-    """What an entry says by itself, where no report of its run is at hand."""
+    """Return an entry's answer to a call, without the report of its run."""
     times = Evidence.MEASURED if table.times == UNKNOWN else Evidence(table.times)
     here = has_executor()
     obstacle = obstacle_to(entry, table.contents, times, has_executor=here)
@@ -336,7 +338,7 @@ def _left_to_nccl(table: Table) -> tuple[Runner, str]:
 
 def _why_none(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> str:
     if shape not in table.shapes:
-        known = " and ".join(_communicator(one) for one in table.shapes) or "none"
+        known = " and ".join(_communicator(tuned) for tuned in table.shapes) or "none"
         return f"no entry: the table is for {known}, not for {_communicator(shape)}"
     return f"no entry of the table holds {operation} of {size_bytes} bytes"
 

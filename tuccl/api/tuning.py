@@ -1,4 +1,4 @@
-"""Tuning a machine over a backend, and shipping the result."""
+"""Tune a machine over a backend, and ship the result."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class TuningResult:
     table: Table
     workspace: Path
     directory: Path
-    """Of the run, with `table.parquet`, `bundle.tuccl`, `report.json` and its measurements."""
+    """Directory of the run: `table.parquet`, `bundle.tuccl`, `report.json`, measurements."""
     measuring_s: float
-    """Seconds of the machine that measuring took, or would have taken."""
+    """Machine time that measuring took, or would have taken."""
     already_done: bool
-    """Whether the table was there before."""
+    """Whether an earlier run had finished this table."""
 
 
 @with_one_root
@@ -78,46 +78,46 @@ def tune(
     on_stage: OnStage = None,
     tell: Tell = None,
 ) -> TuningResult:
-    """Tune a machine, or continue where an earlier run of the same arguments stopped.
+    """Tune a machine, or continue an earlier run of the same arguments.
 
     Args:
-        machine: A topology or where it is read from; None: that of the record, or this host.
+        machine: A topology or the file that it is read from; None: the record's, or this host.
         workspace: Directory that holds the runs.
-        operations: As nccl-tests names them; None: all of the record, or all_reduce, all_gather
+        operations: Their names in nccl-tests; None: all of the record, or all_reduce, all_gather
             and reduce_scatter.
         min_size: Smallest size; None: the record's, or 1K.
         max_size: Largest size; None: the record's, or 1G.
         step: Factor from one size to the next; None: 4.
-        nodes: How many machines like it, joined by a network.
+        nodes: Number of copies of the machine, joined by a network.
         network_gbps: Gbit/s of every network link; None: the NIC's own.
-        network_latency_us: From NIC to NIC.
+        network_latency_us: Latency from NIC to NIC.
         network_layout: `rails` or `fabric`.
-        backend: What measures: `simulated`, `replay`, `nccl`, `executor`, `nccl,executor` or
-            `sockets`; None: `replay` with records, this host's NCCL where no machine is named and
-            it has GPUs, else `simulated`.
-        records: What `replay` replays: Parquet, or a grid as CSV.
+        backend: `simulated`, `replay`, `nccl`, `executor`, `nccl,executor` or `sockets`; None:
+            `replay` with records, this host's NCCL where no machine is named and it has GPUs, else
+            `simulated`.
+        records: Record that `replay` reads: Parquet, or a grid as CSV.
         model: Constants of `simulated`, as `tuccl calibrate` writes them.
         schedules: Whether schedules are searched beside NCCL's own settings.
-        own_schedules: Directory of schedules of one's own that are searched, too.
-        strategy: How single keys are searched.
-        budget_s: Seconds of the machine that measuring may take; None: as long as it pays.
+        own_schedules: Directory of the user's own schedules, which are searched, too.
+        strategy: Search strategy for single keys.
+        budget_s: Machine time that measuring may take; None: as long as it pays.
         floor: Least share of stock NCCL's speed that a process profile leaves every key; 0: none.
-        weights: How much operations count when the process profile is chosen; 1 where not named.
-        seed: Of search and simulated noise; the same seed gives the same table.
-        cycles: Most passes of a search.
+        weights: Weights of operations in the choice of the process profile; 1 where not named.
+        seed: Seed of search and simulated noise; the same seed gives the same table.
+        cycles: Greatest number of passes of a search.
         plain: Time calls one by one, rather than in CUDA graphs.
-        in_place: Time calls whose send and receive buffer are one.
-        record: File that all that was measured is written to.
+        in_place: Time calls whose send and receive buffers are the same.
+        record: File that all measurements are written to.
         replace_record: Whether `record` may replace another file.
-        on_stage: Told how far it is.
-        tell: Told what the command would say meanwhile, a line each.
+        on_stage: Called with the progress.
+        tell: Called with each line that the command would print meanwhile.
 
     Raises:
-        UsageError: The arguments cannot be meant.
+        UsageError: The arguments are impossible or contradict each other.
         MachineError: The machine cannot be read or tuned.
         ScheduleError: There is no solver.
-        WorkspaceError: The workspace is busy or cannot be written; what was finished is kept.
-        MeasurementError: The backend cannot go on; what it measured is kept.
+        WorkspaceError: The workspace is busy or cannot be written; finished work is kept.
+        MeasurementError: The backend cannot go on; its measurements are kept.
     """
     refuse_mpi("tune")
     root, told = Path(workspace), tell or unsaid
@@ -159,8 +159,8 @@ def _tuned(
     shown = partial(opened_progress, on_stage)
 
     def note(notes: Iterable[str]) -> None:
-        for one in notes:
-            tell(f"note: {one}")
+        for text in notes:
+            tell(f"note: {text}")
 
     def probed() -> Topology:
         crew = LocalCrew()
@@ -190,12 +190,12 @@ def ship(
     """Write bundle, plugin and a `tuccl.env` that a job sources.
 
     Args:
-        workspace: Whose current run is shipped, or the result of a tuning.
-        directory: Where the job finds it: new, empty, or one that was shipped to before.
-        force: Ship as well beside other files, which stay, or over another machine's table.
+        workspace: Workspace whose current run is shipped, or the result of a tuning.
+        directory: Directory that the job reads: new, empty, or of an earlier ship.
+        force: Ship even beside other files, which stay, or over another machine's table.
 
     Returns:
-        The `files` that were written, `tuccl.env` last, and `caveats`.
+        The `files` that were written, `tuccl.env` last, and the `caveats`.
 
     Raises:
         UsageError: The directory holds other files, or another machine's table.
@@ -203,15 +203,15 @@ def ship(
         PluginMissingError: This installation has no plugin.
     """
     if isinstance(workspace, TuningResult):
-        made = workspace.table.run
-        finished = made.run if made is not None else Workspace(workspace.workspace).current()
+        tuned = workspace.table.run
+        finished = tuned.run if tuned is not None else Workspace(workspace.workspace).current()
     else:
         finished = Workspace(Path(workspace)).current()
     return shipment.ship(finished, Path(directory), force=force)
 
 
 def _with_backend(given: RunOptions) -> RunOptions:
-    """With the backend that `tuccl init` would take, where this host decides."""
+    """Return the options with the backend of `tuccl init`, where this host decides."""
     said = given.backend is not None or given.model is not None
     if said or given.has_machine or given.nodes != 1:
         return given
@@ -219,7 +219,7 @@ def _with_backend(given: RunOptions) -> RunOptions:
 
 
 def _named(machine: Machine, root: Path) -> str:
-    """The name by which a run can read a machine again; one at hand is kept in the workspace."""
+    """Return the name that a run reads a machine by; a topology is kept in the workspace."""
     if not isinstance(machine, Topology):
         return absolute_machine_argument(str(machine))
     text = topology_to_json(machine)

@@ -80,8 +80,8 @@ def test_every_name_is_explained(name: str) -> None:
     if inspect.isfunction(thing):
         doc = inspect.getdoc(thing) or ""
         parameters = inspect.signature(thing).parameters.values()
-        assert all(one.annotation is not inspect.Parameter.empty for one in parameters)
-        undocumented = [one.name for one in parameters if f"{one.name}: " not in doc]
+        assert all(arg.annotation is not inspect.Parameter.empty for arg in parameters)
+        undocumented = [arg.name for arg in parameters if f"{arg.name}: " not in doc]
         assert undocumented == [] or "Args:" not in doc
         assert len(parameters) < 3 or "Args:" in doc
         assert "Raises:" in doc

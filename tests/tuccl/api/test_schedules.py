@@ -17,8 +17,8 @@ MACHINE = tuccl.read_topology("shipped:h200-4gpu")
 def everyone(ranks: int = 4) -> Schedule:
     schedule = Schedule(Collective.ALL_GATHER, ranks)
     for rank in range(ranks):
-        for other in range(ranks):
-            schedule.chunk(rank, INPUT, 0).copy(other, OUTPUT, rank)
+        for peer in range(ranks):
+            schedule.chunk(rank, INPUT, 0).copy(peer, OUTPUT, rank)
     return schedule
 
 

@@ -122,10 +122,10 @@ def test_a_call_is_looked_up_in_every_form_of_a_table(
 
 
 def test_calls_that_no_entry_holds_are_nccl_s(result: tuccl.TuningResult) -> None:
-    other = tuccl.lookup(result.table, "all_gather", "4M", ranks=16, nodes=2)
-    assert other.entry is None
-    assert other.speedup is None
-    assert "is for 4 ranks on 1 node, not for 16 ranks on 2 nodes" in other.why
+    untuned_shape = tuccl.lookup(result.table, "all_gather", "4M", ranks=16, nodes=2)
+    assert untuned_shape.entry is None
+    assert untuned_shape.speedup is None
+    assert "is for 4 ranks on 1 node, not for 16 ranks on 2 nodes" in untuned_shape.why
     untuned = tuccl.lookup(result.table, "broadcast", "4M")
     assert untuned.runner in {"profile", "nccl"}
     assert "no entry of the table holds broadcast" in untuned.why
