@@ -1,1 +1,1 @@
-"""Measurement backends: all answer one small protocol (`tuccl.trials.backend`)."""
+"""Measurement backends, which implement the protocol of `tuccl.trials.backend`."""

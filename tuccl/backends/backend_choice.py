@@ -1,6 +1,6 @@
-"""The measurement backends by name: the one place where a new one is added.
+"""The measurement backends by name; a new backend is added here alone.
 
-A backend is opened for one run, with whatever the run has: the machine, schedules, a record.
+A backend is opened for one run, with the run's machine, schedules and record.
 """
 
 from __future__ import annotations
@@ -39,65 +39,63 @@ from tuccl.trials.space import Space
 from tuccl.trials.timing import Timing
 
 _OPENING = 4
-"""Configurations that a search is given by the model; more of them seldom hold a better one."""
+"""Configurations that the model proposes to a search; further ones are seldom better."""
 _RDMA_DEVICES = ("mlx", "bnxt_re", "irdma", "roce", "ib", "efa", "hfi", "qedr")
-"""How drivers and udev call them in /sys/class/infiniband."""
+"""Prefixes of RDMA devices' names in /sys/class/infiniband, by drivers and udev."""
 
 
 @dataclass(frozen=True)
 class BackendRequest:
-    """What a run opens its backend with."""
+    """Inputs of a run to its backend."""
 
     topology: Topology
     shape: Shape
-    """Of the communicator."""
+    """Shape of the communicator."""
     seed: int = 0
     spread: float = 0.0
-    """Relative noise, where times are modelled."""
+    """Relative standard deviation of modelled times."""
     model: ModelConstants = SHIPPED
-    """Of what models them."""
+    """Constants of the model of NCCL."""
     schedules: Mapping[str, tuple[Algorithm, Sketch]] = field(default_factory=dict)
-    """By content hash, each with the sketch that it runs on."""
+    """Schedules by content hash, each with the sketch that it runs on."""
     record: Record | None = None
-    """What is replayed."""
+    """Record to replay."""
     places: Places | None = None
-    """Where workers run; None: on the devices of this host."""
+    """Places of the workers; None: the devices of this host."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     timing: Timing = Timing()  # noqa: RUF009 - frozen
-    """How workers time calls."""
+    """Conditions under which workers time calls."""
     tunes_nccl: bool = True
-    """Whether NCCL's own algorithms are to be chosen from."""
+    """Whether NCCL's own algorithms are searched."""
     measures_nccl: bool = False
-    """Whether NCCL itself is timed, which reads variables that no model knows."""
+    """Whether NCCL itself is timed, which reads variables that no model has."""
     tell: Callable[[str], None] = lambda _: None
-    """Told what befalls the workers meanwhile, a line each."""
+    """Called with each incident of the workers, a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendKind:
-    """A backend that can be asked for."""
+    """A backend that `--backend` can name."""
 
     open: Callable[[BackendRequest], AbstractContextManager[Backend]]
     runs_schedules: bool = False
-    """Whether it has an executor; without one only NCCL's built-ins are searched."""
+    """Whether it times schedules; otherwise only NCCL's built-ins are searched."""
     needs_record: bool = False
     has_executor: bool = False
-    """Whether schedules are run, rather than modelled."""
+    """Whether it runs schedules on the executor, rather than modelling them."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are searched."""
     measures_nccl: bool = False
-    """Whether its figures are those of one version of NCCL, which this host's is now."""
+    """Whether its times are of the NCCL that is installed on this host."""
     has_workers: bool = False
-    """Whether it measures on worker processes, which the ranks of an MPI job can host."""
+    """Whether it measures on worker processes, which ranks of an MPI job can host."""
     require: Callable[[BackendRequest], object] = lambda _: None
-    """Raises what `open` would raise at once, so that it is known before schedules are made."""
+    """Raises the errors that `open` would raise at once, before schedules are made."""
 
 
 def backend_kind(name: str) -> BackendKind:
-    """The backend of this name.
-
-    Raises:
-        UsageError: there is none.
+    """Return the backend of this name.    Raises:
+    UsageError: There is none.
     """
     if name not in BACKENDS:
         raise UsageError(f"backend {name!a:.60} is unknown: use one of {', '.join(BACKENDS)}")
@@ -105,27 +103,27 @@ def backend_kind(name: str) -> BackendKind:
 
 
 def open_backend(name: str, request: BackendRequest) -> AbstractContextManager[Backend]:
-    """The backend of this name, open for as long as the block.
+    """Open the backend of this name for the block.
 
     Raises:
-        UsageError: there is none of this name, or it lacks its record.
-        MeasurementError: it cannot be had here.
+        UsageError: There is none of this name, or it lacks its record.
+        MeasurementError: It cannot run here.
     """
     return backend_kind(name).open(request)
 
 
 def require_backend(name: str, request: BackendRequest) -> None:
-    """Find out before schedules are made whether `open_backend` will have what it needs.
+    """Require what `open_backend` needs, before schedules are made.
 
     Raises:
-        UsageError: there is none of this name, or it does not serve this machine.
-        MeasurementError: it cannot be had here.
+        UsageError: There is none of this name, or it does not support this machine.
+        MeasurementError: It cannot run here.
     """
     backend_kind(name).require(request)
 
 
 def builtins_of(request: BackendRequest, task: Task) -> Space:
-    """What may be chosen of NCCL for a task: what was recorded, or all that NCCL has there."""
+    """Return the space of NCCL's settings for a task: the record's, or all that NCCL has."""
     if request.record is not None:
         return ReplayBackend(request.record).space_of(task)
     if not request.tunes_nccl:
@@ -141,9 +139,9 @@ def keeps_128_bytes(topology: Topology) -> bool:
 
 
 def _may_use_tcp(request: BackendRequest) -> bool:
-    """Whether ranks of several nodes reach each other by NICs that are known to be no RDMA devices.
+    """Whether ranks of several nodes reach each other by NICs that are certainly no RDMA devices.
 
-    NCCL takes InfiniBand and RoCE where it finds such a device.
+    NCCL uses InfiniBand and RoCE where it finds such a device.
     """
     if request.shape.nodes == 1 or request.laboratory.nodes > 1:
         return request.laboratory.nodes > 1
@@ -152,7 +150,7 @@ def _may_use_tcp(request: BackendRequest) -> bool:
 
 
 def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
-    """What the model of NCCL would try first of a space, whatever measures."""
+    """Return the configurations of a space that the model of NCCL would try first."""
     machine = machine_figures(request.topology)
     return modelled_opening(machine, task, space, _OPENING, request.model)
 
@@ -184,7 +182,7 @@ def _workers(
         options = WorkersOptions(
             timing=request.timing,
             laboratory=request.laboratory,
-            # Ranks of an MPI job know those of their own hosts.
+            # Ranks of an MPI job have the variables of their own hosts.
             variables={} if request.places else variables,
             tell=request.tell,
         )
@@ -195,13 +193,13 @@ def _workers(
 
 
 def _nccl_variables(request: BackendRequest) -> dict[str, str]:
-    # Ranks of an MPI job look on their own hosts, when their workers start.
+    # Ranks of an MPI job count the GPUs of their own hosts, when their workers start.
     gpus = 1 if request.places else request.laboratory.devices(request.shape.ranks)
     return nccl_worker_variables(gpus, shared=request.laboratory.share_gpus)
 
 
 def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
-    """Variables for every worker, once it is clear that schedules can be run here."""
+    """Return every worker's variables, if schedules can run here."""
     if request.shape.nodes > 1 or request.places:
         raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
     return nccl_worker_variables(request.shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
@@ -231,7 +229,7 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
 
 
 def _preloaded() -> str:
-    """The executor before whatever is preloaded already."""
+    """Return LD_PRELOAD with the executor before other libraries."""
     try:
         executor = str(executor_path())
     except PluginMissingError as error:

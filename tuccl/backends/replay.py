@@ -1,8 +1,8 @@
-"""The `replay` backend: measurements that were taken earlier, given out again.
+"""The `replay` backend: measurements of an earlier run, returned again.
 
-Nothing runs, so a search costs what its own arithmetic costs, and many searches can be compared on
-the very same machine. What they would have cost on it is counted all the same: each sample its
-launch, each change of the process profile a restart of the workers.
+Nothing runs, so a search costs its own arithmetic alone, and many searches can be compared on the
+very same machine. The machine time that they would have taken is counted all the same: a launch for
+each sample, a restart of the workers for each change of the process profile.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from tuccl.trials.space import Space, space_of
 from tuccl.trials.timing import Timing
 
 RESTART_S = 3.0
-"""What four processes with NCCL take to start again on one host."""
+"""Seconds for four processes with NCCL to start again on one host."""
 
 
 class ReplayBackend:
-    """Gives out the samples of a record.
+    """Returns the samples of a record.
 
-    Sample number i of a configuration is the i-th that was recorded. Where more are asked for than
-    were recorded, the same ones are given again, all of them in each round, in an order that is
-    drawn anew for each round from the seed. So further samples of a record tell nothing new: what
-    was recorded decides how well two configurations can be told apart.
+    Sample number i of a configuration is the i-th that was recorded. Requests beyond the recorded
+    samples get all of them again in each round, in an order that is drawn from the seed anew for
+    each round. So further samples add no information: the record decides how well two
+    configurations can be told apart.
 
-    Raises, in `measure`, ConfigurationFailedError for a configuration that is not in the record and
-    for one that failed when it was recorded; the latter costs what it cost then.
+    `measure` raises ConfigurationFailedError for a configuration that is not in the record, and for
+    one that failed when it was recorded, which costs the recorded time.
     """
 
     name = "replay"
 
     def __init__(self, record: Record, seed: int = 0, restart_s: float = RESTART_S) -> None:
-        """A backend over a record.
+        """Replay a record.
 
         Args:
-            record: What was measured.
-            seed: Of the order in which samples are given again.
-            restart_s: What measuring under another process profile costs; 0: nothing.
+            record: The recorded measurements.
+            seed: Seed of the order in which samples are returned again.
+            restart_s: Seconds that a change of the process profile costs; 0: nothing.
         """
         self._record = record
         self._seed = seed
@@ -53,23 +53,23 @@ class ReplayBackend:
 
     @property
     def provenance(self) -> Provenance:
-        """What produced the figures, when they were recorded."""
+        """Provenance of the recorded figures."""
         return replace(self._record.provenance, replayed=True)
 
     @property
     def timing(self) -> Timing:
-        """How calls were timed when they were recorded."""
+        """Conditions under which the recorded calls were timed."""
         return self._record.timing
 
     def resume(self, running: ProcessProfile) -> None:
-        """Go on as if workers had turned to this profile, after a search was stopped."""
+        """Continue a search that was stopped with its workers under this profile."""
         self._running.use(running)
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-        """Recorded samples and what they cost; see `Backend.measure`.
+        """Return recorded samples with their cost; see `Backend.measure`.
 
-        The cost is counted launch by launch, as many calls each as `Record.timing` says; what a
-        leader needs around them is not.
+        The cost is that of the launches, with as many calls each as `Record.timing` says, without
+        the leader's overhead around them.
         """
         restart_s = self.restart_s if self._running.run(config) else 0.0
         row = self._record.row(task, config)
@@ -84,13 +84,13 @@ class ReplayBackend:
         return Measured(samples, restart_s + self._seconds(row, samples))
 
     def check(self, task: Task, config: Config) -> None:
-        """There is no data; what failed when it was recorded may have failed by it."""
+        """Raise for a configuration that failed when it was recorded; a record has no data."""
         row = self._record.row(task, config)
         if row is not None and row.failed:
             raise ConfigurationFailedError(row.failed)
 
     def space_of(self, task: Task) -> Space:
-        """Exactly the configurations of NCCL that were tried on a task, its own choice included."""
+        """Return NCCL's configurations that were recorded for a task, its own choice included."""
         configs = self._record.configs(task)
         return space_of("record", (config for config in configs if not config.is_schedule))
 

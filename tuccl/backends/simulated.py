@@ -1,6 +1,6 @@
 """The `simulated` backend: models of NCCL and of the schedule executor over a topology.
 
-The embedded default where there is no GPU: nothing is measured, everything is computed. The
+The default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
 the machine itself; docs/lab/model.md has the errors. Noise is optional and seeded.
 """
@@ -31,7 +31,7 @@ from tuccl.trials.running_profiles import RunningProfiles
 from tuccl.trials.timing import Timing
 
 _SET_UP_S = 0.002
-"""Telling the workers what to run next, and a launch to warm up for it."""
+"""Seconds to instruct the workers and to launch once for warming up."""
 
 
 class SimulatedBackend:
@@ -39,7 +39,7 @@ class SimulatedBackend:
 
     name = SIMULATED
     restart_s = 3.0
-    """What four processes with NCCL take to start again on one host."""
+    """Seconds for four processes with NCCL to start again on one host."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class SimulatedBackend:
         spread: float,
         constants: ModelConstants = SHIPPED,
     ) -> None:
-        """A model of one machine.
+        """Model one machine.
 
         Args:
             topology: The machine.
-            schedules: By content hash, each with the sketch that it runs on.
-            seed: Of the noise.
+            schedules: Schedules by content hash, each with the sketch that it runs on.
+            seed: Seed of the noise.
             spread: Relative standard deviation of a sample; 0 for none.
-            constants: Of the model of NCCL.
+            constants: Constants of the model of NCCL.
         """
         self._machine = machine_figures(topology)
         self._constants = constants
@@ -81,11 +81,11 @@ class SimulatedBackend:
         return Provenance(self.name, tuccl_version=__version__, details=details)
 
     def resume(self, running: ProcessProfile) -> None:
-        """Go on as if workers had turned to this profile, after a search was stopped."""
+        """Continue a search that was stopped with its workers under this profile."""
         self._running.use(running)
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-        """Samples of the modelled time; see `Backend.measure`."""
+        """Return samples of the modelled time; see `Backend.measure`."""
         time_us = self._time_us(task, config)
         subject = f"{task.name}:{config.describe()}"
         samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
@@ -94,7 +94,7 @@ class SimulatedBackend:
         return Measured(samples, restart_s + _SET_UP_S + sum(samples) * 1e-6 * calls)
 
     def check(self, task: Task, config: Config) -> None:
-        """There is no data."""
+        """Do nothing: a model has no data."""
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
         if config.is_schedule:
@@ -105,7 +105,7 @@ class SimulatedBackend:
         if max(config.nchannels, config.min_nchannels) > MOST_CHANNELS:
             raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
         if config.settings:
-            raise ConfigurationFailedError(f"the model knows nothing of {config.settings[0][0]}")
+            raise ConfigurationFailedError(f"the model does not know {config.settings[0][0]}")
         choice = nccl_choice(task.operation, task.size_bytes, config, self._machine)
         return builtin_time_us(
             task.operation, task.size_bytes, choice, self._machine, self._constants
@@ -118,7 +118,7 @@ class SimulatedBackend:
                 f"schedule {config.schedule} is not among those of this run; "
                 "synthesize again or remove its entry"
             )
-        # Slots that hold the largest message anyway are all the same: one simulation serves them.
+        # All slots that hold the largest message give the same time: one simulation serves them.
         whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
         slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
         protocol = config.nccl_protocol

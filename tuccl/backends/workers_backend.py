@@ -1,12 +1,14 @@
 """Backends that measure for real: `WorkersBackend` over groups of worker processes.
 
-A sample is a launch of back-to-back calls, of the slowest rank. Workers are started for a process
-profile or a communicator shape that none runs under, and the seconds of a measurement include that.
+A sample is the slowest rank's time of a launch of back-to-back calls. Workers are started for a
+process profile or a communicator shape that no group runs under, and the seconds of a measurement
+include that start.
 
-What goes wrong is told apart as far as it shows. A configuration that all ranks refuse, or whose
-data are wrong, failed by itself. After one that died or missed its deadline the workers are killed,
-started again and tried on the simplest call, so that a broken machine is not taken for a broken
-configuration. What was killed from outside, or ran before, gets a second try.
+Failures are told apart as far as possible. A configuration that all ranks refuse, or whose data are
+wrong, failed by itself. After a configuration that crashed or missed its deadline the workers are
+killed, started again and tried on the simplest call, so that a broken machine is not taken for a
+broken configuration. A configuration whose workers were killed from outside, or that has run
+before, gets a second try.
 """
 
 from __future__ import annotations
@@ -35,45 +37,45 @@ from tuccl.trials.timing import Timing
 
 _Result = TypeVar("_Result")
 _SLOW = 4.0
-"""Times NCCL's own choice: what is slower gets one sample, and is late beyond its deadline."""
+"""Multiple of NCCL's own time: a slower configuration gets one sample and a deadline."""
 _WORTH_CUTTING_S = 0.05
-"""What further samples of a slow configuration must cost to be left out."""
+"""Least cost of further samples of a slow configuration for which they are left out."""
 _SLOWEST_GB_PER_S = 0.05
-"""That NCCL's own choice is allowed before it was ever measured."""
+"""Least rate expected of NCCL's own choice before its first measurement."""
 _CHECKED_GB_PER_S = 0.2
-"""What checking data is allowed."""
+"""Least rate expected of checking data."""
 _WARM_UP_LAUNCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersOptions:
-    """How a `WorkersBackend` measures."""
+    """Options of a `WorkersBackend`."""
 
     timing: Timing = Timing()  # noqa: RUF009 - frozen
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every worker, beyond that of this process."""
+    """Environment variables of every worker, beyond those of this process."""
     start_timeout_s: float = 60.0
-    """For a group to be ready."""
+    """Time limit for the start of a group."""
     least_deadline_s: float = 5.0
-    """For a request that takes no time; a call's first use may set up connections."""
+    """Deadline of a request beyond its own time: a call's first use may set up connections."""
     schedules: frozenset[str] = frozenset()
-    """Content hashes of those that the workers' executor has; others cannot run."""
+    """Content hashes of the schedules that the workers' executor has; others cannot run."""
     tell: Callable[[str], None] = lambda _: None
-    """Told in a sentence when workers were lost and are back."""
+    """Called with a sentence when lost workers have been replaced."""
 
 
 @contextmanager
 def open_workers_backend(
     engine: str, places: Places, options: WorkersOptions, shape: Shape | None = None
 ) -> Iterator[WorkersBackend]:
-    """A backend whose workers run for as long as the block.
+    """Open a backend whose workers run for the block.
 
     Args:
         engine: A name of `tuccl.measuring.engine.ENGINES`, or MODULE:CLASS.
-        places: Where workers run (`LocalPlaces`, or those of `run_measuring_ranks`).
-        options: How to measure.
-        shape: That most tasks have; all places when left out.
+        places: Places of the workers (`LocalPlaces`, or those of `run_measuring_ranks`).
+        options: Options of the backend.
+        shape: Shape of most tasks; all places if left out.
 
     Raises:
         MeasurementError: The workers cannot be started.
@@ -98,15 +100,15 @@ class WorkersBackend:
         self.timing = replace(options.timing, graph=graph)
         """See `Timed`."""
         self.incidents: list[str] = []
-        """Workers that were lost, in a sentence each; all of them are back."""
+        """Losses of workers, a sentence each; all of them have been replaced."""
         self._options = options
         self._groups = Groups(
             engine, places, options.laboratory.nodes, options.variables, options.start_timeout_s
         )
         self._reference_us: dict[Task, float] = {}
-        """Time of NCCL's own choice, under the stock profile as soon as that was measured."""
+        """Time of NCCL's own choice, under the stock profile once that is measured."""
         self._last_us: dict[tuple[Task, Config], float] = {}
-        """Of what ran at least once."""
+        """Latest time of every task and configuration that has run."""
 
     @property
     def provenance(self) -> Provenance:
@@ -128,7 +130,7 @@ class WorkersBackend:
         self._groups.recover(STOCK_PROFILE, shape, "")
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:  # noqa: ARG002 - no sample is like another
-        """See `Backend`; one sample of what is too slow to be worth more."""
+        """See `Backend`; a configuration that is too slow gets one sample."""
         began = time.monotonic()
         samples = self._carry_out(
             task, config, lambda leader: self._samples(leader, task, config, repeats)
@@ -147,15 +149,15 @@ class WorkersBackend:
             raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
 
     def close(self) -> None:
-        """Let the workers leave."""
+        """Let the workers end."""
         self._groups.close()
 
     def end(self) -> None:
-        """End the workers by force, whatever they do."""
+        """Kill the workers."""
         self._groups.close(0.0)
 
     def _carry_out(self, task: Task, config: Config, act: Callable[[Leader], _Result]) -> _Result:
-        """Do something with the group of a configuration, and recover it when it is lost.
+        """Run `act` on the group of a configuration, and recover a lost group.
 
         Raises:
             ConfigurationFailedError: It is the configuration's fault.
@@ -184,11 +186,11 @@ class WorkersBackend:
                     raise ConfigurationFailedError(str(lost), seconds=spent_s) from lost
 
     def _profile(self, task: Task, config: Config) -> ProcessProfile:
-        """Schedules run beside any: workers are not started again for them."""
+        """Return the profile to run under; schedules run under any, without a restart."""
         return self._groups.profile_up(task.shape) if config.is_schedule else config.profile
 
     def _recover(self, task: Task, config: Config, lost: GroupLostError) -> None:
-        """Bring the workers back under this profile, or the stock one when none ever ran here."""
+        """Restart the workers, under the stock profile where this one has never worked."""
         incident = f"{task.name} {config.describe()}: {lost}"
         self.incidents.append(incident)
         profile = self._profile(task, config)
@@ -217,7 +219,7 @@ class WorkersBackend:
         return samples
 
     def _reference(self, leader: Leader, task: Task, config: Config) -> float:
-        """Time of NCCL's own choice, measured in passing when it is not known; 0 for itself."""
+        """Return the time of NCCL's own choice, measured now if unknown; 0 for itself."""
         if config.is_default:
             return 0.0
         if task not in self._reference_us:

@@ -1,1 +1,1 @@
-"""A tuned table against stock NCCL on this machine, in new processes as a job has them."""
+"""Benchmarks of tuned tables against stock NCCL on this machine, in new processes like a job's."""

@@ -6,28 +6,28 @@ from lookup_tables.table import Operation
 from tuccl.trials.config import Task
 
 _DIVIDED = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL)
-"""Operations whose count is that of one rank's part."""
+"""Operations whose count is that of one rank's share."""
 _REDUCING = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.REDUCE)
 
 
 def element_count(task: Task, element_bytes: int) -> int:
-    """The count that NCCL's function is given."""
-    parts = task.shape.ranks if task.operation in _DIVIDED else 1
-    return task.size_bytes // element_bytes // parts
+    """Return the count argument of NCCL's function."""
+    ranks = task.shape.ranks if task.operation in _DIVIDED else 1
+    return task.size_bytes // element_bytes // ranks
 
 
 def reduction(task: Task) -> str:
-    """`sum`, or `none` for what reduces nothing."""
+    """Return `sum`, or `none` for an operation without reduction."""
     return "sum" if task.operation in _REDUCING else "none"
 
 
 def algbw_gb_per_s(task: Task, time_us: float) -> float:
-    """The size over the time."""
+    """Return the size over the time."""
     return task.size_bytes * 1e-3 / time_us
 
 
 def busbw_gb_per_s(task: Task, time_us: float) -> float:
-    """What the slowest link carries at least, by nccl-tests' factors (doc/PERFORMANCE.md there)."""
+    """Return algbw times nccl-tests' factor for the operation (doc/PERFORMANCE.md there)."""
     factor = 1.0
     if task.operation is Operation.ALL_REDUCE:
         factor = 2.0 * (task.shape.ranks - 1) / task.shape.ranks

@@ -1,8 +1,8 @@
-"""What is held against each other: stock NCCL, and tables as `tuccl ship` wrote them.
+"""Contenders of a bench: stock NCCL, and tables as `tuccl ship` wrote them.
 
 A table is used as a job uses it: the variables that its `tuccl.env` sets, plugin, bundle and, where
-that file loads it, the executor. What the table promises is no part of that: it stands in the
-Parquet file beside, which may be missing.
+that file loads it, the executor. The gains that a table promises are in the Parquet file beside,
+which may be missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PRINT_LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class Contender:
-    """What a job has in its environment beyond what all jobs have."""
+    """Variables of a contender's jobs, beyond those of all jobs."""
 
     name: str
     variables: Mapping[str, str]
@@ -56,7 +56,7 @@ class ShippedTable(Contender):
     directory: Path
     bundle: Bundle
     table: Table | None
-    """The Parquet file's; None where there is none of this bundle."""
+    """Table of the Parquet file; None where no such file belongs to the bundle."""
 
     @property
     def has_executor(self) -> bool:
@@ -65,11 +65,11 @@ class ShippedTable(Contender):
         return without_executor(preloaded) != preloaded
 
     def entry(self, task: Task) -> BundleEntry | None:
-        """The entry that applies to a call; None where NCCL is left alone."""
+        """Return the entry for a call; None where NCCL decides."""
         return self.bundle.lookup(task.operation, task.size_bytes, task.shape)
 
     def promised(self, task: Task) -> float | None:
-        """Stock NCCL's time over that with the table, by the table; None where it says nothing."""
+        """Return the gain over stock NCCL that the table states; None where it states none."""
         found = self._tuned_entry(task)
         if found is None:
             return None
@@ -77,44 +77,44 @@ class ShippedTable(Contender):
         return found.default_time_us / time_us if time_us and found.default_time_us else None
 
     def promise_bounds(self, task: Task) -> Interval | None:
-        """Bounds of what is promised; None where what runs was not held against stock NCCL."""
+        """Return the bounds of that gain; None where it was not measured against stock NCCL."""
         found, promised = self._tuned_entry(task), self.promised(task)
         if found is None or promised is None or not self._runs_winner(found):
             return None
         shown = found.confirmation
         if shown is None or shown.reference is not Reference.STOCK:
             return None
-        return Interval(*(promised * one / shown.ratio for one in (shown.low, shown.high)))
+        return Interval(*(promised * bound / shown.ratio for bound in (shown.low, shown.high)))
 
     def _tuned_entry(self, task: Task) -> Entry | None:
-        """The entry that a key was tuned to, by the Parquet file of this bundle."""
+        """Return the Parquet file's entry that was tuned at exactly this size."""
         used = self.entry(task)
         found = None
         if self.table is not None:
             found = lookup(self.table, task.operation, task.size_bytes, task.shape)
         if found is None or used is None or found.tuned_bytes != task.size_bytes:
             return None
-        # Times of a bundle have 32 bits. One that differs is of another table.
+        # Times of a bundle have 32 bits. An entry with another time is of another table.
         is_same = math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6)
         return found if is_same else None
 
     def _runs_winner(self, entry: Entry) -> bool:
-        """Whether a job runs what won, rather than the built-in setting beside it."""
+        """Whether a job runs the entry's winner, rather than the built-in setting beside it."""
         if entry.schedule is None:
             return True
         return self.has_executor and executor_serves(entry.key.shape)
 
 
 def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:
-    """The table in a directory of `tuccl ship`, wherever that lies now.
+    """Return the table in a directory of `tuccl ship`, which may have been moved.
 
     Args:
-        directory: With a `tuccl.env`.
-        name: What the table is called.
+        directory: The directory, with its `tuccl.env`.
+        name: Name of the table.
         with_executor: Load the executor where `tuccl.env` does.
 
     Raises:
-        UsageError: A file is missing, or `tuccl.env` is none.
+        UsageError: A file is missing, or `tuccl.env` is not one of `tuccl ship`.
         TableFileError: The bundle is damaged.
     """
     variables = _sourced(directory)
@@ -136,10 +136,10 @@ def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True
 
 
 def _sourced(directory: Path) -> dict[str, str]:
-    """What a shell has from `tuccl.env`.
+    """Return the variables that a shell gets from `tuccl.env`.
 
     Raises:
-        UsageError: There is none, or it names no plugin and bundle.
+        UsageError: The file is missing, or names no plugin and bundle.
     """
     script = directory / ENVIRONMENT_NAME
     if not script.is_file():
@@ -159,7 +159,7 @@ def _sourced(directory: Path) -> dict[str, str]:
     found = {name: value for name, value in pairs if name.startswith(wanted)}
     if not found.get(PLUGIN_VARIABLE) or not found.get(BUNDLE_VARIABLE):
         raise UsageError(
-            f"{script} names no plugin and no bundle, so it is none of `tuccl ship`; ship there "
+            f"{script} names no plugin and no bundle, so it is not of `tuccl ship`; ship there "
             "again, or name another directory"
         )
     kept_apart = (DIRECTORY_VARIABLE, PROFILE_VARIABLE)

@@ -1,4 +1,4 @@
-"""A job of new processes that runs calls as a user's job does."""
+"""A job of new processes, which runs calls as a user's job does."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from tuccl.words.sizes import format_size
 _ENGINE = "job"
 _START_TIMEOUT_S = 60.0
 _LEAST_DEADLINE_S = 30.0
-"""A call's first use may set up connections."""
+"""Deadline beyond a call's own time: its first use may set up connections."""
 _SLOWEST_GB_PER_S = 0.05
-"""That a call is allowed before it counts as hung."""
+"""Least rate of a call; a slower one counts as hung."""
 _WHY = "; NCCL_DEBUG=WARN NCCL_DEBUG_FILE=nccl.%p writes why to files"
 _WARM_UP_LAUNCHES = 2
 LAUNCHES = 6
-"""Of a key in a job: one time is the mean of the middle ones."""
+"""Launches of a key in a job; its time is the mean of the middle ones."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where and how all contenders are timed."""
+    """Places and conditions under which all contenders are timed."""
 
     places: Places
     shape: Shape
     timing: Timing
     fake_nodes: int = 1
-    """As how many nodes the devices of this host appear."""
+    """Number of nodes that the devices of this host appear as."""
 
 
 class Job:
-    """The processes of a contender, for as long as the block."""
+    """The processes of a contender, for the duration of a block."""
 
     def __init__(self, site: Site, contender: Contender) -> None:
-        """Nothing runs yet."""
+        """Prepare the job; no process runs yet."""
         self.versions = ""
         self._site = site
         self._contender = contender
@@ -87,7 +87,7 @@ class Job:
             self._leader.end(0.0)
 
     def time_us(self, task: Task) -> float:
-        """Time of a call.
+        """Return the time of a call.
 
         Raises:
             MeasurementError: It cannot run.
@@ -102,7 +102,7 @@ class Job:
             raise self._failed(task, str(error)) from error
 
     def check(self, task: Task) -> str:
-        """Run a call on known data; who ran it, `executor` or `nccl`.
+        """Run a call on known data; return its runner, `executor` or `nccl`.
 
         Raises:
             MeasurementError: It cannot run, or its data are wrong.

@@ -1,4 +1,4 @@
-"""Which tables and keys are meant: directories of `tuccl ship`, or workspaces of finished runs."""
+"""Tables and keys of a bench, from directories of `tuccl ship` or workspaces of finished runs."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
 
 _MOST_SHAPES = 4
-"""That an error names."""
+"""Communicator shapes that an error lists."""
 
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table that a bench was asked for."""
+    """A table that a bench was given."""
 
     shipped: ShippedTable
     run: FinishedRun | None
-    """Where it was shipped from just now; None where it lay there shipped."""
+    """Run that the table was shipped from just now; None where it was shipped before."""
     notes: tuple[str, ...]
-    """Reasons not to rely on what it promises, and why it runs no schedules."""
+    """Reasons not to rely on its stated gains, and why it runs no schedules."""
 
 
 @contextmanager
 def found_tables(
     places: Sequence[Path], *, with_executor: bool
 ) -> Iterator[tuple[FoundTable, ...]]:
-    """The tables in these places, for as long as the block.
+    """Find the tables in these places, for the duration of a block.
 
-    That of a workspace is shipped to a directory that goes with the block.
+    The table of a workspace is shipped to a directory that is removed after the block.
 
     Raises:
         UsageError: A place holds no table, or is named twice.
@@ -67,14 +67,14 @@ def _find(place: Path, stack: ExitStack, *, with_executor: bool) -> FoundTable:
 
 
 def require_entries(table: ShippedTable, shape: Shape) -> None:
-    """See to it that a table says something of a communicator.
+    """Require that a table has entries for a communicator, or none at all.
 
     Raises:
-        UsageError: It has entries, and all are for others.
+        UsageError: All its entries are for other communicators.
     """
     shapes = dict.fromkeys(entry.key.shape for entry in table.bundle.entries)
     if shapes and shape not in shapes:
-        listed = ", ".join(_describe(one) for one in list(shapes)[:_MOST_SHAPES])
+        listed = ", ".join(_describe(tuned) for tuned in list(shapes)[:_MOST_SHAPES])
         raise UsageError(
             f"{table.name} has no entries for {_describe(shape)}, which is what runs here, but "
             f"for {listed}; choose as many with --gpus or --fake-nodes"
@@ -87,13 +87,13 @@ def keys_of(
     operations: Sequence[Operation] | None,
     sizes_bytes: Sequence[int] | None,
 ) -> tuple[Task, ...]:
-    """The keys to time, by operation and size.
+    """Return the keys to time, by operation and size.
 
     Args:
-        found: The table whose keys they are where nothing else is said.
-        shape: Of the communicator.
-        operations: That were asked for; sizes that the table has of none are those of all others.
-        sizes_bytes: That were asked for, each for every operation.
+        found: The table whose keys are timed by default.
+        shape: Shape of the communicator.
+        operations: Operations to time; one without sizes in the table takes those of all others.
+        sizes_bytes: Sizes to time, each for every operation.
 
     Raises:
         UsageError: The table has no keys, and none are named.
@@ -112,12 +112,14 @@ def keys_of(
 
 
 def _own_keys(found: FoundTable, shape: Shape) -> list[tuple[Operation, int]]:
-    """All keys of a run; of a shipped table those that have an entry."""
+    """Return all keys of a run; of a shipped table, those that have an entry."""
     if found.run is not None:
         return [(Operation(key.operation), key.size_bytes) for key in found.run.report.keys]
     table = found.shipped.table
     entries = () if table is None else table.entries
-    return [(one.key.operation, one.tuned_bytes) for one in entries if one.key.shape == shape]
+    return [
+        (entry.key.operation, entry.tuned_bytes) for entry in entries if entry.key.shape == shape
+    ]
 
 
 def _describe(shape: Shape) -> str:

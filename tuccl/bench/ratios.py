@@ -1,14 +1,14 @@
-"""How much faster one contender is than another, and how well that is known.
+"""The gain of one contender over another, and its uncertainty.
 
-A round starts new processes for every contender, so it gives one ratio per key, and what differs
-from start to start is the noise. A key's gain is the geometric mean of its ratios. Its interval is
+A round starts new processes for every contender, so it gives one ratio per key; the differences
+from start to start are the noise. A key's gain is the geometric mean of its ratios. Its interval is
 Student's on their logarithms, with the variance over all keys where the key's own says too little
 (`tuccl.statistics.pooling`). The intervals of all keys hold together with the
 confidence (Bonferroni), so that one of hundreds does not stand out by luck alone.
 
-What a table promises is as uncertain as the interval of its entry says, where the entry was held
-against stock NCCL. Any other promise was measured in a start of its own, which is as uncertain as
-one more round.
+The gain that a table states is as uncertain as the interval of its entry, where the entry was
+compared with stock NCCL. Any other was measured in a start of its own, which is as uncertain as one
+more round.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from tuccl.trials.config import Task
 
 CONFIDENCE = 0.95
 LEAST_ROUNDS = 2
-"""One tells nothing of the noise."""
+"""Rounds that a bench needs at least: one shows no noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A time over another, with an interval."""
+    """The ratio of two times, with an interval."""
 
     ratio: float
     low: float
     high: float
     one_more_round: float
-    """The largest that a further round might give."""
+    """The largest ratio that a further round might give."""
 
 
 def falls_short(gain: Gain, promised: float, bounds: Interval | None) -> bool:
-    """Whether a gain is less than was promised, beyond the noise of both.
+    """Whether a gain is below the stated one, beyond the noise of both.
 
-    Gain and promise are independent, so that their widths add as squares (JCGM 100:2008, Guide to
+    The two are independent, so that their widths add as squares (JCGM 100:2008, Guide to
     the expression of uncertainty in measurement, 5.1.2).
 
     Args:
-        gain: That was measured now.
+        gain: Gain that was measured now.
         promised: Gain that the table states.
-        bounds: Of what is promised; None: it may be off by as much as one more round.
+        bounds: Bounds of the stated gain; None: it is as uncertain as one more round.
     """
     if bounds is None:
         return gain.one_more_round < promised
@@ -60,11 +60,11 @@ def falls_short(gain: Gain, promised: float, bounds: Interval | None) -> bool:
 def key_gains(
     base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
 ) -> dict[Task, Gain]:
-    """The gain of every key.
+    """Return the gain of every key.
 
     Args:
         base_us: Times of each key by round, two rounds at least.
-        own_us: Of the contender that may be faster, in the same rounds.
+        own_us: Times of the contender that may be faster, in the same rounds.
     """
     logs = _logs(base_us, own_us)
     error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
@@ -79,7 +79,7 @@ def key_gains(
 def mean_gain(
     base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
 ) -> Gain:
-    """The gain in the geometric mean over all keys; its noise is that of the rounds' means."""
+    """Return the geometric mean gain over all keys; its noise is that of the rounds' means."""
     logs = _logs(base_us, own_us)
     means = [fmean(of_round) for of_round in zip(*logs.values(), strict=True)]
     quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(means) - 1)
@@ -96,7 +96,7 @@ def _logs(
 
 
 def _gain(logs: Sequence[float], reach: float) -> Gain:
-    """Of the mean of logarithms, known within `reach`."""
+    """Return the gain whose logarithm is the mean of these, known within `reach`."""
     mean = fmean(logs)
     further = mean + reach * math.sqrt(len(logs) + 1)
     return Gain(*map(math.exp, (mean, mean - reach, mean + reach, further)))

@@ -1,4 +1,4 @@
-"""What a bench shows: each table's gain over stock NCCL, key by key, and what is wrong with it."""
+"""Results of a bench: each table's gain over stock NCCL, key by key, and its findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuccl.trials.timing import Timing
 
 
 class Finding(StrEnum):
-    """A key with which something is wrong, beyond the noise."""
+    """A fault of a key, beyond the noise."""
 
     SLOWER_THAN_STOCK = "slower_than_stock"
     SLOWER_THAN_PROMISED = "slower_than_promised"
@@ -27,24 +27,24 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyOutcome:
-    """A key under a table."""
+    """The outcome of a key under a table."""
 
     task: Task
     stock_us: float
-    """Geometric mean over the rounds, as the other."""
+    """Geometric mean over the rounds, as `time_us` is."""
     time_us: float
     gain: Gain
-    """Over stock NCCL."""
+    """Gain over stock NCCL."""
     entry: BundleEntry | None
     runner: Runner
     promised: float | None
     """The gain that the table states; None where it states none."""
     promise_bounds: Interval | None
-    """Of that gain; None where the table tells none."""
+    """Bounds of that gain; None where the table states none."""
 
     @property
     def finding(self) -> Finding | None:
-        """What is wrong, if something is."""
+        """The fault of the key, if it has one."""
         if self.gain.high < 1.0:
             return Finding.SLOWER_THAN_STOCK
         if self.promised is not None and falls_short(self.gain, self.promised, self.promise_bounds):
@@ -54,7 +54,7 @@ class KeyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """A table over all keys."""
+    """The outcome of a table over all keys."""
 
     table: ShippedTable
     keys: tuple[KeyOutcome, ...]
@@ -62,7 +62,7 @@ class TableOutcome:
 
     @property
     def promised(self) -> tuple[int, float, float] | None:
-        """Number of keys with a stated gain, and over them the geometric means stated and gained.
+        """Number of keys with a stated gain, and their geometric mean gains, stated and measured.
 
         None where the table states none.
         """
@@ -73,13 +73,13 @@ class TableOutcome:
         return len(pairs), geometric_mean(stated), geometric_mean(gained)
 
     def with_finding(self, finding: Finding) -> list[KeyOutcome]:
-        """The keys of which this was found."""
+        """Return the keys with this finding."""
         return [key for key in self.keys if key.finding is finding]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The second table over the first."""
+    """Gains of the second table over the first."""
 
     keys: Mapping[Task, Gain]
     mean: Gain
@@ -87,7 +87,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """All tables, from the same rounds."""
+    """The outcomes of all tables, from the same rounds."""
 
     shape: Shape
     timing: Timing
@@ -96,24 +96,24 @@ class BenchResult:
     seconds: float
     tables: tuple[TableOutcome, ...]
     comparison: Comparison | None
-    """None of one table."""
+    """The second table against the first; None where there is one table."""
 
     @property
     def has_findings(self) -> bool:
-        """Whether something is wrong with some key."""
-        return any(key.finding is not None for one in self.tables for key in one.keys)
+        """Whether any key has a finding."""
+        return any(key.finding is not None for table in self.tables for key in table.keys)
 
 
 def bench_result(
     measured: Measured, tables: Sequence[ShippedTable], shape: Shape, timing: Timing
 ) -> BenchResult:
-    """What the times of all jobs come to.
+    """Return the result of the times of all jobs.
 
     Args:
-        measured: Of stock NCCL and of these tables, two rounds at least.
-        tables: One or two.
-        shape: Of the communicator.
-        timing: How calls were timed.
+        measured: Times of stock NCCL and of these tables, two rounds at least.
+        tables: One or two tables.
+        shape: Shape of the communicator.
+        timing: Conditions under which calls were timed.
     """
     times_us = measured.times_us
     comparison = None

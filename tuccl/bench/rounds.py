@@ -1,7 +1,7 @@
 """Rounds of jobs: new processes for every contender in turn, in another order each time.
 
-What changes on the machine meanwhile thus meets all of them. Before the first round each table has
-a job in which its data are checked and it shows what runs each call; nothing is timed in it.
+So changes of the machine meanwhile affect all contenders alike. Before the first round each table
+has a job that checks its data and finds out what runs each call; nothing is timed in it.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from tuccl.words.progress import AtMost, Progress, Total
 _CHECKING = "checking data"
 _TIMING = "timing"
 Times = dict[Task, list[float]]
-"""By key the times in us, one for each round."""
+"""Times in us by key, one for each round."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to measure."""
+    """Limits of a bench."""
 
     rounds: int
-    """At most."""
+    """Greatest number of rounds."""
     budget_s: float | None = None
-    """No further round begins that would end later; two run in any case."""
+    """Time after which no round may end; two run in any case."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What all jobs gave."""
+    """The results of all jobs."""
 
     times_us: dict[str, Times]
-    """By contender."""
+    """Times by contender."""
     runners: dict[str, dict[Task, str]]
-    """By table: who ran each key, `executor` or `nccl`."""
+    """Runner of each key, `executor` or `nccl`, by table."""
     versions: str
     rounds: int
     seconds: float
 
 
 def turn_order(contenders: Sequence[Contender], number: int) -> tuple[Contender, ...]:
-    """The order of a round: each is first in its turn, so that none gains by its place."""
+    """Return the order of a round; the first place rotates, so that no contender gains by it."""
     first = number % len(contenders)
     return (*contenders[first:], *contenders[:first])
 
@@ -63,14 +63,14 @@ class Bench:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> None:
-        """Nothing runs yet.
+        """Prepare a bench; nothing runs yet.
 
         Args:
-            site: Where.
-            contenders: Of different names.
+            site: Places and conditions of all jobs.
+            contenders: Contenders, each with a name of its own.
             tasks: The keys.
-            progress: Told how far it is.
-            tell: Told in a line how long the whole takes.
+            progress: Called with the progress.
+            tell: Called with a line on the time that the whole bench takes.
         """
         self._site = site
         self._contenders = tuple(contenders)
@@ -79,7 +79,7 @@ class Bench:
         self._tell = tell
         self._versions = ""
         self._share_after: list[float] = []
-        """What part of a job's seconds is over after its start and after each key."""
+        """Shares of a job's time that have passed after its start and after each key."""
 
     def run(self, plan: Plan) -> Measured:
         """Check all data, then time all keys round by round.
@@ -90,7 +90,7 @@ class Bench:
         began = time.monotonic()
         runners = self._check_all()
         times_us: dict[str, Times] = {
-            one.name: {task: [] for task in self._tasks} for one in self._contenders
+            contender.name: {task: [] for task in self._tasks} for contender in self._contenders
         }
         first = time.monotonic()
         done = 0
@@ -124,8 +124,8 @@ class Bench:
         )
 
     def _check_all(self) -> dict[str, dict[Task, str]]:
-        """Who ran each key with each table, once its data were right."""
-        tables = [one for one in self._contenders if isinstance(one, ShippedTable)]
+        """Check the data of every key with each table; return what ran it."""
+        tables = [table for table in self._contenders if isinstance(table, ShippedTable)]
         total = len(tables) * len(self._tasks)
         runners: dict[str, dict[Task, str]] = {}
         for number, table in enumerate(tables):
@@ -138,7 +138,7 @@ class Bench:
         return runners
 
     def _time_all(self, contender: Contender, jobs: int, plan: Plan) -> dict[Task, float]:
-        """Times of all keys from new processes, after so many jobs before."""
+        """Time all keys in new processes, after this number of jobs."""
         began = time.monotonic()
         self._progress(_TIMING, *self._steps(jobs, 0, plan), share=self._share(jobs, 0, plan))
         found: dict[Task, float] = {}
@@ -153,11 +153,11 @@ class Bench:
                     self._progress(_TIMING, *self._steps(jobs, at, plan), share=share)
             self._versions = self._versions or job.versions
         took_s = time.monotonic() - began
-        self._share_after = self._share_after or [one / took_s for one in over_s]
+        self._share_after = self._share_after or [seconds / took_s for seconds in over_s]
         return found
 
     def _steps(self, jobs: int, keys: int, plan: Plan, *, over: bool = False) -> tuple[int, Total]:
-        """How many keys are timed, and of how many."""
+        """Return the number of keys timed so far, and of all keys."""
         done = jobs * len(self._tasks) + keys
         total = plan.rounds * len(self._contenders) * len(self._tasks)
         if plan.budget_s is None:
@@ -165,7 +165,7 @@ class Bench:
         return done, done if over else AtMost(total)
 
     def _share(self, jobs: int, keys: int, plan: Plan) -> float | None:
-        """What part of all jobs is over; None before the first has shown what its keys cost."""
+        """Return the share of all jobs that is done; None until the first job is timed."""
         if not self._share_after or plan.budget_s is not None:
             return None
         part = self._share_after[keys] if keys else 0.0

@@ -1,4 +1,4 @@
-"""What stock NCCL runs without: the variables that a shell has from a `tuccl.env`."""
+"""Removal of a table's variables, as a shell has them from a `tuccl.env`, for stock NCCL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
 PROFILE_VARIABLE = "TUCCL_PROFILE"
-"""Holds the names of the variables that a table's process profile has set."""
+"""Variable with the names of the variables that a table's process profile has set."""
 DIRECTORY_VARIABLE = "TUCCL_DIR"
-"""Where shipped files lie, if they were moved."""
+"""Variable with the directory of shipped files that were moved."""
 _OF_A_TABLE = (
     BUNDLE_VARIABLE,
     "TUCCL_BUNDLE_CRC",
@@ -24,9 +24,10 @@ _OF_A_TABLE = (
 
 
 def without_table(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what a `tuccl.env` has set there.
+    """Return an environment without the variables of a `tuccl.env`.
 
-    What was set by hand stays: where it overrules a table, the bench is refused as a search is.
+    Variables that the user set stay: where they overrule a table, the bench is refused like a
+    search.
     """
     others = without_executor(environment.get(PRELOAD_VARIABLE, ""))
     left_out = {*environment.get(PROFILE_VARIABLE, "").split(), *_OF_A_TABLE, PRELOAD_VARIABLE}
@@ -37,6 +38,6 @@ def without_table(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_executor(preloaded: str) -> str:
-    """The value of LD_PRELOAD with every library but the executor."""
+    """Return the value of LD_PRELOAD without the executor."""
     paths = preloaded.replace(":", " ").split()
     return " ".join(path for path in paths if Path(path).name != EXECUTOR_NAME)

@@ -1,4 +1,4 @@
-"""What a run opens its backend with reaches the backend."""
+"""The inputs of a run reach its backend."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tuccl.trials.config import STOCK, Task
 PAIR = Shape(2, 1, 2)
 
 
-def test_a_lost_worker_is_told_to_whoever_opened_the_backend() -> None:
+def test_a_lost_worker_is_told_to_the_caller_of_open_backend() -> None:
     told: list[str] = []
     topology = read_topology(shipped_machines()["h200-4gpu"])
     places = LocalPlaces(2)

@@ -93,7 +93,7 @@ def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...
     algorithms = {name: each.algorithm for name, each in by_hash.items()}
     programs = executor_programs(algorithms)
     table = read_bundle(programs.bundle, "test")
-    assert [one.program for one in table.schedules] == [
+    assert [schedule.program for schedule in table.schedules] == [
         by_hash[content_hash].program for content_hash in sorted(by_hash)
     ]
     order = [stored.content_hash for stored in table.schedules]

@@ -1,4 +1,4 @@
-"""What a search is given to try first: the model's opening of its space, whatever measures."""
+"""The configurations that a search tries first: the model's opening, for every backend."""
 
 from lookup_tables.table import NcclProtocol, Operation, Shape
 from probes.files.read import read_topology

@@ -1,4 +1,4 @@
-"""What measuring costs on the model, which a budget is spent by."""
+"""The modelled cost of measuring, which counts against a budget."""
 
 import pytest
 
@@ -36,9 +36,9 @@ def test_a_schedule_runs_on_whatever_workers_are_up() -> None:
 def test_samples_cost_their_launches() -> None:
     model = backend()
     model.measure(TASK, STOCK, 0, 1)
-    one, nine = (model.measure(TASK, STOCK, 0, count) for count in (1, 9))
-    launch_s = one.samples_us[0] * 1e-6 * model.timing.calls(TASK.size_bytes)
-    assert nine.seconds - one.seconds == pytest.approx(8 * launch_s)
+    once, nine = (model.measure(TASK, STOCK, 0, count) for count in (1, 9))
+    launch_s = once.samples_us[0] * 1e-6 * model.timing.calls(TASK.size_bytes)
+    assert nine.seconds - once.seconds == pytest.approx(8 * launch_s)
 
 
 def test_a_stopped_search_goes_on_with_the_workers_that_it_had() -> None:

@@ -146,5 +146,5 @@ def test_a_shell_that_sourced_a_tuccl_env_measures_stock_without_it() -> None:
         "TUCCL_NCCL_LIBRARY": "/opt/libnccl.so.2",
         "LD_PRELOAD": "/lib/mine.so",
     }
-    other = {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}
-    assert without_table(other) == {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}, "the user's own"
+    own = {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}
+    assert without_table(own) == {"NCCL_TUNER_PLUGIN": "/opt/other-tuner.so"}, "the user's own"

@@ -38,7 +38,7 @@ def test_keys_share_their_variance_and_their_intervals_hold_together() -> None:
     )
     assert gains[SMALL].ratio == pytest.approx(E**0.1)
     assert gains[LARGE].ratio == pytest.approx(E**0.45)
-    noisier, shared = (6.20535 * math.sqrt(one / 2.0) for one in (0.02, 0.0125))
+    noisier, shared = (6.20535 * math.sqrt(square / 2.0) for square in (0.02, 0.0125))
     assert gains[SMALL].low == pytest.approx(E ** (0.1 - noisier), rel=1e-5)
     assert gains[LARGE].high == pytest.approx(E ** (0.45 + shared), rel=1e-5)
 
