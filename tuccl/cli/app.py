@@ -1,4 +1,4 @@
-"""The command line: `tuccl init`, `table`, `ship`, `probe`, `topology` and their neighbours.
+"""The command line: `tuccl init`, `table`, `ship`, `probe`, `topology` and the other commands.
 
 Data goes to standard output, everything else to standard error. Every command takes `--json`. Exit
 codes are those of `tuccl.errors.ExitCode`, and every error is one line. What a command needs is
@@ -41,7 +41,7 @@ _LOOK = "Look at machines and tables"
 _SCHEDULES = "Schedules"
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of places where no room is left."""
+"""Error numbers of a full disk, quota or file."""
 
 
 def _complain(text: str) -> None:
@@ -49,7 +49,7 @@ def _complain(text: str) -> None:
 
 
 def _exit_code_of(error: Exception) -> int:
-    """The documented exit code of a known error, after saying it; unknown errors pass through."""
+    """Print a known error and return its documented exit code; raise an unknown one again."""
     from lookup_tables.errors import TableError
     from probes.cluster.errors import HostsMissingError, MpiMissingError
     from probes.errors import ProbeError
@@ -63,7 +63,7 @@ def _exit_code_of(error: Exception) -> int:
     )
 
     if isinstance(error, OSError):
-        # Files of the user's are named in their errors: results on their way out are not.
+        # Errors name the user's files, but not standard output or temporary files.
         full = error.errno in _FULL
         nameless = "standard output or a temporary file" if full else "the system"
         _complain(f"{error.filename or nameless}: {error.strerror}; check it and try again")
@@ -89,7 +89,7 @@ def _exit_code_of(error: Exception) -> int:
 
 
 def _command_of(error: Exception) -> str:
-    """The command whose words the parser refused: `tuccl init`."""
+    """Return the command whose arguments the parser refused: `tuccl init`."""
     context = getattr(error, "ctx", None)
     return "tuccl" if context is None else str(context.command_path)
 
@@ -158,7 +158,7 @@ def explain(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
+    """Show what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
     from tuccl.commands import table as table_commands
 
     raise typer.Exit(table_commands.explain(operation, size, workspace, as_json))
@@ -251,8 +251,8 @@ def main() -> None:
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code == ExitCode.OK:
             raise  # The parser answered a shell's completion.
-        # The parser and rich leave by SystemExit when the reader of the result has gone. There is
-        # no one to tell, but it was no success either.
+        # The parser and rich raise SystemExit when the reader of the result has gone. No message
+        # can reach it, but the command has failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.ENVIRONMENT
     except Exception as error:  # noqa: BLE001 - unknown ones are raised again
@@ -261,7 +261,7 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Streams that are there, and that can say every file name."""
+    """Make sure that both streams exist and can write every file name."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if sys.stderr is None:

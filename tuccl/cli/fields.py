@@ -21,12 +21,12 @@ def with_fields(
     required: Collection[str] = (),
     helps: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, for every parameter that is a dataclass, the dataclass's options instead.
+    """Replace every parameter of a command that is a dataclass by the dataclass's options.
 
     Args:
-        without: Fields that this command has no option for: they keep their defaults.
-        required: Fields that have to be given here, whatever their defaults.
-        helps: What this command's help says of a field instead of the field's own words.
+        without: Fields without an option in this command; they keep their defaults.
+        required: Fields that must be given in this command, whatever their defaults.
+        helps: Help of fields in this command, instead of their own.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,8 +36,8 @@ def with_fields(
         for name, parameter in signature(command).parameters.items():
             kind = kinds[name]
             if is_dataclass(kind) and isinstance(kind, type):
-                own = [one for one in _parameters(kind, helps) if one.name not in without]
-                taken[name] = [one.name for one in own]
+                own = [option for option in _parameters(kind, helps) if option.name not in without]
+                taken[name] = [option.name for option in own]
                 parameters += own
             else:
                 parameters.append(parameter.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
@@ -50,8 +50,10 @@ def with_fields(
 
         called.__signature__ = signature(command).replace(  # type: ignore[attr-defined]
             parameters=[
-                one.replace(default=Parameter.empty) if one.name in required else one
-                for one in parameters
+                parameter.replace(default=Parameter.empty)
+                if parameter.name in required
+                else parameter
+                for parameter in parameters
             ]
         )
         return called
@@ -60,7 +62,7 @@ def with_fields(
 
 
 def _parameters(kind: type[Any], helps: Mapping[str, str]) -> Iterator[Parameter]:
-    types, defaults = get_type_hints(kind), {one.name: one.default for one in fields(kind)}
+    types, defaults = get_type_hints(kind), {field.name: field.default for field in fields(kind)}
     for name, said in options_of(kind).items():
         several = types[name] == tuple[str, ...]
         yield Parameter(
@@ -79,7 +81,7 @@ def _frozen(value: Any) -> Any:
 
 
 def parser_of(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The same for typer, which names the parameter whose text cannot be meant."""
+    """Return the parser with its errors raised as typer's, which name the parameter."""
 
     def parsed(text: str) -> Any:
         try:
@@ -91,7 +93,7 @@ def parser_of(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _words(name: str, said: Option, help_text: str) -> Any:
-    """What typer wants to know about a parameter."""
+    """Return typer's description of a parameter."""
     parser = None if said.parse is None else parser_of(said.parse)
     if said.positional:
         return typer.Argument(help=help_text, metavar=said.metavar, parser=parser, readable=False)

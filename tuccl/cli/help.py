@@ -1,4 +1,4 @@
-"""How help looks: paragraphs that wrap, options in groups, flags without a type, examples below."""
+"""Layout of help: paragraphs that wrap, options in groups, flags without a type, examples below."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Command(TyperCommand):
             self.help = _unwrapped(self.help)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters, `--help` among them."""
+        """Return all parameters, `--help` among them."""
         params = _without_flag_types(super().get_params(ctx))
         for param in params:
             if "--help" in param.opts:
@@ -31,7 +31,7 @@ class Group(TyperGroup):
     """A group of commands, whose own flags show no type either."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters, `--help` among them."""
+        """Return all parameters, `--help` among them."""
         return _without_flag_types(super().get_params(ctx))
 
 
@@ -48,6 +48,6 @@ def _without_flag_types(params: list[Any]) -> list[Any]:
 
 
 def examples(*commands: str) -> str:
-    """The lines below a command's options."""
+    """Return the lines below a command's options."""
     name = "Example" if len(commands) == 1 else "Examples"
     return "\n\n".join([f"{name}:", *(f"  $ {command}" for command in commands)])

@@ -1,4 +1,4 @@
-"""Options that several commands take, with one wording."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RecordToOption = Annotated[
     typer.Option(
         "--record",
         metavar="FILE.parquet",
-        help="Write all that was measured there.",
+        help="Write all measurements to this file.",
         readable=False,
         rich_help_panel=OUTPUT,
     ),

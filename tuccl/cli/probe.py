@@ -18,9 +18,9 @@ EXAMPLES = examples(
 
 @with_fields()
 def probe(command: ProbeCommand, as_json: JsonOption = False) -> None:
-    """Find out what this host or cluster is, by looking and measuring.
+    """Detect the devices and links of this host or cluster, and measure them.
 
-    Exit code 1: hosts did not answer or are not like the others, or links are slow or unreachable;
+    Exit code 1: hosts did not answer or differ from the others, or links are slow or unreachable;
     each is named. The topology is written all the same, except that missing hosts need
     --allow-missing. With --check, exit code 1: nothing can be probed here.
     """

@@ -43,7 +43,7 @@ def show(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show a machine as a tree, every figure with where it came from."""
+    """Show a machine as a tree, every figure with its source."""
     from tuccl.commands import topology
 
     raise typer.Exit(topology.show(file, as_json))
@@ -58,7 +58,7 @@ def diff(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what changed from one look at a machine to the next. Exit code 1: something did."""
+    """List the differences between two descriptions of a machine. Exit code 1: there are some."""
     from tuccl.commands import topology
 
     raise typer.Exit(topology.diff(old, new, figures, as_json))
@@ -86,7 +86,7 @@ def export(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a machine as NCCL's XML (NCCL_TOPO_FILE); tells what that form cannot say."""
+    """Write a machine as NCCL's XML (NCCL_TOPO_FILE), and note what that form cannot express."""
     from tuccl.commands import topology
 
     raise typer.Exit(topology.export(file, output, host, as_json))

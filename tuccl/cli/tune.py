@@ -20,7 +20,7 @@ EXAMPLES = examples(
     "tuccl tune --records h200.parquet",
 )
 _OF_INIT = {"fake_nodes", "share_gpus", "own_schedules"} | {
-    one.name for one in fields(MachineOptions) if one.name != "topology"
+    field.name for field in fields(MachineOptions) if field.name != "topology"
 }
 
 

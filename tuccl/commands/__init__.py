@@ -1,1 +1,1 @@
-"""The work of every command, behind its options."""
+"""The implementation of every command, without its options."""

@@ -1,4 +1,4 @@
-"""What `tuccl bench` does: tables against stock NCCL, in jobs of new processes."""
+"""The command `tuccl bench`: tables against stock NCCL, in jobs of new processes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 ROUNDS = 5
-"""Where neither rounds nor a budget are named."""
+"""Default number of rounds, without a budget."""
 _MOST_ROUNDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The same, understood."""
+    """The options of the command, parsed."""
 
     command: BenchCommand
     places: tuple[Path, ...]
@@ -57,11 +57,11 @@ class _Wanted:
     sizes_bytes: tuple[int, ...] | None
     plan: Plan
     environment: Mapping[str, str]
-    """Of the jobs: this process's, without what a table has set there."""
+    """Environment of the jobs: this process's, without a table's variables."""
 
 
 def bench(command: BenchCommand) -> int:
-    """`tuccl bench`: exit code 1 where a key is slower than stock NCCL, or than promised."""
+    """Run `tuccl bench`; exit code 1 where a key is slower than stock NCCL, or than promised."""
     wanted = _understood(command)
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
@@ -108,10 +108,10 @@ def bench(command: BenchCommand) -> int:
 
 
 def _understood(command: BenchCommand) -> _Wanted:
-    """The options, with what contradicts itself refused.
+    """Parse the options.
 
     Raises:
-        UsageError: Something does.
+        UsageError: Options are impossible or contradict each other.
     """
     if command.place is not None and command.workspace != DEFAULT_WORKSPACE:
         raise UsageError(f"name {command.place} or --workspace {command.workspace}, not both")
@@ -130,7 +130,7 @@ def _understood(command: BenchCommand) -> _Wanted:
     first = command.place if command.place is not None else command.workspace
     return _Wanted(
         command,
-        (first,) if command.other is None else (first, command.other),
+        (first,) if command.second_place is None else (first, command.second_place),
         operations,
         tuple(map(parse_size, named)) or None,
         Plan(rounds, budget_s),
@@ -144,7 +144,7 @@ def _environment(nccl: Path | None) -> dict[str, str]:
 
 
 def _require_run(command: BenchCommand) -> None:
-    """See to it that a workspace that nobody named has a table.
+    """Require a table in the workspace, where the command names no other place.
 
     Raises:
         WorkspaceError: It has none.
@@ -164,7 +164,7 @@ def _are_shipped(wanted: _Wanted) -> bool:
 
 
 def _bench_here(wanted: _Wanted) -> int:
-    """On the GPUs of this host."""
+    """Bench on the GPUs of this host."""
     command = wanted.command
     _require_run(command)
     with _tables(wanted) as found:
@@ -186,10 +186,10 @@ def _bench_here(wanted: _Wanted) -> int:
 def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> int:
     command = wanted.command
     shape = whole_shape(places.places, command.fake_nodes)
-    tables = [one.shipped for one in found]
+    tables = [table.shipped for table in found]
     for table in tables:
         require_entries(table, shape)
-    display.say_notes(dict.fromkeys(note for one in found for note in one.notes))
+    display.say_notes(dict.fromkeys(note for table in found for note in table.notes))
     tasks = keys_of(found[0], shape, wanted.operations, wanted.sizes_bytes)
     run = found[0].run
     plain, in_place = command.plain, command.in_place

@@ -23,26 +23,26 @@ def build_executor(arch: str | None, force: bool, as_json: bool) -> int:
                 "--arch 80,90"
             )
         found = build(programs, wanted, display.say, force=force)
-    for one in found:
-        if not one.compiled:
-            names = ", ".join(one.build.architectures)
-            display.say(f"{one.name} is there already, for architecture {names}")
+    for program in found:
+        if not program.compiled:
+            names = ", ".join(program.build.architectures)
+            display.say(f"{program.name} is there already, for architecture {names}")
     _print(found, as_json)
     return ExitCode.OK
 
 
 def _print(found: list[Built], as_json: bool) -> None:
     if not as_json:
-        for one in found:
-            print(one.build.path)  # noqa: T201 - the command's result
+        for program in found:
+            print(program.build.path)  # noqa: T201 - the command's result
         return
     builds = [
         {
-            "name": one.name,
-            "path": str(one.build.path),
-            "architectures": list(one.build.architectures),
-            "compiled": one.compiled,
+            "name": program.name,
+            "path": str(program.build.path),
+            "architectures": list(program.build.architectures),
+            "compiled": program.compiled,
         }
-        for one in found
+        for program in found
     ]
     print_json({"builds": builds}, SCHEMA_VERSION)

@@ -1,4 +1,4 @@
-"""What `tuccl calibrate` does: read measured times, fit the model's constants, write them."""
+"""The command `tuccl calibrate`: read measured times, fit the model's constants, write them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _text(command: CalibrateCommand, measurements: Measurements, fit: Fit) -> st
 def _as_dict(
     command: CalibrateCommand, measurements: Measurements, fit: Fit, model: ModelFile
 ) -> dict[str, Any]:
-    """For machines."""
+    """Return the document of `--json`."""
     return {
         "kind": measurements.kind,
         "operations": _operations(measurements),
@@ -77,6 +77,6 @@ def _as_dict(
 
 
 def _operations(measurements: Measurements) -> list[str]:
-    """In the order of NCCL's operations."""
+    """Return the measured operations in NCCL's order."""
     seen = {observation.operation for observation in measurements.observations}
     return [operation.value for operation in Operation if operation in seen]

@@ -1,7 +1,7 @@
-"""Which backend measures where the command line names none: real NCCL where it can.
+"""The backend where the command line names none: real NCCL where it can run.
 
-Only where the machine is this host, or the hosts of an MPI job. A machine from a file, a record, a
-model of NCCL or nodes that are not there are asked about without running anything here.
+It runs only where the machine is this host, or the hosts of an MPI job. For a machine from a file,
+a record, a model of NCCL or nodes that do not exist, nothing runs here.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from tuccl.inputs.run_options import NCCL, SIMULATED, RunOptions
 from tuccl.runtime import PluginMissingError, measure_library_path, plugin_path
 
 _TOLD = 22
-"""Tag of rank 0's word; that of `tuccl.measuring.mpi_places` is 21."""
+"""MPI tag of rank 0's decision; that of `tuccl.measuring.mpi_places` is 21."""
 _START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultBackend:
-    """A backend, and why it is this one."""
+    """A backend, and the reason for it."""
 
     name: str
     why: str
 
     def sentence(self) -> str:
-        """For people, with how to have another."""
-        other = SIMULATED if self.name == NCCL else NCCL
+        """Return a sentence on the backend and on how to choose the other."""
+        alternative = SIMULATED if self.name == NCCL else NCCL
         what = "a model of NCCL" if self.name == SIMULATED else "real NCCL"
-        return f"backend: {self.name}, {what} ({self.why}); --backend {other} for the other"
+        return f"backend: {self.name}, {what} ({self.why}); --backend {alternative} for the other"
 
 
 def with_backend(given: RunOptions) -> RunOptions:
-    """The options, with the backend where they leave it open and this host decides.
+    """Return the options with a backend, where they leave it open and this host decides.
 
-    Says in a line what it is. In an MPI job the first rank decides for all.
+    A line tells the choice. In an MPI job the first rank decides for all.
     """
     elsewhere = given.nodes != 1 and not given.fake_nodes
     said = given.backend is not None or given.model is not None
@@ -68,14 +68,14 @@ def with_backend(given: RunOptions) -> RunOptions:
 
 
 def default_backend(least_gpus: int, environment: Mapping[str, str] = os.environ) -> DefaultBackend:
-    """Real NCCL where this process finds GPUs, an NCCL and what drives it; else the model.
+    """Return real NCCL where GPUs, an NCCL and TuCCL's libraries are found, else the model.
 
-    Real NCCL, too, where it finds several: which is asked before anything is probed, whereas a
-    model on a machine with GPUs would be a table that nobody asked for.
+    Several NCCLs count as real NCCL, too: the user is asked which before anything is probed, and
+    does not get a modelled table on a machine with GPUs.
 
     Args:
-        least_gpus: That this host has to have: two, or one of an MPI job's or of all faked nodes.
-        environment: Of the user's shell, which may name the NCCL.
+        least_gpus: GPUs that this host needs: two, or one for a rank of MPI or for shared GPUs.
+        environment: Environment of the user's shell, which may name the NCCL.
     """
     try:
         gpus = count_gpus(least_gpus)

@@ -1,7 +1,6 @@
-"""Checks, before anything is probed, of all that the end of a run needs and its start can tell.
+"""Checks, before anything is probed, of all that the end of a run needs.
 
-A run takes minutes of GPUs. Whatever would keep its result from being written is to stop it within
-its first second instead.
+A run takes minutes of GPUs. An obstacle to writing its result must stop it within its first second.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ def look_first(
     record_to: RecordOutput | None = None,
     note: Callable[[Iterable[str]], None] = display.say_notes,
 ) -> None:
-    """Look whether the run that these options ask for can come to its end.
+    """Check whether the run that these options describe can finish.
 
-    Nothing is made or written. The workspace is looked at where something is about to be written
-    there: a run that is finished only reads it.
+    Nothing is made or written. The workspace is checked later, where something is about to be
+    written there: a finished run only reads it.
 
     Args:
         given: The options of the run.
-        record_to: Where the run's record goes, if one is wanted.
-        note: Told what `tuccl ship` will not find.
+        record_to: File of the run's record; None: no record.
+        note: Called with a note on what `tuccl ship` will not find.
 
     Raises:
-        TucclError: An option, or the file of the record, cannot be meant.
+        TucclError: An option, or the file of the record, cannot be used.
         PyarrowError: The installed pyarrow cannot write tables.
         SolverError: There is no solver for schedules.
     """

@@ -1,4 +1,4 @@
-"""What `init`, `tune` and `retune` share: which process leads, and what the others do."""
+"""Processes of `init`, `tune` and `retune`: one leads, the others probe and host workers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def with_ranks(
     *,
     needs_nccl: bool = True,
 ) -> int:
-    """Run `lead` in one process; the exit code.
+    """Run `lead` in one process; return the exit code.
 
-    The other processes of an MPI job first answer its probing, if it has to probe, then host the
-    workers of a backend that has some, and leave with its code.
+    The other processes of an MPI job answer its probe, if it has to probe, then host the workers of
+    a backend that has some, and exit with its code.
 
     Args:
         given: The options of the run.
-        probe: Gives the machine where neither a file nor a record does.
-        lead: Is given what gives that machine, and the places of workers; None: on this host.
-        first: Looks, before anything is probed, whether the run can come to its end.
-        needs_nccl: Whether to probe is no use where a backend that measures NCCL finds none.
+        probe: Probes the machine where neither a file nor a record describes it.
+        lead: Called with that probe, and with the places of workers; None: on this host.
+        first: Checks, before anything is probed, whether the run can finish.
+        needs_nccl: Whether probing is useless where a backend that measures NCCL finds none.
 
     Raises:
         UsageError: The options are for a single process.
@@ -49,7 +49,7 @@ def with_ranks(
             f"--share-gpus within {tasks} tasks of MPI: each has a GPU of its own; start it once"
         )
     kind = backend_kind(given.backend_name)
-    # Where nothing is probed, options that cannot be are named before a host that cannot measure.
+    # Where nothing is probed, impossible options are named before a host that cannot measure.
     required = needs_nccl and not given.has_machine
     if tasks < 2 or not kind.has_workers:
 

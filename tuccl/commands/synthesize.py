@@ -1,4 +1,4 @@
-"""What `tuccl synthesize` does: the best schedule for one machine, collective and size."""
+"""The command `tuccl synthesize`: the best schedule for one machine, collective and size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEMA_VERSION = 1
 
 
 def synthesize_command(command: SynthesizeCommand) -> int:
-    """`tuccl synthesize`; the ranks of an MPI job share the work."""
+    """Run `tuccl synthesize`; the ranks of an MPI job share the work."""
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
         return _synthesize(command, None)
@@ -83,7 +83,7 @@ def _request(command: SynthesizeCommand) -> Request:
 
 
 def _machine(options: MachineOptions, nodes_of_sketch: int) -> Topology:
-    """The machine as it is read, or that many of it as `tuccl init` takes them."""
+    """Return the machine, or a cluster of `--nodes` copies as `tuccl init` makes it."""
     machine = read_machine_argument(options.topology or "", nodes_of_sketch)
     return machine if options.nodes == 1 else load_machine(options, machine)
 

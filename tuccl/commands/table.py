@@ -1,6 +1,6 @@
-"""What `tuccl table`, `explain` and `ship` do with a table that is there.
+"""The commands `tuccl table`, `explain` and `ship`, for a finished table.
 
-They import nothing that measures, synthesizes or searches, so that they answer at once.
+They import no code that measures, synthesizes or searches, so that they answer at once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tuccl.workspace.runs import Workspace
 
 
 def show_table(root: Path, as_json: bool) -> int:
-    """`tuccl table`."""
+    """Run `tuccl table`."""
     print_result(current_run(root), as_json)
     return ExitCode.OK
 
 
 def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
-    """`tuccl explain OP SIZE`."""
+    """Run `tuccl explain OP SIZE`."""
     operation, size_bytes = parse_operation(operation_name), parse_size(size)
     current = current_run(root)
     shape = communicator_shape(read_machine(current.run))
@@ -56,7 +56,7 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
 
 
 def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int:
-    """`tuccl ship DIR`."""
+    """Run `tuccl ship DIR`."""
     shipped = shipment.ship(Workspace(root).current(), directory, force=force)
     if as_json:
         from tuccl.reports.json_documents import ShipDocument  # noqa: PLC0415 - for JSON
@@ -74,7 +74,7 @@ def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int
 def _explanation_lines(
     found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
 ) -> list[str]:
-    """Lines on what a job here runs for the call, why, and what it does not run."""
+    """Return lines on what a job here runs for the call, why, and what it does not run."""
     call = f"{found.operation.value} of {format_size(found.size_bytes)}, {_shape(found.shape)}"
     profile = profile_text(current.table.profile)
     if gain is None:
@@ -118,20 +118,21 @@ def _explanation_lines(
             for name, share in current.report.own_schedules(key.operation, key.size_bytes)
         ),
         *(
-            f"  rejected: {other.config}, {other.time_us:.2f} us, {ratio_text(other)}"
-            for other in key.rejected
+            f"  rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"
+            for finalist in key.rejected
         ),
     ]
     return [current.report.readable(line) for line in lines]
 
 
 def _provenance_lines(found: Explanation) -> list[str]:
-    """What took the times of the entry, as far as its table says."""
-    made = None if found.entry is None else found.entry.provenance
-    if made is None:
+    """Return a line on the origin of the entry's times, where its table has it."""
+    provenance = None if found.entry is None else found.entry.provenance
+    if provenance is None:
         return []
-    machine = f", on {made.machine}" if made.machine and made.is_measured else ""
-    return [f"  times: {made.describe()}{machine}"]
+    on_machine = provenance.machine and provenance.is_measured
+    machine = f", on {provenance.machine}" if on_machine else ""
+    return [f"  times: {provenance.describe()}{machine}"]
 
 
 def _without_executor(gain: KeyGain) -> str:
@@ -141,7 +142,7 @@ def _without_executor(gain: KeyGain) -> str:
 
 
 def _apart_lines(gain: KeyGain, current: FinishedRun, gains: JobGains) -> list[str]:
-    """The schedule that won and that no job here runs."""
+    """Return lines on the schedule that won but that no job here runs."""
     if gain.obstacle is None or gain.entry is None:
         return []
     schedule = describe_schedule(gain.entry, current.table)

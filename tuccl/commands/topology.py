@@ -1,4 +1,4 @@
-"""What `tuccl topology` does: read a machine, and show, compare, convert or draw it."""
+"""The commands `tuccl topology`: read a machine, and show, compare, convert or draw it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OTHER_PICTURES = (".png", ".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".dot")
 
 
 def show(file: str, as_json: bool) -> int:
-    """`tuccl topology show [FILE]`."""
+    """Run `tuccl topology show [FILE]`."""
     if not file:
         return _list_shipped(as_json)
     topology = read_machine_argument(file)
@@ -49,7 +49,7 @@ def show(file: str, as_json: bool) -> int:
 
 
 def diff(old_file: str, new_file: str, with_figures: bool, as_json: bool) -> int:
-    """`tuccl topology diff OLD NEW`."""
+    """Run `tuccl topology diff OLD NEW`."""
     old, new = read_machine_argument(old_file), read_machine_argument(new_file)
     prints = old.fingerprint(), new.fingerprint()
     changes = describe_changes(old, new)
@@ -73,14 +73,14 @@ def diff(old_file: str, new_file: str, with_figures: bool, as_json: bool) -> int
 
 
 def import_machine(file: str, output: Path | None, as_json: bool) -> int:
-    """`tuccl topology import FILE`."""
+    """Run `tuccl topology import FILE`."""
     topology = read_machine_argument(file)
     text = topology_to_json(topology)
     return _deliver(file, topology, text, output, topology.notes, as_json)
 
 
 def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
-    """`tuccl topology export FILE`."""
+    """Run `tuccl topology export FILE`."""
     topology = read_machine_argument(file)
     if host:
         topology = _host(topology, host)
@@ -89,7 +89,7 @@ def export(file: str, output: Path | None, host: str, as_json: bool) -> int:
 
 
 def draw(file: str, output: Path | None, as_json: bool) -> int:
-    """`tuccl topology draw FILE`."""
+    """Run `tuccl topology draw FILE`."""
     if output is not None and output.suffix.lower() in _OTHER_PICTURES:
         raise UsageError(f"--output {output}: a drawing is SVG; name a file that ends in .svg")
     topology = read_machine_argument(file)
@@ -97,7 +97,7 @@ def draw(file: str, output: Path | None, as_json: bool) -> int:
 
 
 def _list_shipped(as_json: bool) -> int:
-    """The machines that come with TuCCL, with the first line of their trees."""
+    """List the shipped machines, each with the first line of its tree."""
     machines = {name: read_machine_file(path) for name, path in shipped_machines().items()}
     if as_json:
         prints = {name: machine.fingerprint() for name, machine in machines.items()}
@@ -133,7 +133,7 @@ def _deliver(
     remarks: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Write the text made of a file where it is wanted, and tell what there is to know about it."""
+    """Write the text of a machine to standard output or to `output`, with its remarks."""
     to_stdout = output is None or output == Path("-")
     if as_json and to_stdout:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What `tuccl init`, `tune` and `retune` do, between the command line and the packages."""
+"""The commands `tuccl init`, `tune` and `retune`, between the command line and the packages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tuccl.workspace.runs import Workspace
 
 @dataclass(frozen=True, slots=True)
 class TuneCommand:
-    """What `tuccl tune` was asked for."""
+    """The options of `tuccl tune`."""
 
     options: RunOptions
     workspace: Path
@@ -53,7 +53,7 @@ def init(
     record_to: Path | None = None,
     force: bool = False,
 ) -> int:
-    """`tuccl init`: tune, or say that there is nothing to do. Probes where no machine is given."""
+    """Run `tuccl init`: tune, after probing where no machine is given; a finished run stays."""
     record = _record_output(record_to, force)
     options = with_backend(options)
 
@@ -69,7 +69,7 @@ def init(
 
 
 def tune(command: TuneCommand) -> int:
-    """`tuccl tune`: the tuning stage alone."""
+    """Run `tuccl tune`: the tuning stage alone."""
     if command.dry_run and command.record_to is not None:
         raise UsageError("--record keeps what is measured, and --dry-run measures nothing")
     record = _record_output(command.record_to, command.force)
@@ -134,13 +134,13 @@ def _run(
 
 
 def _ship_command(root: Path) -> str:
-    """The command that follows a tuning in this workspace."""
+    """Return the command that ships the table of this workspace."""
     named = "" if root == DEFAULT_WORKSPACE else f" --workspace {shlex.quote(str(root))}"
     return f"tuccl ship DIR{named}"
 
 
 def retune(machine: str | None, root: Path, as_json: bool) -> int:
-    """`tuccl retune`; a machine that was probed is probed again."""
+    """Run `tuccl retune`; a machine that was probed is probed again."""
     old = current_run(root)
     record = old.run.record()
     options = read_options(record.options if record is not None else {})

@@ -1,4 +1,4 @@
-"""What `tuccl verify` does: read a schedule, prove it right or name its defect."""
+"""The command `tuccl verify`: read a schedule, prove it right or name its defect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuccl.schedules.schedule_files import read_schedule_file
 
 
 def verify(file: Path, as_json: bool) -> int:
-    """`tuccl verify FILE.xml`."""
+    """Run `tuccl verify FILE.xml`."""
     algorithm = read_schedule_file(file)
     verdict = verify_algorithm(algorithm)
     limits = check_limits(algorithm)

@@ -1,1 +1,1 @@
-"""The output of commands: notes, progress, tables for people, JSON for machines."""
+"""The output of commands: notes, progress, tables, JSON."""

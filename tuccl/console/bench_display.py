@@ -1,4 +1,4 @@
-"""A bench on standard output: nccl-tests' columns for stock NCCL and each table, and what is wrong.
+"""A bench on standard output: nccl-tests' columns for stock NCCL and each table, and findings.
 
 Rows of nccl-tests' columns fit 85 columns, where size and time have the digits of usual ones.
 """
@@ -20,7 +20,7 @@ from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
 
 _TYPES = {"float16": ("half", 2)}
-"""nccl-tests' name, and bytes."""
+"""nccl-tests' name of a data type, and its bytes."""
 _TIME_HEADINGS = f"{'time':>7} {'algbw':>5} {'busbw':>5}"
 _TIME_UNITS = f"{'(us)':>7} {'GB/s':>5} {'GB/s':>5}"
 _KEY_HEADINGS = f"{'size':>5} {'count':>9} {'type':>4} {'redop':>5}"
@@ -41,7 +41,7 @@ def print_bench(result: BenchResult) -> None:
 
 
 def bench_lines(result: BenchResult, columns: int) -> list[str]:
-    """The whole output, wrapped between words where it is wider than these columns."""
+    """Return the whole output, wrapped between words where it is wider than these columns."""
     lines = [*_conditions(result, columns), ""]
     for outcome in result.tables:
         lines += [*_table_lines(outcome, result, columns), ""]
@@ -52,7 +52,7 @@ def bench_lines(result: BenchResult, columns: int) -> list[str]:
 
 
 def describe_key(outcome: KeyOutcome, table: TableOutcome) -> str:
-    """The choice that runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
+    """Return the choice that runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
     if outcome.entry is not None and outcome.runner is Runner.EXECUTOR:
         return describe_schedule(outcome.entry, table.table.bundle)
     if outcome.entry is not None and outcome.runner is Runner.PLUGIN:

@@ -1,4 +1,4 @@
-"""A bench on standard output for machines."""
+"""A bench on standard output as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ELEMENT_BYTES = {"float16": 2}
 
 
 def bench_document(result: BenchResult, measured: Measured) -> BenchDocument:
-    """The result, with the times of every round."""
+    """Return the result, with the times of every round."""
     return BenchDocument(
         shape=result.shape,
         data_type=result.timing.data_type,

@@ -14,12 +14,12 @@ _UNBOUNDED = 10_000
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error."""
+    """Print a line on standard error."""
     plain_console(stderr=True, soft_wrap=True).print(text)
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """What is to be noted, a line each, on standard error."""
+    """Print notes on standard error, a line each."""
     for note in notes:
         say(f"note: {note}")
 
@@ -37,18 +37,18 @@ def standard_output() -> Console:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines on standard output: folded between words on a terminal, whole for those who search."""
+    """Print lines on standard output, folded between words on a terminal and whole elsewhere."""
     console = standard_output()
     for line in lines:
         console.print(line, soft_wrap=not console.is_terminal)
 
 
 def plain_console(**options: Any) -> Console:
-    """A console that prints text as it is; every console is made here.
+    """Return a console that prints text as it is; every console is made here.
 
     rich would take `:ab:` in a bus id for an emoji, and `[red]` for a colour.
 
     Args:
-        options: of `rich.console.Console`.
+        options: Options of `rich.console.Console`.
     """
     return Console(emoji=False, markup=False, highlight=False, **options)

@@ -1,4 +1,4 @@
-"""Results for machines, on standard output."""
+"""Results as JSON, on standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def print_json(document: Mapping[str, Any], schema_version: int) -> None:
     """Print a document with the version of its form.
 
     Raises:
-        ValueError: A figure is no number that JSON has.
+        ValueError: A figure is not a number of JSON.
     """
     versioned = {"schema_version": schema_version, **document}
     sys.stdout.write(json.dumps(versioned, indent=1, allow_nan=False) + "\n")
@@ -25,7 +25,7 @@ def print_document(document: BaseModel) -> None:
     """Print a document of `tuccl.reports.json_documents`.
 
     Raises:
-        ValueError: A figure is no number that JSON has.
+        ValueError: A figure is not a number of JSON.
     """
     written = document.model_dump(mode="json")
     print_json(written, int(written.pop("schema_version")))

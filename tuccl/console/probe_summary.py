@@ -1,4 +1,4 @@
-"""What `tuccl probe` tells a person: devices, links, the matrix between GPUs, what is amiss."""
+"""The report of `tuccl probe`: devices, links, the matrix between GPUs, faults."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from probes.topology.paths import local_path
 from tuccl.console.display import standard_output
 
 _MOST_GPUS = 16
-"""GPUs of a matrix that still fits a screen."""
+"""Greatest number of GPUs of a matrix that fits a screen."""
 _ANY_WIDTH = 1000
 _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
 def print_probe(result: ClusterProbe) -> None:
-    """Everything that was found, what is amiss last."""
+    """Print the result of a probe, faults last."""
     console = standard_output()
     print_topology(result.topology, console, result.gpu_figures)
     if result.findings is not None and result.findings.figures:
@@ -42,7 +42,7 @@ def print_probe(result: ClusterProbe) -> None:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """What can be probed here, and what not."""
+    """Print what can be probed here, and what cannot."""
     table = Table(header_style="bold")
     for heading in ("part", "status"):
         table.add_column(heading, no_wrap=True)
@@ -57,12 +57,12 @@ def print_checks(checks: Sequence[Check]) -> None:
 def print_topology(
     topology: Topology, console: Console, figures: Sequence[P2pFigures | None] = ()
 ) -> None:
-    """Hosts by kind, links by class, and what GPUs of a host exchange.
+    """Print hosts by kind, links by class, and the bandwidths between GPUs of a host.
 
     Args:
-        topology: one host or several.
-        console: where it goes.
-        figures: what the benchmark measured, by host.
+        topology: One host or several.
+        console: The console to print on.
+        figures: The benchmark's figures by host.
     """
     hosts = len({device.node for device in topology.devices if device.node >= 0})
     console.print(
@@ -92,7 +92,7 @@ def print_topology(
 
 
 def figures_line(hosts: Sequence[P2pFigures]) -> str:
-    """What the matrix does not show, over all GPUs of equal hosts; empty if that is nothing."""
+    """Return the figures beside the matrix, over all GPUs of equal hosts; empty if none."""
     pairs = [pair for figures in hosts for pair in figures.pairs]
     gpus = [gpu for figures in hosts for gpu in figures.gpus]
     writes = _medians(pair.kernel_write_gb_per_s for pair in pairs)

@@ -1,8 +1,7 @@
-"""How far a command is: a bar on a terminal, else lines on standard error at least every 30 s.
+"""The progress of a command: a bar on a terminal, else lines on standard error every 30 s.
 
-What takes long reports to a `tuccl.words.progress.Progress`. The lines also come while nothing is
-reported for long, as during one long step: a thread prints them. Commands and stages that take a
-second or two get no line.
+Long work reports to a `tuccl.words.progress.Progress`. A thread prints the lines, so that they come
+during one long step, too. Commands and stages that take a second or two get no line.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from tuccl.words.durations import format_about, format_elapsed, parse_seconds
 from tuccl.words.progress import AtMost, Progress, Total
 
 EVERY_VARIABLE = "TUCCL_PROGRESS_EVERY"
-"""Names the environment variable that holds the longest time between two lines, as `30s`."""
+"""Environment variable with the longest time between two lines, as `30s`."""
 _LEAST_SHARE = 0.03
 _LAST_LINE_S = 1.0
-"""How long the end waits for a line that standard error does not take."""
+"""Time limit of the last line, where standard error does not take it."""
 _LEAST_ELAPSED_S = 5.0
-"""From this share of a stage and this time on it is said what is left."""
+"""Elapsed time of a stage that an estimate of the time left needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far one stage is."""
+    """Progress of one stage."""
 
     name: str
     done: int
@@ -43,15 +42,15 @@ class Stage:
     began_s: float
     share: float | None = None
     first_share: float = 0.0
-    """Where it began, as a run that continues does not begin at 0."""
+    """Share at the beginning, above 0 in a run that continues."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it is done."""
+        """Whether the stage is done."""
         return self.done == self.total
 
     def left_s(self, now_s: float) -> float | None:
-        """Seconds left, by the part that is over; None where that cannot be told yet."""
+        """Return the seconds left, by the share that is done; None while it is too early."""
         elapsed_s = now_s - self.began_s
         if self.share is None or self.is_over or elapsed_s < _LEAST_ELAPSED_S:
             return None
@@ -59,7 +58,7 @@ class Stage:
         return None if over < _LEAST_SHARE else elapsed_s * (1.0 - self.share) / over
 
     def count(self) -> str:
-        """`12 of 33 (36 %)`, `14 so far, at most 20`, `14 so far`."""
+        """Return `12 of 33 (36 %)`, `14 so far, at most 20` or `14 so far`."""
         if isinstance(self.total, int):
             percent = f" ({100 * self.done // self.total} %)" if self.total else ""
             return f"{self.done} of {self.total}{percent}"
@@ -67,7 +66,7 @@ class Stage:
         return f"{self.done} so far{bound}"
 
     def line(self, now_s: float) -> str:
-        """For people: `schedules: 12 of 33 (36 %), 70 s, about 2 min left`."""
+        """Return the line `schedules: 12 of 33 (36 %), 70 s, about 2 min left`."""
         elapsed_s = now_s - self.began_s
         parts = [f"{self.name}: {self.count()}"]
         if elapsed_s >= 1.0:
@@ -80,7 +79,7 @@ class Stage:
 def advanced(
     before: Stage | None, name: str, done: int, total: Total, share: float | None, now_s: float
 ) -> Stage:
-    """The stage after a report, which has to be honest.
+    """Return the stage after a report, which must not contradict earlier ones.
 
     Raises:
         ValueError: See `Progress`.
@@ -98,7 +97,7 @@ def advanced(
 
 
 def _may_follow(before: Total, now: Total) -> bool:
-    """Whether a total says no less than the one before: what is known stays, bounds only fall."""
+    """Whether a total may follow another: a known one stays, a bound only falls."""
     if isinstance(before, int):
         return now == before
     if before is None:
@@ -108,43 +107,43 @@ def _may_follow(before: Total, now: Total) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When lines come, in seconds."""
+    """Times of lines, in seconds."""
 
     quiet_s: float = 2.0
-    """A stage has to run that long for its first line."""
+    """Time of a stage before its first line."""
     every_s: float = 30.0
-    """From line to line at most."""
+    """Longest time between two lines."""
     worth_s: float = 5.0
-    """A stage that took that long gets a line at its end, if it had one before."""
+    """Least time of a stage that gets a line at its end, after earlier ones."""
 
     def scaled_to(self, every_s: float) -> Pace:
-        """The same with other times between lines: all is sooner, or later."""
+        """Return the pace with another time between lines, and all other times in proportion."""
         factor = every_s / self.every_s
         return Pace(factor * self.quiet_s, every_s, factor * self.worth_s)
 
 
 class Lines:
-    """Which lines are due; pure but for what `write` does."""
+    """Decides which lines are due, and writes them."""
 
     def __init__(self, write: Callable[[str], None], pace: Pace, began_s: float) -> None:
-        """Nothing is reported yet.
+        """Begin without a report.
 
         Args:
-            write: Takes a line.
-            pace: When they come.
-            began_s: When the command began, on the clock of all other times.
+            write: Writes a line.
+            pace: Times of lines.
+            began_s: Beginning of the command, on the clock of all other times.
         """
         self._write = write
         self._pace = pace
         self._stage: Stage | None = None
         self._over_s = began_s
-        """When the last stage was over, or the command began."""
+        """End of the last stage, or beginning of the command."""
         self._wrote_s = began_s
         self._is_told = False
         """Whether the stage had a line."""
 
     def report(self, name: str, done: int, total: Total, share: float | None, now_s: float) -> None:
-        """Take a report; the line at the end of a stage comes with it.
+        """Take a report, and write the line at the end of a stage.
 
         Raises:
             ValueError: See `Progress`.
@@ -162,14 +161,14 @@ class Lines:
                 self._say(f"{name}: {done} of {total} done in {format_elapsed(took_s)}", now_s)
 
     def due_s(self) -> float:
-        """When `tick` has something to write, unless there are reports before."""
+        """Return the time at which `tick` has a line to write, without further reports."""
         regular_s = self._wrote_s + self._pace.every_s
         if self._stage is None or self._stage.is_over or self._is_told:
             return regular_s
         return min(regular_s, self._stage.began_s + self._pace.quiet_s)
 
     def tick(self, now_s: float) -> None:
-        """Write what is due."""
+        """Write the line that is due."""
         if now_s < self.due_s():
             return
         stage = self._stage
@@ -189,7 +188,7 @@ class Lines:
 
 @contextmanager
 def shown_progress(environment: Mapping[str, str] = os.environ) -> Iterator[Progress]:
-    """A `Progress` that draws bars on a terminal, and prints lines elsewhere.
+    """Open a `Progress` that draws bars on a terminal, and prints lines elsewhere.
 
     Raises:
         UsageError: `TUCCL_PROGRESS_EVERY` is no duration.
@@ -197,14 +196,14 @@ def shown_progress(environment: Mapping[str, str] = os.environ) -> Iterator[Prog
     pace = Pace()
     if text := environment.get(EVERY_VARIABLE):
         pace = pace.scaled_to(parse_seconds(text, EVERY_VARIABLE))
-    # Open MPI may give its first rank a terminal, whoever reads what it writes.
+    # Open MPI may give its first rank a terminal, wherever its output goes.
     is_terminal = sys.stderr.isatty() and "OMPI_COMM_WORLD_RANK" not in environment
     with _bars() if is_terminal else printed_lines(pace) as progress:
         yield surviving(progress)
 
 
 def surviving(progress: Progress) -> Progress:
-    """The same, where counts that contradict each other cost a line, and not the run."""
+    """Return the `Progress`, with a line for contradictory counts instead of an error."""
     told: set[str] = set()
 
     def report(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
@@ -220,7 +219,7 @@ def surviving(progress: Progress) -> Progress:
 
 @contextmanager
 def printed_lines(pace: Pace) -> Iterator[Progress]:
-    """A `Progress` whose lines a thread of this process prints on standard error."""
+    """Open a `Progress` whose lines a thread of this process prints on standard error."""
     lines = Lines(_print_line, pace, time.monotonic())
     changed = threading.Condition()
     ended = False
@@ -256,7 +255,7 @@ def _print_line(line: str) -> None:
 
 @contextmanager
 def _bars() -> Iterator[Progress]:
-    """A bar for each stage, on standard error."""
+    """Open a `Progress` with a bar for each stage, on standard error."""
     columns = (
         TextColumn("{task.description}", justify="left", markup=False),
         BarColumn(),
@@ -291,7 +290,7 @@ def _bars() -> Iterator[Progress]:
 
 
 class _Beside(ProgressColumn):
-    """Count, time and time left of a stage, as they are when they are drawn."""
+    """A column with count, time and time left of a stage at the moment of drawing."""
 
     def render(self, task: Task) -> Text:
         """See `ProgressColumn`."""

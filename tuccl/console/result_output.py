@@ -1,4 +1,4 @@
-"""A finished run on standard output: a table for people, JSON for machines."""
+"""A finished run on standard output, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuccl.reports.job_gains import gains_of
 
 
 def print_result(result: FinishedRun, as_json: bool) -> None:
-    """What `init`, `tune` and `table` end with."""
+    """Print the result of `init`, `tune` and `table`."""
     gains = gains_of(result)
     if as_json:
         from tuccl.console.table_document import table_document  # noqa: PLC0415 - for JSON

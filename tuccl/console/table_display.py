@@ -1,4 +1,4 @@
-"""The tuned table on standard output: what a job gets here, then what stands apart.
+"""The tuned table on standard output: a job's choices here, then schedules that no job here runs.
 
 The rows and the first line below them count what a job runs on this installation. Schedules that no
 job here runs have a table of their own, with the reason. A key without an entry runs what NCCL
@@ -27,9 +27,9 @@ from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
 
 _WITHOUT_MACHINE = ("simulated", "replay")
-"""Backends whose seconds did not pass."""
+"""Backends whose measuring time did not pass in reality."""
 _FORGONE = 3
-"""Profiles that are named."""
+"""Greatest number of forgone profiles that are listed."""
 _RUNNERS = {
     Runner.EXECUTOR: "by schedules on the executor",
     Runner.PLUGIN: "by a setting that the plugin chooses",
@@ -39,7 +39,7 @@ _RUNNERS = {
 
 
 def print_table(table: Table, report: Report, gains: JobGains) -> None:
-    """Print the tuned table against stock NCCL: a row per tuned key, then what they come to."""
+    """Print the tuned table against stock NCCL: a row per tuned key, then the summary."""
     # A terminal that is narrower still folds the rows.
     standard_output().print(_rows(table, report, gains), crop=False)
     print_lines(summary_lines(table, report, gains))
@@ -72,7 +72,7 @@ def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
 
 
 def _has_starts_in_turn(gains: JobGains) -> bool:
-    """Whether a row is of stock NCCL and the profile started in turn."""
+    """Whether any row compares stock NCCL and the profile by starts in turn."""
     return any(
         gain.runner is Runner.PROFILE and gain.key.profile_ratio is not None for gain in gains.keys
     )
@@ -81,7 +81,7 @@ def _has_starts_in_turn(gains: JobGains) -> bool:
 def _job_cells(
     gain: KeyGain, table: Table, *, in_turn: bool = False
 ) -> tuple[str, str, str, str, str]:
-    """Stock's time, the job's, speedup, the time without the executor, and what runs."""
+    """Return stock's time, the job's, speedup, the time without the executor, and what runs."""
     stock, job = f"{gain.key.stock_us:.1f}", f"{gain.time_us:.1f}"
     if gain.runner is Runner.NCCL:
         return (stock, "-", "-", "-", OWN_CHOICE)
@@ -96,13 +96,13 @@ def _job_cells(
 
 
 def _rests_on(gain: KeyGain) -> str:
-    """The starts that a row of the profile is of."""
+    """Return the number of starts behind a row of the profile."""
     ratio = gain.key.profile_ratio
     return "not in turn" if ratio is None else count_of(ratio.starts, "start")
 
 
 def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
-    """Lines on the gains over all keys, the process profile, and what tuning took."""
+    """Return lines on the gains over all keys, the process profile, and the cost of tuning."""
     lines = [gains_line(gains)]
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
@@ -124,7 +124,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
 
 
 def gains_line(gains: JobGains) -> str:
-    """The headline: what a job gets here, in the geometric mean over all keys."""
+    """Return the headline: a job's gain here, in the geometric mean over all keys."""
     runners = ", ".join(f"{count} {_RUNNERS[runner]}" for runner, count in gains.runners.items())
     line = (
         f"a job here {gains.evidence.gets} {gains.speedup:.3f}x, the geometric mean over "
@@ -136,7 +136,7 @@ def gains_line(gains: JobGains) -> str:
 
 
 def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
-    """The gain of schedules that no job here runs, and why none does."""
+    """Return a line on the gain of schedules that no job here runs, and why none does."""
     speedups: dict[str, list[float]] = {}
     for gain in gains.keys:
         if gain.obstacle is obstacle:
@@ -152,7 +152,7 @@ def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
 
 
 def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str]:
-    """Lines on the key that the profile leaves least, and on faster profiles that were forgone."""
+    """Return lines on the key that the profile slows most, and on faster profiles not chosen."""
     if floor is None:
         return []
     lines = []
@@ -162,26 +162,26 @@ def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str
             leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
         lines.append(f"{leaves} {_bounds(floor.chosen)}")
     average = "weighted average" if weighed else "average"
-    for other in floor.forgone[:_FORGONE]:
-        under = not other.holds and other.ratio < floor.least
+    for profile in floor.forgone[:_FORGONE]:
+        under = not profile.holds and profile.ratio < floor.least
         why = "ruled out by" if under else "less clear of"
         lines.append(
-            f"{why} --floor {floor.least:g}: {profile_text(other.profile)}, "
-            f"{other.speedup:.3f}x on {average}, leaves {_bounds(other)}"
+            f"{why} --floor {floor.least:g}: {profile_text(profile.profile)}, "
+            f"{profile.speedup:.3f}x on {average}, leaves {_bounds(profile)}"
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
 
 
 def _bounds(profile: ProfileReport) -> str:
-    """`0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
+    """Return `0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
     seen = "one start" if profile.starts == 1 else f"{profile.starts} starts of each"
     key = f"{profile.operation} {format_size(profile.size_bytes)}"
     return f"{profile.ratio:.3f}x at {key} ({profile.low:.3f} to {profile.high:.3f}, {seen})"
 
 
 def starts_lines(starts: int | None) -> list[str]:
-    """Where starts of the workers differ, how many of them decided about entries."""
+    """Return a line on the restarts that confirmed entries, where starts of workers differ."""
     if starts is None:
         return []
     line = "stock NCCL differs from start to start here: "

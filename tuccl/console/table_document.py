@@ -1,6 +1,6 @@
-"""A finished run for machines, and the answer to one call.
+"""A finished run, and the answer to one call, as JSON documents.
 
-Imported where JSON is asked for: the models take longer to make than a table takes to print.
+This module is imported for JSON alone: building its models takes longer than printing a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tuccl.reports.json_documents import (
 
 
 def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
-    """The table for machines."""
+    """Return the document of a table."""
     table = result.table
     return TableDocument(
         topology=table.topology_name,
@@ -58,7 +58,7 @@ def _apart(gains: JobGains) -> Apart | None:
 
 
 def key_in_job(gain: KeyGain, result: FinishedRun) -> KeyInJob:
-    """The outcome for a key in a job, and the schedule that stands apart."""
+    """Return a key's outcome in a job, with a schedule that no job here runs."""
     apart = None
     if gain.obstacle is not None and gain.entry is not None:
         apart = KeyApart(
@@ -82,7 +82,7 @@ def key_in_job(gain: KeyGain, result: FinishedRun) -> KeyInJob:
 def explain_document(
     found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
 ) -> ExplainDocument:
-    """What a call gets, and why."""
+    """Return the document on what a call runs, and why."""
     return ExplainDocument(
         operation=found.operation,
         size_bytes=found.size_bytes,

@@ -19,7 +19,7 @@ from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 @dataclass(frozen=True)
 class BenchCommand:
-    """What `tuccl bench` was asked for."""
+    """The options of `tuccl bench`."""
 
     place: Path | None = field(
         default=None,
@@ -31,11 +31,11 @@ class BenchCommand:
             parse=named_path,
         ),
     )
-    other: Path | None = field(
+    second_place: Path | None = field(
         default=None,
         metadata=option(
             "",
-            "A second one, to hold against stock NCCL and against the first.",
+            "A second one, to compare with stock NCCL and with the first.",
             "OTHER",
             positional=True,
             parse=named_path,
@@ -57,13 +57,17 @@ class BenchCommand:
     rounds: int | None = field(
         default=None,
         metadata=option(
-            MEASURING, "Starts of each, in turn; 5 if neither this nor a budget is given.", "N"
+            MEASURING,
+            "Starts of each contender, in turn; 5 if neither this nor a budget is given.",
+            "N",
         ),
     )
     budget: str | None = field(
         default=None,
         metadata=option(
-            MEASURING, "Of the machine, as 90s, 10m: as many rounds as fit, two at least.", "TIME"
+            MEASURING,
+            "Machine time, as 90s, 10m: as many rounds as fit, two at least.",
+            "TIME",
         ),
     )
     plain: bool | None = field(
@@ -79,7 +83,7 @@ class BenchCommand:
     no_executor: bool = field(
         default=False,
         metadata=option(
-            MEASURING, "NCCL with the plugin alone, also where the table loads the executor."
+            MEASURING, "Load the plugin alone, also where the table loads the executor."
         ),
     )
     nccl: Path | None = field(
@@ -87,11 +91,11 @@ class BenchCommand:
         metadata=option(MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH"),
     )
     gpus: int | None = field(
-        default=None, metadata=option(MACHINE, "The first N of this host; else all.", "N")
+        default=None, metadata=option(MACHINE, "The first N GPUs of this host; else all.", "N")
     )
     fake_nodes: int = field(
         default=1,
-        metadata=option(LABORATORY, "As how many nodes this host's GPUs are to appear.", "N"),
+        metadata=option(LABORATORY, "Number of nodes that this host's GPUs appear as.", "N"),
     )
     share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
     workspace: Path = DEFAULT_WORKSPACE

@@ -11,7 +11,7 @@ from tuccl.inputs.option import OUTPUT, SCOPE, option
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateCommand(MachineOptions):
-    """What `tuccl calibrate` was asked for; its machine is always named."""
+    """The options of `tuccl calibrate`, whose machine is always named."""
 
     measured: Path = field(
         metadata=option(

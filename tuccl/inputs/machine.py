@@ -1,6 +1,6 @@
 """The machine that `init` tunes: a description, replicated to nodes and validated.
 
-Nothing is written here, so a file that cannot serve leaves no trace.
+Nothing is written here, so a file that cannot be used leaves no trace.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tuccl.inputs.option import require_bounds
 
 
 def load_machine(options: MachineOptions, machine: Topology | None = None) -> Topology:
-    """The machine, valid and ready to be tuned.
+    """Return the machine, valid and ready to be tuned.
 
     Args:
-        options: how it is described, and what joins several of it.
-        machine: the machine itself, where the options name none.
+        options: The description of the machine, and of the network that joins its copies.
+        machine: The machine itself, where the options name none.
 
     Raises:
-        UsageError: for impossible options.
-        ProbeError: for a file that cannot serve.
+        UsageError: The options are impossible.
+        ProbeError: The file cannot be used.
     """
     require_bounds(options)
     if options.network_gbps is not None and options.nodes == 1:

@@ -1,4 +1,4 @@
-"""A machine as the command line names it: a file of any form, one that is shipped, or one of many.
+"""Machines as the command line names them: a file of any form, a shipped one, or one of many.
 
 cluster.json   dump.xml   shipped:h200-4gpu   topologies.json#a100_2x8   topo-ndv2-1MB.json
 """
@@ -23,15 +23,15 @@ _MOST_JSON_BYTES = 16 << 20
 
 
 def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
-    """The machine that a command was given.
+    """Read the machine that a command was given.
 
     Args:
         text: A file, `shipped:NAME`, or `FILE.json#name` of a file of benchmark topologies.
-        taccl_nodes: How many of the one node that a topology file of TACCL's describes.
+        taccl_nodes: Number of copies of the node that a topology file of TACCL's describes.
 
     Raises:
         UsageError: No machine of that name is shipped, or the file has many.
-        ProbeError: The file is no machine's.
+        ProbeError: The file does not describe a machine.
         TacclFileError: The file is TACCL's and malformed.
     """
     if text.startswith(SHIPPED):
@@ -49,7 +49,7 @@ def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
 
 
 def absolute_machine_argument(text: str) -> str:
-    """The same machine's name from any directory: files by their path from the root."""
+    """Return the machine's name with an absolute path, which holds in any directory."""
     if text.startswith(SHIPPED):
         return text
     reference = bench_topology_reference(text)
@@ -68,7 +68,7 @@ def _shipped(name: str) -> Topology:
 
 
 def _json_text(path: Path) -> str:
-    """The text of a small JSON file; of any other, nothing: what is wrong with it others say."""
+    """Return the text of a small JSON file, or nothing: the reader of its form names the error."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_JSON_BYTES:
             return ""

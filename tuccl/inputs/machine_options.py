@@ -9,7 +9,7 @@ from tuccl.inputs.option import MACHINE, machine_name, option
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """A machine, and the network that joins several of it."""
+    """A machine, and the network that joins several copies of it."""
 
     topology: str | None = field(
         default=None,
@@ -21,10 +21,12 @@ class MachineOptions:
             parse=machine_name,
         ),
     )
-    """As `read_machine_argument` takes it. None: probed, or that of the record."""
+    """Argument of `read_machine_argument`; None: the machine is probed, or the record's."""
     nodes: int = field(
         default=1,
-        metadata=option(MACHINE, "Machines like it, joined by a network.", "N", bounds=(1, 1024)),
+        metadata=option(
+            MACHINE, "Number of copies of it, joined by a network.", "N", bounds=(1, 1024)
+        ),
     )
     network_gbps: float | None = field(
         default=None,
@@ -36,7 +38,8 @@ class MachineOptions:
         ),
     )
     network_latency_us: float = field(
-        default=2.0, metadata=option(MACHINE, "From NIC to NIC, in us.", "US", bounds=(0, 1e6))
+        default=2.0,
+        metadata=option(MACHINE, "Latency from NIC to NIC, in us.", "US", bounds=(0, 1e6)),
     )
     network_layout: str = field(
         default="rails",

@@ -1,7 +1,7 @@
-"""`option`: what a field of a dataclass says about itself as an option of the command line.
+"""`option`: metadata that makes a dataclass's field an option of the command line.
 
-One field is a whole option: its type and default, its words in the help, its bounds. The command
-line makes its parameters from the fields, run.json is read and written by them.
+One field is a whole option: its type and default, its help, its bounds. The command line makes its
+parameters from the fields; run.json is read and written by them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ SEARCH = "Search"
 NETWORK = "Hosts and network"
 OUTPUT = "Run and output"
 LABORATORY = "Laboratory"
-"""Hidden: real machines need none of these options."""
+"""Group of hidden options, which no real machine needs."""
 
 _KEY = "option"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option's words."""
+    """The help, names and bounds of an option."""
 
     group: str
     help: str
     metavar: str | None = None
-    """What its value is called; None: a flag, or the name of its type."""
+    """Name of the value; None: a flag, or the name of its type."""
     names: tuple[str, ...] = ()
-    """As `--op`; empty: the field's own name."""
+    """Names as `--op`; empty: the field's own name."""
     positional: bool = False
     bounds: tuple[float, float] | None = None
     parse: Callable[[str], Any] | None = None
-    """Makes the value of the text."""
+    """Parser of the value."""
 
 
 def option(
@@ -51,20 +51,20 @@ def option(
     bounds: tuple[float, float] | None = None,
     parse: Callable[[str], Any] | None = None,
 ) -> Mapping[str, Option]:
-    """Metadata for `dataclasses.field`; the arguments are those of `Option`."""
+    """Return metadata for `dataclasses.field`; the arguments are those of `Option`."""
     return {_KEY: Option(group, help, metavar, names, positional, bounds, parse)}
 
 
 def options_of(kind: type[Any]) -> dict[str, Option]:
-    """The options of a dataclass, by field; fields that are none are left out."""
-    return {one.name: one.metadata[_KEY] for one in fields(kind) if _KEY in one.metadata}
+    """Return the options of a dataclass by field, without fields that are no options."""
+    return {field.name: field.metadata[_KEY] for field in fields(kind) if _KEY in field.metadata}
 
 
 def require_bounds(values: Any) -> None:
-    """See to it that every option is within its bounds.
+    """Require every option to be within its bounds.
 
     Raises:
-        UsageError: One is not.
+        UsageError: An option is out of its bounds.
     """
     for name, said in options_of(type(values)).items():
         value = getattr(values, name)
@@ -78,29 +78,29 @@ def require_bounds(values: Any) -> None:
 
 
 def flag_of(name: str, said: Option) -> str:
-    """How an option is named on the command line."""
+    """Return an option's name on the command line."""
     return next(iter(said.names), f"--{name.replace('_', '-')}")
 
 
 def machine_name(text: str) -> str:
-    """A machine's name that serves from any directory; its reader is imported when there is one."""
+    """Return a machine's name with an absolute path; its reader is imported at the first use."""
     from tuccl.inputs.machine_argument import absolute_machine_argument  # noqa: PLC0415 - late
 
     return absolute_machine_argument(text)
 
 
 def file_name(text: str) -> str:
-    """A file's name that serves from any directory."""
+    """Return a file's absolute path."""
     from tuccl.workspace.atomic_file import absolute  # noqa: PLC0415 - late
 
     return str(absolute(Path(text)))
 
 
 def named_path(text: str) -> Path:
-    """A path that is not empty, as one of a shell variable that was never set is.
+    """Parse a path; an unset shell variable gives an empty one, which is refused.
 
     Raises:
-        UsageError: It is empty; who parses says which.
+        UsageError: It is empty; the caller names the option.
     """
     if not text:
         raise UsageError("it is empty.")

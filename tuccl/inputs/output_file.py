@@ -1,6 +1,6 @@
-"""Files that a command writes where the user says: what cannot be meant is refused before the work.
+"""Checks of the files that a command writes, before its work begins.
 
-Above all a file that the command reads: what was measured on GPUs would be gone.
+Above all no file that the command reads: its measurements on GPUs would be lost.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tuccl.errors import UsageError
 
 
 def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()) -> None:
-    """See to it that a result can be meant to be written there.
+    """Require a path that a result can be written to.
 
     Args:
-        path: Where the result goes.
-        option: Under which name the user gave it.
-        read: What the command reads, a machine as FILE#NAME too; None and what is no file are
-            passed over.
+        path: Path of the result.
+        option: Option that named it.
+        read: Files that the command reads, a machine as FILE#NAME too; None and names that are no
+            files are ignored.
 
     Raises:
         UsageError: It is a directory, `-`, or one of the files that are read.
@@ -40,7 +40,7 @@ def _file_of(name: str | Path) -> Path:
 
 
 def _holds(question: Callable[[], bool]) -> bool:
-    """The answer; no, where it cannot be had: whoever writes there will say why."""
+    """Return the answer, false where there is none: writing there will raise the reason."""
     try:
         return question()
     except OSError:

@@ -1,8 +1,8 @@
-"""`RunOptions`: what `tuccl init` and `tuccl tune` are asked for, and what run.json keeps of it.
+"""`RunOptions`: the options of `tuccl init` and `tuccl tune`, which run.json keeps.
 
-An option is a field here, with its words in the help, and whatever uses it: the command line has
-its parameters from the fields, run.json is written and read by them, and `RunSettings` carries the
-whole. What is not given is None, and its default is decided where it is used.
+An option is a field here, with its help: the command line makes its parameters from the fields,
+run.json is written and read by them, and `RunSettings` carries all of them. An option that is not
+given is None; its default is decided where it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tuccl.inputs.option import LABORATORY, MEASURING, SCOPE, SEARCH, file_name,
 NCCL = "nccl"
 REPLAY = "replay"
 SIMULATED = "simulated"
-IN_PLACE = option(MEASURING, "Time calls whose send and receive buffer are one.")
+IN_PLACE = option(MEASURING, "Time calls whose send and receive buffers are the same.")
 SHARE_GPUS = option(LABORATORY, "Each faked node has all of these GPUs, through MPS.")
 
 
@@ -25,7 +25,7 @@ class RunOptions(MachineOptions):
 
     fake_nodes: bool = field(
         default=False,
-        metadata=option(LABORATORY, "This host's GPUs are to appear as those --nodes."),
+        metadata=option(LABORATORY, "Let this host's GPUs appear as those --nodes."),
     )
     share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
     operations: str | None = field(
@@ -47,25 +47,24 @@ class RunOptions(MachineOptions):
     )
     step: int | None = field(
         default=None,
-        metadata=option(SCOPE, "From one size to the next; 4 if not given.", "FACTOR"),
+        metadata=option(SCOPE, "Factor from one size to the next; 4 if not given.", "FACTOR"),
     )
     backend: str | None = field(
         default=None,
         metadata=option(
             MEASURING,
-            "What measures: nccl, simulated, replay, executor, nccl,executor or sockets; if not "
-            "given, replay where there are --records, nccl on this host's GPUs where no MACHINE is "
-            "given, else simulated.",
+            "nccl, simulated, replay, executor, nccl,executor or sockets; if not given, "
+            "replay where there are --records, nccl on this host's GPUs where no MACHINE is given, "
+            "else simulated.",
             "NAME",
         ),
     )
-    """What the host decides (`tuccl.commands.default_backend`) is written here before a run
-    begins."""
+    """Backend; a host's default (`tuccl.commands.default_backend`) is set before a run begins."""
     records: str | None = field(
         default=None,
         metadata=option(
             MEASURING,
-            "What --backend replay replays: Parquet that --record wrote, or a grid as CSV.",
+            "Record for --backend replay: Parquet that --record wrote, or a grid as CSV.",
             "FILE",
             parse=file_name,
         ),
@@ -105,7 +104,7 @@ class RunOptions(MachineOptions):
         default=None,
         metadata=option(
             SEARCH,
-            "Of the machine, for measuring, as 30s, 20m, 2h; if not given, as long as the search "
+            "Machine time for measuring, as 30s, 20m, 2h; if not given, as long as the search "
             "finds something.",
             "TIME",
         ),
@@ -123,8 +122,8 @@ class RunOptions(MachineOptions):
         default=None,
         metadata=option(
             SEARCH,
-            "How much operations count when the process profile is chosen, as all_reduce=3; 1 if "
-            "not given.",
+            "Weights of operations in the choice of the process profile, as all_reduce=3; 1 if not "
+            "given.",
             "OP=W,...",
         ),
     )
@@ -135,17 +134,19 @@ class RunOptions(MachineOptions):
         ),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
-    seed: int = field(default=0, metadata=option(SEARCH, "Of search and simulated noise.", "N"))
+    seed: int = field(
+        default=0, metadata=option(SEARCH, "Seed of search and simulated noise.", "N")
+    )
     cycles: int = field(
         default=1,
         metadata=option(
             SEARCH,
-            "Most passes of a search; it may stop by itself from the third on.",
+            "Greatest number of passes of a search; it may stop by itself from the third on.",
             "N",
             bounds=(1, 100),
         ),
     )
-    """The stopping rule needs three passes to say anything."""
+    """Greatest number of passes; the stopping rule needs three to decide."""
 
     @property
     def backend_name(self) -> str:

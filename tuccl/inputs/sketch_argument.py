@@ -1,4 +1,4 @@
-"""A sketch as the command line names it: a file in TuCCL's JSON or in TACCL's."""
+"""Sketches as the command line names them: files in TuCCL's JSON or in TACCL's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GivenSketch = Sketch | TacclRules
 
 
 def read_sketch_argument(path: Path) -> GivenSketch:
-    """What a file says.
+    """Read a sketch, or its rules, from a file.
 
     Raises:
         UsageError: It cannot be read.
@@ -40,16 +40,16 @@ def read_sketch_argument(path: Path) -> GivenSketch:
 
 
 def nodes_of(given: GivenSketch) -> int:
-    """Nodes that a sketch is for."""
+    """Return the number of nodes that a sketch is for."""
     return given.nodes if isinstance(given, TacclRules) else max(given.node_of_rank) + 1
 
 
 def sketch_for(given: GivenSketch, topology: Topology, path: Path) -> Sketch:
-    """The sketch on a machine.
+    """Return the sketch on a machine.
 
     Raises:
         UsageError: It is for another number of nodes or GPUs.
-        SketchError: Its rules cannot be kept on this machine.
+        SketchError: Its rules cannot be met on this machine.
     """
     if isinstance(given, TacclRules):
         return taccl_sketch(given, topology, path.stem)

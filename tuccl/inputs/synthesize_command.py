@@ -11,7 +11,7 @@ from tuccl.inputs.option import OUTPUT, SCOPE, SEARCH, option
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesizeCommand(MachineOptions):
-    """What `tuccl synthesize` was asked for; its machine is always named."""
+    """The options of `tuccl synthesize`, whose machine is always named."""
 
     operation: str = field(
         metadata=option(SCOPE, "Collective, as nccl-tests names it.", "OP", names=("--op",))
@@ -30,7 +30,7 @@ class SynthesizeCommand(MachineOptions):
     )
     time_limit: str = field(
         default="30s",
-        metadata=option(SEARCH, "Of the solver on all sketches, as 30s or 2m.", "TIME"),
+        metadata=option(SEARCH, "Time of the solver on all sketches, as 30s or 2m.", "TIME"),
     )
     jobs: int | None = field(
         default=None,
@@ -51,8 +51,8 @@ class SynthesizeCommand(MachineOptions):
         default=None,
         metadata=option(
             OUTPUT,
-            "Of the file: msccl, msccl-microsoft, mscclpp or nccl-graph; by the file's ending if "
-            "not given. The fastest schedule that the format can tell is taken.",
+            "Format of the file: msccl, msccl-microsoft, mscclpp or nccl-graph; by the file's "
+            "ending if not given. The fastest schedule that it can express is taken.",
             "NAME",
         ),
     )
