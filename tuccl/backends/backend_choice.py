@@ -94,8 +94,10 @@ class BackendKind:
 
 
 def backend_kind(name: str) -> BackendKind:
-    """Return the backend of this name.    Raises:
-    UsageError: There is none.
+    """Return the backend of this name.
+
+    Raises:
+        UsageError: There is none.
     """
     if name not in BACKENDS:
         raise UsageError(f"backend {name!a:.60} is unknown: use one of {', '.join(BACKENDS)}")

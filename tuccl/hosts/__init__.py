@@ -1,1 +1,1 @@
-"""The hosts that a command works on: probed, and settled on one NCCL."""
+"""The hosts of a command: their probe, and the one NCCL that they use."""

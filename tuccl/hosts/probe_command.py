@@ -1,6 +1,6 @@
 """`ProbeCommand`: the options of `tuccl probe` and their defaults.
 
-The command line shows them in its help, and must not import the probe for that.
+The help of the command line shows them without importing the probe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ProbeCommand:
 
     check: bool = field(
         default=False,
-        metadata=option(OUTPUT, "Only tell what can be probed here, and what not."),
+        metadata=option(OUTPUT, "Only show what can be probed here, and what cannot."),
     )
     output: Path | None = field(
         default=None,
@@ -36,7 +36,9 @@ class ProbeCommand:
     )
     launcher: str = field(
         default="",
-        metadata=option(NETWORK, "What starts a command on a host; ssh if not given.", "COMMAND"),
+        metadata=option(
+            NETWORK, "Command that starts another on a host; ssh if not given.", "COMMAND"
+        ),
     )
     remote_python: str = field(
         default="",
@@ -54,7 +56,7 @@ class ProbeCommand:
     )
     ibnetdiscover: Path | None = field(
         default=None,
-        metadata=option(NETWORK, "What ibnetdiscover printed: leaf switches of ports.", "FILE"),
+        metadata=option(NETWORK, "Output of ibnetdiscover: leaf switches of ports.", "FILE"),
     )
     traffic_log: Path | None = field(
         default=None,
@@ -76,20 +78,20 @@ class ProbeCommand:
         default=DEFAULT_HOST_TIMEOUT_S,
         metadata=option(
             NETWORK,
-            "How long a host may take to answer.",
+            "Time that a host may take to answer.",
             "SECONDS",
             names=("--host-timeout",),
         ),
     )
     seconds_per_pair: int = field(
         default=DEFAULT_SECONDS_PER_PAIR,
-        metadata=option(MEASURING, "Of each bandwidth measurement.", "SECONDS"),
+        metadata=option(MEASURING, "Time of each bandwidth measurement.", "SECONDS"),
     )
     root: Path | None = field(
         default=None,
         metadata=option(
             MEASURING,
-            "Look at the system below this directory; nothing is measured.",
+            "Read the system below this directory; nothing is measured.",
             "DIR",
         ),
     )

@@ -1,7 +1,7 @@
 """The machine of a workspace whose `init` was given none: probed once, kept as `probed.json`.
 
-Measured figures scatter from probe to probe, so a run that continues must not probe again: it works
-on the machine that it began with. `retune` probes again, and replaces the file if the machine
+Measured figures vary from probe to probe, so a run that continues does not probe again: it keeps
+the machine that it began with. `retune` probes again, and replaces the file if the machine
 changed.
 """
 
@@ -29,17 +29,17 @@ def probed_machine(
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
 ) -> Topology:
-    """The machine that was probed for this workspace, now if it was not yet.
+    """Return the machine of this workspace, probed now if it was not before.
 
     Args:
-        workspace: That keeps it.
-        crew: Probes.
-        shown: Opens what is told how far that is.
-        tell: Told what people want to know, a line each.
+        workspace: Directory that keeps the machine.
+        crew: Hosts to probe.
+        shown: Opens the display of progress.
+        tell: Called with each note, a line.
 
     Raises:
-        ProbeError: what the hosts show cannot be tuned, or the kept file is damaged.
-        WorkspaceError: the directory cannot be written.
+        ProbeError: The machine cannot be tuned, or the kept file is damaged.
+        WorkspaceError: The directory cannot be written.
     """
     path = _path(workspace)
     if path.is_file():
@@ -59,10 +59,10 @@ def probe_again(
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
 ) -> Topology:
-    """The machine as it is now; arguments as for `probed_machine`.
+    """Probe the machine now; arguments as for `probed_machine`.
 
     Raises:
-        ProbeError: what the hosts show cannot be tuned.
+        ProbeError: The machine cannot be tuned.
     """
     machine = probe_for_init(crew, shown, tell)
     validate(machine)
@@ -70,10 +70,10 @@ def probe_again(
 
 
 def keep(machine: Topology, workspace: Path) -> None:
-    """Work with this machine from now on.
+    """Keep this machine as the workspace's.
 
     Raises:
-        WorkspaceError: the directory cannot be written.
+        WorkspaceError: The directory cannot be written.
     """
     try:
         workspace.mkdir(parents=True, exist_ok=True)

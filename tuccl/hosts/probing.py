@@ -1,4 +1,4 @@
-"""What `tuccl probe` does: who probes which hosts, where the result goes, the exit code."""
+"""The command `tuccl probe`: processes, hosts, results and exit codes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCHEMA_VERSION = 1
 
 
 def probe(command: ProbeCommand) -> int:
-    """`tuccl probe`; the exit code."""
+    """Run `tuccl probe`; return the exit code."""
     tasks = mpi_tasks(os.environ)
     check_options(command, tasks)
     if command.check:
@@ -57,9 +57,9 @@ def probe(command: ProbeCommand) -> int:
 
 
 def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
-    """Run `lead` with the hosts that the command or MPI names, in one process; the exit code.
+    """Run `lead` in one process with the hosts of the command or of MPI; return the exit code.
 
-    The other processes of an MPI job answer it and leave with its code.
+    The other processes of an MPI job answer it and exit with its code.
     """
     tasks = mpi_tasks(os.environ)
     if tasks > 1:
@@ -84,18 +84,18 @@ def probe_for_init(
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
 ) -> Topology:
-    """The machine as `tuccl init` and `tuccl retune` take it: all that `tuccl probe` measures.
+    """Return the machine for `tuccl init` and `tuccl retune`, with all that `tuccl probe` measures.
 
-    Its notes, which name odd hosts too, are said here: they may explain why it cannot be tuned.
+    Its notes, odd hosts among them, are printed here: they may explain why it cannot be tuned.
 
     Args:
-        crew: Probes.
-        shown: Opens what is told how far that is.
-        tell: Told what people want to know, a line each.
+        crew: Hosts to probe.
+        shown: Opens the display of progress.
+        tell: Called with each note, a line.
 
     Raises:
-        HostsMissingError: hosts did not answer.
-        ProbeError: what the hosts show cannot exist.
+        HostsMissingError: Hosts did not answer.
+        ProbeError: The hosts describe an impossible machine.
     """
     with shown() as progress:
         result = probe_cluster(crew, cluster_options(ProbeCommand(), tell), progress)
@@ -107,10 +107,10 @@ def probe_for_init(
 
 
 def check_options(command: ProbeCommand, tasks: int) -> None:
-    """Refuse what contradicts itself before anything is started.
+    """Refuse contradictory options before anything is started.
 
     Raises:
-        UsageError: It does.
+        UsageError: Options are impossible or contradict each other.
     """
     if command.hosts and tasks > 1:
         raise UsageError(
@@ -138,7 +138,7 @@ def check_options(command: ProbeCommand, tasks: int) -> None:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code that the command line gives this error."""
+    """Return the command line's exit code for an error."""
     if isinstance(error, TucclError):
         return error.exit_code
     if isinstance(error, HostsMissingError):
@@ -157,15 +157,15 @@ def _host_options(command: ProbeCommand) -> HostProbeOptions:
 
 
 def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> ClusterOptions:
-    """What a probe is to do, with the files that the command names.
+    """Return the options of a probe, with the contents of the files that the command names.
 
     Args:
         command: The options.
-        tell: Told which file of the system is not used, and why.
+        tell: Called with a note on a file of the system that is not used.
 
     Raises:
         UsageError: A file cannot be read.
-        ProbeError: A file is none of its kind.
+        ProbeError: A file is malformed.
     """
     racks: dict[str, str] = {}
     utilisation = None
@@ -195,7 +195,7 @@ def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> Clust
 
 
 def _slurm_racks(environment: Mapping[str, str], tell: Callable[[str], None]) -> dict[str, str]:
-    """From the topology file beside Slurm's configuration, if there is one that can be read."""
+    """Return racks from the topology file beside Slurm's configuration, if it can be read."""
     folder = Path(environment.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
     file = folder / "topology.conf"
     try:
@@ -209,7 +209,7 @@ def _slurm_racks(environment: Mapping[str, str], tell: Callable[[str], None]) ->
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:  # Of a pipe, too.
+        with path.open("rb") as file:  # Works for a pipe, too.
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise UsageError(f"{path}: more than {MAX_BYTES:,} bytes; give a smaller file")
@@ -221,7 +221,7 @@ def _text(path: Path) -> str:
 
 
 def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
-    """Probe, write and show what was found."""
+    """Probe, write the topology and print the report."""
     if command.output is not None:
         require_writable(command.output)
     with shown_progress() as progress:
@@ -237,7 +237,7 @@ def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
 
 
 def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
-    """What is wrong with the network: names of ports, ways and hosts by kind of fault."""
+    """Return the network's faults: names of ports, connections and hosts by kind of fault."""
     findings, ports = result.findings, result.ports
     if findings is None:
         return {}
@@ -255,12 +255,12 @@ def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
 
 
 def is_sound(result: ClusterProbe) -> bool:
-    """Whether nothing was found that somebody should mend."""
+    """Whether the probe found no fault."""
     return not (result.missing or result.odd_hosts or any(network_faults(result).values()))
 
 
 def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
-    """The document of `--json`."""
+    """Return the document of `--json`."""
     return {
         "fingerprint": result.topology.fingerprint(),
         "missing": [asdict(absent) for absent in result.missing],
@@ -280,7 +280,7 @@ def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
 
 
 def _check(command: ProbeCommand) -> int:
-    """`tuccl probe --check`."""
+    """Run `tuccl probe --check`."""
     checks = check_host(_host_options(command))
     if command.as_json:
         print_json({"checks": [asdict(check) for check in checks]}, SCHEMA_VERSION)

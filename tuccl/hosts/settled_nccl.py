@@ -1,8 +1,8 @@
-"""Which NCCL a run measures, settled on every host before anything is probed.
+"""The NCCL that a run measures, found on every host before anything is probed.
 
-Each rank of an MPI job looks on its own host, because what is installed may differ; rank 0 tells
-about all of them. TUCCL_NCCL_LIBRARY then names the NCCL to the workers that a rank starts, so that
-none of them searches and chooses again.
+Each rank of an MPI job searches its own host, because installations may differ; rank 0 reports on
+all of them. TUCCL_NCCL_LIBRARY then names the NCCL to the workers that a rank starts, so that none
+of them searches again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tuccl.engines.nccl_library import (
 from tuccl.errors import ExitCode, MeasurementError
 
 _ANSWER, _VERDICT = 23, 24
-"""Tags; 21 and 22 are those of `tuccl.measuring.mpi_places` and
+"""MPI tags; 21 and 22 are those of `tuccl.measuring.mpi_places` and
 `tuccl.commands.default_backend`."""
 _REPORT_S = 60.0
-"""How long ranks may take to look, on file systems that are slow."""
+"""Time limit for the search of all ranks, on slow file systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +39,24 @@ class HostNccl:
 
     host: str
     version: str = ""
-    """As `2.28.9`; empty: none was settled."""
+    """Version as `2.28.9`; empty: no NCCL was found, or several."""
     note: str = ""
-    """Why it is this one, where there are others."""
+    """Reason for this NCCL, where the host has several."""
     problem: str = ""
-    """Why none was."""
+    """Reason for having none."""
     unclear: bool = False
-    """Whether there are several."""
+    """Whether the host has several, and none is named."""
     library: str = ""
-    """Its path there."""
+    """Path of the library on that host."""
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells the workers of this host."""
+        """Variables that name the NCCL to the workers of this host."""
         return {LIBRARY_VARIABLE: self.library} if self.library else {}
 
 
 def nccl_of_host(environment: Mapping[str, str] = os.environ) -> HostNccl:
-    """Settle the NCCL of this host, for workers with this environment."""
+    """Find the NCCL of this host, for workers with this environment."""
     try:
         library = find_nccl(None, environment)
     except NcclLibraryError as error:
@@ -71,16 +71,16 @@ def tell_nccl(
     required: bool,
     note: Callable[[Iterable[str]], None] = display.say_notes,
 ) -> None:
-    """Say which NCCL is used where there was a choice, in a line for hosts that are alike.
+    """Note which NCCL is used where there was a choice, in one line for equal hosts.
 
     Args:
-        hosts: What the ranks have, in their order.
-        required: Whether every host needs one; otherwise what is missing is left to whoever needs
-            it. Several are asked about in any case.
-        note: Told which one it is.
+        hosts: The NCCLs of the ranks, in their order.
+        required: Whether every host needs an NCCL; otherwise the worker that lacks it fails.
+            Several NCCLs are an error in any case.
+        note: Called with the notes.
 
     Raises:
-        SeveralNcclsError: It is not clear which one a host is to use.
+        SeveralNcclsError: A host has several, and none is named.
         NcclLibraryError: A host has none, or another one than the first.
     """
     for host in hosts:
@@ -111,22 +111,22 @@ def look_on_all_ranks(
     required: bool,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[int, HostNccl]:
-    """Look first, and settle the NCCL of every rank of an MPI job.
+    """Run the first checks, and find the NCCL of every rank of an MPI job.
 
     Args:
-        tasks: How many the launcher started.
-        first: What rank 0 looks at beside.
-        code_of_error: The exit code where that raises.
-        measures_nccl: Whether there is an NCCL to be settled.
+        tasks: Number of tasks that the launcher started.
+        first: Further checks on rank 0.
+        code_of_error: Returns the exit code of an error.
+        measures_nccl: Whether the ranks need to find an NCCL.
         required: As for `tell_nccl`.
-        environment: Of the workers to come.
+        environment: Environment of the future workers.
 
     Returns:
         The exit code, 0 to go on, and this rank's NCCL.
 
     Raises:
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
-        MeasurementError: On rank 0: what speaks against going on.
+        MeasurementError: On rank 0: the run cannot go on.
     """
     own = nccl_of_host(environment) if measures_nccl else HostNccl(gethostname())
 
@@ -148,7 +148,7 @@ def look_on_all_ranks(
 
 
 class _Ranks:
-    """The answers of all ranks but the first."""
+    """The ranks but the first, and their answers."""
 
     def __init__(self, comm: Any) -> None:
         self._post = Post(comm)
@@ -157,14 +157,14 @@ class _Ranks:
 
     @property
     def answers(self) -> list[HostNccl]:
-        """By rank."""
+        """Return the answers by rank."""
         return [self._found[rank] for rank in self._others]
 
     def call_roll(self, timeout_s: float) -> None:
         """Wait for the answers.
 
         Raises:
-            MeasurementError: A rank gave none, or one that this release does not know.
+            MeasurementError: A rank did not answer, or not in this release's form.
         """
         deadline = time.monotonic() + timeout_s
         while len(self._found) < len(self._others):
@@ -179,7 +179,7 @@ class _Ranks:
                 time.sleep(RANK_PAUSE_S)
 
     def dismiss(self, exit_code: int) -> Collection[int]:
-        """Tell the ranks whether to go on; those that are silent."""
+        """Tell the ranks whether to go on; return those that did not answer."""
         for rank in self._others:
             self._post.send(rank, _VERDICT, str(int(exit_code)).encode())
         if not self._silent():

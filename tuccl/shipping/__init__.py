@@ -1,1 +1,1 @@
-"""The directory that a job is given: table, libraries, and the file that the job sources."""
+"""The directory for a job: table, libraries, and the file that the job sources."""

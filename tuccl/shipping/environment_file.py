@@ -1,4 +1,4 @@
-"""`tuccl.env`: what a job sources to have a table, with comments for whoever reads it.
+"""`tuccl.env`: the file that a job sources to use a table, with comments for readers.
 
 The file exists twice: as `tuccl.env`, which the next `tuccl ship` replaces, and under the checksum
 of its table, which is never replaced by another table's. A job has one table if its job script
@@ -18,23 +18,23 @@ from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
 
 def bundle_name(crc: int) -> str:
-    """File name of a bundle."""
+    """Return the file name of a bundle."""
     return f"bundle-{crc:08x}.tuccl"
 
 
 def bound_name(crc: int) -> str:
-    """Name of the environment file that stays a table's."""
+    """Return the name of the environment file that is a table's for good."""
     return f"tuccl-{crc:08x}.env"
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedExecutor:
-    """How `tuccl.env` treats the executor."""
+    """The executor in a shipped directory."""
 
     library: Path | None
-    """Shipped beside the plugin; None: there is none to ship, or nothing that it could run."""
+    """Library beside the plugin; None: there is none to ship, or no schedule that it could run."""
     obstacle: Obstacle | None
-    """Why it is not preloaded; None: it is."""
+    """Reason for not preloading it; None: it is preloaded."""
 
 
 def environment_file(
@@ -44,18 +44,18 @@ def environment_file(
     note: str = "",
     executor: ShippedExecutor | None = None,
 ) -> str:
-    """`tuccl.env`: shell exports with comments, `note` among them.
+    """Return the text of `tuccl.env`: shell exports with comments, `note` among them.
 
     Args:
-        table: That is shipped.
-        directory: To which.
-        crc: Of the bundle.
-        note: What speaks against relying on the table.
-        executor: What is done about it; None: no schedule won.
+        table: Table that is shipped.
+        directory: Directory of the files.
+        crc: Checksum of the bundle.
+        note: Reason not to rely on the table.
+        executor: The executor; None: no schedule won.
     """
     place = shlex.quote(str(directory))
-    made = (entry.provenance for entry in table.entries)
-    nccl = next((str(one.nccl_version) for one in made if one and one.nccl_version), "")
+    origins = (entry.provenance for entry in table.entries)
+    nccl = next((str(found.nccl_version) for found in origins if found and found.nccl_version), "")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = (
         "The process profile, which NCCL reads once per process: the table's times are with it."
@@ -104,7 +104,7 @@ def environment_file(
 
 
 def _executor_lines(executor: ShippedExecutor) -> list[str]:
-    """Lines that preload the executor; or that say why none do, and what to do about it."""
+    """Return lines that preload the executor, or comments why not and what to do about it."""
     if executor.obstacle is None:
         return [
             "",
@@ -129,7 +129,7 @@ def _executor_lines(executor: ShippedExecutor) -> list[str]:
 
 
 def _preloading(mark: str) -> list[str]:
-    """Commands that preload the executor, each behind `mark`."""
+    """Return commands that preload the executor, each behind `mark`."""
     name = "tuccl_executor"
     return [
         f'{mark}{name}="$tuccl_files/{EXECUTOR_NAME}"',

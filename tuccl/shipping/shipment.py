@@ -59,10 +59,10 @@ from tuccl.workspace.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """Files that `ship` wrote."""
+    """The result of `ship`."""
 
     files: tuple[Path, ...]
-    """`tuccl.env` last."""
+    """Files that were written, `tuccl.env` last."""
     caveats: tuple[str, ...]
     """Reasons not to rely on the table, and why the executor is not loaded."""
 
@@ -71,17 +71,16 @@ def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
     """Write the directory; each file is replaced atomically.
 
     Args:
-        run: That has the table.
-        directory: New, empty, or one that was shipped to before.
-        force: Ship as well where other files lie, which stay, or another machine's table.
+        run: Run that has the table.
+        directory: New or empty directory, or one of an earlier ship.
+        force: Ship even beside other files, which stay, or over another machine's table.
 
     Raises:
-        UsageError: for a file, a directory whose name has control characters, or a space or colon
-            where the executor is shipped, or one that holds files that were not shipped, or the
-            table of another machine.
-        WorkspaceBusyError: another process ships there.
-        WorkspaceError: when the run has no table or the directory cannot be written.
-        PluginMissingError: when this installation has no plugin.
+        UsageError: `directory` is a file, has control characters in its name, or a space or colon
+            where the executor is shipped, or holds other files or another machine's table.
+        WorkspaceBusyError: Another process ships there.
+        WorkspaceError: The run has no table, or the directory cannot be written.
+        PluginMissingError: This installation has no plugin.
     """
     target = absolute(directory)
     if not str(target).isprintable():
@@ -121,7 +120,7 @@ def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
 
 
 def _checked_table(run: Run) -> Table:
-    """The table of a run, each of whose programs computes its operation: jobs will run them.
+    """Return the table of a run after checking its programs, which jobs will run.
 
     Raises:
         WorkspaceError: There is none, or it is damaged.
@@ -138,10 +137,10 @@ def _checked_table(run: Run) -> Table:
 
 
 def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
-    """See to it that LD_PRELOAD can name a library there.
+    """Require a path that LD_PRELOAD can hold.
 
     Raises:
-        UsageError: The loader would take the path apart.
+        UsageError: The loader would split the path.
     """
     if executor is None or executor.library is None:
         return
@@ -156,7 +155,7 @@ def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
 def _write(
     target: Path, table: Table, crc: int, contents: Mapping[str, bytes], *, force: bool
 ) -> None:
-    """Write the files in their order, remove what only earlier tables had, say what there is."""
+    """Write the files in their order, remove those of earlier tables, write the manifest."""
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -175,11 +174,11 @@ def _write(
 def shipped_executor(
     table: Table, evidence: Evidence, library: Path | None
 ) -> ShippedExecutor | None:
-    """How the executor is treated; None where no schedule won.
+    """Return how the executor is shipped; None where no schedule won.
 
     Args:
-        table: That is shipped.
-        evidence: Behind its times.
+        table: Table that is shipped.
+        evidence: Evidence behind its times.
         library: The executor of this installation, if it has one.
     """
     obstacles = {
@@ -197,7 +196,7 @@ def shipped_executor(
 
 
 def _library_of(executor: ShippedExecutor | None) -> dict[str, bytes]:
-    """The executor's file, if it is shipped."""
+    """Return the executor's file, if it is shipped."""
     if executor is None or executor.library is None:
         return {}
     return {EXECUTOR_NAME: executor.library.read_bytes()}

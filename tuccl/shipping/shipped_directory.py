@@ -1,4 +1,4 @@
-"""A directory that `tuccl ship` made: its content, its manifest, and what may be shipped to it.
+"""A directory of `tuccl ship`: its content, its manifest, and checks before a new ship.
 
 `tuccl-manifest.json` lists the files of the table that was shipped last. It is written last, and
 nothing depends on it while jobs run: a directory without one, of an earlier release or of a ship
@@ -36,10 +36,10 @@ SCHEDULES_NAME = "schedules"
 _SCHEMA_VERSION = 1
 _OWN_NAMES = frozenset({MANIFEST_NAME, ENVIRONMENT_NAME, TABLE_NAME, PLUGIN_NAME, EXECUTOR_NAME})
 _OF_THE_SYSTEM = (".nfs",)
-"""NFS keeps a replaced file under such a name for as long as a job has it open."""
+"""Prefixes of the names that NFS gives to replaced files while a job has them open."""
 _BUNDLE = re.compile(r"bundle-([0-9a-f]{8})\.tuccl")
 _BOUND = re.compile(r"tuccl-[0-9a-f]{8}\.env")
-"""The environment file that stays a table's."""
+"""Name of the environment file that is a table's for good."""
 _SOURCED = re.compile(r"^export TUCCL_BUNDLE_CRC=([0-9a-f]{8})$", re.MULTILINE)
 _MOST_NAMED = 5
 
@@ -79,7 +79,7 @@ class ShippedDirectory:
 
     path: Path
     machine: Machine | None
-    """The machine of the table that jobs find there; None where they find none."""
+    """Machine of the table that jobs find there; None where they find none."""
     schedules: frozenset[str]
     """File names of schedules that were shipped there."""
     foreign: tuple[str, ...]
@@ -89,7 +89,7 @@ class ShippedDirectory:
 
 
 def look_at(path: Path) -> ShippedDirectory:
-    """A directory as it is, which need not exist.
+    """Read a directory, which need not exist.
 
     Raises:
         OSError: It cannot be read.
@@ -120,15 +120,15 @@ def _is_own_name(name: str) -> bool:
 
 
 def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force: bool) -> None:
-    """See to it that shipping there loses nothing, and gives no job another machine's table.
+    """Require that shipping there loses no file, and gives no job another machine's table.
 
     Args:
         found: The directory.
-        machine: Of the table that is to be shipped.
-        force: Ship all the same; what is foreign is left alone.
+        machine: Machine of the table to be shipped.
+        force: Ship all the same; foreign files stay.
 
     Raises:
-        UsageError: Something speaks against it.
+        UsageError: The directory has foreign files, or another machine's or a newer table.
     """
     if force:
         return
@@ -155,11 +155,11 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
 
 
 def manifest_text(table: Table, crc: int, files: Mapping[str, bytes]) -> str:
-    """The manifest; the same files give the same bytes.
+    """Return the manifest; the same files give the same bytes.
 
     Args:
-        table: That is shipped.
-        crc: Of its bundle.
+        table: Table that is shipped.
+        crc: Checksum of its bundle.
         files: Contents by path in the directory, without the manifest itself.
     """
     model = _ManifestModel(
@@ -177,11 +177,11 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes]) -> str:
 
 
 def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> None:
-    """Remove what earlier tables had, and this one has not.
+    """Remove the schedules of earlier tables that this one does not have.
 
     Args:
-        found: The directory as it was.
-        kept: What was shipped now, by path in the directory.
+        found: The directory before this ship.
+        kept: Files of this ship, by path in the directory.
 
     Raises:
         WorkspaceError: A file cannot be removed.
@@ -192,7 +192,7 @@ def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> 
 
 
 def remove_partial_files(path: Path) -> None:
-    """Remove what ships that were killed left, in the directory and its schedules alone.
+    """Remove partial files of killed ships, in the directory and its schedules alone.
 
     Raises:
         WorkspaceError: A file cannot be removed.
@@ -204,10 +204,10 @@ def remove_partial_files(path: Path) -> None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Keep other ships out of a directory that exists, where its file system has locks.
+    """Lock an existing directory against other ships, where its file system has locks.
 
     Raises:
-        WorkspaceBusyError: Another one is under way.
+        WorkspaceBusyError: Another ship is under way.
         WorkspaceError: The directory cannot be opened.
     """
     try:
@@ -229,7 +229,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def check_places(files: Iterable[Path]) -> None:
-    """See to it that each file can take its place; --force removes no folders.
+    """Require that each file can be written; --force removes no folders.
 
     Raises:
         UsageError: A folder has the name of a file, or a file that of the schedules' folder.
@@ -242,7 +242,7 @@ def check_places(files: Iterable[Path]) -> None:
 
 
 def _strange(folder: Path, schedules: set[str]) -> list[str]:
-    """Names among the schedules of which none was shipped."""
+    """Return names in the schedules' folder that were not shipped."""
     return [
         f"{entry.name}/" if entry.is_dir() else entry.name
         for entry in os.scandir(folder)
@@ -252,7 +252,7 @@ def _strange(folder: Path, schedules: set[str]) -> list[str]:
 
 
 def _manifest(path: Path) -> tuple[_ManifestModel | None, int]:
-    """The manifest, if this release can read it, else the version that it is of, if it says so."""
+    """Return the manifest, if this release can read it, else its version, if it has one."""
     try:
         data = read_regular_file(path)
         version = _VersionModel.model_validate_json(data).schema_version
@@ -267,7 +267,7 @@ def _manifest(path: Path) -> tuple[_ManifestModel | None, int]:
 
 
 def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
-    """Bundles that are what their names say, by name."""
+    """Return bundles whose checksums are those of their names, by name."""
     found = {}
     for name, is_folder in names.items():
         match = _BUNDLE.fullmatch(name)
@@ -285,9 +285,9 @@ def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
 def _machine(
     path: Path, manifest: _ManifestModel | None, bundles: Mapping[str, Bundle]
 ) -> Machine | None:
-    """The machine of the table that the directory's tuccl.env names; else that of the manifest.
+    """Return the machine of the table that tuccl.env names; else that of the manifest.
 
-    A bundle that no tuccl.env names, of a first ship that was killed, is nobody's.
+    A bundle that no tuccl.env names, of a first ship that was killed, is ignored.
     """
     try:
         sourced = _SOURCED.search(read_regular_file(path / ENVIRONMENT_NAME).decode())
