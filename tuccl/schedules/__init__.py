@@ -1,1 +1,1 @@
-"""Schedules for an operation and size: guided, made on every sketch, proved, chosen, written."""
+"""Schedules for an operation and size: make them on every sketch, prove, choose and write them."""

@@ -1,4 +1,4 @@
-"""`best_schedule`: the fastest schedule on a machine, beside what no schedule there beats.
+"""`best_schedule`: the fastest schedule on a machine, with the bounds of that machine.
 
 Bounds are those of the whole machine, whatever the sketch leaves out.
 """
@@ -29,16 +29,16 @@ _MOST_JOBS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """With what a schedule is made, and for which file."""
+    """Sketch, processes and file format of a synthesis."""
 
     sketch: Sketch | None = None
-    """None: candidates of its own."""
+    """Sketch to use; None: candidates made from the machine."""
     format: str | None = None
-    """Which the schedule is to be written in; None: any will do."""
+    """Format that the schedule will be written in; None: any."""
     jobs: int | None = None
-    """Processes; None: as many as pay."""
+    """Number of processes; None: as many as pay."""
     ranks: Workers | None = None
-    """Those of an MPI job; None: processes of this host."""
+    """Ranks of an MPI job; None: processes of this host."""
 
 
 def best_schedule(
@@ -51,15 +51,15 @@ def best_schedule(
     """Search the sketches of a machine.
 
     Args:
-        request: What is wanted.
+        request: Operation, size and limits.
         topology: The machine.
-        means: With what it is made.
-        progress: Told how many sketches are done.
-        watch: Has seconds that count as well.
+        means: Sketch, processes and file format.
+        progress: Called with the number of sketches that are done.
+        watch: Seconds of earlier stages, which the outcome includes.
 
     Raises:
-        UsageError: The format cannot say what runs on this machine, or impossible jobs.
-        SketchError: The machine has fewer than two GPUs, or two without a way between them.
+        UsageError: The format cannot express schedules of this machine, or `jobs` is impossible.
+        SketchError: The machine has fewer than two GPUs, or two that no links connect.
         SynthesisError: As `choose_schedule`.
     """
     watch = watch or Stopwatch()
@@ -71,7 +71,7 @@ def best_schedule(
             else (means.sketch,)
         )
         if not is_for_msccl(means.format):
-            # What else reads schedules takes any number of chunks.
+            # All other runtimes accept any number of chunks.
             sketches = tuple(replace(sketch, chunking=()) for sketch in sketches)
         machine = whole_machine(topology)
     with _workers(means, sketches) as workers:
@@ -97,7 +97,7 @@ def best_schedule(
 
 
 def bounds_of(request: Request, machine: Sketch) -> Bounds:
-    """What no schedule beats on the whole machine."""
+    """Return the bounds of all schedules on the whole machine."""
     return Bounds(
         algbw_bound_gb_per_s(request.collective, machine, request.root),
         latency_bound_us(request.collective, machine, request.root),
@@ -106,10 +106,10 @@ def bounds_of(request: Request, machine: Sketch) -> Bounds:
 
 
 def _check_format(wanted: str | None, topology: Topology) -> None:
-    """Before anything is solved: whether the format can say what runs on such a machine."""
+    """Require a format that can express schedules of the machine, before anything is solved."""
     if wanted is None or topology.node_count == 1 or EXPORTS[wanted].crosses_nodes:
         return
-    others = ", ".join(one.name for one in EXPORTS.values() if one.crosses_nodes)
+    others = ", ".join(export.name for export in EXPORTS.values() if export.crosses_nodes)
     raise UsageError(
         f"format {wanted} knows no messages between nodes, and {topology.name} has "
         f"{topology.node_count}: take --format {others}, or one node"
@@ -117,7 +117,7 @@ def _check_format(wanted: str | None, topology: Topology) -> None:
 
 
 def _workers(means: Means, sketches: Sequence[Sketch]) -> AbstractContextManager[Workers]:
-    """MPI's ranks, else processes."""
+    """Return MPI's ranks, else processes of this host."""
     jobs = means.jobs
     if means.ranks is not None:
         if jobs is not None:
@@ -131,7 +131,7 @@ def _workers(means: Means, sketches: Sequence[Sketch]) -> AbstractContextManager
 
 
 def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:
-    """Why the format has no words for a schedule."""
+    """Return why the format cannot express a schedule; None: it can."""
     try:
         if wanted is not None:
             schedule_texts(tried, topology, wanted)
@@ -141,7 +141,7 @@ def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None
 
 
 def _contradictions(request: Request, bounds: Bounds, choice: Choice) -> tuple[str, ...]:
-    """A sketch from a file may have other figures than the machine."""
+    """Return a note where a sketch from a file has better figures than the machine."""
     if choice.best.time_us >= bounds.time_us(request.size_bytes) * 0.999:
         return ()
     what = f"sketch {choice.best.sketch.name} has higher bandwidths or lower latencies"

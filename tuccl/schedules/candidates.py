@@ -1,7 +1,7 @@
-"""The candidates of a search: of all schedules that are made the few that promise something.
+"""The candidates of a search: the few schedules that may win at some size.
 
-More are made than a search can try. For each size those stay that are near the fastest in the
-model; the search for that size looks at no others.
+More schedules are made than a search can try. For each size, those near the fastest in the model
+are kept; the search for that size tries no others.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
 
 _NEAR = 1.25
-"""A candidate up to that many times slower than the best in the model may win in truth."""
+"""Greatest slowdown in the model of a candidate that may win when it is measured."""
 _MOST_PER_SIZE = 3
 MADE_SHARE = 0.8
-"""Share of the time that candidates take; the rest is the choice for each size."""
+"""Share of the time for making schedules; the rest is the choice for each size."""
 _LOW_LATENCY = ExecutionModel(
     launch_us=2.5, step_overhead_us=0.45, threadblock_gb_per_s=9.0, wire_efficiency=0.40
 )
@@ -42,22 +42,22 @@ _BANDWIDTH = ExecutionModel(
 _SMALL_BYTES = 32 << 10
 _LARGE_BYTES = 16 << 20
 _WIRES_ALONE = ExecutionModel(slot_bytes=512 << 10)
-"""No overheads: what is held against the bound."""
+"""Model without overheads, for comparison with the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A size that a schedule is worth trying for, and how good it can be said to be there."""
+    """A size that a schedule is worth trying for, with its modelled time and its bound."""
 
     size_bytes: int
     simulated_us: float
-    """On the wires alone, without overheads of protocol and executor."""
+    """Simulated time without overheads of protocol and executor."""
     bound_us: float
-    """No schedule on this machine takes less."""
+    """Time that no schedule on this machine undercuts."""
 
     @property
     def ratio(self) -> float:
-        """Share of the bound that is reached, at most 1."""
+        """Share of the bound that the schedule reaches, at most 1."""
         return self.bound_us / self.simulated_us
 
 
@@ -68,20 +68,20 @@ class Candidate:
     algorithm: Algorithm
     sketch: Sketch
     origin: str
-    """Expert or synthesized, on which sketch, with the solver's gap."""
+    """Origin: expert or synthesized, the sketch, and the solver's gap."""
     promises: tuple[Promise, ...] = ()
-    """Sizes that it is worth trying for."""
+    """Promises of the sizes that it is worth trying for."""
     own: bool = False
     """Whether the user wrote it."""
 
     @cached_property
     def content_hash(self) -> str:
-        """Names the schedule in configurations and in the table."""
+        """Hash that identifies the schedule in configurations and in the table."""
         return self.algorithm.content_hash()
 
     @cached_property
     def program(self) -> bytes:
-        """What an executor runs; empty where none can run the schedule."""
+        """Program of the executor; empty where it cannot run the schedule."""
         return program_of(self.algorithm)
 
     def promises_for(self, size_bytes: int) -> bool:
@@ -98,24 +98,24 @@ def make_candidates(
     progress: Callable[[int, float], None] = lambda _done, _share: None,
     workers: Workers = IN_PROCESS,
 ) -> tuple[Candidate, ...]:
-    """Verified candidates that promise something for some size, in a fixed order.
+    """Return verified candidates that may win at some size, in a fixed order.
 
     A sketch that is worth trying for some sizes is tried for all: what protocols and executor cost,
     which the sketch's ranges leave out, can shift them by more than an order of magnitude.
 
     Args:
-        collective: What to make schedules for.
-        sketches: What they may use.
-        machine: The whole machine, unpruned, which the bounds are of.
+        collective: The collective of the schedules.
+        sketches: Sketches to use.
+        machine: The whole machine, unpruned, for the bounds.
         sizes_bytes: The sizes to be tuned; their ends and their middle are searched for.
-        search_s: For the solver in one search.
-        progress: Told how many sketches are done, and roughly what part of all work that was.
-        workers: Who makes them; they are the same however many there are.
+        search_s: Time limit of the solver in one search.
+        progress: Called with the number of sketches that are done, and a share of all work.
+        workers: Processes that make them; their number does not change the result.
 
     Raises:
-        WorkerError: when a worker was killed.
-        DefectError: when an expert algorithm of ours fails its proof.
-        SolverError: when no solver works.
+        WorkerError: A worker was killed.
+        DefectError: An expert algorithm fails its proof.
+        SolverError: No solver works.
     """
     searched = sorted({sizes_bytes[0], sizes_bytes[len(sizes_bytes) // 2], sizes_bytes[-1]})
     kept, _ = worth_trying(collective, sketches, sizes_bytes)
@@ -129,13 +129,14 @@ def make_candidates(
         workers,
     )
     for failure in made.failures:
-        # That there are no schedules on a sketch is nothing to stop for.
+        # A sketch without a schedule does not stop the others.
         if not isinstance(failure, InfeasibleError):
             raise failure
     found: dict[str, Candidate] = {}
-    # What an expert knows goes by its name where a search finds it, too.
-    for one in sorted(made.taken, key=lambda m: (place[m.sketch.name], m.synthesis is not None)):
-        candidate = Candidate(one.algorithm, one.sketch, _origin(one))
+    # An expert's schedule keeps the expert's name where a search finds it, too.
+    order = sorted(made.taken, key=lambda m: (place[m.sketch.name], m.synthesis is not None))
+    for schedule in order:
+        candidate = Candidate(schedule.algorithm, schedule.sketch, _origin(schedule))
         found.setdefault(candidate.content_hash, candidate)
     return _promising(collective, machine, list(found.values()), sizes_bytes)
 
@@ -161,7 +162,7 @@ def _promising(
     candidates: Sequence[Candidate],
     sizes_bytes: Sequence[int],
 ) -> tuple[Candidate, ...]:
-    """The few that are near the fastest for a size, each with those sizes."""
+    """Return the candidates near the fastest at some size, each with those sizes."""
     compiled = [compile_schedule(c.algorithm, c.sketch) for c in candidates]
     promises: list[list[Promise]] = [[] for _ in candidates]
     bound = time_bound(collective, machine)
@@ -183,7 +184,7 @@ def _promising(
 def promises_of(
     candidate: Candidate, bound: TimeBound, sizes_bytes: Sequence[int]
 ) -> tuple[Promise, ...]:
-    """A promise for each of these sizes, for schedules that are to be tried in any case."""
+    """Return a promise for each of these sizes, for a schedule that is tried in any case."""
     compiled = compile_schedule(candidate.algorithm, candidate.sketch)
     return tuple(
         Promise(size_bytes, compiled.time_us(size_bytes, _WIRES_ALONE), bound.time_us(size_bytes))
@@ -194,7 +195,7 @@ def promises_of(
 def _slowdowns(
     compiled: Sequence[CompiledSchedule], worths: Sequence[float], size_bytes: int
 ) -> list[float]:
-    """Each schedule's time over the fastest's, under the model that favours it most.
+    """Return each schedule's time over the fastest's, in the model that favours it most.
 
     Times count for more, by `worths`, where chunks do not fit the size.
 

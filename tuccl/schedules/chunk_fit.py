@@ -1,7 +1,7 @@
 """Schedules whose chunks fit the size, beside those that are fastest in the model.
 
-What a sketch says about chunks (`sketches.chunking`) is a preference: a schedule with other chunks
-is taken where it is clearly faster, and then it is told what is wrong with them.
+The chunking of a sketch (`sketches.chunking`) is a preference: a schedule with other chunks is
+taken where it is clearly faster, with a note on its chunks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OF_EQUAL_PARTS = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.
 
 
 def contributions(collective: Collective, ranks: int) -> int:
-    """How many ranks' parts the buffer of a collective consists of."""
+    """Return the number of ranks whose shares make up the buffer of a collective."""
     return ranks if collective in _OF_EQUAL_PARTS else 1
 
 
 def misfits(sketch: Sketch, algorithm: Algorithm, size_bytes: int) -> tuple[Misfit, ...]:
-    """What is wrong with the chunks of a schedule at a size."""
+    """Return the misfits of a schedule's chunks at a size."""
     chunking = sketch.chunking_for(size_bytes)
     if chunking is None:
         return ()
@@ -34,7 +34,7 @@ def misfits(sketch: Sketch, algorithm: Algorithm, size_bytes: int) -> tuple[Misf
 
 
 def worth(found: tuple[Misfit, ...]) -> float:
-    """By which factor a schedule must be faster to be taken in spite of them."""
+    """Return the factor by which a schedule must be faster to be taken despite its misfits."""
     return math.prod(misfit.worth for misfit in found)
 
 
@@ -45,7 +45,7 @@ def synthesize_fitting(
     options: SynthesisOptions,
     root: int = 0,
 ) -> Iterator[SynthesisResult]:
-    """The fastest schedule that is found, and where its chunks do not fit one whose chunks do.
+    """Yield the fastest schedule, and where its chunks do not fit, one whose chunks do.
 
     Raises:
         InfeasibleError: As `synthesize`.

@@ -1,8 +1,8 @@
-"""What TuCCL's executor can run of the schedules of a run, how, and with which parameters.
+"""Schedules that TuCCL's executor can run, their kernels and their parameters.
 
-The workers of the executor's backend are given all programs at their start, in a bundle of their
-own, and are told call by call which of them to run. Schedules whose data flow has a kernel of its
-own are tried at every size, whatever a model of interpreted schedules says of them.
+The workers of the executor's backend get all programs at their start, in a bundle without entries,
+and the choice of a program call by call. Schedules whose data flow has a kernel of its own are
+tried at every size, since the model of interpreted schedules does not apply to them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tuccl.trials.space import Space
 _NOWHERE = "executor-workers"
 _FILE = "programs.tuccl"
 _NO_XML = ""
-"""Nobody reads the bundle but workers."""
+"""XML of the schedules, which workers do not read."""
 
 
 def pattern_of_candidate(candidate: Candidate) -> Pattern | None:
-    """The kernel that runs it, `Pattern.NONE` for the interpreter; None: it cannot be run."""
+    """Return the kernel of a schedule, `Pattern.NONE` for the interpreter; None: it cannot run."""
     return pattern_in(candidate.program) if candidate.program else None
 
 
 def why_not_run(algorithm: Algorithm) -> str | None:
-    """Why the executor cannot run a schedule; None: it can."""
+    """Return why the executor cannot run a schedule; None: it can."""
     try:
         compile_program(algorithm)
     except NoProgramError as error:
@@ -54,7 +54,7 @@ def with_kernels(
     machine: Sketch,
     sizes_bytes: Sequence[int],
 ) -> tuple[Candidate, ...]:
-    """The candidates that the executor can run, and for each kernel one schedule at every size."""
+    """Return candidates that the executor can run, with a schedule for each kernel at all sizes."""
     collective = Collective(operation.value)
     interpreted, by_pattern = [], dict[Pattern, Candidate]()
     for candidate in candidates:
@@ -67,10 +67,10 @@ def with_kernels(
         if beyond_experts(collective, sketch):
             continue
         for algorithm in expert_algorithms(collective, sketch):
-            made = Candidate(algorithm, sketch, f"expert on {sketch.name}")
-            pattern = pattern_of_candidate(made)
+            candidate = Candidate(algorithm, sketch, f"expert on {sketch.name}")
+            pattern = pattern_of_candidate(candidate)
             if pattern:
-                by_pattern.setdefault(pattern, made)
+                by_pattern.setdefault(pattern, candidate)
     if not by_pattern:
         return tuple(interpreted)
     bound = time_bound(collective, machine)
@@ -82,7 +82,7 @@ def with_kernels(
 
 
 def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Space:
-    """Schedules with the executor's parameters: of its kernels, and of its interpreter.
+    """Return the space of schedules with the parameters of the executor's kernels.
 
     Args:
         candidates: The schedules.
@@ -102,35 +102,35 @@ def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Sp
 
 @dataclass(frozen=True)
 class ExecutorPrograms:
-    """What the workers of a run need to run its schedules."""
+    """The programs of a run's workers."""
 
     content_hashes: frozenset[str]
-    """Of those that can be run."""
+    """Hashes of the schedules that can run."""
     bundle: bytes
-    """Empty where there is nothing to run."""
+    """Bundle of the programs; empty where no schedule can run."""
 
     def write(self, folder: Path) -> dict[str, str]:
-        """Put the bundle into a folder; the variables that make the executor read it."""
+        """Write the bundle to a folder; return the variables that name it to the executor."""
         path = folder / _FILE
         path.write_bytes(self.bundle)
         return {BUNDLE_VARIABLE: str(path) if self.bundle else "", "TUCCL_BUNDLE_CRC": ""}
 
 
 def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
-    """Compile all schedules that can be, each for communicators of its ranks on one node.
+    """Compile all schedules that can run, each for communicators of its ranks on one node.
 
     Args:
-        schedules: By content hash.
+        schedules: Schedules by content hash.
     """
     stored = []
     for content_hash, algorithm in schedules.items():
         if program := program_of(algorithm):
             stored.append(StoredSchedule(content_hash, algorithm.name, _NO_XML, program))
-    content_hashes = frozenset(one.content_hash for one in stored)
+    content_hashes = frozenset(schedule.content_hash for schedule in stored)
     return ExecutorPrograms(content_hashes, programs_bundle(stored) if stored else b"")
 
 
 def programs_bundle(schedules: Iterable[StoredSchedule]) -> bytes:
-    """A bundle of schedules without an entry, for processes that choose call by call."""
-    by_hash = sorted(schedules, key=lambda one: one.content_hash)
+    """Return a bundle of schedules without entries, for processes that choose call by call."""
+    by_hash = sorted(schedules, key=lambda schedule: schedule.content_hash)
     return bundle_bytes(Table(_NOWHERE, _NOWHERE, (), (), {}, tuple(by_hash)))

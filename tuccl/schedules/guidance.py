@@ -1,4 +1,4 @@
-"""Guidance for a run: which sketches are worth trying for an operation and size.
+"""Choice of the sketches that are worth trying for an operation and size.
 
 The figures that `sketches.guidance` compares are the bounds of each sketch. They cost milliseconds
 where a search costs seconds.
@@ -22,7 +22,7 @@ from synthesizer.ir.collectives import Collective
 def guided(
     collectives: Iterable[Collective], sketches: Sequence[Sketch], root: int = 0
 ) -> tuple[Sketch, ...]:
-    """The sketches with the sizes that each is worth trying for.
+    """Return the sketches with the sizes that each is worth trying for.
 
     Above `MOST_SEPARATED_RANKS` bounds are too loose to tell, and all sketches stay as they are;
     so they do for a root that is no rank, which is for the synthesis to refuse.
@@ -48,9 +48,9 @@ def guided(
 def worth_trying(
     collective: Collective, sketches: Sequence[Sketch], sizes_bytes: Sequence[int]
 ) -> tuple[Sequence[Sketch], dict[str, str]]:
-    """The sketches to try for some of these sizes, and by name why the others are not.
+    """Return the sketches to try for some of these sizes, and reasons against the others by name.
 
-    A sketch that is alone is tried anyway.
+    A single sketch is tried anyway.
     """
     if len(sketches) == 1:
         return sketches, {}

@@ -1,8 +1,8 @@
 """`make_schedules`: the schedules of one collective, synthesized and expert, on every sketch.
 
-`tuccl synthesize` takes the best of what is made for one size, a run's search all that promises
-something for one of its sizes. Each piece of the work depends on its arguments alone, so that it
-can be done in another process.
+`tuccl synthesize` takes the best schedule for one size, a run's search all that may win at one of
+its sizes. Each piece of the work depends on its arguments alone, so that it can run in another
+process.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from tuccl.schedules.chunk_fit import synthesize_fitting
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What schedules are made for, and how long the solver may take."""
+    """Collective and sizes of schedules, and time limits of the solver."""
 
     collective: Collective
     sizes_bytes: Sequence[int]
-    """Each is searched for; as in nccl-tests."""
+    """Sizes to search schedules for, as nccl-tests counts them."""
     search_s: float
-    """For the solver in one search."""
+    """Time limit of the solver in one search."""
     root: int = 0
     whole_s: float = inf
-    """After that no further sketch is begun, if there is any schedule."""
+    """Time after which no further sketch is begun, if there is a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A schedule and how it was made."""
+    """A schedule and its origin."""
 
     algorithm: Algorithm
     sketch: Sketch
     synthesis: SynthesisResult | None
-    """None for an expert algorithm."""
+    """Result of the synthesis; None for an expert algorithm."""
     size_bytes: int | None
-    """That was searched for; None for an expert algorithm."""
+    """Size of the search; None for an expert algorithm."""
 
     def defect(self) -> str | None:
-        """Why it is wrong, None: it is proved; `synthesize` has proved what it gives back."""
+        """Return the defect, None: it is proved; results of `synthesize` are proved already."""
         verdict = verify(self.algorithm) if self.synthesis is None else None
         if verdict is None or verdict.proved:
             return None
@@ -69,7 +69,7 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Counts what the block takes."""
+        """Count the seconds of a block."""
         started = time.perf_counter()
         try:
             yield
@@ -77,32 +77,32 @@ class Stopwatch:
             self.add({name: time.perf_counter() - started})
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Counts what was measured elsewhere."""
+        """Add seconds that were measured elsewhere."""
         for stage, taken in seconds.items():
             self.seconds[stage] += taken
 
 
 _Taken = TypeVar("_Taken")
 Take = Callable[[Made, Stopwatch], _Taken | None]
-"""What is kept of a schedule, by the process that made it; None: nothing."""
+"""Function of the making process that returns what to keep of a schedule; None: nothing."""
 
 
 @dataclass
 class Attempt(Generic[_Taken]):
-    """All that came of searches on sketches, and of their expert algorithms."""
+    """Results of searches on sketches, and of their expert algorithms."""
 
     taken: list[_Taken] = field(default_factory=list)
     failures: list[SynthesisError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What could not be tried, and why."""
+    """Notes on what could not be tried, and why."""
     watch: Stopwatch = field(default_factory=Stopwatch)
 
-    def add(self, other: Attempt[_Taken]) -> None:
-        """Counts what came of another."""
-        self.taken += other.taken
-        self.failures += other.failures
-        self.notes += other.notes
-        self.watch.add(other.watch.seconds)
+    def add(self, attempt: Attempt[_Taken]) -> None:
+        """Add the results of a further attempt."""
+        self.taken += attempt.taken
+        self.failures += attempt.failures
+        self.notes += attempt.notes
+        self.watch.add(attempt.watch.seconds)
 
 
 def make_schedules(
@@ -112,17 +112,17 @@ def make_schedules(
     progress: Callable[[int, float], None],
     workers: Workers,
 ) -> Attempt[_Taken]:
-    """Searches every sketch for every size, and makes its expert algorithms.
+    """Search every sketch for every size, and make its expert algorithms.
 
     Args:
-        wanted: What they are for.
-        sketches: What they may use, the most promising first.
-        take: What is kept of each; where it raises, the search or the experts have failed.
-        progress: Told how many sketches are done, and which share of all pieces.
-        workers: Who makes them; they are the same however many there are.
+        wanted: Collective, sizes and time limits.
+        sketches: Sketches to use, the most promising first.
+        take: Returns what to keep of a schedule; where it raises, the search or expert has failed.
+        progress: Called with the number of sketches that are done, and the share of all pieces.
+        workers: Processes that make them; their number does not change the result.
 
     Returns:
-        What came of the searches of the first sketch, of its expert algorithms, of the next's, ...
+        The results of the first sketch's searches, of its expert algorithms, of the next's, ...
 
     Raises:
         WorkerError: A worker was killed.
@@ -137,7 +137,7 @@ def make_schedules(
     ]
 
     def may_begin(begun: int, done: Sequence[Attempt[_Taken]]) -> bool:
-        within = time.perf_counter() <= ends or not any(one.taken for one in done)
+        within = time.perf_counter() <= ends or not any(attempt.taken for attempt in done)
         return within or begun % per_sketch != 0
 
     def told(done: int) -> None:
@@ -156,7 +156,7 @@ def make_schedules(
 def _attempt(
     wanted: Wanted, sketch: Sketch, size_bytes: int | None, take: Take[_Taken]
 ) -> Attempt[_Taken]:
-    """A search for a size, or the expert algorithms; what fails is told."""
+    """Search for a size, or make the expert algorithms; failures are in the result."""
     found = Attempt[_Taken]()
     if size_bytes is None:
         schedules = _experts(wanted, sketch, found.watch)
@@ -164,7 +164,7 @@ def _attempt(
         schedules = _synthesized(wanted, sketch, size_bytes, found)
     try:
         found.taken.extend(
-            one for made in schedules if (one := take(made, found.watch)) is not None
+            taken for made in schedules if (taken := take(made, found.watch)) is not None
         )
     except SynthesisError as error:
         found.failures.append(error)

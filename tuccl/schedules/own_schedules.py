@@ -1,10 +1,9 @@
-"""Schedules of the user's own: read from a directory, checked for a run, tried beside those made.
+"""The user's own schedules: read from a directory, checked for a run, tried in its search.
 
 A file is MSCCL XML (`.xml`) or a program in the schedule language (`.py`), which defines
 `schedule`: a `synthesizer.dsl.Schedule`, or a function of the number of nodes and of GPUs on each
-that gives one. Whoever asks for a schedule to be tried wants to know when it cannot be, so each
-file is proved right and held against the machine and the run, and one that does not fit stops the
-run before it begins.
+that returns one. Each file is proved right and checked against the machine and the run; one that
+does not fit stops the run before it begins, so that the user learns of it.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ _FORMS = "MSCCL XML (.xml) or programs in the schedule language (.py)"
 
 @dataclass(frozen=True, slots=True)
 class OwnSchedule:
-    """A schedule that the user wrote, with the file that it stands in."""
+    """A schedule that the user wrote, with its file."""
 
     file: Path
     algorithm: Algorithm
 
     @property
     def operation(self) -> Operation:
-        """Of the calls that it is for."""
+        """Operation of the calls that it is for."""
         return Operation(self.algorithm.collective.value)
 
     @property
     def digest(self) -> str:
-        """16 hex digits over all that a run sees of it, its name and sizes included."""
+        """Hash of 16 hex digits over all of it that a run uses, name and sizes included."""
         return sha256(write_msccl_xml(self.algorithm).encode()).hexdigest()[:16]
 
     def serves(self, size_bytes: int) -> bool:
@@ -64,7 +63,7 @@ class OwnSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a run asks of the schedules that it is to try."""
+    """Demands of a run on the schedules that it tries."""
 
     topology: Topology
     shape: Shape
@@ -73,14 +72,14 @@ class Demands:
     in_place: bool = False
     """Whether calls are timed in place."""
     on_executor: bool = False
-    """Whether TuCCL's executor is to run them, rather than a model of one."""
+    """Whether TuCCL's executor runs them, rather than a model."""
 
 
 def schedule_files(directory: Path) -> tuple[Path, ...]:
-    """The schedules of a directory, by name; other files are passed over.
+    """Return the schedule files of a directory, by name; other files are ignored.
 
     Raises:
-        UsageError: It is no directory that can be read, or holds none.
+        UsageError: It is no readable directory, or holds no schedule.
     """
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix in {".py", ".xml"})
@@ -94,11 +93,11 @@ def schedule_files(directory: Path) -> tuple[Path, ...]:
 
 
 def read_own_schedules(directory: Path, demands: Demands) -> tuple[OwnSchedule, ...]:
-    """The schedules of a directory, all proved right and fit for the run.
+    """Return the schedules of a directory, all proved right and fit for the run.
 
     Raises:
-        UsageError: One cannot be read, is wrong, or does not fit; file and reason are named.
-        SketchError: The machine has no two GPUs with a way between them.
+        UsageError: A file cannot be read, is wrong, or does not fit; it is named with the reason.
+        SketchError: The machine has no two GPUs that links connect.
     """
     machine = whole_machine(demands.topology)
     found: dict[str, OwnSchedule] = {}
@@ -126,33 +125,34 @@ def own_candidates(
     machine: Sketch,
     sizes_bytes: Sequence[int],
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """Candidates for every size that the schedules are for, by operation."""
+    """Return candidates for every size that the schedules are for, by operation."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    for one in own:
-        sizes = [size for size in sizes_bytes if one.serves(size)]
-        sketch = connecting_sketch(one.algorithm, sketches, machine)
-        bound = time_bound(one.algorithm.collective, machine)
-        candidate = Candidate(one.algorithm, sketch, f"own, from {one.file.name}", own=True)
+    for schedule in own:
+        algorithm = schedule.algorithm
+        sizes = [size for size in sizes_bytes if schedule.serves(size)]
+        sketch = connecting_sketch(algorithm, sketches, machine)
+        bound = time_bound(algorithm.collective, machine)
+        candidate = Candidate(algorithm, sketch, f"own, from {schedule.file.name}", own=True)
         promising = replace(candidate, promises=promises_of(candidate, bound, sizes))
-        found[one.operation] = (*found.get(one.operation, ()), promising)
+        found[schedule.operation] = (*found.get(schedule.operation, ()), promising)
     return found
 
 
 def with_own(
     made: Mapping[Operation, tuple[Candidate, ...]], own: Mapping[Operation, tuple[Candidate, ...]]
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """All candidates; one that was made and is the user's, too, goes by the user's name."""
+    """Return all candidates; a made one that the user wrote, too, has the user's name."""
     return {
         operation: (
             *(mine := own.get(operation, ())),
-            *(c for c in found if c.content_hash not in {one.content_hash for one in mine}),
+            *(c for c in found if c.content_hash not in {own.content_hash for own in mine}),
         )
         for operation, found in made.items()
     }
 
 
 def connecting_sketch(algorithm: Algorithm, sketches: Sequence[Sketch], machine: Sketch) -> Sketch:
-    """The first sketch that has every connection of a schedule, or else the whole machine.
+    """Return the first sketch with every connection of a schedule, else the whole machine.
 
     Raises:
         InfeasibleError: The machine does not connect two ranks, either, or has another number.
@@ -169,14 +169,14 @@ def connecting_sketch(algorithm: Algorithm, sketches: Sequence[Sketch], machine:
 
 
 def read_schedule(file: Path, shape: Shape | None) -> Algorithm:
-    """The schedule of a file, as it stands there.
+    """Read the schedule of a file, without proving it.
 
     Args:
         file: MSCCL XML, or a program in the schedule language.
-        shape: What a program's function is called with; None: it must not need that.
+        shape: Arguments of a program's function; None: it must not need them.
 
     Raises:
-        UsageError: It cannot be read, or is none; the file is named.
+        UsageError: The file cannot be read, or is no schedule.
     """
     if file.suffix != ".py":
         try:
@@ -204,7 +204,7 @@ def read_schedule(file: Path, shape: Shape | None) -> Algorithm:
 
 
 def _defined(file: Path) -> object:
-    """What a program calls `schedule`."""
+    """Return a program's `schedule`."""
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -215,7 +215,7 @@ def _defined(file: Path) -> object:
 
 
 def _run(file: Path, call: Callable[[], object]) -> object:
-    """Run what the user wrote; whatever it raises is told in a line, with the place."""
+    """Run the user's code; an error of it becomes a line with its place."""
     try:
         return call()
     except Exception as error:
@@ -231,13 +231,13 @@ def _run(file: Path, call: Callable[[], object]) -> object:
 
 
 def _named(algorithm: Algorithm, file: Path) -> Algorithm:
-    """With a name that a table can hold: its own, or the file's."""
+    """Return the schedule with a name that a table can hold: its own, or the file's."""
     name = algorithm.name if algorithm.name.isprintable() else ""
     return replace(algorithm, name=name or ascii(file.stem).strip("'\""))
 
 
 def _misfit(own: OwnSchedule, demands: Demands) -> str | None:
-    """Why the run has no use for it."""
+    """Return why the schedule does not fit the run; None: it does."""
     algorithm = own.algorithm
     if algorithm.collective is Collective.CUSTOM:
         return "its operation is custom, so that nothing says what its result should be"
@@ -251,7 +251,7 @@ def _misfit(own: OwnSchedule, demands: Demands) -> str | None:
 
 
 def _idle(own: OwnSchedule, demands: Demands) -> str | None:
-    """Why it does not serve the calls of the run's operations."""
+    """Return why it does not serve the calls of the run's operations; None: it does."""
     algorithm = own.algorithm
     if algorithm.root:
         return f"it is for root {algorithm.root}; a table's schedules are for root 0"
@@ -265,13 +265,13 @@ def _idle(own: OwnSchedule, demands: Demands) -> str | None:
 
 
 def _defect(algorithm: Algorithm) -> str | None:
-    """The first thing that is wrong with it."""
+    """Return its first defect; None: it is proved."""
     verdict = verify(algorithm)
     return None if verdict.proved else f"it is wrong, {verdict.defects[0].describe()}"
 
 
 def _unusable(own: OwnSchedule, machine: Sketch) -> str | None:
-    """Why the machine cannot run it."""
+    """Return why the machine cannot run it; None: it can."""
     try:
         compile_schedule(own.algorithm, machine)
     except SynthesisError as error:

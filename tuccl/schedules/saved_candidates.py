@@ -23,10 +23,10 @@ _INDEX_VERSION = 1
 
 
 def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
-    """Write the schedules, then the index that makes them count.
+    """Write the schedules, then the index that makes them valid.
 
     Raises:
-        WorkspaceError: when a file cannot be written.
+        WorkspaceError: A file cannot be written.
     """
     rows = []
     for candidate in candidates:
@@ -54,10 +54,10 @@ def are_saved(directory: Path) -> bool:
 
 
 def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candidate, ...] | None:
-    """Candidates saved earlier; None where there is no index yet.
+    """Load the saved candidates; None where there is no index yet.
 
     Raises:
-        WorkspaceError: when a file is damaged.
+        WorkspaceError: A file is damaged.
     """
     path = directory / _INDEX
     text = read_text_if_present(path)

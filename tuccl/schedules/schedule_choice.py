@@ -1,4 +1,4 @@
-"""The fastest schedule for one collective and size, of all that are made on every sketch.
+"""Choice of the fastest schedule for one collective and size, among those of every sketch.
 
 Schedules are timed by the plain alpha-beta model, wires alone, so that the time can be held against
 the bounds of the machine; what protocols and executors add is for measurement to find out.
@@ -25,50 +25,50 @@ WIRES_ALONE = ExecutionModel()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is wanted."""
+    """Collective, size and limits of a synthesis."""
 
     collective: Collective
     size_bytes: int
-    """As in nccl-tests."""
+    """Size as nccl-tests counts it."""
     root: int = 0
     time_limit_s: float = 30.0
-    """For the solver on all sketches together; after it no further sketch is begun."""
+    """Time limit of the solver on all sketches; no further sketch is begun after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried(Made):
-    """One schedule that was considered."""
+    """A schedule that was considered."""
 
     time_us: float
-    """Simulated."""
+    """Simulated time."""
     misfits: tuple[Misfit, ...]
-    """What is wrong with its chunks at this size."""
+    """Misfits of its chunks at this size."""
 
     @property
     def weighed_us(self) -> float:
-        """What schedules are compared by: more than the time where chunks misfit."""
+        """Time that schedules are compared by; it is longer where chunks misfit."""
         return self.time_us * worth(self.misfits)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The winner and what it was chosen from."""
+    """The winner and the schedules that it was chosen from."""
 
     best: Tried
-    """Verified."""
+    """The winner, verified."""
     tried: tuple[Tried, ...]
     """By time, which counts for more where chunks misfit; the best is the first. Slower ones of
     the experts are not verified."""
     notes: tuple[str, ...]
-    """What could not be tried, and why."""
+    """Notes on what could not be tried, and why."""
     left_out: Mapping[str, str]
     """Sketches that are not worth trying at this size, and why."""
     seconds: dict[str, float]
-    """By stage, over all sketches."""
+    """Seconds by stage, over all sketches."""
 
 
 Refusal = Callable[[Tried], str | None]
-"""Why a schedule can't be used although it is fast; None: it can."""
+"""Function that returns why a schedule cannot be used; None: it can."""
 
 
 def choose_schedule(
@@ -78,15 +78,15 @@ def choose_schedule(
     refusal: Refusal = lambda _: None,
     workers: Workers = IN_PROCESS,
 ) -> Choice:
-    """Tries every sketch that is worth it and takes the fastest schedule.
+    """Try every sketch that is worth it and choose the fastest schedule.
 
     Args:
-        request: What is wanted.
+        request: Collective, size and limits.
         sketches: The most promising first. Those that are not worth trying at this size are tried
             when the others give no schedule.
-        progress: Told how many sketches are done.
-        refusal: Asked about the fastest until one can be used.
-        workers: Who solves the sketches; the choice does not depend on how many they are.
+        progress: Called with the number of sketches that are done.
+        refusal: Called with the fastest schedules until one can be used.
+        workers: Processes that solve the sketches; their number does not change the choice.
 
     Raises:
         InfeasibleError: There is no schedule on any sketch, or all are refused.
@@ -120,7 +120,7 @@ def _choose(
         lambda done, _share: progress(len(left_out) + done),
         workers,
     )
-    tried = sorted(found.taken, key=lambda one: (one.weighed_us, one.time_us))
+    tried = sorted(found.taken, key=lambda schedule: (schedule.weighed_us, schedule.time_us))
     while tried:
         error = _fault(tried[0], refusal, found.watch)
         if error is None:
@@ -138,7 +138,7 @@ def _choose(
 
 
 def _timed(size_bytes: int, made: Made, watch: Stopwatch) -> Tried | None:
-    """The schedule with its time, unless its chunks have less than a byte."""
+    """Return the schedule with its time, unless its chunks have less than a byte."""
     algorithm, sketch = made.algorithm, made.sketch
     if algorithm.chunks_per_loop > size_bytes:
         return None
@@ -149,7 +149,7 @@ def _timed(size_bytes: int, made: Made, watch: Stopwatch) -> Tried | None:
 
 
 def _fault(tried: Tried, refusal: Refusal, watch: Stopwatch) -> SynthesisError | None:
-    """Why it cannot be taken."""
+    """Return why the schedule cannot be taken; None: it can."""
     reason = refusal(tried)
     if reason is not None:
         return InfeasibleError(reason)

@@ -1,4 +1,4 @@
-"""Schedules in files: reading them, the form they are written in, what runtimes make of it."""
+"""Schedules in files: read and write them, and note what runtimes would refuse."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_MSCCL = ("msccl", "msccl-microsoft")
 
 
 def read_schedule_file(file: Path) -> Algorithm:
-    """The schedule of an MSCCL XML file, or of standard input where that is named.
+    """Read the schedule of an MSCCL XML file, or of standard input.
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: The file cannot be read.
         AlgorithmFileError: It is no schedule.
     """
     try:
@@ -42,11 +42,11 @@ def read_schedule_file(file: Path) -> Algorithm:
 
 
 def wanted_format(name: str | None, output: Path | None) -> str | None:
-    """The format by its name, else by the file's; None where nothing is to be written.
+    """Return the format by its name, else by the file's; None where nothing is written.
 
     Raises:
         UsageError: There is no such format.
-        ExportError: The file's name tells none.
+        ExportError: The file's name has no format.
     """
     if name is not None:
         if name not in EXPORTS:
@@ -58,10 +58,10 @@ def wanted_format(name: str | None, output: Path | None) -> str | None:
 
 
 def schedule_texts(tried: Tried, topology: Topology, name: str) -> tuple[str, ...]:
-    """A schedule in a format: one text for all nodes, or one for each.
+    """Return a schedule in a format: one text for all nodes, or one for each.
 
     Raises:
-        ExportError: The format has no words for it.
+        ExportError: The format cannot express it.
         DefectError: It is wrong.
     """
     return export_files(tried.algorithm, name, GraphMachine(topology, tried.sketch))
@@ -71,7 +71,7 @@ def write_schedule(output: Path, name: str, texts: Sequence[str]) -> tuple[Path,
     """Write a file, or one for each node: `a.graph.xml` becomes `a.node0.graph.xml` and so on.
 
     Raises:
-        WorkspaceError: One cannot be written.
+        WorkspaceError: A file cannot be written.
     """
     paths = [output]
     if len(texts) > 1:
@@ -89,7 +89,7 @@ def is_for_msccl(name: str | None) -> bool:
 
 
 def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> Iterator[str]:
-    """Why an MSCCL runtime would leave the call to NCCL, one sentence each."""
+    """Yield reasons for an MSCCL runtime to leave the call to NCCL, a sentence each."""
     if not is_for_msccl(name):
         return
     parts = contributions(algorithm.collective, algorithm.ranks)

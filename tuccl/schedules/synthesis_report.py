@@ -1,4 +1,4 @@
-"""What `tuccl synthesize` tells: a schedule beside its bounds and what else was tried."""
+"""The report of `tuccl synthesize`: a schedule, its bounds and the other schedules tried."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tuccl.schedules.schedule_choice import Choice, Request, Tried
 from tuccl.words.sizes import format_size
 
 _MOST_SHOWN = 5
-"""Other schedules that are listed for people."""
+"""Greatest number of other schedules that the text lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What no schedule on the machine beats."""
+    """Bounds of all schedules on a machine."""
 
     bandwidth_gb_per_s: float
     latency_us: float
     time: TimeBound
-    """Both together, for every size."""
+    """Bound of the time at every size."""
 
     def time_us(self, size_bytes: int) -> float:
-        """No schedule takes less."""
+        """Return the time that no schedule undercuts."""
         return self.time.time_us(size_bytes)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that there is to tell."""
+    """The outcome of a synthesis."""
 
     topology: Topology
     request: Request
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict[str, Any]:
-    """For programs, with the files that were written and their format."""
+    """Return the document of `--json`, with the files that were written and their format."""
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
     algbw = request.size_bytes * 1e-3 / best.time_us
     return {
@@ -80,19 +80,19 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
         "format": wanted,
         "tried": [
             {
-                "algorithm": one.algorithm.name,
-                "origin": _origin(one),
-                "sketch": one.sketch.name,
-                "time_us": one.time_us,
+                "algorithm": tried.algorithm.name,
+                "origin": _origin(tried),
+                "sketch": tried.sketch.name,
+                "time_us": tried.time_us,
             }
-            for one in outcome.choice.tried
+            for tried in outcome.choice.tried
         ],
         "notes": list(outcome.notes),
     }
 
 
 def _chunking(outcome: Outcome) -> dict[str, Any]:
-    """How large chunks are, what the sketch asks of them, and what is wrong with them."""
+    """Return the size of chunks, the sketch's demands on them, and their misfits."""
     request, best = outcome.request, outcome.choice.best
     wanted = best.sketch.chunking_for(request.size_bytes)
     chunks = best.algorithm.chunks_per_loop
@@ -109,7 +109,7 @@ def _chunking(outcome: Outcome) -> dict[str, Any]:
 
 
 def _sizes(outcome: Outcome) -> dict[str, Any] | None:
-    """For which sizes the sketch is tried; None: for all, as nothing was said."""
+    """Return the sizes that the sketch is tried for; None: all."""
     sizes = outcome.choice.best.sketch.sizes_of(outcome.request.collective.value)
     if sizes is None:
         return None
@@ -121,7 +121,7 @@ def _origin(tried: Tried) -> str:
 
 
 def _solver(tried: Tried) -> dict[str, Any]:
-    """How sure the solver is of the routes; an expert algorithm has none."""
+    """Return the solver's gap; an expert algorithm has none."""
     result = tried.synthesis
     if result is None:
         return {"status": "not used", "gap": None, "fallback": None}
@@ -130,7 +130,7 @@ def _solver(tried: Tried) -> dict[str, Any]:
 
 
 def as_text(outcome: Outcome) -> str:
-    """A few lines for people."""
+    """Return the report as text."""
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
     algbw = request.size_bytes * 1e-3 / best.time_us
     result = best.synthesis
@@ -154,8 +154,8 @@ def as_text(outcome: Outcome) -> str:
     ]
     others = outcome.choice.tried[1:]
     lines += [
-        f"  beside it: {one.algorithm.name} on {one.sketch.name}, {one.time_us:.2f} us"
-        for one in others[:_MOST_SHOWN]
+        f"  beside it: {tried.algorithm.name} on {tried.sketch.name}, {tried.time_us:.2f} us"
+        for tried in others[:_MOST_SHOWN]
     ]
     if len(others) > _MOST_SHOWN:
         lines.append(f"  and {len(others) - _MOST_SHOWN} slower ones")
@@ -164,11 +164,11 @@ def as_text(outcome: Outcome) -> str:
 
 
 def _chunk_lines(outcome: Outcome) -> list[str]:
-    """Why chunks are as they are, where that is not plain."""
+    """Return lines on the choice of chunks, where it is not obvious."""
     best = outcome.choice.best
     if best.misfits:
         return [f"  chunks: {misfit.text}" for misfit in best.misfits]
-    faster = min(outcome.choice.tried, key=lambda one: one.time_us)
+    faster = min(outcome.choice.tried, key=lambda tried: tried.time_us)
     if faster.time_us == best.time_us:
         return []
     chunks, more = faster.algorithm.chunks_per_loop, best.time_us / faster.time_us - 1
