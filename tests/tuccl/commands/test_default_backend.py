@@ -39,7 +39,7 @@ def told(*launcher: str, **variables: str) -> tuple[list[str | None], str]:
     assert done.returncode == 0, done.stderr
     # mpirun may put what two ranks print on one line.
     documents = done.stdout.replace("}{", "}\n{").split("\n")
-    return [json.loads(one)["backend"] for one in documents if one], done.stderr
+    return [json.loads(text)["backend"] for text in documents if text], done.stderr
 
 
 def in_reach(stand_ins: StandIns) -> dict[str, str]:

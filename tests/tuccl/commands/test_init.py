@@ -104,9 +104,9 @@ def test_same_input_same_bundle(
 ) -> None:
     done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "two")
     assert done.returncode == 0, done.stderr
-    one, two = Workspace(tuned.root).current(), Workspace(tmp_path / "two").current()
-    assert one.bundle.read_bytes() == two.bundle.read_bytes()
-    assert one.report.read_bytes() == two.report.read_bytes()
+    first, second = Workspace(tuned.root).current(), Workspace(tmp_path / "two").current()
+    assert first.bundle.read_bytes() == second.bundle.read_bytes()
+    assert first.report.read_bytes() == second.report.read_bytes()
 
 
 def table_without_dates(path: Path) -> pd.DataFrame:
@@ -176,10 +176,10 @@ def test_two_runs_in_one_workspace_exclude_each_other(
         while not list((tmp_path / "shared").glob("runs/*/run.json")):
             time.sleep(0.02)
             assert process.poll() is None
-        other = run_tuccl("init", "--topology", h200, "--workspace", "shared")
-        assert other.returncode == 3
-        assert f"in use by process {process.pid}" in other.stderr
-        assert_one_line(other.stderr)
+        second = run_tuccl("init", "--topology", h200, "--workspace", "shared")
+        assert second.returncode == 3
+        assert f"in use by process {process.pid}" in second.stderr
+        assert_one_line(second.stderr)
     finally:
         process.kill()
         process.wait()

@@ -31,10 +31,10 @@ def test_own_schedules_are_searched_and_named_and_count_into_the_run(
     assert record is not None
     assert record.options["own_schedules"] == str(own)
     searched = json.loads(run.report.read_text())["schedules"].values()
-    assert [one["name"] for one in searched if one["own"]] == ["everyone"]
+    assert [schedule["name"] for schedule in searched if schedule["own"]] == ["everyone"]
     log = run.measurements.read_text()
     hashes = json.loads(run.report.read_text())["schedules"]
-    assert any(one["own"] and name in log for name, one in hashes.items()), "it was measured"
+    assert any(found["own"] and name in log for name, found in hashes.items()), "measured"
     assert "own schedule searched: everyone" in run_inside("explain", "all_gather", "64K").stdout
     again = run_inside("init", *machine, "--schedules", "own")
     assert "nothing to do" in again.stderr

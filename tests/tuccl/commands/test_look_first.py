@@ -1,4 +1,4 @@
-"""What would keep a run's result from being written stops it before it begins."""
+"""Obstacles to writing a run's result stop it before it begins."""
 
 import os
 import subprocess

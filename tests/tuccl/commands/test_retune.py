@@ -230,8 +230,8 @@ def test_faked_nodes_under_another_congestion_control_are_measured_again(
     machine = read_machine(run)
     (change,) = changes_since(run, machine, settings).changes
     assert "is cubic, the table's faked nodes were measured under bbr" in change
-    for other in (Laboratory(2, congestion_control="bbr"), Laboratory()):
-        assert changes_since(run, machine, replace(settings, laboratory=other)).changes == ()
+    for laboratory in (Laboratory(2, congestion_control="bbr"), Laboratory()):
+        assert changes_since(run, machine, replace(settings, laboratory=laboratory)).changes == ()
     assert Laboratory(2, congestion_control="cubic").changes_since(Laboratory(2)) == ()
     (unknown,) = Laboratory(2).changes_since(Laboratory(2, congestion_control="bbr"))
     assert "is not known" in unknown

@@ -73,9 +73,9 @@ def test_the_result_is_written_and_told_in_json(run_tuccl: Run, machines: Path) 
     assert found["sketch"]["why"]
     assert set(found["solver"]) == {"status", "gap", "fallback"}
     assert {"reading", "sketching", "routing", "verifying", "bounding"} <= found["seconds"].keys()
-    times = [one["time_us"] for one in found["tried"]]
+    times = [tried["time_us"] for tried in found["tried"]]
     assert times == sorted(times)
-    assert {one["origin"] for one in found["tried"]} == {"expert", "synthesized"}
+    assert {tried["origin"] for tried in found["tried"]} == {"expert", "synthesized"}
     assert (found["file"], found["format"]) == (str(schedule), "msccl")
     algorithm = read_msccl_xml(schedule.read_text(), "gather.xml")
     assert verify(algorithm).proved
@@ -111,16 +111,16 @@ def test_a_sketch_of_ours_is_used(run_tuccl: Run, machines: Path) -> None:
     assert done.returncode == 0
     found = json.loads(done.stdout)
     assert found["sketch"]["name"] == "relay"
-    assert {one["sketch"] for one in found["tried"]} == {"relay"}
+    assert {tried["sketch"] for tried in found["tried"]} == {"relay"}
     assert found["file"] is None
     assert 0 < found["ratio"] <= 1
-    other = run_tuccl(
+    refused = run_tuccl(
         "synthesize", "--topology", f"{machines}#one", "--op", "broadcast", "--size", "1M",
         "--sketch", file,
     )  # fmt: skip
-    assert other.returncode == 2
-    assert "a sketch for 8 ranks on 2 node(s), but topology one has 4 GPUs on 1" in other.stderr
-    assert len(other.stderr.splitlines()) == 1
+    assert refused.returncode == 2
+    assert "a sketch for 8 ranks on 2 node(s), but topology one has 4 GPUs on 1" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_files_of_taccl_are_used_as_they_are(run_tuccl: Run, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_bad_input_is_one_clear_line(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    which, *others = (one.format(machines=machines) for one in arguments)
+    which, *others = (word.format(machines=machines) for word in arguments)
     monkeypatch.chdir(machines.parent)
     cut = relaying(internode_conn={"7": [0]})
     machines.with_name("cut.json").write_text(text(RELAYED, **cut))

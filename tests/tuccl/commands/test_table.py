@@ -1,4 +1,4 @@
-"""What looking at a table costs, and how it looks where there is little room."""
+"""The cost of showing a table, and its layout on narrow terminals."""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ def test_looking_at_a_table_imports_nothing_that_makes_one() -> None:
 
 
 def shown_on_a_terminal(command: str, tuned: TunedWorkspace, columns: int, **others: str) -> str:
-    """What `tuccl table` writes to one of so many columns."""
+    """Return the output of `tuccl table` on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}

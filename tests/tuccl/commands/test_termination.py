@@ -88,7 +88,7 @@ def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> 
 
 
 def named_semaphores(pid: int) -> list[Path]:
-    """Of a process, which has them in memory under the names that they were made with."""
+    """Files of the semaphores that a process has mapped, under the names of their making."""
     mapped = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
     inodes = {line.split()[4] for line in mapped.splitlines()}
     found = []
@@ -125,7 +125,7 @@ def start() -> Iterator[Start]:
 def terminated(
     process: subprocess.Popen[str], send: Send, children: Sequence[psutil.Process] = ()
 ) -> list[str]:
-    """What it said, once it has ended with all that it started."""
+    """Return its output, once it has ended with all processes that it started."""
     semaphores = named_semaphores(process.pid)
     began = time.monotonic()
     send(process.pid)
@@ -181,7 +181,7 @@ def test_terminated_at_any_moment_it_continues_and_ends_with_the_same_bundle(
         assert not list(root.rglob(f"{PARTIAL_PREFIX}*"))
     done = run_in(tmp_path, [tuccl_command, *TWO_NODES, "--workspace", root])
     assert done.returncode == 0, done.stderr
-    bundles = [Workspace(one).current().bundle for one in (tmp_path / "whole", root)]
+    bundles = [Workspace(place).current().bundle for place in (tmp_path / "whole", root)]
     assert bundles[0].read_bytes() == bundles[1].read_bytes()
 
 

@@ -127,9 +127,9 @@ def test_draw_writes_a_picture(run_tuccl: Run, cluster: Path, tmp_path: Path) ->
     picture = (tmp_path / "cluster.svg").read_text(encoding="utf-8")
     assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own text
     assert "3 hosts alike: red, green, blue" in picture
-    other = run_tuccl("topology", "draw", cluster, "-o", tmp_path / "cluster.png")
-    assert other.returncode == 2
-    assert "a drawing is SVG" in other.stderr
+    refused = run_tuccl("topology", "draw", cluster, "-o", tmp_path / "cluster.png")
+    assert refused.returncode == 2
+    assert "a drawing is SVG" in refused.stderr
     assert not (tmp_path / "cluster.png").exists()
     assert run_tuccl("topology", "draw", cluster, "-o", tmp_path / "v1.2").returncode == 0
     before = cluster.read_bytes()

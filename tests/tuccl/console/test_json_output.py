@@ -1,4 +1,4 @@
-"""What machines read on standard output."""
+"""JSON on standard output."""
 
 import json
 

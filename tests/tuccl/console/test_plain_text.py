@@ -1,4 +1,4 @@
-"""What is data is printed as it is: a bus id with `:ab:` in it is no emoji, `[red]` no colour."""
+"""Data is printed as it is: a bus id with `:ab:` in it is no emoji, `[red]` no colour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tuccl probe` writes of GPU figures: JSON by host, a line by group of equal hosts."""
+"""GPU figures of `tuccl probe`: JSON by host, a line by group of equal hosts."""
 
 import io
 from dataclasses import replace
@@ -101,10 +101,10 @@ def test_equal_hosts_share_a_line_and_hosts_that_were_not_measured_have_none() -
 
 def test_json_has_the_figures_of_every_measured_host() -> None:
     document = probe_as_dict(probed(host("node3", REAL), host("node2", None), host("node1", REAL)))
-    one, three = document["gpu_pairs"]
-    assert (one["host"], three["host"]) == ("node1", "node3")
-    assert len(three["pairs"]) == 12
-    first = three["pairs"][0]
+    first_host, third_host = document["gpu_pairs"]
+    assert (first_host["host"], third_host["host"]) == ("node1", "node3")
+    assert len(third_host["pairs"]) == 12
+    first = third_host["pairs"][0]
     assert (first["src"], first["dst"], first["kernel_write_gb_per_s"]) == (
         "n2/gpu0",
         "n2/gpu1",
@@ -112,5 +112,5 @@ def test_json_has_the_figures_of_every_measured_host() -> None:
     )
     assert first["write_latency_us"]["median"] == 0.96
     assert first["write_latency_us"]["spread"] >= 0
-    assert [gpu["gpu"] for gpu in one["gpus"]] == [f"n0/gpu{i}" for i in range(4)]
+    assert [gpu["gpu"] for gpu in first_host["gpus"]] == [f"n0/gpu{i}" for i in range(4)]
     assert probe_as_dict(probed(host("node1", None)))["gpu_pairs"] == []

@@ -40,7 +40,7 @@ def local_run(
 
 @pytest.fixture
 def local(local_run: subprocess.CompletedProcess[str]) -> Path:
-    """What this host is when it is probed alone."""
+    """The topology of this host, probed alone."""
     return Path(local_run.args[-1])
 
 

@@ -31,7 +31,7 @@ def dgx1() -> Sketch:
 @requires_shared_data
 def test_a_megabyte_on_dgx1_is_cut_into_chunks_that_divide_it(dgx1: Sketch) -> None:
     choice = choose_schedule(Request(Collective.ALL_GATHER, MIB), [dgx1])
-    fastest = min(choice.tried, key=lambda one: one.time_us)
+    fastest = min(choice.tried, key=lambda schedule: schedule.time_us)
     assert fastest.algorithm.chunks_per_loop == 96
     (misfit,) = fastest.misfits
     assert misfit.text.startswith("MSCCL runtimes leave 1048576 bytes to NCCL: for 96 chunks")
@@ -47,20 +47,24 @@ def test_a_megabyte_on_dgx1_is_cut_into_chunks_that_divide_it(dgx1: Sketch) -> N
 def test_without_rules_no_chunks_are_wrong() -> None:
     sketch = replace(sketch_candidates(cluster(2, 3, 1))[0], chunking=())
     tried = choose_schedule(Request(Collective.ALL_GATHER, 1 << 17), [sketch]).tried
-    assert {one.misfits for one in tried} == {()}
-    assert all(one.weighed_us == one.time_us for one in tried)
+    assert {schedule.misfits for schedule in tried} == {()}
+    assert all(schedule.weighed_us == schedule.time_us for schedule in tried)
 
 
 @requires_shared_data
 def test_chunks_that_win_clearly_are_taken_with_what_is_wrong_with_them(dgx1: Sketch) -> None:
-    only_one = tuple(replace(one, counts=(1,)) for one in dgx1.chunking)
+    only_one = tuple(replace(chunking, counts=(1,)) for chunking in dgx1.chunking)
     choice = choose_schedule(
         Request(Collective.ALL_GATHER, MIB), [replace(dgx1, chunking=only_one)]
     )
     assert choice.best.algorithm.chunks_per_loop == 96
     assert len(choice.best.misfits) == 1
-    fitting = [one for one in choice.tried if one.synthesis is not None and not one.misfits]
-    assert [one.algorithm.chunks_per_loop for one in fitting] == [8]
+    fitting = [
+        schedule
+        for schedule in choice.tried
+        if schedule.synthesis is not None and not schedule.misfits
+    ]
+    assert [schedule.algorithm.chunks_per_loop for schedule in fitting] == [8]
 
 
 def test_one_synthesis_is_enough_where_chunks_fit_or_are_given() -> None:

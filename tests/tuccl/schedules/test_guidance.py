@@ -26,7 +26,7 @@ def test_the_guided_choice_is_as_good_with_fewer_sketches(collective: Collective
         request = Request(collective, size_bytes)
         free, choice = choose_schedule(request, sketches), choose_schedule(request, told)
         assert choice.best.weighed_us <= 1.005 * free.best.weighed_us
-        assert {one.sketch.name for one in choice.tried}.isdisjoint(choice.left_out)
+        assert {tried.sketch.name for tried in choice.tried}.isdisjoint(choice.left_out)
         assert all(choice.left_out.values())
         left_out |= choice.left_out.keys()
     assert left_out == {"one_nic", "full_mesh"}
@@ -76,13 +76,13 @@ def test_one_sketch_many_ranks_and_no_such_root_are_left_as_they_are() -> None:
 
 
 def test_sketches_are_left_out_with_the_reason_for_sizes_that_they_are_not_for() -> None:
-    one, other, *_ = sketch_candidates(cluster(2, 2, 1))
-    small = replace(one, sizes=(SizeRange("all_gather", 0, 4095, "large ones are for others"),))
-    gathers = (Collective.ALL_GATHER, (small, other))
-    left_out = {one.name: "large ones are for others"}
-    assert worth_trying(*gathers, [4096, 8192]) == ([other], left_out)
-    assert worth_trying(*gathers, [4095, 8192]) == ([small, other], {})
-    assert worth_trying(Collective.ALL_REDUCE, (small, other), [4096]) == ([small, other], {})
+    first, second, *_ = sketch_candidates(cluster(2, 2, 1))
+    small = replace(first, sizes=(SizeRange("all_gather", 0, 4095, "large ones are for others"),))
+    gathers = (Collective.ALL_GATHER, (small, second))
+    left_out = {first.name: "large ones are for others"}
+    assert worth_trying(*gathers, [4096, 8192]) == ([second], left_out)
+    assert worth_trying(*gathers, [4095, 8192]) == ([small, second], {})
+    assert worth_trying(Collective.ALL_REDUCE, (small, second), [4096]) == ([small, second], {})
     assert worth_trying(Collective.ALL_GATHER, [small], [4096]) == ([small], {})
 
 

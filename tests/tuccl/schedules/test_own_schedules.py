@@ -49,7 +49,7 @@ def demands(operations: tuple[Operation, ...] = GATHER) -> Demands:
 
 def ring(collective: Collective = Collective.ALL_GATHER) -> Algorithm:
     algorithms = expert_algorithms(collective, SKETCHES[0])
-    return next(one for one in algorithms if "ring" in one.name)
+    return next(algorithm for algorithm in algorithms if "ring" in algorithm.name)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_schedule_without_a_name_has_its_file_s(write: Write) -> None:
 def test_the_digest_knows_name_and_sizes() -> None:
     first = ring()
     others = (first, replace(first, name="other"), replace(first, max_bytes=1 << 20))
-    assert len({OwnSchedule(Path("a.xml"), one).digest for one in others}) == 3
+    assert len({OwnSchedule(Path("a.xml"), variant).digest for variant in others}) == 3
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def request(**changes: object) -> Request:
 
 def test_the_fastest_of_all_sketches_wins_and_is_proved(sketches: tuple[Sketch, ...]) -> None:
     choice = choose_schedule(request(), sketches)
-    times = [one.time_us for one in choice.tried]
+    times = [tried.time_us for tried in choice.tried]
     assert times == sorted(times)
     assert choice.best is choice.tried[0]
-    assert {one.sketch.name for one in choice.tried} == {sketch.name for sketch in sketches}
-    assert {one.synthesis is None for one in choice.tried} == {True, False}
+    assert {tried.sketch.name for tried in choice.tried} == {sketch.name for sketch in sketches}
+    assert {tried.synthesis is None for tried in choice.tried} == {True, False}
     assert verify(choice.best.algorithm).proved
     again = simulate_us(choice.best.algorithm, choice.best.sketch, 1 << 20, WIRES_ALONE)
     assert choice.best.time_us == again
@@ -49,7 +49,7 @@ def test_the_fastest_of_all_sketches_wins_and_is_proved(sketches: tuple[Sketch, 
 def test_the_chunks_of_a_sketch_are_kept(sketches: tuple[Sketch, ...]) -> None:
     wanted = replace(sketches[0], chunks_per_rank=2)
     choice = choose_schedule(request(), [wanted])
-    synthesized = next(one for one in choice.tried if one.synthesis is not None)
+    synthesized = next(tried for tried in choice.tried if tried.synthesis is not None)
     assert synthesized.algorithm.chunks_per_loop % (2 * wanted.ranks) == 0
 
 
@@ -59,7 +59,7 @@ def test_when_the_time_is_over_sketches_are_left_out_by_name(
     choice = choose_schedule(request(time_limit_s=1e-3), sketches)
     names = ", ".join(sketch.name for sketch in sketches[1:])
     assert choice.notes == (f"sketches not tried, because the time limit was over: {names}",)
-    assert {one.sketch.name for one in choice.tried} == {sketches[0].name}
+    assert {tried.sketch.name for tried in choice.tried} == {sketches[0].name}
 
 
 def test_refused_and_wrong_schedules_are_left_out_by_name(sketches: tuple[Sketch, ...]) -> None:
@@ -88,7 +88,7 @@ def test_an_expert_algorithm_that_is_wrong_is_left_out(
 
     monkeypatch.setattr(making, "expert_algorithms", idle)
     choice = choose_schedule(request(), sketches[:1])
-    assert [one.synthesis is None for one in choice.tried] == [False]
+    assert [tried.synthesis is None for tried in choice.tried] == [False]
     (note,) = choice.notes
     assert note.startswith(f"left out on sketch {sketches[0].name}: idle is wrong, ")
 
@@ -116,8 +116,8 @@ def test_a_machine_too_large_to_search_gets_rail_exchanges_and_notes() -> None:
     large = sketch_candidates(cluster(17, 8, 8, rails_only=True))
     assert [sketch.name for sketch in large] == ["pruned", "one_nic"]
     choice = choose_schedule(request(), large)
-    assert {one.synthesis for one in choice.tried} == {None}
-    assert {one.sketch.name for one in choice.tried} == {"pruned"}
+    assert {tried.synthesis for tried in choice.tried} == {None}
+    assert {tried.sketch.name for tried in choice.tried} == {"pruned"}
     assert "routing" not in choice.seconds
     alone, left_out = choice.notes
     assert alone.startswith("expert algorithms alone were tried on sketch pruned: a search is for ")
@@ -131,7 +131,7 @@ def test_a_machine_too_large_to_search_gets_rail_exchanges_and_notes() -> None:
 
 def test_chunks_have_a_byte_at_least(sketches: tuple[Sketch, ...]) -> None:
     choice = choose_schedule(request(size_bytes=8), sketches)
-    assert max(one.algorithm.chunks_per_loop for one in choice.tried) <= 8
+    assert max(tried.algorithm.chunks_per_loop for tried in choice.tried) <= 8
     with pytest.raises(InfeasibleError, match="7 bytes are less than one byte for each of 8"):
         choose_schedule(request(size_bytes=7), sketches)
 

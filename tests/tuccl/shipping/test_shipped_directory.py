@@ -57,7 +57,7 @@ def first(finished_init: TunedWorkspace) -> Run:
 
 @pytest.fixture
 def second(first: Run, tmp_path: Path) -> Run:
-    """Of the same machine, without one of the schedules, and with another profile."""
+    """A run of the same machine, without one of the schedules, and with another profile."""
     table = read_table(first)
     gone, *kept = table.schedules
     entries = tuple(
@@ -65,25 +65,25 @@ def second(first: Run, tmp_path: Path) -> Run:
         for entry in table.entries
         if entry.schedule is None or entry.schedule.schedule != gone.content_hash
     )
-    other = replace(
+    changed = replace(
         table, entries=entries, schedules=tuple(kept), profile={"NCCL_BUFFSIZE": "8388608"}
     )
-    return run_with(other, tmp_path / "second-run", first)
+    return run_with(changed, tmp_path / "second-run", first)
 
 
 @pytest.fixture
 def elsewhere(first: Run, tmp_path: Path) -> Run:
-    """Of another machine."""
+    """A run of another machine."""
     table, fingerprint = read_table(first), "e" * 32
     entries = tuple(
         replace(entry, key=replace(entry.key, fingerprint=fingerprint)) for entry in table.entries
     )
-    other = replace(table, topology_name="other", fingerprint=fingerprint, entries=entries)
-    return run_with(other, tmp_path / "other-run", first)
+    moved = replace(table, topology_name="other", fingerprint=fingerprint, entries=entries)
+    return run_with(moved, tmp_path / "other-run", first)
 
 
 def sourced_bundle(directory: Path) -> Bundle:
-    """What a job gets: the bundle of the name and sum in tuccl.env, and a plugin."""
+    """Return the bundle of a job: that of the name and sum in tuccl.env, beside a plugin."""
     text = (directory / "tuccl.env").read_text()
     found = re.search(r"TUCCL_BUNDLE_CRC=([0-9a-f]{8})", text)
     assert found is not None
@@ -122,7 +122,7 @@ def test_the_manifest_lists_what_is_there_and_says_the_same_each_time(
     crc = bundle_crc(bundle_bytes(table))
     assert manifest["schema_version"] == 1
     assert (manifest["fingerprint"], manifest["bundle_crc"]) == (table.fingerprint, f"{crc:08x}")
-    listed = {one["path"]: (one["bytes"], one["sha256"]) for one in manifest["files"]}
+    listed = {file["path"]: (file["bytes"], file["sha256"]) for file in manifest["files"]}
     assert listed == {
         name: (len(data), hashlib.sha256(data).hexdigest())
         for name, data in before.items()
@@ -150,7 +150,7 @@ def test_a_program_that_does_not_compute_its_operation_is_not_shipped(
     data = bytearray(sound.program)
     data[-12:-8] = bytes(4)  # The last step moves nothing.
     wrong = replace(sound, program=sealed(bytes(data)))
-    kept = tuple(wrong if one == sound else one for one in table.schedules)
+    kept = tuple(wrong if found == sound else found for found in table.schedules)
     run = run_with(replace(table, schedules=kept), tmp_path / "wrong", first)
     with pytest.raises(WorkspaceError, match=f"schedule {sound.content_hash}: the program is"):
         ship(run, tmp_path / "shipped")
@@ -166,7 +166,7 @@ def test_schedules_of_two_tables_never_mix_and_the_old_bundle_stays(
         ship(run, target)
         assert schedules_in(target) == schedules_of(run)
         assert sourced_bundle(target).profile == read_table(run).profile
-        listed = {one["path"] for one in json.loads((target / MANIFEST).read_text())["files"]}
+        listed = {file["path"] for file in json.loads((target / MANIFEST).read_text())["files"]}
         assert {f"schedules/{name}" for name in schedules_of(run)} < listed
         assert (target / "table.parquet").read_bytes() == run.table.read_bytes()
     assert len(list(target.glob("bundle-*.tuccl"))) == 2
