@@ -34,9 +34,9 @@ def test_a_mutation_is_its_seeds_and_mostly_changes_something(
     mutation: Mutation,
 ) -> None:
     data = b'{"a": [1, 2, {"b": "text"}], "c": 10.5}\n'
-    made = [mutation(data, random.Random(seed)) for seed in range(40)]
-    assert made == [mutation(data, random.Random(seed)) for seed in range(40)]
-    assert sum(other != data for other in made) > 20
+    mutated = [mutation(data, random.Random(seed)) for seed in range(40)]
+    assert mutated == [mutation(data, random.Random(seed)) for seed in range(40)]
+    assert sum(result != data for result in mutated) > 20
 
 
 def test_attempts_are_numbered_and_a_failure_keeps_its_input(
@@ -84,7 +84,7 @@ def test_time_and_memory_of_a_command_are_bounded(
     assert ended.fault == "traceback: MemoryError"
 
 
-RACKS = tuple(one for one in attack_inputs.TARGETS if one.file == "racks.txt")
+RACKS = tuple(target for target in attack_inputs.TARGETS if target.file == "racks.txt")
 
 
 def test_a_reader_that_fails_on_damaged_input_is_found(
@@ -110,7 +110,9 @@ def test_a_reader_that_fails_on_damaged_input_is_found(
 def test_a_writer_that_writes_in_place_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenarios = tuple(one for one in attack_kills.SCENARIOS if one.name == "first ship")
+    scenarios = tuple(
+        scenario for scenario in attack_kills.SCENARIOS if scenario.name == "first ship"
+    )
     clean = attack_kills.attack_scenarios(scenarios, 1.0, 1, tmp_path / "clean")
     assert clean["failures"] == 0
     whole = atomic_file._replace
@@ -192,7 +194,7 @@ PLANTED = (
     (FULL, "roll_call.cc", "if (file_)\n        file_->remove_name();", ";", "left in /dev/shm: "),
     (MOVED, "set_up.cc", "if (roll->present != ranks)", "if (roll->present == 0)", "ranks hang; "),
 )
-"""By what it is found, the executor's file, a check there, what takes its place, what is told."""
+"""Kind that finds it, file of the executor, a check in it, its replacement, the reported text."""
 
 
 @pytest.mark.slow
@@ -207,14 +209,14 @@ def test_an_executor_with_a_check_less_is_found(tmp_path: Path) -> None:
     assert clean["communicators served"] > 0
     assert clean["left to NCCL"] > 0
     (tmp_path / "planted").mkdir()
-    for kind, name, there, instead, told in PLANTED:
+    for kind, name, present, instead, told in PLANTED:
         if kind.takes_root and os.geteuid() != 0:
             continue
         source = (EXECUTOR / name).read_text()
-        assert source.count(there) == 1
+        assert source.count(present) == 1
         changed = tmp_path / name
-        changed.write_text(source.replace(there, instead))
-        others = [one for one in objects if not one.endswith(f"/{name}.o")]
+        changed.write_text(source.replace(present, instead))
+        others = [path for path in objects if not path.endswith(f"/{name}.o")]
         assert len(others) == len(objects) - 1
         job = link_shm_job(tmp_path, [*others, *compile_all(tmp_path / "planted", [changed], [])])
         folder = tmp_path / f"found-{name}"

@@ -1,14 +1,14 @@
-"""Attacks on what TuCCL reads, writes and shares, for given minutes.
+"""Attack the files, ports and shared memory of TuCCL for a given time.
 
     python scripts/attack/attack.py --minutes 60 --seed 1
     python scripts/attack/attack.py --minutes 5 --seed 1 --part inputs --json attack.json
 
-Parts: `bundles` mutates bundles and programs for the plugin's own loader under sanitizers; `inputs`
-damages every kind of file that the command line reads; `kills` ends commands at every write and
-fills their disk; `shm` fills and changes /dev/shm beside starting communicators; `strangers` are
-other users of the host. The time is divided over the parts. A failure is told as SEED/PART/NUMBER
-and keeps its input in --folder; `--seed SEED --part PART --first NUMBER` begins with it. Exit code
-1: there was a failure.
+Parts: `bundles` mutates bundles and programs for the plugin's own loader under sanitizers;
+`inputs` damages every kind of file that the command line reads; `kills` ends commands at every
+write and fills their disk; `shm` fills and changes /dev/shm beside starting communicators;
+`strangers` connects to the ports of measuring runs without authentication. The time is divided
+evenly. A failure is printed as SEED/PART/NUMBER and its input stays in --folder; `--seed SEED
+--part PART --first NUMBER` starts there. Exit code 1: something failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Its input files are made by helpers of the tests, which start jobs by modules of scripts/check.
+# Fixtures of the tests make the input files; they start jobs with modules of scripts/check.
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "check")]
 
 PARTS = ("bundles", "inputs", "kills", "shm", "strangers")
@@ -33,7 +33,7 @@ TELL_EVERY_S = 20.0
 
 
 def main() -> int:
-    """Run the parts and print what came of them."""
+    """Run the parts and print the outcomes."""
     given = _arguments()
     parts = given.part or [part for part in PARTS if importlib.util.find_spec(f"attack_{part}")]
     folder = given.folder or Path(tempfile.mkdtemp(prefix="tuccl-attack-"))
@@ -61,11 +61,13 @@ def main() -> int:
 
 
 def table(results: dict[str, dict[str, int]]) -> str:
-    """A row per part: attempts, what came of them, failures."""
+    """A row per part: attempts, failures, and the other outcomes."""
     lines = [f"{'part':10} {'attempts':>10} {'failures':>9}  what came of them"]
     for part, counts in results.items():
         rest = {name: n for name, n in counts.items() if name not in {"attempts", "failures"}}
-        ends = ", ".join(f"{n} {name}" for name, n in sorted(rest.items(), key=lambda one: -one[1]))
+        ends = ", ".join(
+            f"{n} {name}" for name, n in sorted(rest.items(), key=lambda item: -item[1])
+        )
         lines.append(f"{part:10} {counts.get('attempts', 0):>10} {counts['failures']:>9}  {ends}")
     return "\n".join(lines)
 
@@ -85,12 +87,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="For all parts together.")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--part", action="append", choices=PARTS, help="Repeatable; all that are here."
-    )
-    parser.add_argument("--first", type=int, default=0, help="The attempt of a part to begin with.")
-    parser.add_argument("--folder", type=Path, help="Where inputs of failures stay.")
-    parser.add_argument("--json", type=Path, help="Write the counts there, too.")
+    parser.add_argument("--part", action="append", choices=PARTS, help="Repeatable; default: all.")
+    parser.add_argument("--first", type=int, default=0, help="The first attempt of each part.")
+    parser.add_argument("--folder", type=Path, help="Folder for the inputs of failures.")
+    parser.add_argument("--json", type=Path, help="Also write the counts to this file.")
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
-"""Mutated bundles, programs and choices, for the loaders that a job and a search use.
+"""Attack the loaders of bundles, programs and choices with mutated input.
 
 The fuzzers of tests/runtime/native are compiled with address and undefined behaviour sanitizers,
-and run in rounds with new seeds. They bound the time and memory of every load themselves; a round
-is bounded here.
+and run in rounds with new seeds. They bound the time and memory of every load; this
+module bounds a round.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CRASH = {
 
 @dataclass(frozen=True)
 class Fuzzer:
-    """A compiled fuzzer with what it starts from."""
+    """A compiled fuzzer and the valid input that it mutates."""
 
     name: str
     command: tuple[str, ...]
@@ -47,13 +47,13 @@ class Fuzzer:
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Run rounds of all fuzzers for so long; compiling them counts.
+    """Run rounds of all fuzzers for a time, which includes compiling them.
 
     Args:
-        seconds: How long.
-        seed: Of the rounds' seeds.
-        folder: Where the commands of failures stay.
-        first: The round to begin with.
+        seconds: Duration.
+        seed: Seed from which the rounds' seeds are drawn.
+        folder: Folder for the commands of failures.
+        first: Number of the first round.
 
     Returns:
         Mutated inputs as attempts, failures, rounds by fuzzer.
@@ -65,7 +65,7 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
 def attack_with(
     tried: list[Fuzzer], seconds: float, seed: int, folder: Path, first: int = 0
 ) -> dict[str, int]:
-    """The same with given fuzzers."""
+    """Attack with given fuzzers, as `attack` does."""
     findings = Findings("bundles", seed, folder)
     for number, rng in findings.attempts(seconds, first):
         fuzzer = tried[number % len(tried)]
@@ -80,7 +80,7 @@ def attack_with(
 
 
 def fuzzers(folder: Path) -> list[Fuzzer]:
-    """Compile them, and write what they start from."""
+    """Compile all fuzzers and write the valid inputs that they mutate."""
     of_bundles = compile_c(
         folder / "fuzz_bundle",
         [NATIVE / "fuzz_bundle.c", NATIVE / "harness.c", *sorted(RUNTIME.glob("*.c"))],
@@ -108,7 +108,7 @@ def _fuzzer(name: str, program: Path, start: Path, *more: str) -> Fuzzer:
 
 
 def _round(command: list[str]) -> str:
-    """Why a round failed, or nothing."""
+    """Run a round; return why it failed, or an empty string."""
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))

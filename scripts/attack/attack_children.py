@@ -1,4 +1,4 @@
-"""Commands of `tuccl` in forked processes of bounded memory and time, and what became of them."""
+"""Run commands of `tuccl` in forked processes of bounded memory and time."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from pathlib import Path
 from typing import NoReturn
 
 MOST_S = 20.0
-"""A command may take on any input; each takes about a second on a good one."""
+"""Time limit of a command on any input; on valid input each takes about a second."""
 MOST_MEMORY_BYTES = 1 << 30
-"""That a command may use beyond what its modules take."""
+"""Memory limit of a command, beyond its modules."""
 DOCUMENTED = (0, 1, 2, 3)
-"""Exit codes of docs/reference/commands.md of a command that nobody stopped."""
+"""Exit codes that docs/reference/commands.md gives for a command that was not interrupted."""
 _CRASHED = 70
 _MOST_ERROR_BYTES = 1 << 20
-"""Of a command's standard error; who writes more waits, and is over the time."""
+"""Limit of a command's standard error; a command that writes more blocks and times out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child ended and what it said."""
+    """How a child process ended, and its output."""
 
     code: int
-    """Its exit code; below zero the signal that ended it."""
+    """Exit code; negative: the signal that ended the child."""
     timed_out: bool
     seconds: float
     most_kib: int
-    """Of resident memory."""
+    """Peak resident memory."""
     stdout: str
     stderr: str
     modules: tuple[str, ...]
-    """That it imported."""
+    """Modules that the command imported."""
 
     @property
     def fault(self) -> str:
-        """Why that is no good end of a command, or nothing."""
+        """Why a command must not end this way; empty if it may."""
         if self.timed_out:
             return f"took more than {MOST_S:g} s"
         if "Traceback (most recent call last)" in self.stderr:
@@ -61,12 +61,12 @@ class Ended:
 def run_command(
     words: Sequence[str], folder: Path, before: Callable[[], None] | None = None
 ) -> Ended:
-    """`tuccl WORDS` in a folder.
+    """Run `tuccl WORDS` in a folder.
 
     Args:
         words: The arguments.
         folder: Where it runs.
-        before: Called in the child before the command.
+        before: Called in the child process before the command.
     """
 
     def command() -> None:
@@ -81,16 +81,16 @@ def run_command(
 
 
 def preload(ended: Ended) -> None:
-    """Import here what a command imported, so that the next child need not."""
+    """Import the modules that a command imported, so that later children inherit them."""
     for module in ended.modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
 
 
 def run_child(work: Callable[[], None], folder: Path) -> Ended:
-    """Do something in a forked process, in a folder, within the limits."""
+    """Call `work` in a forked process, in a folder, within the limits."""
     said = {1: folder / ".stdout", 0: folder / ".modules"}
-    # A pipe, because a limit on the size of files would cut what is said of it.
+    # A pipe, because a limit on file sizes would truncate the error message about it.
     errors, write_errors = os.pipe()
     fcntl.fcntl(write_errors, fcntl.F_SETPIPE_SZ, _MOST_ERROR_BYTES)
     start = time.monotonic()
@@ -109,7 +109,7 @@ def run_child(work: Callable[[], None], folder: Path) -> Ended:
                 os.killpg(child, signal.SIGKILL)
         time.sleep(0.002)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # What it started and left behind.
+        os.killpg(child, signal.SIGKILL)  # Processes that the child left behind.
     texts = {}
     for number, path in said.items():
         texts[number] = path.read_text(errors="replace") if path.exists() else ""
@@ -149,7 +149,7 @@ def _be_child(
         code = 0
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is what is looked for
+    except BaseException:  # noqa: BLE001 - any exception is a finding
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""The attempts of one part of `attack.py`: numbered, counted, inputs of failures kept."""
+"""Number and count the attempts of one part of `attack.py`, and keep the inputs of failures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _MOST_KEPT = 200
-"""Failures whose input is kept: more are counted only."""
+"""Failures whose input is kept; further ones are only counted."""
 
 
 class Findings:
-    """What an attack tried, what came of it, and a folder for each failure."""
+    """Counts of attempts and outcomes, and a folder for each failure."""
 
     def __init__(self, part: str, seed: int, folder: Path) -> None:
         self.part = part
@@ -24,7 +24,7 @@ class Findings:
         folder.mkdir(parents=True, exist_ok=True)
 
     def attempts(self, seconds: float, first: int = 0) -> Iterator[tuple[int, random.Random]]:
-        """Numbers and their own random numbers, at least one, until the time is over."""
+        """Yield a number and its random generator until the time is over, at least once."""
         end = time.monotonic() + seconds
         number = first
         while number == first or time.monotonic() < end:
@@ -33,7 +33,7 @@ class Findings:
             number += 1
 
     def failed(self, number: int, why: str, *kept: Path) -> None:
-        """Count a failure, tell it, and keep files or folders with it."""
+        """Count and print a failure; copy files or folders into its folder."""
         self.counts["failures"] += 1
         name = f"{self.seed}/{self.part}/{number}"
         print(f"failure {name}: {why}", flush=True)

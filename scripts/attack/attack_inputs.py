@@ -140,8 +140,8 @@ def _attempt(
 
     def damaged(data: bytes) -> bytes:
         chosen = rng.choices(target.mutations, k=rng.choice((1, 1, 1, 2, 3)))
-        # Structure first, while there is one.
-        for mutation in sorted(chosen, key=lambda one: one in TEXT):
+        # Structural mutations first, while the input still parses.
+        for mutation in sorted(chosen, key=lambda mutation: mutation in TEXT):
             data = mutation(data, rng)
         return data
 

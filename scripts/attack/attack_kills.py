@@ -36,14 +36,14 @@ _TIMES = frozenset({"measured_at", "seconds", "started", "finished"})
 
 @dataclass(frozen=True)
 class Scenario:
-    """A command that writes, what there was before it, and what reads what it wrote."""
+    """A command that writes, the commands before it, and a reader of its output."""
 
     name: str
     before: tuple[tuple[str, ...], ...]
-    """Commands that make the folder that it starts in."""
+    """Commands that prepare the folder that it starts in."""
     words: tuple[str, ...]
     reader: Callable[[Path], str]
-    """What a reader finds in a folder: the same text for the same content; nothing if nothing."""
+    """Returns a folder's content as text, equal for equal content; empty without content."""
 
 
 def found_table(folder: Path) -> str:
@@ -63,10 +63,10 @@ def found_table(folder: Path) -> str:
 
 
 def found_shipped(folder: Path) -> str:
-    """What a job sources, after a look at the bundle that it names.
+    """The `tuccl.env` that a job sources, after its bundle is checked.
 
     Raises:
-        ValueError: there is a tuccl.env, and its bundle is missing or another one.
+        ValueError: The bundle that tuccl.env names is missing or has another checksum.
     """
     shipped = folder / "shipped"
     if not (shipped / "tuccl.env").exists():
@@ -140,7 +140,7 @@ class _Prepared:
     old: str
     new: str
     largest_bytes: int
-    """Of the files that it writes."""
+    """Size of the largest file that the command writes."""
 
 
 def _prepare(scenario: Scenario, root: Path) -> _Prepared:
@@ -187,7 +187,7 @@ def _attempt(number: int, rng: random.Random, prepared: _Prepared, findings: Fin
 
 
 def _after(tried: Path, prepared: _Prepared, findings: Findings) -> list[str]:
-    """What is wrong with what was left, and with the next run."""
+    """Faults of the files that a disturbed command left, and of the next run."""
     scenario = prepared.scenario
     try:
         found = scenario.reader(tried)
@@ -207,7 +207,7 @@ def _after(tried: Path, prepared: _Prepared, findings: Findings) -> list[str]:
 
 
 def _without_times(value: Any) -> Any:
-    """A document without what no two runs share."""
+    """A document without times and paths, which differ between runs."""
     if isinstance(value, dict):
         kept = {name: part for name, part in value.items() if name not in _TIMES}
         return {name: _without_times(part) for name, part in kept.items()}
@@ -217,7 +217,7 @@ def _without_times(value: Any) -> Any:
 
 
 def _count_steps(file: Path) -> None:
-    """A byte in a file for each."""
+    """Append a byte to a file for each step."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     _around_steps(lambda: os.write(descriptor, b"."), lambda: None)
 

@@ -87,21 +87,21 @@ def number(data: bytes, rng: random.Random) -> bytes:
 
 
 def nest(data: bytes, rng: random.Random) -> bytes:
-    """Something opens very often in the middle."""
+    """Insert an opening bracket or tag many times."""
     start = rng.randrange(len(data) + 1)
     return data[:start] + rng.choice(_NESTS) * rng.choice((5, 70, 5000, 50_000)) + data[start:]
 
 
 def swap(data: bytes, rng: random.Random) -> bytes:
-    """Two lines, or two words, stand in each other's place."""
+    """Swap two lines or two words."""
     pieces = re.split(rb"(\n|[\s,;=\"]+)", data) if rng.random() < 0.5 else re.split(rb"(\n)", data)
-    one, other = rng.randrange(len(pieces)), rng.randrange(len(pieces))
-    pieces[one], pieces[other] = pieces[other], pieces[one]
+    i, j = rng.randrange(len(pieces)), rng.randrange(len(pieces))
+    pieces[i], pieces[j] = pieces[j], pieces[i]
     return b"".join(pieces)
 
 
 def strange(data: bytes, rng: random.Random) -> bytes:
-    """No text, no UTF-8, nothing, or only one thing very often."""
+    """Insert control or invalid characters, or replace the whole input."""
     start = rng.randrange(len(data) + 1)
     middle = rng.choice((b"\0", b"\xff\xfe", "\u2028".encode(), b"\r", b"%s", b"\x1b[2J"))
     whole = (b"", b" ", b"{}", b"[]", b"null", b"0", b'""', b",", data * 3)
@@ -114,7 +114,7 @@ TEXT: tuple[Mutation, ...] = (flip, cut, repeat, number, number, nest, swap, str
 
 
 def json_structure(data: bytes, rng: random.Random) -> bytes:
-    """A node of a JSON document has become another one, or another thing."""
+    """Replace, delete, repeat or rename nodes of a JSON document."""
     try:
         document = json.loads(data)
     except ValueError:
@@ -123,12 +123,12 @@ def json_structure(data: bytes, rng: random.Random) -> bytes:
         nodes = _nodes(document)
         if not nodes:
             return number(data, rng)
-        (holder, key), (other, place) = rng.choice(nodes), rng.choice(nodes)
+        (holder, key), (donor, place) = rng.choice(nodes), rng.choice(nodes)
         match rng.randrange(4):
             case 0:
                 holder[key] = rng.choice(_VALUES)
             case 1:
-                holder[key] = json.loads(json.dumps(other[place]))
+                holder[key] = json.loads(json.dumps(donor[place]))
             case 2:
                 del holder[key]
             case _:

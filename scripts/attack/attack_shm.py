@@ -1,9 +1,9 @@
-"""Full and hostile /dev/shm beside jobs that start, split and destroy communicators.
+"""Run jobs that start, split and destroy communicators beside a full or hostile /dev/shm.
 
 The executor's host side runs over stand-ins of NCCL and CUDA whose ranks are threads of several
-processes (tests/runtime/executor/shm_job.cc), with address and undefined behaviour sanitizers, in a
-/dev/shm of each attempt's own. It is filled, or neighbours change whatever they see there: of
-another user, of the job's own, or such that fill it and let it go again and again.
+processes (tests/runtime/executor/shm_job.cc), with address and undefined behaviour sanitizers, and
+each attempt has its own /dev/shm. It is full, or other processes, of another user or of the job's
+user, change every file in it or fill and empty it repeatedly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.runtime.shm_job import compile_shm_job, link_shm_job
 from tests.runtime.test_executor import CXX, SANITIZERS
 
 MOST_S = 120.0
-"""For an attempt; without progress its ranks are ended after 20 s."""
+"""Time limit of an attempt; its ranks end after 20 s without progress."""
 _JOB_USER = 65533
 _ROOM = "size=4m,mode=1777"
 _NO_STICKY_BIT = "size=4m,mode=0777"
@@ -45,9 +45,9 @@ class Kind:
 
     name: str
     mount_options: str
-    """Of its /dev/shm."""
+    """Mount options of its /dev/shm."""
     draw: Callable[[random.Random], dict[str, int]]
-    """What shm_job is told besides the job's size."""
+    """Draws the options of shm_job other than the job's size."""
     takes_root: bool = False
 
 
@@ -81,13 +81,13 @@ KINDS = (
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Disturb jobs for so long; compiling them counts.
+    """Disturb jobs for a time, which includes compiling them.
 
     Args:
-        seconds: How long.
-        seed: Of kinds, jobs and neighbours; not of their timing.
-        folder: Where the commands and the output of failures stay.
-        first: The attempt to begin with.
+        seconds: Duration.
+        seed: Seed of kinds, jobs and disturbing processes; their timing is free.
+        folder: Folder for the commands and output of failures.
+        first: Number of the first attempt.
 
     Returns:
         Attempts, failures, and how communicators were served.
@@ -106,7 +106,7 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
 def attack_with(
     job: Path, kinds: tuple[Kind, ...], seconds: float, seed: int, folder: Path, first: int = 0
 ) -> dict[str, int]:
-    """The same with a compiled job, and some of the kinds."""
+    """Attack with a compiled job and given kinds, as `attack` does."""
     findings = Findings("shm", seed, folder)
     tried = [kind for kind in kinds if os.geteuid() == 0 or not kind.takes_root]
     for kind in kinds:
@@ -120,7 +120,7 @@ def attack_with(
 
 
 def obstacle() -> str:
-    """Why there is no such attack here, or nothing."""
+    """Why this attack cannot run on this machine; empty if it can."""
     missing = [name for name in ("unshare", CXX, CC) if shutil.which(name) is None]
     if missing:
         return f"there is no {missing[0]} here"
@@ -132,7 +132,7 @@ def obstacle() -> str:
 
 
 def command_of(job: Path, kind: Kind, rng: random.Random) -> list[str]:
-    """An attempt of a kind."""
+    """The command of an attempt."""
     processes, threads = rng.choice(((2, 1), (2, 2), (3, 1), (4, 1), (2, 3), (1, 3)))
     options = {
         "seed": rng.randrange(1 << 20),
@@ -157,12 +157,12 @@ def _strangers(rng: random.Random) -> dict[str, int]:
 
 
 def _user(rng: random.Random) -> int:
-    """Root's job is root's or another user's; anybody else has one user only."""
+    """User of the disturbing processes: under root, root or another user; else the caller."""
     return rng.choice((0, _JOB_USER)) if os.geteuid() == 0 else 0
 
 
 def _own_shm(mount_options: str) -> list[str]:
-    """The words before a command that is to run with a /dev/shm of its own."""
+    """The prefix of a command that runs with its own /dev/shm."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     script = f'mount -t tmpfs -o {mount_options} tmpfs /dev/shm && exec "$@"'
     return ["unshare", "--mount", *user, "sh", "-c", script, "sh"]

@@ -1,7 +1,8 @@
-"""Strangers on every port of real measuring runs: idle ones, garbage, trickles, resets, crowds.
+"""Attack every port of measuring runs with unauthenticated connections.
 
-Each run has ranks of the stand-in engine on loopback, measures some configurations with their data
-checked, and must not notice anybody. All follows from a seed but the timing.
+Connections stay idle, send garbage, trickle bytes, reset, or arrive in crowds. Each run has ranks
+of the stand-in engine on loopback, measures some configurations with their data checked, and must
+not be disturbed. Everything but the timing follows from a seed.
 
     python scripts/attack/attack_strangers.py --seconds 60 --seed 1
 """
@@ -39,11 +40,11 @@ _OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCAT
 _MOST_OPEN = 400
 _PAUSE_S = 0.005
 _CROWD = 160
-"""More than may wait at a time."""
+"""More connections than may wait for authentication at a time."""
 
 
 class Strangers:
-    """They come while the block lasts, to the ports of this run's processes alone."""
+    """Connects to the ports of this run's processes, and no others, while the block runs."""
 
     def __init__(self, places: LocalPlaces, rng: random.Random) -> None:
         self.count = 0
@@ -90,7 +91,7 @@ class Strangers:
         with suppress(OSError):
             match self._rng.randrange(7):
                 case 0:
-                    pass  # It says nothing.
+                    pass  # The connection stays silent.
                 case 1:
                     stranger.sendall(self._rng.randbytes(self._rng.randrange(1, 200)))
                 case 2:
@@ -102,7 +103,7 @@ class Strangers:
                     stranger.sendall(self._rng.randbytes(100_000))
                 case 5:
                     stranger.shutdown(socket.SHUT_WR)
-                case 6:  # It resets the connection.
+                case 6:  # Reset the connection.
                     stranger.setsockopt(
                         socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                     )
@@ -126,13 +127,13 @@ class Strangers:
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Run after run for so many seconds; counts of runs, measurements, strangers and failures.
+    """Attack runs for a time; return counts of runs, measurements, connections and failures.
 
     Args:
-        seconds: The run that is under way then is finished.
-        seed: Of configurations and strangers.
-        folder: Where the logs of the runs go.
-        first: The run to begin with.
+        seconds: Duration; the last run is completed.
+        seed: Seed of configurations and connections.
+        folder: Folder for the logs of the runs.
+        first: Number of the first run.
     """
     counts = {"attempts": 0, "measurements": 0, "strangers": 0, "failures": 0}
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +150,7 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
 
 
 def _failures(rng: random.Random, path: Path, counts: dict[str, int]) -> Iterator[str]:
-    """What went wrong in one run."""
+    """Failures of one run."""
     ranks = rng.choice((2, 2, 3))
     configs = [_config(rng) for _ in range(3)]
     try:
@@ -187,7 +188,7 @@ def _run(
 
 
 def _config(rng: random.Random) -> Config:
-    """One that the stand-in runs; half of them need workers of their own."""
+    """A configuration for the stand-in engine; half of them need their own workers."""
     return Config(
         rng.choice(("ring", "tree")),
         rng.choice(("LL", "LL128", "Simple")),
@@ -202,12 +203,12 @@ def _listening(pids: Sequence[int]) -> list[int]:
     for pid in pids:
         with suppress(psutil.Error):
             connections = psutil.Process(pid).net_connections("tcp4")
-            found += [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
+            found += [at.laddr.port for at in connections if at.status == psutil.CONN_LISTEN]
     return found
 
 
 def main() -> int:
-    """Attack; 1 where something failed."""
+    """Run the attack; return 1 if something failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
