@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass
 class Row:
-    """What one collective on one cluster cost and gives."""
+    """Cost and result of one collective on one cluster."""
 
     collective: str
     nodes: int
@@ -65,7 +65,7 @@ class Row:
     peak_memory_gb: float = 0.0
 
     def timed(self, stage: str, work: Callable[[], T]) -> T:
-        """Runs a stage and notes its seconds."""
+        """Run a stage and record its seconds."""
         started = time.perf_counter()
         result = work()
         self.seconds[stage] = time.perf_counter() - started
@@ -147,7 +147,7 @@ def line(row: Row) -> str:
 
 
 def main() -> int:
-    """Prints the table; 0 when the target is met."""
+    """Print the table; return 0 when the target is met."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="e.g. 16,128")
     parser.add_argument("--collectives", default="all_gather,all_reduce")
@@ -158,8 +158,8 @@ def main() -> int:
         print(HEADER, flush=True)
     for nodes in map(int, arguments.nodes.split(",")):
         for name in arguments.collectives.split(","):
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as one:
-                rows.append(one.submit(measure, name, nodes).result())
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                rows.append(pool.submit(measure, name, nodes).result())
             if not arguments.json:
                 print(line(rows[-1]), flush=True)
     if arguments.json:

@@ -84,7 +84,7 @@ class ForkingMeter(Meter):
         return True
 
     def end(self) -> None:
-        """What a search would choose that had the next budget."""
+        """Record the choice of a search that ends at the next budget."""
         share = self._waiting.pop(0)
         fork = self.fork(share * self._problem.grid_s)
         confirm_rivals(fork)
@@ -92,7 +92,7 @@ class ForkingMeter(Meter):
         self._next()
 
     def end_all(self) -> None:
-        """The same for all budgets that were not reached."""
+        """Record the choice at every budget that was not reached."""
         while self._waiting:
             self.end()
 
@@ -207,7 +207,7 @@ def main() -> None:
     strategies = given.strategies.split(",")
     if given.outcomes:
         outcomes = [
-            Outcome(**one) for path in given.outcomes for one in json.loads(path.read_text())
+            Outcome(**fields) for path in given.outcomes for fields in json.loads(path.read_text())
         ]
     else:
         outcomes = _searched(given, strategies)

@@ -73,18 +73,18 @@ class Share:
 
 @dataclass(frozen=True)
 class EntryRates:
-    """What became of keys by their true gain."""
+    """Outcomes of keys by their true gain."""
 
     entered: dict[float, Share]
     mistaken: Share
-    """Of all entries those that gain nothing."""
+    """Share of entries that gain nothing."""
     starts: float
-    """Of the workers, per table, after those that searched."""
+    """Restarts of the workers per table, after the search."""
 
 
 @dataclass(frozen=True)
 class ProfileRates:
-    """What became of profiles whose worst key gets the same."""
+    """Outcomes of profiles whose worst keys have the same speedup."""
 
     ruled_out: Share
     """By one visit."""
@@ -93,9 +93,9 @@ class ProfileRates:
     held: Share
     """After starts in turn with stock NCCL."""
     proved: Share
-    """Of the same those that were clear of the floor."""
+    """Share of the same profiles that were clear of the floor."""
     starts: float
-    """Rounds of them."""
+    """Rounds of starts."""
 
 
 def entry_rates(noise: Noise, seeds: Sequence[int]) -> EntryRates:
@@ -205,9 +205,12 @@ def rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
     yield "|---|---|---|---|---|---|---|", True
     for noise in NOISES:
         for worst in WORST:
-            one = profile_rates(noise, worst, seeds)
-            cells = " | ".join(map(str, (one.ruled_out, one.cleared, one.held, one.proved)))
-            yield f"| {noise.name} | {worst:.3f} | {cells} | {one.starts:.1f} |", True
+            profile = profile_rates(noise, worst, seeds)
+            cells = " | ".join(
+                str(share)
+                for share in (profile.ruled_out, profile.cleared, profile.held, profile.proved)
+            )
+            yield f"| {noise.name} | {worst:.3f} | {cells} | {profile.starts:.1f} |", True
 
 
 def main(say: Callable[[str], None] = print) -> int:

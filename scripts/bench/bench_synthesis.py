@@ -88,7 +88,7 @@ NOTES = {
         " TE-CCL's figure is for 15 GPUs, 56 blocks"
     ),
 }
-"""What a figure needs said beside it."""
+"""Remarks on figures, by entry and collective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ class Row:
     algbw_gb_per_s: float
     bound_gb_per_s: float
     ratio: float
-    """Of what no schedule undercuts: bandwidth, latency, and both at cuts."""
+    """Share of the bound that follows from bandwidth, latency, and both at cuts."""
     bandwidth_ratio: float
     winner: str
     chunks: int
     steps: int
     seconds: float
-    """Of one core, for all sketches together; experts are made once per entry and not counted."""
+    """Seconds of one core for all sketches, without experts, which are made once per entry."""
     peers: str
     met: str
     proved: str
@@ -228,7 +228,7 @@ def expert_choices(
 
 
 def peers(entry: str, collective: Collective, size: str) -> str:
-    """What others reach here, where it is known."""
+    """Published figures of other synthesizers for the same cell."""
     found = []
     if collective is Collective.ALL_GATHER:
         if size == "1MB" and entry in TACOS_1MB_US:

@@ -37,9 +37,9 @@ class Noise:
     own: float
     """From start to start, of each call of each key by itself."""
     alternating: int = 0
-    """Of every so many keys the first has launches that take twice as long in turn; 0: none."""
+    """Period of the keys of which every second launch takes twice as long; 0: no such keys."""
     noisier: tuple[int, ...] = ()
-    """Keys, by their places, that starts change five times as much."""
+    """Indices of keys that vary five times as much from start to start."""
 
 
 NVSWITCH = Noise("NVSwitch", sample=0.002, common=0.002, own=0.003)
@@ -65,7 +65,7 @@ class NoisyMachine:
     _samples: dict[tuple[Task, Config], list[float]] = field(default_factory=dict)
     _seconds: dict[tuple[Task, Config], float] = field(default_factory=dict)
     _shifts: dict[tuple[Task, Config] | None, float] = field(default_factory=dict)
-    """Of the start that is up; None: of all calls."""
+    """Factors of the current start by call; under None, the factor of all calls."""
 
     def __post_init__(self) -> None:
         """Seeded by the seed alone."""

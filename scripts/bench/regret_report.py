@@ -19,10 +19,10 @@ class Outcome:
     key: str
     seed: int
     share: float
-    """Budget, of the grid's seconds."""
+    """Budget, as a share of the grid's seconds."""
     regret: float
     spent: float
-    """Of the grid's seconds."""
+    """Seconds spent, as a share of the grid's seconds."""
     tried: int
 
 
@@ -51,13 +51,13 @@ def _ahead_of_first(
     ahead = 0
     for share in shares:
         own = _found_by_key(_of(outcomes, first, share))
-        for other in others:
-            found = _found_by_key(_of(outcomes, other, share))
+        for strategy in others:
+            found = _found_by_key(_of(outcomes, strategy, share))
             differences = [found[key] - own[key] for key in own]
             if fmean(differences) > 1e-9:
                 ahead += 1
                 yield (
-                    f"At {share:.1%} {other} is ahead of {first} by {fmean(differences):.1%} "
+                    f"At {share:.1%} {strategy} is ahead of {first} by {fmean(differences):.1%} "
                     f"± {_error(differences):.1%}."
                 )
     if not ahead and others:

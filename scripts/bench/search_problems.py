@@ -1,4 +1,4 @@
-"""What `bench_search.py` searches: the keys of a record, and synthetic surfaces."""
+"""Search problems for `bench_search.py`: the keys of a record, and synthetic surfaces."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Problem:
     max_repeats: int
     space: Space
     grid_s: float
-    """What measuring every configuration once at full budget costs."""
+    """Seconds to measure every configuration once at full budget."""
     truth_us: dict[Config, float]
-    """What does not run is absent."""
+    """True times; configurations that cannot run are absent."""
     best_us: float
     measure_of: Callable[[int], Measure]
-    """By seed: samples from the first on, the same for every search with this seed."""
+    """Maps a seed to a measurement whose samples are the same in every search with that seed."""
 
     def regret(self, choice: Config | None) -> float:
         """How much slower the choice is than the best; infinite for none."""
