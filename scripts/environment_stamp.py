@@ -80,18 +80,22 @@ def source_files(root: Path) -> Iterator[Path]:
 
 def installed() -> list[str]:
     """Every distribution of the environment with its version."""
-    return sorted(f"{one.name} {one.version}" for one in distributions(path=packages_of_here()))
+    return sorted(
+        f"{found.name} {found.version}" for found in distributions(path=packages_of_here())
+    )
 
 
 def is_whole() -> bool:
-    """Whether all files that pip recorded are there at their sizes, pip's own among them."""
+    """Whether every file that pip recorded, pip's own included, exists with its recorded size."""
     found = list(distributions(path=packages_of_here()))
-    if not any(one.name == "pip" for one in found):
+    if not any(distribution.name == "pip" for distribution in found):
         return False
-    for one in found:
-        if one.files is None:  # Its installation was cut off before the record was written.
+    for distribution in found:
+        if (
+            distribution.files is None
+        ):  # Its installation was cut off before the record was written.
             return False
-        for file in one.files:
+        for file in distribution.files:
             if file.suffix == ".pyc":
                 continue
             try:
@@ -104,7 +108,7 @@ def is_whole() -> bool:
 
 
 def packages_of_here() -> list[str]:
-    """The folders of the environment's packages, without what PYTHONPATH adds."""
+    """The folders of the environment's packages, without those of PYTHONPATH."""
     return [entry for entry in sys.path if Path(entry).is_relative_to(sys.prefix)]
 
 

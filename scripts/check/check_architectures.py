@@ -49,7 +49,7 @@ class NoCompilerError(Exception):
 
 
 class UsageError(Exception):
-    """What the caller or the environment says cannot be used."""
+    """An argument or a variable of the environment cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def fetch_cuda_12(scratch: Path) -> Path:
 
 
 def compiler_for(architecture: int) -> Compiler:
-    """What compiles for an architecture here.
+    """The installed compiler for an architecture.
 
     Raises:
         NoCompilerError: Nothing does.
@@ -198,22 +198,22 @@ def compile_one(compiler: Compiler, source: Path, folder: Path) -> int:
 
 
 def check(architecture: int, sources: Sequence[Path]) -> None:
-    """Compile all sources for an architecture, as many at once as there are cores."""
+    """Compile all sources for an architecture, as many at a time as there are cores."""
     compiler = compiler_for(architecture)
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
     ):
-        sizes = list(pool.map(lambda one: compile_one(compiler, one, Path(folder)), sources))
+        sizes = list(pool.map(lambda source: compile_one(compiler, source, Path(folder)), sources))
     what = f"{len(sizes)} files, {sum(sizes)} bytes ({compiler.name})"
     print(f"sm_{architecture}: {what}", flush=True)
 
 
 def main() -> int:
-    """As the module says; the exit code."""
+    """Compile for all architectures; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("architectures", nargs="*", type=int, default=DEFAULT, metavar="90")
-    sources = sorted(one for folder in FOLDERS for one in (ROOT / folder).rglob("*.cu"))
+    sources = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.cu"))
     worst = 0
     for architecture in parser.parse_args().architectures:
         where = f"check_architectures.py: sm_{architecture}"

@@ -43,7 +43,7 @@ from tuccl.errors import TucclError  # noqa: E402
 
 
 def failures_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of all ranks."""
+    """Failures of all ranks."""
     return [failure for result in results for failure in result["failures"]]
 
 

@@ -97,10 +97,10 @@ class Variants:
 
 
 def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """What a job's environment gets.
+    """Variables of a job that runs the executor.
 
     Raises:
-        JobError: The words say no executor.
+        JobError: The arguments name no executor.
         UsageError: The table lacks a file.
     """
     if arguments.table is not None:
@@ -115,10 +115,10 @@ def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
-    """Of one rank, which ended like that.
+    """Result of a rank; `end` says how the rank ended.
 
     Raises:
-        JobError: It has left none.
+        JobError: The rank left no result.
     """
     path = folder / f"result{rank}.json"
     if not path.exists():
@@ -129,7 +129,7 @@ def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
 
 
 def check(variants: Variants, part: str) -> dict[str, Any]:
-    """A part under both; `right` says whether all is as it must be."""
+    """Run a part under stock NCCL and the executor; `right` says whether both are correct."""
     stock = variants.run(part, "stock")
     executor = variants.run(part, "executor")
     found: dict[str, Any] = {"stock": stock, "executor": executor}
@@ -144,10 +144,10 @@ def check(variants: Variants, part: str) -> dict[str, Any]:
 
 
 def compare_losses(stock: list[float], again: list[float], executor: list[float]) -> dict[str, Any]:
-    """How far curves lie apart, as a part of the loss at that step."""
+    """Largest distance of loss curves, relative to the loss at that step."""
 
-    def distance(other: list[float]) -> float:
-        pairs = zip(stock, other, strict=True)
+    def distance(losses: list[float]) -> float:
+        pairs = zip(stock, losses, strict=True)
         return max(abs(a - b) / abs(a) if isfinite(a + b) else float("inf") for a, b in pairs)
 
     return {
@@ -160,7 +160,7 @@ def compare_losses(stock: list[float], again: list[float], executor: list[float]
 
 
 def tell(part: str, found: Mapping[str, Any]) -> None:
-    """One part for people."""
+    """Print the result of a part."""
     stock, executor = found["stock"], found["executor"]
     print(f"{part}: {'right' if found['right'] else 'NOT RIGHT'} ({executor['versions']})")
     for mode in ("eager_us", "graph_us"):

@@ -82,14 +82,14 @@ class CannotRunError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What the processes of one run left behind."""
+    """Logs and results of the processes of one run."""
 
     logs: tuple[str, ...]
     """NCCL's log of each rank."""
     results: tuple[dict[str, Any], ...]
 
     def errors(self) -> list[str]:
-        """What failed, by rank."""
+        """Errors by rank."""
         return [f"rank {i}: {r['error']}" for i, r in enumerate(self.results) if "error" in r]
 
 

@@ -107,15 +107,15 @@ class Cuda:
         return stream
 
     def wait(self, stream: c_void_p) -> None:
-        """Until it is empty."""
+        """Wait until a stream is empty."""
         self.call("cuStreamSynchronize", stream)
 
     def end(self, stream: c_void_p) -> None:
-        """Of a stream."""
+        """Destroy a stream."""
         self.call("cuStreamDestroy_v2", stream)
 
     def after(self, before: c_void_p, then: c_void_p) -> None:
-        """What is put on `then` from now on waits for what is on `before` now."""
+        """Make later work of stream `then` wait for the present work of stream `before`."""
         event = c_void_p()
         self.call("cuEventCreate", byref(event), c_uint(_NO_TIMING))
         self.call("cuEventRecord", event, before)
@@ -123,13 +123,13 @@ class Cuda:
         self.call("cuEventDestroy_v2", event)
 
     def used_bytes(self) -> int:
-        """Of the device's memory, by everybody."""
+        """Memory of the device in use by all processes."""
         free, total = c_size_t(), c_size_t()
         self.call("cuMemGetInfo_v2", byref(free), byref(total))
         return total.value - free.value
 
     def captured(self, stream: c_void_p, put: Callable[[], None]) -> c_void_p:
-        """An executable graph of what `put` puts on the stream."""
+        """An executable graph of the work that `put` adds to the stream."""
         graph, executable = c_void_p(), c_void_p()
         self.call("cuStreamBeginCapture_v2", stream, c_int(_THREAD_LOCAL))
         put()
@@ -143,18 +143,18 @@ class Cuda:
         self.call("cuGraphLaunch", graph, stream)
 
     def end_graph(self, graph: c_void_p) -> None:
-        """Of an executable graph that runs no more."""
+        """Destroy an executable graph that no longer runs."""
         self.call("cuGraphExecDestroy", graph)
 
     def run_as_graph(self, stream: c_void_p, put: Callable[[], None]) -> None:
-        """What `put` puts on the stream, captured and launched once; waits for its end."""
+        """Capture the work that `put` adds to the stream, launch it once, wait for its end."""
         executable = self.captured(stream, put)
         self.launch(executable, stream)
         self.wait(stream)
         self.end_graph(executable)
 
     def copy(self, to: int, source: int, size_bytes: int, stream: c_void_p) -> None:
-        """From one address of the device to another, in order with the stream's other work."""
+        """Copy between two addresses of the device, in the stream's order."""
         words = c_uint64(to), c_uint64(source), c_size_t(size_bytes)
         self.call("cuMemcpyDtoDAsync_v2", *words, stream)
 

@@ -28,16 +28,16 @@ from tuccl.words.sizes import parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
 _BUNDLE = "bundle.tuccl"
-_OF_ANOTHER = "is not of scripts/make/write_programs.py: make the folder anew"
+_OF_ANOTHER = "was not written by scripts/make/write_programs.py: write the folder again"
 
 
 def run_job(
     arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any], *, processes: int
 ) -> list[dict[str, Any]]:
-    """What each rank of one job found.
+    """Run a job and return the result of each rank.
 
     Raises:
-        JobError: A rank died or hung; says which and how its output ends.
+        JobError: A rank died or hung; the message has its number and the end of its output.
     """
     folder.mkdir()
     kernels = write_schedules(arguments, folder)
@@ -147,7 +147,7 @@ def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def wanted_of(arguments: argparse.Namespace, kernels: Hashes) -> Wanted:
-    """What calls are drawn from."""
+    """The ranges from which calls are drawn."""
     runners = {} if arguments.programs is None else read_runners(arguments.programs, arguments.gpus)
     return Wanted(
         tuple(arguments.operations),
@@ -161,10 +161,10 @@ def wanted_of(arguments: argparse.Namespace, kernels: Hashes) -> Wanted:
 
 
 def read_runners(folder: Path, gpus: int) -> dict[str, dict[str, list[str]]]:
-    """What write_programs.py made, by ranks and operation.
+    """The schedules of write_programs.py, by ranks and operation.
 
     Raises:
-        JobError: It is not of write_programs.py, or has nothing for so many GPUs.
+        JobError: write_programs.py did not write the folder, or not for this number of GPUs.
     """
     path = folder / "runners.json"
     try:

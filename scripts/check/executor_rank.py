@@ -75,7 +75,7 @@ class Slot:
         return send + send_at(call, rank), receive + receive_at(call, rank)
 
     def finding(self, call: RandomCall, rank: int) -> str:
-        """What the executor did otherwise than NCCL."""
+        """How the executor's result differs from NCCL's; empty if it does not."""
         size_bytes = buffer_bytes(call)
         own, real = (buffer.read(0, size_bytes) for buffer in self.receive)
         begin = receive_at(call, rank)
@@ -168,9 +168,9 @@ class Checker:
             nccl.collective(call.operation, addresses, call.count, codes, handles)
 
         if call.in_graph and which == 0 and call.count:
-            # The order of a graph and of what is on other streams is the job's business.
-            for other in self._streams:
-                self._cuda.wait(other)
+            # The job has to order a graph after the work of other streams.
+            for each in self._streams:
+                self._cuda.wait(each)
             self._cuda.run_as_graph(stream, put)
         else:
             put()
@@ -182,7 +182,7 @@ class Checker:
 
 
 def run_calls(session: Session, job: dict[str, Any]) -> dict[str, Any]:
-    """All calls of the job; ends early after some failures, and the others are killed."""
+    """Run all calls of the job, or end early after some failures; the job kills the other ranks."""
     wanted = Wanted(**job["wanted"])
     checker = Checker(session)
     numbers = range(job["first"], job["first"] + job["calls"])

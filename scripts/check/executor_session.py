@@ -1,7 +1,7 @@
-"""What ranks of check_executor.py have: a device, NCCL twice, the executor, communicators.
+"""A rank's session in check_executor.py: device, NCCL, the executor and communicators.
 
-NCCL is there as it is and as a job sees it; ranks of a communicator meet in a folder; calls are
-prepared once, and compared on the device as often as they are run.
+NCCL is loaded twice: alone, and with the executor as in a job. Ranks of a communicator meet in a
+folder. Calls are prepared once and compared on the device after each run.
 """
 
 from __future__ import annotations
@@ -86,19 +86,19 @@ class Session:
 
 
 def end_with_parent() -> None:
-    """This process is killed when the one that started it dies, rather than hold a GPU for ever."""
+    """Have the kernel kill this process when its parent dies, so that it never holds a GPU."""
     library = ctypes.CDLL(None)
     library.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 def buffer_bytes(call: RandomCall) -> int:
-    """Of a buffer that holds the larger of both, its offset and what must stay as it is."""
+    """Size of a buffer for input or output, with its offset and the guard bytes behind it."""
     elements = max(call.send_count, call.receive_count) + call.send_offset + call.receive_offset
     return elements * call.element_bytes + GUARD_BYTES
 
 
 def send_at(call: RandomCall, rank: int) -> int:
-    """Byte where the send buffer begins; within the receive buffer in place."""
+    """Byte offset of the send buffer; in place, its offset in the receive buffer."""
     if not call.in_place:
         return call.send_offset * call.element_bytes
     inside = rank * call.count if call.operation == "all_gather" else 0
@@ -106,16 +106,16 @@ def send_at(call: RandomCall, rank: int) -> int:
 
 
 def receive_at(call: RandomCall, rank: int) -> int:
-    """Byte where the receive buffer begins."""
+    """Byte offset of the receive buffer."""
     inside = rank * call.count if call.operation == "reduce_scatter" and call.in_place else 0
     return (call.receive_offset + inside) * call.element_bytes
 
 
 class Prepared:
-    """A call whose result is known: NCCL ran it once; now it is run again and compared.
+    """A call whose result NCCL has computed once and every later run is compared with.
 
-    Its results have to be the same bit for bit. `counter` is an address of 8 bytes on the device,
-    where bytes that differ are added up.
+    Results must be equal bit for bit. `counter` is the address of 8 bytes on the device that count
+    differing bytes.
     """
 
     def __init__(self, cuda: Cuda, call: RandomCall, rank: int, counter: int) -> None:
@@ -130,7 +130,7 @@ class Prepared:
             buffer.reserve(self._bytes)
 
     def write(self, stream: c_void_p, block: Array | None = None) -> None:
-        """What is sent: the call's random data, or copies of a block one behind another."""
+        """Fill the send buffer with the call's random data, or with a block repeated."""
         sent = self._buffers["initial" if self.call.in_place else "send"]
         for buffer in self._buffers.values():
             buffer.fill(UNTOUCHED, self._bytes, stream)
@@ -150,15 +150,15 @@ class Prepared:
         self._cuda.wait(stream)
 
     def reset(self, stream: c_void_p) -> None:
-        """The receive buffer as it was before any call."""
+        """Restore the receive buffer to its state before any call."""
         self._copy("receive", "initial", stream)
 
     def keep(self, stream: c_void_p) -> None:
-        """What is there now is what every later run must leave."""
+        """Keep the receive buffer as the result that every later run must have."""
         self._copy("expected", "receive", stream)
 
     def put(self, nccl: Nccl, communicator: c_void_p, stream: c_void_p) -> None:
-        """The call itself."""
+        """Submit the call."""
         receive = self._buffers["receive"].reserve(0)
         send = receive if self.call.in_place else self._buffers["send"].reserve(0)
         call = self.call
@@ -171,14 +171,14 @@ class Prepared:
         )
 
     def compare(self, stream: c_void_p) -> None:
-        """Everything in the receive buffer, with what is around the output."""
+        """Compare the whole receive buffer, including the bytes around the output."""
         if self.call.operation == "reduce" and self._rank != self.call.root:
-            return  # NCCL leaves open what others than the root find there.
+            return  # NCCL leaves the receive buffer of the other ranks undefined.
         addresses = self._buffers["receive"].reserve(0), self._buffers["expected"].reserve(0)
         self._cuda.compare(addresses, self._bytes, self._counter, stream)
 
     def free(self) -> None:
-        """Its memory."""
+        """Free the buffers."""
         for buffer in self._buffers.values():
             buffer.free()
 
@@ -188,7 +188,7 @@ class Prepared:
 
 
 class Counters:
-    """One for each prepared call: how many bytes differed so far."""
+    """Counters on the device of differing bytes, one per prepared call."""
 
     def __init__(self, cuda: Cuda, number: int) -> None:
         self._number = number
@@ -197,17 +197,17 @@ class Counters:
         self._buffer.write(0, np.zeros(number, np.uint64))
 
     def address(self, index: int) -> int:
-        """Of one, on the device."""
+        """Device address of a counter."""
         return self._first + 8 * index
 
     def read(self) -> list[int]:
-        """All, when nothing adds to them."""
+        """Read all counters, while no call runs."""
         values: list[int] = self._buffer.read(0, 8 * self._number).view(np.uint64).tolist()
         return values
 
 
 def learn(session: Session, calls: Sequence[Prepared], communicator: c_void_p) -> None:
-    """Write what is sent, and let NCCL itself say what must come of it."""
+    """Write the input of calls and have NCCL compute the expected results."""
     stream = session.cuda.stream()
     for call in calls:
         call.write(stream)
@@ -219,7 +219,7 @@ def learn(session: Session, calls: Sequence[Prepared], communicator: c_void_p) -
 
 
 def run_and_compare(call: Prepared, nccl: Nccl, communicator: c_void_p, stream: c_void_p) -> None:
-    """Reset, run, compare: all on one stream."""
+    """Reset, run and compare a call on one stream."""
     call.reset(stream)
     call.put(nccl, communicator, stream)
     call.compare(stream)

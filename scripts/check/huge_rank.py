@@ -18,7 +18,7 @@ from executor_session import Counters, Prepared, Session, run_and_compare
 from random_calls import INTERPRETED, OPERATIONS, RandomCall, Rule, rule_by
 
 BLOCK_BYTES = 61_000_003
-"""Of random data that are repeated: a prime, so that what is 2^31 or 2^32 off is seen."""
+"""Size of the repeated random block: a prime, so that offsets wrong by 2^31 or 2^32 are found."""
 BLOCKS, THREADS = 32, 512
 PROGRAM_BUFFER = 4 << 20
 

@@ -75,7 +75,7 @@ class OneProcess:
         self._learn()
 
     def each(self, act: Callable[[int], Any]) -> Iterator[Any]:
-        """What it does on every rank, with that rank's device."""
+        """Call `act` for every rank with its device current; yield the results."""
         for rank, device in enumerate(self.devices):
             device.use()
             yield act(rank)

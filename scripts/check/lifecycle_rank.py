@@ -150,35 +150,40 @@ def early_leave(session: Session) -> list[str]:
 
 
 def graphs(session: Session) -> list[str]:
-    """A graph beside eager calls, and replayed when other communicators have gone.
+    """Replay graphs beside eager calls, also after another communicator is destroyed.
 
-    Of another communicator at once, of its own one in an order that the job makes.
+    A graph of another communicator runs concurrently; one of the same communicator is ordered by
+    the job.
     """
     cuda = session.cuda
     eager, graphed = cuda.stream(), cuda.stream()
-    one = Case(session, session.join(session.ranks, "one"), session.ranks, session.rank)
-    other = Case(session, session.join(session.ranks, "other"), session.ranks, session.rank)
-    own = Case(session, one.communicator, session.ranks, session.rank)
-    beside = cuda.captured(graphed, lambda: other.run_all(graphed))
+    eager_case = Case(session, session.join(session.ranks, "one"), session.ranks, session.rank)
+    graph_case = Case(session, session.join(session.ranks, "other"), session.ranks, session.rank)
+    own = Case(session, eager_case.communicator, session.ranks, session.rank)
+    beside = cuda.captured(graphed, lambda: graph_case.run_all(graphed))
     ordered = cuda.captured(graphed, lambda: own.run_all(graphed))
     for number in range(30):
         cuda.launch(beside, graphed)
-        one.run(number % CALLS, eager)
-        one.run((number + 1) % CALLS, eager)
+        eager_case.run(number % CALLS, eager)
+        eager_case.run((number + 1) % CALLS, eager)
         cuda.after(eager, graphed)
         cuda.launch(ordered, graphed)
         cuda.after(graphed, eager)
-        one.run((number + 2) % CALLS, eager)
+        eager_case.run((number + 2) % CALLS, eager)
         cuda.after(eager, graphed)
     cuda.wait(eager)
     cuda.wait(graphed)
     cuda.end_graph(beside)
-    session.leave(other.communicator)
+    session.leave(graph_case.communicator)
     cuda.launch(ordered, graphed)
     cuda.wait(graphed)
     cuda.end_graph(ordered)
-    session.leave(one.communicator)
-    return [text for case in (one, other, own) for text in case.wrong("a graph beside eager calls")]
+    session.leave(eager_case.communicator)
+    return [
+        text
+        for case in (eager_case, graph_case, own)
+        for text in case.wrong("a graph beside eager calls")
+    ]
 
 
 def abort(session: Session) -> list[str]:

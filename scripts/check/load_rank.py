@@ -26,14 +26,14 @@ from random_calls import RandomCall, Wanted, draw, tolerance
 EAGER, IN_GRAPH, PER_ROUND, GRAPHS = 48, 24, 12, 2
 ROUNDS_BETWEEN_WORDS = 20
 MOST_BLOCKS_BESIDE = 16
-"""Of a call that runs beside another communicator's: blocks that wait for other ranks must all find
-room, as NCCL's own do."""
+"""Most blocks of a call that runs beside another communicator's: blocks that wait for other ranks
+must all be resident, as NCCL's must."""
 MOST_GROWTH = {"device_bytes": 32 << 20, "host_bytes": 256 << 20, "descriptors": 16}
-"""Over all the communicators that were made and destroyed."""
+"""Most growth over all communicators that are created and destroyed."""
 
 
 def drawn(wanted: Wanted, seed: int, first: int, number: int) -> list[RandomCall]:
-    """Calls of all ranks whose result no order of adding changes."""
+    """Calls of all ranks whose result does not depend on the order of summation."""
     calls: list[RandomCall] = []
     at = first
     while len(calls) < number:
@@ -193,23 +193,23 @@ def resident_bytes() -> int:
 
 
 def growth(statistics: list[dict[str, float]]) -> dict[str, float]:
-    """From the first third of what was written down to the last: the least of each.
+    """Growth of the minimum from the first third of the samples to the last third.
 
-    What a rank keeps for good before the last third raises all of its figures, so also the least;
-    what comes and goes does not. The first figure is left out: it warms up.
+    A leak before the last third raises all of its samples and so their minimum; temporary
+    allocations do not. The first sample is a warm-up and left out.
     """
     if len(statistics) < 3:
         return {}
     third = (len(statistics) - 1 + 2) // 3
     first, last = (
-        {name: min(one[name] for one in part) for name in MOST_GROWTH}
+        {name: min(figures[name] for figures in part) for name in MOST_GROWTH}
         for part in (statistics[1 : 1 + third], statistics[-third:])
     )
     return {name: last[name] - first[name] for name in MOST_GROWTH}
 
 
 def run_load(session: Session, job: dict[str, Any]) -> dict[str, Any]:
-    """Rounds until the job's seconds are over or something is wrong."""
+    """Run rounds until the job's seconds are over or a check fails."""
     load = Load(session, job)
     begin = time.monotonic()
     between: float = job["seconds_between"]

@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))
 from tuccl.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE  # noqa: E402
 
 LAST_WORDS_S = 1.0
-"""How long the other ranks may go on when one has failed."""
+"""Seconds that the other ranks may continue after a rank has failed."""
 TAKEN_OUT = frozenset({*OVERRULING, *PER_PROCESS, PLUGIN_VARIABLE})
-"""What a shell may have from a `tuccl.env`, or for NCCL as a whole: stock NCCL is without it."""
+"""Variables that a `tuccl.env` or the user may have set and that stock NCCL must run without."""
 PRELOAD = "LD_PRELOAD"
 EXECUTOR = "libtuccl-executor.so"
 
@@ -36,13 +36,13 @@ class JobError(Exception):
 
 @dataclass(frozen=True)
 class JobResult:
-    """What all ranks found."""
+    """Result of all ranks."""
 
     versions: str
     seconds: float
-    """Of the whole job, starting and ending included."""
+    """Seconds of the whole job, from start to exit."""
     steps: tuple[dict[str, Any], ...]
-    """Of each step: `times_us` of the slowest rank, launch by launch, or `error`."""
+    """For each step `times_us` of the slowest rank, launch by launch, or `error`."""
 
 
 def build_libraries(folder: Path) -> Path:
@@ -102,7 +102,7 @@ def run_job(
 
 
 def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a job inherits: nothing of a table, its profile or the executor."""
+    """An environment without the variables of a table, its profile and the executor."""
     inherited = {
         name: value
         for name, value in environment.items()

@@ -1,4 +1,4 @@
-"""What NCCL's own log says about its choices, and how many channels it gives a call.
+"""Read NCCL's choices from its log, and the number of channels that it gives a call.
 
 `tuning_lines` reads the lines that NCCL writes with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING,
 `attained_channels` is NCCL's rule for spreading a call over channels (NCCL 2.28 src/enqueue.cc,

@@ -40,32 +40,32 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What calls may be drawn from."""
+    """Ranges from which calls are drawn."""
 
     operations: Sequence[str] = OPERATIONS
     types: Sequence[str] = TYPES
     reductions: Sequence[str] = REDUCTIONS
     ranks: int = 2
-    """Most of a communicator."""
+    """Most ranks of a communicator."""
     largest_bytes: int = 4 * M
     kernels: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
-    """Schedules that kernels run, by ranks, operation and pattern: their content hashes."""
+    """Content hashes of schedules with pattern kernels, by ranks, operation and pattern."""
     runners: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
-    """Schedules to interpret in half of the calls that they are for, by ranks and operation."""
+    """Schedules to interpret in half of their calls, by ranks and operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is to run calls of an operation: a schedule, by a pattern's kernel or interpreted."""
+    """The schedule for calls of an operation, run by a pattern's kernel or the interpreter."""
 
     operation: str
     pattern: str
-    """Of the kernel, or `interpreted`."""
+    """Pattern of the kernel, or `interpreted`."""
     choice: Choice
 
     @property
     def line(self) -> str:
-        """For people."""
+        """The rule as one line of text."""
         choice, config = self.choice, self.choice.config
         return (
             f"{self.operation} {choice.min_bytes} {choice.max_bytes} {self.pattern} "
@@ -81,14 +81,14 @@ def rule_by(
     protocol: str,
     cut: tuple[int, int] | tuple[int, int, int],
 ) -> Rule:
-    """A rule of its parts.
+    """Make a rule.
 
     Args:
-        words: Operation, and pattern or `interpreted`.
+        words: Operation, then pattern or `interpreted`.
         schedule: Content hash.
-        sizes: Smallest and largest.
+        sizes: Smallest and largest size in bytes.
         protocol: As in `NcclProtocol`.
-        cut: Channels, threads, and buffer bytes where it is interpreted.
+        cut: Channels, threads, and buffer bytes if the schedule is interpreted.
     """
     nchannels, nthreads, buffer_bytes = (*cut, 0)[:3]
     config = ScheduleConfig(schedule, NcclProtocol(protocol), nchannels, nthreads, buffer_bytes)
@@ -106,9 +106,9 @@ class RandomCall:
     type: str
     reduction: str
     count: int
-    """As NCCL's function takes it."""
+    """Count argument of NCCL's function."""
     rule: Rule | None
-    """What the executor is to run it by; None: it is NCCL's."""
+    """Rule by which the executor runs the call; None: NCCL runs it."""
     send_offset: int = 0
     receive_offset: int = 0
     """Elements from the aligned start of the buffers."""
@@ -117,23 +117,23 @@ class RandomCall:
     root: int = 0
     stream: int = 0
     whole: bool = True
-    """Small whole numbers as data, which every order of summing gives exactly."""
+    """Whether data are small integers, whose sum is exact in every order."""
 
     @property
     def program(self) -> str | None:
-        """That is to be interpreted, if one is."""
+        """Schedule of an interpreted call."""
         if self.rule is None or self.rule.pattern != INTERPRETED:
             return None
         return self.rule.choice.config.schedule
 
     @property
     def choice(self) -> Choice | None:
-        """What the executor is told before it."""
+        """Choice that the executor is given before the call."""
         return None if self.rule is None else self.rule.choice
 
     @property
     def element_bytes(self) -> int:
-        """Of its type."""
+        """Bytes of an element."""
         return storage(self.type).itemsize
 
     @property
@@ -250,7 +250,7 @@ def _program_rule(
 
 
 def storage(data_type: str) -> np.dtype[Any]:
-    """What numpy keeps it in: bfloat16, which it has not, as 16 bits."""
+    """The numpy type that stores a data type; bfloat16, which numpy lacks, as 16 bits."""
     return np.dtype("uint16" if data_type == "bfloat16" else data_type)
 
 

@@ -1,4 +1,4 @@
-"""What only rank 0 of a job can make, such as an ncclUniqueId, handed to the others in a file."""
+"""Hand bytes of rank 0, such as an ncclUniqueId, to the other ranks of a job in a file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ WAIT_S = 60.0
 
 
 def from_rank_zero(path: Path, own: bytes | None) -> bytes:
-    """What rank 0 wrote there, on every rank.
+    """Return the bytes of rank 0 on every rank.
 
     Args:
-        path: A file that is not there before.
-        own: What rank 0 gives; None on the others.
+        path: A file that does not exist yet.
+        own: The bytes on rank 0; None on the other ranks.
 
     Raises:
         TimeoutError: Rank 0 did not write it.

@@ -1,4 +1,4 @@
-"""What the executor runs best at each size: times a small grid and writes a bundle of its rules.
+"""Find the executor's best configuration at each size and write a bundle of these rules.
 
 One job of new processes times NCCL's own choice and every configuration of a key one after the
 other. A key gets a rule where the best one beats NCCL by more than the noise of such a short look.
@@ -26,7 +26,7 @@ from tuccl.schedules.executor_schedules import programs_bundle
 
 K, M = 1 << 10, 1 << 20
 WORTH = 0.99
-"""Of NCCL's time that a configuration may take to get a rule."""
+"""Largest share of NCCL's time at which a configuration becomes a rule."""
 BLOCKS = (1, 2, 4, 8, 16, 32, 64)
 THREADS = (256, 512, 1024)
 LARGEST_LL = 256 * K
@@ -191,7 +191,7 @@ def write_rules(path: Path, rules: Sequence[Rule], ranks: int) -> None:
         for rule in rules
     ]
     used = {rule.choice.config.schedule for rule in rules}
-    by_hash = {one.content_hash: one for one in kernel_schedules(ranks).values()}
-    schedules = tuple(one for name, one in sorted(by_hash.items()) if name in used)
+    by_hash = {stored.content_hash: stored for stored in kernel_schedules(ranks).values()}
+    schedules = tuple(by_hash[name] for name in sorted(by_hash) if name in used)
     table = make_table(entries, gpu_models=(), profile={}, schedules=schedules)
     path.write_bytes(bundle_bytes(table))

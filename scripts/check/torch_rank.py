@@ -26,7 +26,7 @@ CALLS_IN_GRAPH = 20
 SAMPLES = 9
 VOCABULARY, WIDTH, SEQUENCE, BATCH = 1024, 512, 128, 8
 HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
-"""Of a model of 70 billion parameters."""
+"""Dimensions of a model with 70 billion parameters."""
 
 
 class Job:
@@ -97,7 +97,7 @@ def timed_us(act: Callable[[], object], samples: int = SAMPLES) -> float:
 
 
 def latency(job: Job) -> dict[str, Any]:
-    """Of torch.distributed.all_reduce, one by one and in graphs, in us by size."""
+    """Times of torch.distributed.all_reduce, call by call and in graphs, in us by size."""
     job.join()
     found: dict[str, Any] = {"eager_us": {}, "graph_us": {}}
     for size_bytes in LATENCY_BYTES:
@@ -211,15 +211,15 @@ def streams(job: Job) -> dict[str, Any]:
     graph = captured(job, refilled)
     for _ in range(job.words["rounds"]):
         graph.replay()
-        other = torch.full((333,), job.rank + 1, device=job.device)
-        dist.all_reduce(other, group=groups[1])
+        unserved = torch.full((333,), job.rank + 1, device=job.device)
+        dist.all_reduce(unserved, group=groups[1])
         torch.cuda.synchronize()
-        wrong += int((kept != total).any()) + int((other != total).any())
+        wrong += int((kept != total).any()) + int((unserved != total).any())
     return {"rounds": job.words["rounds"], "wrong": wrong}
 
 
 def groups_anew(job: Job) -> dict[str, Any]:
-    """Process groups made, used and destroyed several times."""
+    """Create, use and destroy process groups several times."""
     wrong = 0
     total = job.ranks * (job.ranks + 1) // 2
     for _ in range(job.words["groups"]):

@@ -311,10 +311,13 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('{"2": {"all_gather": ["program:0"]}}', "is not of scripts/make/write_programs.py"),
+        (
+            '{"2": {"all_gather": ["program:0"]}}',
+            "was not written by scripts/make/write_programs.py",
+        ),
         ('{"4": {"all_reduce": []}}', "none for 2: scripts/make/write_programs.py FOLDER 2"),
-        ('{"all_reduce": ["5a5a"]}', "is not of scripts/make/write_programs.py"),
-        ("[", "is not of scripts/make/write_programs.py"),
+        ('{"all_reduce": ["5a5a"]}', "was not written by scripts/make/write_programs.py"),
+        ("[", "was not written by scripts/make/write_programs.py"),
         ('{"2": {}}', "the executor interpreted no schedule"),
     ],
 )
