@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A deadline per example fails on a busy machine without anything being wrong.
+# A deadline per example would fail on a busy machine.
 settings.register_profile("tuccl", deadline=None, derandomize=True)
 settings.load_profile("tuccl")
 
-# Shells start what is in the background with Ctrl-C ignored, and so would be all that tests start.
+# Shells start background jobs with SIGINT ignored, and processes of the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -19,7 +19,7 @@ LONG = frozenset((ROOT / "tests" / "long_tests.txt").read_text(encoding="utf-8")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what `scripts/test.sh --quick` leaves out."""
+    """Mark the tests that `scripts/test.sh --quick` leaves out."""
     for item in items:
         file = item.path.relative_to(ROOT).as_posix()
         name = getattr(item, "originalname", item.name)

@@ -1,8 +1,8 @@
-"""Rules for imports between the rooms of a tree of packages, and a search for breaches.
+"""Check the rules for imports between the subpackages of a tree of packages.
 
-A room is a folder of modules. It imports from rooms below it and never from those above; no files
-and no rooms import each other in a circle; and a room is small enough to be seen at a glance.
-Imports within functions and those for type checkers alone count like all others.
+A subpackage is a folder of modules. It imports from subpackages below it and never from those
+above; no files and no subpackages import each other in a circle; and a subpackage has a limited
+number of modules. Imports within functions and for type checkers alone count like all others.
 """
 
 import ast
@@ -18,20 +18,20 @@ MOST_MODULES = 15
 class Tree:
     """The modules of some packages, and what they import of each other."""
 
-    rooms: Mapping[str, str]
-    """The room of each module; a room's `__init__.py` is a module by the room's name."""
+    subpackages: Mapping[str, str]
+    """The subpackage of each module; `__init__.py` stands for the subpackage itself."""
     imports: Mapping[str, frozenset[str]]
     """The modules that each module imports."""
     relative: Sequence[str]
     """Modules that import by dots, which hide the direction."""
 
     @property
-    def between_rooms(self) -> dict[str, set[str]]:
-        """The rooms that every room imports from."""
-        found: dict[str, set[str]] = {room: set() for room in self.rooms.values()}
+    def between_subpackages(self) -> dict[str, set[str]]:
+        """The subpackages that each subpackage imports from."""
+        found: dict[str, set[str]] = {subpackage: set() for subpackage in self.subpackages.values()}
         for module, imported in self.imports.items():
-            found[self.rooms[module]] |= {self.rooms[one] for one in imported}
-        return {room: below - {room} for room, below in found.items()}
+            found[self.subpackages[module]] |= {self.subpackages[name] for name in imported}
+        return {subpackage: below - {subpackage} for subpackage, below in found.items()}
 
 
 def read_tree(root: Path, packages: Iterable[str]) -> Tree:
@@ -48,7 +48,7 @@ def read_tree(root: Path, packages: Iterable[str]) -> Tree:
         imports[module] = frozenset(_imported(tree, paths)) - {module}
         if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree)):
             relative.append(module)
-    return Tree({name: _room(name, path) for name, path in paths.items()}, imports, relative)
+    return Tree({name: _subpackage(name, path) for name, path in paths.items()}, imports, relative)
 
 
 def _name(path: Path) -> str:
@@ -56,8 +56,8 @@ def _name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _room(module: str, path: Path) -> str:
-    # The start of a program stands above everything, wherever its file has to lie.
+def _subpackage(module: str, path: Path) -> str:
+    # `__main__` and `__init__` have their own places in the order, whatever their folder.
     return module if path.stem in {"__init__", "__main__"} else module.rpartition(".")[0]
 
 
@@ -79,54 +79,64 @@ def faults(tree: Tree, order: Sequence[str], may_import: Mapping[str, set[str]])
 
     Args:
         tree: The modules.
-        order: All rooms, from the lowest to the highest.
+        order: All subpackages, from the lowest to the highest.
         may_import: The packages that each package may import from.
     """
     return [
         *(f"{module} imports by dots: write the whole name" for module in tree.relative),
-        *_misplaced_rooms(tree, order),
-        *_full_rooms(tree),
+        *_misplaced_subpackages(tree, order),
+        *_full_subpackages(tree),
         *_upward_imports(tree, order),
         *_foreign_imports(tree, may_import),
         *_circle(tree.imports, "files"),
-        *_circle(tree.between_rooms, "rooms"),
+        *_circle(tree.between_subpackages, "subpackages"),
     ]
 
 
-def _misplaced_rooms(tree: Tree, order: Sequence[str]) -> Iterator[str]:
-    rooms = set(tree.rooms.values())
-    yield from (f"{room} has no place in the order" for room in sorted(rooms - set(order)))
-    yield from (f"{room} has a place and no modules" for room in order if room not in rooms)
+def _misplaced_subpackages(tree: Tree, order: Sequence[str]) -> Iterator[str]:
+    subpackages = set(tree.subpackages.values())
+    yield from (
+        f"{subpackage} has no place in the order" for subpackage in sorted(subpackages - set(order))
+    )
+    yield from (
+        f"{subpackage} has a place and no modules"
+        for subpackage in order
+        if subpackage not in subpackages
+    )
 
 
-def _full_rooms(tree: Tree) -> Iterator[str]:
-    for room in sorted(set(tree.rooms.values())):
-        modules = [module for module, its in tree.rooms.items() if its == room and module != room]
+def _full_subpackages(tree: Tree) -> Iterator[str]:
+    for subpackage in sorted(set(tree.subpackages.values())):
+        modules = [
+            module
+            for module, place in tree.subpackages.items()
+            if place == subpackage and module != subpackage
+        ]
         if len(modules) > MOST_MODULES:
-            yield f"{room} holds {len(modules)} modules, more than {MOST_MODULES}: divide it"
+            yield f"{subpackage} holds {len(modules)} modules, more than {MOST_MODULES}: divide it"
 
 
 def _upward_imports(tree: Tree, order: Sequence[str]) -> Iterator[str]:
-    floor = {room: place for place, room in enumerate(order)}
+    level = {subpackage: place for place, subpackage in enumerate(order)}
     for module, imported in sorted(tree.imports.items()):
-        for one in sorted(imported):
-            here, there = tree.rooms[module], tree.rooms[one]
-            if {here, there} <= floor.keys() and floor[there] > floor[here]:
-                yield f"{module} imports {one}, whose room is above its own"
+        for target in sorted(imported):
+            own, targets = tree.subpackages[module], tree.subpackages[target]
+            if {own, targets} <= level.keys() and level[targets] > level[own]:
+                yield f"{module} imports {target}, whose subpackage is above its own"
 
 
 def _foreign_imports(tree: Tree, may_import: Mapping[str, set[str]]) -> Iterator[str]:
     for module, imported in sorted(tree.imports.items()):
         package = module.partition(".")[0]
-        for one in sorted(imported):
-            other = one.partition(".")[0]
-            if other not in may_import[package] | {package}:
-                yield f"{module} imports {one}: {package} does not import from {other}"
+        for target in sorted(imported):
+            targets = target.partition(".")[0]
+            if targets not in may_import[package] | {package}:
+                yield f"{module} imports {target}: {package} does not import from {targets}"
 
 
 def _circle(imports: Mapping[str, Iterable[str]], of: str) -> Iterator[str]:
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
-        # graphlib names the imported one first.
+        # graphlib names the imported module first.
         yield f"{of} import each other in a circle: {' <- '.join(error.args[1])}"

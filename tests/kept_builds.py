@@ -1,9 +1,9 @@
-"""What tests compile, kept in build/kept-by-tests by the sum of all that goes into it.
+"""Keep what tests compile in build/kept-by-tests, under a checksum of all inputs.
 
-A second run of the tests compiles only what changed since, and of two workers that want the same
-one waits for the other. Everything counts: the compiler, its options, each source and header as it
-is, comments included, and the names in the folders that headers are looked for in, since a new one
-may hide another. Failures are not kept. Removing the folder loses nothing.
+A second run of the tests compiles only what has changed; two workers that need the same build
+compile it once. The inputs are the compiler, its options, the bytes of each source and header, and
+the file names in the include folders, where a new header may hide another. Failures are not kept.
+The folder may be removed at any time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "build" / "kept-by-tests"
 _SOURCES = frozenset({".c", ".cc", ".cpp"})
 _LIBRARIES = frozenset({"-lpthread", "-ldl"})
-"""Of the system, which say nothing about what is compiled."""
+"""Libraries of the system, which do not enter the checksum."""
 _VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
-"""Where a compiler looks besides its options."""
+"""Variables that add to a compiler's search paths."""
 
 _UNUSED_S = 14 * 24 * 3600
 
 
 def kept(content_sum: str, make: Callable[[Path], object]) -> Path:
-    """The folder that `make` filled for this sum, now, or in another process or run."""
+    """The folder that `make` filled for this checksum, in this run or an earlier one."""
     KEPT.mkdir(parents=True, exist_ok=True)
     folder = KEPT / content_sum
     with (KEPT / f"{content_sum}.lock").open("w") as lock:
@@ -52,14 +52,14 @@ def kept(content_sum: str, make: Callable[[Path], object]) -> Path:
 def _forget_unused() -> None:
     oldest = time.time() - _UNUSED_S
     for path in KEPT.iterdir():
-        # Another worker may look at the same.
+        # Another worker may remove the same file.
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < oldest:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def content_sum(words: Iterable[object], files: Iterable[Path]) -> str:
-    """Of words and of the bytes of files; a file that is missing counts as that."""
+    """Checksum of words and of the bytes of files; a missing file counts as missing."""
     total = hashlib.sha256()
     for word in words:
         total.update(f"{word}\0".encode())
@@ -69,7 +69,7 @@ def content_sum(words: Iterable[object], files: Iterable[Path]) -> str:
 
 
 def _sum_of(file: Path) -> str:
-    # Most headers are the system's, which stay as they are while a test runs.
+    # Headers of the system do not change while a test runs.
     return _sum_now(file) if file.is_relative_to(ROOT) else _sum_once(file)
 
 
@@ -85,7 +85,7 @@ _sum_once = cache(_sum_now)
 
 @cache
 def compiler_words(compiler: str) -> tuple[str, ...]:
-    """Which compiler it is: its file, and what it says of itself."""
+    """The identity of a compiler: its file and its version text."""
     found = os.path.realpath(shutil.which(compiler) or compiler)
     status = Path(found).stat()
     said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
@@ -93,10 +93,10 @@ def compiler_words(compiler: str) -> tuple[str, ...]:
 
 
 def compile_kept(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a compiler's command, unless its output for the same input is kept.
+    """Run a compiler's command, unless its output for the same input is kept.
 
-    Kept is what is made of sources of this checkout and of objects, into one file named by `-o`;
-    what is linked with libraries of a test is made each time.
+    Outputs of sources of this checkout and of objects are kept, one file named by `-o`. A command
+    that links libraries of a test runs each time.
     """
     sources = [Path(word) for word in command if Path(word).suffix in _SOURCES]
     own = all(source.is_relative_to(ROOT) for source in sources)
@@ -138,15 +138,15 @@ def _preprocessing(words: Sequence[str]) -> list[str]:
 def _needed_files(
     asked: Sequence[str], preprocessing: Sequence[str], sources: Sequence[Path]
 ) -> list[Path]:
-    """Sources and headers, listed once for each state of the folders that headers come from.
+    """Sources and headers, listed once for each state of the include folders.
 
-    None where they cannot be listed, as those of a source that does not compile.
+    Empty if the compiler cannot list them, as for a source that does not compile.
     """
     places = {Path(word[2:]) for word in preprocessing if word.startswith("-I")}
     places |= {source.parent for source in sources}
     names = [str(name) for place in sorted(places) for name in sorted(place.glob("*"))]
-    # The list follows from what the files include, so an older one may lack what a changed file
-    # asks for: it is made again with every change of one of its files.
+    # A changed file may include others than before, so the list is made again when one of its files
+    # has changed.
     listing = KEPT / f"{content_sum([*asked, *names], [])}.json"
     if listing.exists():
         remembered: dict[str, str] = json.loads(listing.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""A cable that takes its time: frames from one TAP device leave by another after a fixed delay.
+"""Delay frames between pairs of TAP devices, as a long cable does.
 
 Run inside a network namespace as `python network_delay_line.py NEAR FAR MICROSECONDS ...` with any
 number of triples. It prints `ready` once the devices exist, and ends when its standard input does,
-so that it never outlives the tests. A kernel with netem would do the same; many have none.
+so that it ends with the tests. netem would do the same, but many kernels lack it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import time
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x2, 0x1000
 POLL_BEFORE_S = 300e-6
-"""A sleep may end this late; what remains is polled."""
+"""Sleeps end this much before a frame is due; the remaining time is polled."""
 QUEUED_FRAMES = 10_000
 
 
@@ -28,7 +28,7 @@ def open_tap(name: str) -> int:
 
 
 def carry(ends: dict[int, tuple[int, float]]) -> None:
-    """`ends`: for every TAP the one opposite and the delay in seconds."""
+    """Carry frames; `ends` gives for every TAP the opposite TAP and the delay in seconds."""
     waiting: list[tuple[float, int, int, bytes]] = []
     number = 0
     stdin = sys.stdin.fileno()
@@ -53,11 +53,11 @@ def carry(ends: dict[int, tuple[int, float]]) -> None:
             try:
                 os.write(opposite, frame)
             except OSError:
-                continue  # as a cable into a port that is down: the frame is lost
+                continue  # the port is down: the frame is lost
 
 
 def main() -> None:
-    # A cable does not wait for a processor that others keep busy.
+    # Frames must not wait for a processor that other processes keep busy.
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     ends: dict[int, tuple[int, float]] = {}

@@ -1,10 +1,10 @@
-"""`NetworkNamespaces`: hosts that are network namespaces, joined by cables of known rate and delay.
+"""Network namespaces as hosts, joined by cables of known rate and delay.
 
     host 0 [eth0 10.1.0.1] --- tbf --- tbf --- [bridge of subnet 1]
            [eth1 10.2.0.1] --- tbf --- tbf --- [bridge of subnet 2]
     host 1 [eth0 10.1.0.2] --- delay line ---- [bridge of subnet 1]
 
-The bridges are in a namespace of their own, which routes between the subnets as 10.S.0.254.
+The bridges are in a further namespace, which routes between the subnets as 10.S.0.254.
 An interface of subnet S on host H (from 0) has the address 10.S.0.(H+1)/24. A rate holds in both
 directions: the way out of either end of the cable is shaped. A delay holds in both directions, too,
 and adds to that of the other end: from a host with 1000 us to one with 2000 us takes 3000 us.
@@ -34,13 +34,13 @@ class Interface:
 
     subnet: int = 1
     rate_mbit: float | None = 100
-    """Of every frame on the wire, headers included; None: as fast as the machine."""
+    """Rate of frames on the wire, headers included; None: unlimited."""
     delay_us: float = 0
-    """Each way. Frames then pass through a process, which limits them to some 100 Mbit/s."""
+    """Delay each way. Frames then pass through a process, which limits them to some 100 Mbit/s."""
 
 
 class NetworkNamespaces:
-    """Use as a context manager; whatever was made is gone afterwards."""
+    """A context manager that creates the namespaces and removes them at its end."""
 
     def __init__(self, hosts: Sequence[Sequence[Interface]]) -> None:
         for interfaces in hosts:
@@ -74,7 +74,7 @@ class NetworkNamespaces:
         )
 
     def set_link(self, host: int, interface: int, *, up: bool) -> None:
-        """Plug the host's end of a cable in or out; its default route returns with it."""
+        """Set an interface of a host up or down; up restores its default route."""
         _ip("-n", self.namespace(host), "link", "set", f"eth{interface}", "up" if up else "down")
         if up and interface == 0:
             self._default_route(host)
@@ -156,7 +156,7 @@ class NetworkNamespaces:
             raise RuntimeError("the delay line did not start")
 
     def _connect(self, host: int, number: int, interface: Interface) -> None:
-        """The far end joins the bridge of the subnet, the near end goes to the host."""
+        """Attach the far end to the bridge of the subnet and move the near end to the host."""
         namespace, near, far = self.namespace(host), f"h{host}n{number}", f"h{host}f{number}"
         name = f"eth{number}"
         if not interface.delay_us:
@@ -173,7 +173,7 @@ class NetworkNamespaces:
 
 
 def remove_stale() -> None:
-    """Namespaces of test runs that were killed."""
+    """Remove the namespaces of test runs that were killed."""
     for name in _namespaces():
         run = re.match(r"tuccl-(\d+)-", name)
         if run and not Path(f"/proc/{run[1]}").exists():
@@ -181,7 +181,7 @@ def remove_stale() -> None:
 
 
 def _remove(name: str) -> None:
-    with contextlib.suppress(RuntimeError):  # another run may have been quicker
+    with contextlib.suppress(RuntimeError):  # another run may have removed it
         for pid in _ip("netns", "pids", name).split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
@@ -209,7 +209,7 @@ def _checked(command: list[str]) -> str:
 
 @functools.cache
 def why_not() -> str:
-    """What keeps this machine from having such hosts; empty when nothing does."""
+    """Why this machine cannot have such hosts; empty if it can."""
     if os.geteuid() != 0:
         return "not root"
     missing = [tool for tool in ("ip", "tc", "ping", "iperf3", "sysctl") if not shutil.which(tool)]

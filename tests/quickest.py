@@ -1,4 +1,4 @@
-"""The time of what is quick, on a machine that may be busy with something else."""
+"""Time a quick call on a machine that may be busy."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 def quickest_of_three(call: Callable[[], Result]) -> tuple[Result, float]:
-    """What the last call returned, and the seconds of the quickest."""
+    """Call three times; return the last result and the seconds of the quickest call."""
     spent_s = []
     for _ in range(3):
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where real machines' data lies, when it is there: a folder `shared/data` beside the checkout."""
+"""Data of real machines: the folder `shared/data` beside the checkout, if it exists."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Files and headings that documents and comments name are there."""
+"""Files and headings that documents and comments name exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def named_paths(text: str) -> set[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """The headings as links name them: in lower case, without punctuation, `-` for each space."""
+    """The anchors of headings: lower case, without punctuation, `-` for each space."""
     found, in_code = set(), False
     for line in document.read_text(encoding="utf-8").splitlines():
         in_code ^= line.startswith("```")
@@ -51,9 +51,9 @@ def dead_links(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_document_names_is_there(document: Path) -> None:
+def test_a_document_names_existing_files(document: Path) -> None:
     assert dead_links(document) == set()
-    if document.name != "CHANGELOG.md":  # It names files of the past, too.
+    if document.name != "CHANGELOG.md":  # The change log also names removed files.
         named = named_paths(document.read_text(encoding="utf-8"))
         assert {path for path in named if not (ROOT / path).exists()} == set()
 
@@ -65,7 +65,7 @@ def test_the_index_has_every_page_once() -> None:
     assert sorted(listed) == sorted(pages)
 
 
-def test_documents_and_scripts_that_code_names_are_there() -> None:
+def test_code_names_existing_documents_and_scripts() -> None:
     gone = {
         (str(source.relative_to(ROOT)), path)
         for source in SOURCES

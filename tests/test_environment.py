@@ -1,6 +1,6 @@
-"""scripts/python_environment.sh: installs what changed, notices what broke, and says what it does.
+"""Test scripts/python_environment.sh: it installs changes, repairs damage and reports its steps.
 
-A package of one file, whose own build backend counts its calls, stands in for TuCCL.
+A package of one file with a build backend that counts its calls stands in for TuCCL.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Checkout:
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
 
     def made(self, what: str = ".") -> str:
-        """What the script says when all goes well."""
+        """Make the environment; return the standard error of the script."""
         done = self.make(what)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         return done.stderr
@@ -97,7 +97,7 @@ class Checkout:
 
     @property
     def number(self) -> int:
-        """What the installed package says."""
+        """NUMBER of the installed package."""
         command = [".venv/bin/python", "-I", "-c", "import small.code; print(small.code.NUMBER)"]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True)
         return int(done.stdout)

@@ -1,4 +1,4 @@
-"""Packages, rooms and files import in one direction: from what stands below them."""
+"""Packages, subpackages and files import in one direction, from those below them."""
 
 import ast
 from pathlib import Path
@@ -81,9 +81,9 @@ ORDER = [
     "tuccl.__main__",
     "tuccl.testing",
 ]
-"""From the lowest room to the highest: each imports from those before it."""
+"""Subpackages from the lowest to the highest: each imports from those before it."""
 NAMES_TESTING = {"tuccl/measuring/engine.py"}
-"""Files of the product that name a module of `tuccl.testing`, to be imported when asked for."""
+"""Files that name a module of `tuccl.testing`, imported on request alone."""
 
 
 def test_every_import_leads_down() -> None:
@@ -92,7 +92,7 @@ def test_every_import_leads_down() -> None:
     assert faults(tree, ORDER, MAY_IMPORT) == []
 
 
-def test_the_product_names_its_stand_ins_in_one_place() -> None:
+def test_one_module_names_the_stand_ins() -> None:
     naming = {
         str(path.relative_to(ROOT))
         for package in MAY_IMPORT
@@ -104,7 +104,7 @@ def test_the_product_names_its_stand_ins_in_one_place() -> None:
 
 
 def planted(root: Path, files: dict[str, str]) -> list[str]:
-    """The faults of a house of two packages, four rooms and an import that leads down."""
+    """The faults of a sound tree of two packages and two subpackages with these files added."""
     sound = {
         "low/__init__.py": "",
         "low/stone.py": "",
@@ -123,7 +123,7 @@ def planted(root: Path, files: dict[str, str]) -> list[str]:
     return faults(read_tree(root, ("low", "high")), order, {"low": set(), "high": {"low"}})
 
 
-def test_a_sound_house_has_no_faults(tmp_path: Path) -> None:
+def test_a_sound_tree_has_no_faults(tmp_path: Path) -> None:
     assert planted(tmp_path, {}) == []
 
 
@@ -140,12 +140,12 @@ def test_a_sound_house_has_no_faults(tmp_path: Path) -> None:
 def test_an_import_that_leads_up_is_a_fault(tmp_path: Path, text: str) -> None:
     found = planted(tmp_path, {"high/cellar/barrel.py": text})
     assert found == [
-        "high.cellar.barrel imports high.roof.tile, whose room is above its own",
-        "rooms import each other in a circle: high.cellar <- high.roof <- high.cellar",
+        "high.cellar.barrel imports high.roof.tile, whose subpackage is above its own",
+        "subpackages import each other in a circle: high.cellar <- high.roof <- high.cellar",
     ]
 
 
-def test_a_circle_of_files_in_one_room_is_a_fault(tmp_path: Path) -> None:
+def test_a_circle_of_files_in_one_subpackage_is_a_fault(tmp_path: Path) -> None:
     first = "from high.roof.beam import carry\n"
     second = "def late():\n    from high.roof.rafter import hold\n"
     found = planted(tmp_path, {"high/roof/rafter.py": first, "high/roof/beam.py": second})
@@ -158,14 +158,14 @@ def test_an_import_from_the_wrong_package_is_a_fault(tmp_path: Path) -> None:
     assert "low.sand imports high: low does not import from high" in found
 
 
-def test_a_full_room_is_a_fault(tmp_path: Path) -> None:
+def test_a_full_subpackage_is_a_fault(tmp_path: Path) -> None:
     tiles = {f"high/roof/tile_{number}.py": "" for number in range(MOST_MODULES - 1)}
     assert planted(tmp_path / "full", tiles) == []
     found = planted(tmp_path / "over", tiles | {"high/roof/one_more.py": ""})
     assert found == ["high.roof holds 16 modules, more than 15: divide it"]
 
 
-def test_a_room_that_nobody_has_placed_is_a_fault(tmp_path: Path) -> None:
+def test_a_subpackage_without_a_place_is_a_fault(tmp_path: Path) -> None:
     found = planted(tmp_path, {"high/attic/trunk.py": ""})
     assert found == ["high.attic has no place in the order"]
 

@@ -1,4 +1,4 @@
-"""What was compiled is taken again for the same input alone."""
+"""A kept build is reused for the same input, and for no other."""
 
 import subprocess
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Compile = Callable[..., str]
 
 @pytest.fixture
 def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Those that were run, of sources in a checkout with nothing kept."""
+    """The compilations that ran, in a checkout without kept builds."""
     commands: list[list[str]] = []
     run = kept_builds._run
 
@@ -33,7 +33,7 @@ def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[s
 
 @pytest.fixture
 def say(compilations: list[list[str]], tmp_path: Path) -> Compile:
-    """Compiles a program that says what a header names, and runs it."""
+    """Compile a program that prints the word of a header, and run it."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     (tmp_path / "second" / "word.h").write_text('#define WORD "one"\n')

@@ -1,4 +1,4 @@
-"""scripts/make/list_long_tests.py on a log of pytest's."""
+"""Test scripts/make/list_long_tests.py with a log of pytest."""
 
 from __future__ import annotations
 

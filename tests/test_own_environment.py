@@ -1,4 +1,4 @@
-"""No function changes the environment of this process: who starts one gives it an environment."""
+"""No function changes the environment of its process: child processes are given one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("probes", "sketches", "synthesizer", "lookup_tables", "programs", "tuccl")
 IN_A_WORKER = {"tuccl/engines/nccl_engine.py"}
-"""NCCL reads its variables in the process that loads it: a worker, which runs nothing else."""
+"""NCCL reads its variables in the process that loads it, a worker that runs nothing else."""
 CHANGES = {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}
 
 
@@ -20,7 +20,7 @@ def is_environ(node: ast.AST) -> bool:
 
 
 def changes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Where a module writes to os.environ."""
+    """The nodes at which a module writes to os.environ."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             written = is_environ(node.value)

@@ -1,4 +1,4 @@
-"""Scripts start where they lie."""
+"""Scripts start from any folder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WITH_OPTIONS = sorted(
 SHELL = sorted(SCRIPTS.rglob("*.sh"))
 
 
-def test_there_are_scripts_to_try() -> None:
+def test_scripts_are_found() -> None:
     assert {path.parent.name for path in WITH_OPTIONS} == {"attack", "bench", "check", "make"}
     assert len(SHELL) > 10
 
 
 @pytest.mark.parametrize("script", WITH_OPTIONS, ids=lambda path: path.stem)
-def test_it_says_what_it_does(script: Path, tmp_path: Path) -> None:
-    """Started as a user does, with nothing of pytest's search path."""
+def test_a_script_has_help(script: Path, tmp_path: Path) -> None:
+    """Start a script as a user does, without pytest's search path."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, str(script), "--help"]
     done = subprocess.run(
@@ -34,7 +34,7 @@ def test_it_says_what_it_does(script: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.stem)
-def test_bash_can_read_it(script: Path) -> None:
+def test_bash_parses_a_script(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

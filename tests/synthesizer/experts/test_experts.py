@@ -27,8 +27,10 @@ SKETCHES = {
     "cube_mesh": hybrid_cube_mesh(),
     "torus": torus(4),
 }
-LARGER_NODES = [("2x8", one) for one in COLLECTIVES if one is not Collective.ALL_REDUCE]
-"""What 2 x 3, 2 x 4 and 3 x 3 show in less time."""
+LARGER_NODES = [
+    ("2x8", collective) for collective in COLLECTIVES if collective is not Collective.ALL_REDUCE
+]
+"""Slow cases, which the cases of 2 x 3, 2 x 4 and 3 x 3 cover in less time."""
 
 
 def _sent(algorithm: Algorithm) -> int:

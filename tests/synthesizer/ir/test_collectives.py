@@ -16,8 +16,8 @@ def contributions(
     collective: Collective, chunks: int, rank: int, root: int = 0
 ) -> list[tuple[tuple[int, int], ...]]:
     return [
-        tuple((summand, one.chunk) for summand in range(3) if one.ranks >> summand & 1)
-        for one in postcondition(collective, 3, chunks, rank, root)
+        tuple((summand, value.chunk) for summand in range(3) if value.ranks >> summand & 1)
+        for value in postcondition(collective, 3, chunks, rank, root)
     ]
 
 
