@@ -1,12 +1,12 @@
-"""Tells whether a virtual environment holds this checkout as it is; run with its own Python.
+"""Check whether a virtual environment holds this checkout unchanged; run with its own Python.
 
     environment_stamp.py write STAMP WHAT    after an installation of WHAT, as `.[test]`
     environment_stamp.py fresh STAMP WHAT    exit code 0: the same would be installed again
     environment_stamp.py whole               exit code 0: all files that pip installed are there
 
 The stamp names WHAT, a hash of all files that are installed or that build them, and the
-distributions that were installed with them. An editable installation (`-e .[test]`) has Python's
-modules where they are, so a changed one is no change. Run from the root of the checkout.
+distributions that were installed with them. An editable installation (`-e .[test]`) uses the Python
+modules of the checkout, so changes of these do not count. Run from the root of the checkout.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 
 BUILD_FILES = ("pyproject.toml", "CMakeLists.txt", "cmake", "README.md", "LICENSE")
 LEFT_OUT = ("__pycache__", "built")
-"""Folders of what is compiled from the sources."""
+"""Folders of files compiled from the sources."""
 EDITABLE = "-e "
 STALE = 1
 
 
 def main() -> int:
-    """As the module says; the exit code."""
+    """Run a command; return its exit code."""
     command, *words = sys.argv[1:]
     if command == "whole":
         return 0 if is_whole() else STALE
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def is_fresh(stamp: Path, what: str) -> bool:
-    """Whether what the stamp tells of is what would be installed, and is still there."""
+    """Whether the stamp matches a new installation and its packages still exist."""
     try:
         lines = stamp.read_text().splitlines()
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def is_fresh(stamp: Path, what: str) -> bool:
 
 
 def key(what: str) -> list[str]:
-    """The stamp of an installation: which package, of which sources."""
+    """The first lines of a stamp: the package, and the hash of its sources."""
     total = hashlib.sha256()
     for path in source_files(Path()):
         if what.startswith(EDITABLE) and path.suffix == ".py":

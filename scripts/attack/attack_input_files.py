@@ -1,4 +1,4 @@
-"""One good file of every kind that the command line reads, made by the project itself."""
+"""Write a valid file of every kind that the command line reads."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TUNING = ("--backend", "simulated", "--operations", "all_gather", "--min-size",
 
 
 def good_files(folder: Path, wanted: Collection[str]) -> None:
-    """Make them in a new folder; what takes a command, only where it is wanted.
+    """Write the files to a new folder, those that need a command only if wanted.
 
     Raises:
-        RuntimeError: a command that makes one failed; its words.
+        RuntimeError: A command that writes a file failed.
     """
     folder.mkdir(parents=True)
     shutil.copy(shipped_machines()["a100-8gpu-8nic"], folder / "topology.xml")
@@ -72,7 +72,7 @@ def good_files(folder: Path, wanted: Collection[str]) -> None:
 
 
 def _nccl_tests() -> str:
-    """Output of one process with four GPUs, at ten sizes, of times that a link would give."""
+    """Output of nccl-tests of one process with four GPUs, at ten sizes, with plausible times."""
     head = "\n".join(
         [
             "# Collective test starting: all_reduce_perf",

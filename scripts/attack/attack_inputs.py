@@ -1,8 +1,8 @@
-"""Damaged files of every kind that the command line reads, given to the command that reads them.
+"""Run commands on damaged files of every kind that the command line reads.
 
-The good files are made here by the project itself; each must be taken before damage begins. A
-command then has to end with a documented exit code and one line of error at most, within a time
-and memory that do not depend on what the file says.
+TuCCL itself writes the valid files, and each must be accepted before it is damaged. A command must
+then end with a documented exit code and one line of error at most, within limits of time and memory
+that do not depend on the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JSON: tuple[Mutation, ...] = (*TEXT, *[json_structure] * 6)
 
 
 def sealed_flip(data: bytes, rng: random.Random) -> bytes:
-    """A bundle with changed bytes whose sum is right."""
+    """A bundle with changed bytes and a correct checksum."""
     changed = bytearray(flip(data, rng))
     if len(changed) < HEADER.size or rng.random() < 0.2:
         return bytes(changed)
@@ -48,9 +48,9 @@ class Target:
     """A file that is damaged, and a command that reads it."""
 
     file: str
-    """Below the folder of good files; `RUN/` stands for the run in the workspace."""
+    """Path in the folder of valid files; `RUN/` stands for the run in the workspace."""
     words: tuple[str, ...]
-    """FILE stands for the file."""
+    """Arguments of the command; FILE stands for the file."""
     mutations: tuple[Mutation, ...] = TEXT
 
 
@@ -99,13 +99,13 @@ TARGETS = (
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Damage files for so long.
+    """Damage files for a time.
 
     Args:
-        seconds: How long.
-        seed: Of all random numbers.
-        folder: Where the inputs of failures stay.
-        first: The attempt to begin with.
+        seconds: Duration.
+        seed: Seed of all random numbers.
+        folder: Folder for the inputs of failures.
+        first: Number of the first attempt.
 
     Returns:
         Attempts, failures, and ends by exit code.
@@ -116,7 +116,7 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
 def attack_targets(
     targets: tuple[Target, ...], seconds: float, seed: int, folder: Path, first: int = 0
 ) -> dict[str, int]:
-    """The same for some of the files."""
+    """Damage some of the files, as `attack` does."""
     os.environ["TUCCL_PROGRESS_EVERY"] = "1h"
     findings = Findings("inputs", seed, folder)
     with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:

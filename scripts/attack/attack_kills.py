@@ -1,8 +1,8 @@
-"""Commands that are killed at any write, or whose disk is full, and what others find afterwards.
+"""Kill commands at any write or fill their disk, then check the files that they leave.
 
-A command is run in a forked process that ends itself with SIGKILL at the n-th flush, renaming or
-removal, before or after it; or no file of its may grow beyond some size. Afterwards a reader gets
-the old or the new, whole, and the same command ends well and leaves what an undisturbed run does.
+A command runs in a forked process that ends itself with SIGKILL before or after the n-th flush,
+renaming or removal, or whose files have a limited size. Afterwards a reader must find the complete
+old or new content, and the same command must succeed and leave the result of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def found_shipped(folder: Path) -> str:
     if f"{bundle_crc(data):08x}" != crc:
         raise ValueError(f"{bundle.name} has another sum")
     read_bundle(data, bundle.name)
-    # It names the folder that it was shipped to, of which this one may be a copy.
+    # tuccl.env names the folder that it was shipped to; this one may be a copy.
     return re.sub(rf"{re.escape(str(folder.parent))}/\w+", "", text)
 
 
@@ -99,16 +99,16 @@ SCENARIOS = (
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Disturb commands for so long.
+    """Disturb commands for a time.
 
     Args:
-        seconds: How long.
-        seed: Of the places where they are disturbed.
-        folder: Where what failures left stays.
-        first: The attempt to begin with.
+        seconds: Duration.
+        seed: Seed of the places where commands are disturbed.
+        folder: Folder for the files that failures left.
+        first: Number of the first attempt.
 
     Returns:
-        Attempts, failures, and what was found after how many.
+        Attempts, failures, and counts of old and new content found.
     """
     return attack_scenarios(SCENARIOS, seconds, seed, folder, first)
 
@@ -116,7 +116,7 @@ def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str,
 def attack_scenarios(
     scenarios: tuple[Scenario, ...], seconds: float, seed: int, folder: Path, first: int = 0
 ) -> dict[str, int]:
-    """The same for some of the commands."""
+    """Disturb some of the commands, as `attack` does."""
     os.environ["TUCCL_PROGRESS_EVERY"] = "1h"
     findings = Findings("kills", seed, folder)
     with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:
@@ -239,7 +239,7 @@ def _kill_at(step: int, after: bool) -> None:
 
 
 def _around_steps(before: Callable[[], object], after: Callable[[], object]) -> None:
-    """Have every flush, renaming and removal of this process call these."""
+    """Call these around every flush, renaming and removal of this process."""
 
     def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **options: Any) -> Any:
@@ -255,6 +255,6 @@ def _around_steps(before: Callable[[], object], after: Callable[[], object]) -> 
 
 
 def _limit_files(most_bytes: int) -> None:
-    """Writes beyond it fail, as on a full disk."""
+    """Have writes beyond a file size fail, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))

@@ -1,4 +1,4 @@
-"""Damage to files: bits, pieces, numbers, nesting, structure; the same random numbers, the same."""
+"""Mutate files in bits, pieces, numbers, nesting and structure, reproducibly by seed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NESTS = (b"[", b"<a>", b'{"a":', b"(", b"[[1-9],", b"<cpu>", b"<pci>")
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:
-    """A few bits."""
+    """Flip a few bits."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
         if changed:
@@ -64,13 +64,13 @@ def flip(data: bytes, rng: random.Random) -> bytes:
 
 
 def cut(data: bytes, rng: random.Random) -> bytes:
-    """The end, or a piece in the middle, is missing."""
+    """Cut the end or a piece in the middle."""
     start = rng.randrange(len(data) + 1)
     return data[:start] + (b"" if rng.random() < 0.5 else data[start + rng.randrange(1, 200) :])
 
 
 def repeat(data: bytes, rng: random.Random) -> bytes:
-    """A piece stands there again, up to thousands of times."""
+    """Repeat a piece up to thousands of times."""
     start = rng.randrange(len(data) + 1)
     piece = data[start : start + rng.randrange(1, 300)]
     times = min(rng.choice((1, 2, 50, 5000)), 400_000 // (len(piece) + 1))
@@ -78,7 +78,7 @@ def repeat(data: bytes, rng: random.Random) -> bytes:
 
 
 def number(data: bytes, rng: random.Random) -> bytes:
-    """A number has become another one, or thousands of digits."""
+    """Replace a number with another one or with thousands of digits."""
     found = list(re.finditer(rb"\d+(?:\.\d+)?", data[:2_000_000]))
     if not found:
         return flip(data, rng)
@@ -140,7 +140,7 @@ def json_structure(data: bytes, rng: random.Random) -> bytes:
 
 
 def _nodes(value: Any) -> list[tuple[Any, Any]]:
-    """Every place in a document: its holder and its key or index."""
+    """Every place in a document: its container and its key or index."""
     found = []
     waiting = [value] if isinstance(value, dict | list) else []
     while waiting:
@@ -154,7 +154,7 @@ def _nodes(value: Any) -> list[tuple[Any, Any]]:
 
 
 def parquet_structure(data: bytes, rng: random.Random) -> bytes:
-    """A cell, a column or the metadata of a Parquet file is changed, and the file is whole."""
+    """Change a cell, a column or the metadata of a Parquet file, which stays readable."""
     try:
         table = pq.ParquetFile(io.BytesIO(data)).read(use_threads=False)
     except (pa.ArrowException, OSError):

@@ -1,13 +1,13 @@
-"""How well the model of NCCL tells measured times, on what it was not fitted to.
+"""Compare predictions of NCCL's model with measured times to which it was not fitted.
 
 Two tables. The first leaves one size of the recorded grid of four H200 out, fits the constants to
 the other sizes and predicts that one: error of the time, rank correlation of the configurations of
 a key, whether the model's best tenth holds the true winner. The second leaves one machine out,
-fits to the grid and all other machines, and predicts stock NCCL's times there. At last the
-constants fitted to everything, which `tuccl.models.model_constants.SHIPPED` rounds.
+fits to the grid and all other machines, and predicts stock NCCL's times there. Last come the
+constants fitted to all data, which `tuccl.models.model_constants.SHIPPED` rounds.
 
     python scripts/bench/bench_model.py                # needs the shared data, a minute
-    python scripts/bench/bench_model.py --json -       # the same figures for machines
+    python scripts/bench/bench_model.py --json -       # the same figures as JSON
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ START = ModelConstants(
     network_efficiency=1.0,
     launch_us=5.0,
 )
-"""Round numbers to fit from, so that nothing of what is left out is in them."""
+"""Round initial values of the fit, which owe nothing to the data left out."""
 NVLINK = Fabric.NVLINK
 VOLTA, AMPERE, HOPPER = Generation.VOLTA, Generation.AMPERE, Generation.HOPPER
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine of curves.csv by its data sheet."""
+    """A machine of curves.csv with the figures of its data sheet."""
 
     label: str
     name: str
-    """In curves.csv."""
+    """Name in curves.csv."""
     figures: MachineFigures
     launches: int
-    """GPUs of one process, as the output's header says; 1 where it says nothing."""
+    """GPUs per process according to the header of the output; 1 without a header."""
     wanted: bool = True
-    """Whether it is one of those that are held out."""
+    """Whether the machine is among those left out in turn."""
 
 
 MACHINES = (
@@ -102,7 +102,7 @@ MACHINES = (
 
 @dataclass(frozen=True)
 class KeyFigures:
-    """How well a size that was left out was told, for one operation."""
+    """Accuracy of predictions for a size left out, for one operation."""
 
     operation: str
     size_bytes: int
@@ -110,16 +110,16 @@ class KeyFigures:
     median_error: float
     rank_correlation: float
     winner_in_tenth: bool
-    """By configuration: the one with the least median is among the model's best tenth."""
+    """Whether the configuration with the least median is in the model's best tenth."""
     launch_in_tenth: bool
-    """The same by launch: configurations that NCCL turns into the same launch count as one."""
+    """The same by launch: configurations that give the same launch count as one."""
     regret: float
-    """How much slower than the winner the model's first configuration is."""
+    """Slowdown of the model's first configuration against the winner."""
 
 
 @dataclass(frozen=True)
 class MachineError:
-    """How well a machine was told that the constants were not fitted to."""
+    """Accuracy of predictions for a machine to which the constants were not fitted."""
 
     label: str
     wanted: bool
@@ -155,7 +155,7 @@ def main() -> None:
 
 
 def leave_one_size_out(record: Record, grid: Sequence[Observation]) -> list[KeyFigures]:
-    """Figures of every key of a grid, each told by constants fitted to the other sizes."""
+    """Figures of every key of a grid, predicted with constants fitted to the other sizes."""
     machine = machine_figures(record.topology)
     found = []
     for size_bytes in sorted({task.size_bytes for task in record.tasks}):

@@ -1,11 +1,11 @@
-"""Times the executor's configurations beside NCCL, and writes the best as a bundle.
+"""Time the executor's configurations beside NCCL and write the best ones as a bundle.
 
     bench_rules.py --executor libtuccl-executor.so --bundle swept.tuccl [--to 64M] [--json FILE]
 
-All of it is one job of new processes, calls in CUDA graphs unless --plain is there. The bundle
-is for TUCCL_BUNDLE and `check_executor_torch.py --bundle`; how much faster than stock NCCL a
-job with a table is, `tuccl bench` says. Needs NVIDIA GPUs, an installed NCCL and a C compiler. Exit
-code 0, or 2 when something could not run.
+One job of new processes runs all calls, in CUDA graphs unless --plain is given. The bundle is for
+TUCCL_BUNDLE and `check_executor_torch.py --bundle`; `tuccl bench` compares a job with a table to
+stock NCCL. Needs NVIDIA GPUs, an installed NCCL and a C compiler. Exit code 0, or 2 when something
+could not run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuccl.words.sizes import parse_size, size_ladder  # noqa: E402
 
 
 def bench_all(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Write the bundle of this machine; every time that was measured."""
+    """Write the bundle of this machine; return all times."""
     call = {"data_type": "float16", "in_place": arguments.in_place}
     if arguments.plain:
         call |= {"use_graph": False, "host_clock": True}
@@ -54,7 +54,7 @@ def bench_all(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any
 
 
 def tell(found: Iterable[Mapping[str, Any]]) -> None:
-    """NCCL's own time of each key, and the executor's least."""
+    """Print NCCL's time of each key and the executor's least."""
     nccl_us: dict[Key, float] = {}
     best: dict[Key, tuple[float, Rule]] = {}
     for row in found:
@@ -69,7 +69,7 @@ def tell(found: Iterable[Mapping[str, Any]]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
     parser.add_argument("--bundle", type=Path, required=True, help="the file to write")
@@ -90,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit code 0, or 2 with one line on what could not run."""
+    """Run the benchmark; return 0, or 2 after one line on what could not run."""
     arguments = parse_arguments()
     try:
         with tempfile.TemporaryDirectory(prefix="tuccl-bench-") as folder:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Seconds, memory and modelled bandwidth of rail exchanges on 16 to 1,024 H100 GPUs.
 
-Every row is a process of its own: a cluster of nodes with 8 GPUs (NVLink 450 GB/s, one NIC of
+Every row runs in its own process: a cluster of nodes with 8 GPUs (NVLink 450 GB/s, one NIC of
 50 GB/s each, rail-wise network) is made, sketched and bounded, the schedule is built for its rails,
 verified for one FIFO slot in place and out of place, and simulated on the pruned sketch. Bandwidths
-are modelled, no GPU is used. The program is written in threadblocks at once, so `build` is what
-building and lowering are elsewhere. `cpu s` is what the process really worked, on a busy machine
-less than it took. Exit code 1 when a schedule is not proved or stays below 95 % of the bound.
+are modelled, no GPU is used. The program is written in threadblocks directly, so `build` includes
+lowering. `cpu s` is the processor time of the process, on a busy machine less than the wall time.
+Exit code 1 when a schedule is not proved or stays below 95 % of the bound.
 
     scripts/bench/bench_scale.py --nodes 2,4,16,128 --json
 """
@@ -42,7 +42,7 @@ NODES = (2, 4, 8, 16, 32, 64, 128)
 SIZES = {"1GB": 10**9, "64MB": 64 * 10**6}
 TARGET_RATIO = 0.95
 TARGET_NODES = 16
-"""From here on the NICs alone limit; below, NVLink and NICs have to share the blocks."""
+"""Least number of nodes at which the NICs alone limit; with fewer, NVLink limits too."""
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Row:
 
 
 def h100() -> Topology:
-    """Eight H100 behind NVSwitch, each with a NIC under a PCIe switch of its own."""
+    """Eight H100 behind NVSwitch, each with a NIC under its own PCIe switch."""
     devices = [Device("nvswitch0", DeviceKind.NVSWITCH, 0)]
     links: list[Link] = []
 
@@ -91,7 +91,7 @@ def h100() -> Topology:
 
 
 def measure(name: str, nodes: int) -> Row:
-    """One row of the table."""
+    """Measure one row of the table."""
     row = Row(name, nodes, 8 * nodes)
     collective = Collective(name)
     network = Network(1.7, NetworkLayout.RAILS, 50.0)
@@ -134,7 +134,7 @@ HEADER = (
 
 
 def line(row: Row) -> str:
-    """A row as people read it; bandwidths in GB/s."""
+    """A row as text; bandwidths in GB/s."""
     stages = " ".join(f"{row.seconds[stage]:>10.2f}" for stage in STAGES)
     figures = "".join(
         f" {row.algbw_gb_per_s[label]:>7.1f} {row.ratio[label]:>6.3f}" for label in SIZES

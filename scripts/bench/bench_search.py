@@ -1,13 +1,13 @@
-"""All strategies on a record of real measurements and on synthetic surfaces, at what they cost.
+"""Compare all search strategies on a measured record and on synthetic surfaces, by their cost.
 
     python scripts/bench/bench_search.py              # the record: 27 keys, joint space
     python scripts/bench/bench_search.py --warm       # sizes in turn, each from the one before
     python scripts/bench/bench_search.py --synthetic  # Table IV of the paper, three regimes
-    python scripts/bench/bench_search.py --overhead   # what the search itself takes
+    python scripts/bench/bench_search.py --overhead   # time of the search itself
     python scripts/bench/bench_search.py --keys 8 --seeds 4 --strategies mraco,coordinate
 
 A search is run to the largest budget; at every smaller one it is forked, so that each figure is
-that of a search which had this budget and no more, its final choice included (no strategy knows its
+that of a search with exactly this budget, its final choice included (no strategy knows its
 budget). A budget is a share of the seconds that measuring the whole grid of a key once takes. The
 truth is the median of a configuration's samples in the record; a sample costs its time times the
 calls of a launch; restarts are free here. Regret: how much slower the choice is than the best.
@@ -53,8 +53,8 @@ ABLATIONS = {
     "mraco-without-shortcuts": MracoOptions(hopeless_errors=math.inf, known_error=0.0),
     "mraco-without-uniform": MracoOptions(uniform_share=0.0),
 }
-"""MRACO with one of its parts taken out: uniform draws for the model's, no polishing, Hyperband's
-rungs to the end whatever the noise, no uniform share. For `--strategies`."""
+"""MRACO without one of its parts: uniform draws for the model's, no polishing, Hyperband's rungs
+to the end whatever the noise, no uniform share. For `--strategies`."""
 RECORD_SHARES: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.1)
 SYNTHETIC_SHARES: tuple[float, ...] = (0.004, 0.008, 0.017, 0.03)
 _WARM = 6
@@ -68,7 +68,7 @@ class ForkingMeter(Meter):
     """Ends a search at every budget, and lets it go on to the next."""
 
     def __init__(self, problem: Problem, seed: int, shares: Sequence[float]) -> None:
-        """A meter over a problem with the smallest budget first."""
+        """Start with the smallest budget."""
         super().__init__(problem.measure_of(seed), problem.max_repeats)
         self._problem = problem
         self._waiting = sorted(shares)
@@ -76,7 +76,7 @@ class ForkingMeter(Meter):
         self._next()
 
     def affords(self, config: Config, repeats: int) -> bool:
-        """As `Meter`, at the largest budget."""
+        """Return as `Meter` does at the largest budget."""
         while not super().affords(config, repeats):
             if not self._waiting:
                 return False
@@ -102,7 +102,7 @@ class ForkingMeter(Meter):
 
 
 def cold(strategy: str, problem: Problem, seed: int, shares: Sequence[float]) -> list[Outcome]:
-    """One search, looked at with each budget."""
+    """Outcomes of one search at each budget."""
     meter = ForkingMeter(problem, seed, shares)
     with suppress(BudgetSpentError):
         _strategy(strategy).explore(problem.space, meter, (), seed)
@@ -113,7 +113,7 @@ def cold(strategy: str, problem: Problem, seed: int, shares: Sequence[float]) ->
 def warm(
     strategy: str, problems: Sequence[Problem], seed: int, shares: Sequence[float]
 ) -> list[Outcome]:
-    """Searches over the sizes of one operation, each from the winners of the one before."""
+    """Search the sizes of one operation, each from the winners of the size before."""
     outcomes = []
     for share in shares:
         first: list[Config] = []
@@ -143,7 +143,7 @@ def _outcome(
 
 _Job = tuple[str, str, int, tuple[float, ...], bool]
 _PROBLEMS: dict[str, list[Problem]] = {}
-"""By group; in a global, so that the processes inherit them."""
+"""Problems by group, in a global variable that the processes inherit."""
 
 
 def _run(job: _Job) -> list[Outcome]:
@@ -155,7 +155,7 @@ def _run(job: _Job) -> list[Outcome]:
 
 
 def run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
-    """All jobs, in order, over processes; tells on standard error how far it is."""
+    """Run all jobs over processes; return results in order, with progress on standard error."""
     outcomes: list[Outcome] = []
     started = time.monotonic()
     with multiprocessing.get_context("fork").Pool(processes) as pool:
@@ -169,7 +169,7 @@ def run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
 
 
 def overhead(trials: int) -> str:
-    """Milliseconds per measurement that MRACO itself takes."""
+    """Milliseconds that MRACO takes per measurement."""
     from search_surfaces import MAX_REPEATS, REGIMES, Surface  # noqa: PLC0415 - nothing else does
 
     measured = Surface(REGIMES["medium"], rugged=1.0, seed=0)

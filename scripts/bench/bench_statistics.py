@@ -1,9 +1,9 @@
-"""How often the rules that judge noise are mistaken, and what they find.
+"""Measure how often the rules on noise are mistaken, and how often they find gains.
 
 Entries: keys of no gain, and of gains of 1, 3 and 12 %, each with two finalists that gain alike, go
-through the decision in one start and what holds it against other starts, as `tuccl init` has it.
-Profiles: of 8 keys one gets the share of stock NCCL's speed that is named, the others all of it;
-one visit judges the profile, and starts in turn with stock NCCL do.
+through the decision in one start and the confirmation over restarts, as in `tuccl init`.
+Profiles: one of 8 keys gets the named share of stock NCCL's speed, the others all of it; the
+profile is judged by one visit, and by starts in turn with stock NCCL.
 
     bench_statistics.py [--seeds 400] [--first-seed 0]
 
@@ -44,7 +44,7 @@ NOISES = (NVSWITCH, TCP, UNEVEN)
 SHAPE = Shape(4, 2, 2)
 TASKS = tuple(Task(Operation.ALL_REDUCE, 1 << bits, SHAPE) for bits in range(10, 22))
 GAINS = (1.0, 1.01, 1.0, 1.03, 1.0, 1.12) * 2
-"""By key; what gains and what does not lie side by side, as sizes do."""
+"""True gain of each key; keys with and without gain alternate, as sizes do."""
 FINALISTS = (Config("tree", "LL", 4), Config("ring", "LL", 2))
 PROFILE = ProcessProfile(buffer_bytes=1 << 20)
 WORST = (1.0, 0.995, 0.985, 0.97)
@@ -55,18 +55,18 @@ MOST_MISTAKEN = 0.01
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many."""
+    """A count and its whole, as a share."""
 
     count: int
     whole: int
 
     @property
     def value(self) -> float:
-        """Between 0 and 1; 0 of nothing."""
+        """Share between 0 and 1; 0 for an empty whole."""
         return self.count / self.whole if self.whole else 0.0
 
     def __str__(self) -> str:
-        """In per cent, with the standard error."""
+        """Per cent with the standard error."""
         error = math.sqrt(self.value * (1.0 - self.value) / max(1, self.whole))
         return f"{self.value:.2%} ± {error:.2%}"
 
@@ -87,11 +87,11 @@ class ProfileRates:
     """Outcomes of profiles whose worst keys have the same speedup."""
 
     ruled_out: Share
-    """By one visit."""
+    """Share ruled out by one visit."""
     cleared: Share
-    """By one visit."""
+    """Share cleared by one visit."""
     held: Share
-    """After starts in turn with stock NCCL."""
+    """Share that held after starts in turn with stock NCCL."""
     proved: Share
     """Share of the same profiles that were clear of the floor."""
     starts: float
@@ -99,7 +99,7 @@ class ProfileRates:
 
 
 def entry_rates(noise: Noise, seeds: Sequence[int]) -> EntryRates:
-    """Tables of 12 keys, one per seed."""
+    """Rates over tables of 12 keys, one per seed."""
     entered, tried = Counter[float](), Counter[float]()
     starts = 0
     for seed in seeds:
@@ -126,7 +126,7 @@ def entry_rates(noise: Noise, seeds: Sequence[int]) -> EntryRates:
 
 
 def decided(machine: NoisyMachine) -> dict[Task, Decision]:
-    """As `tuccl.tuning.tune` decides, where the race left stock NCCL's profile the winner."""
+    """Decide as `tuccl.tuning.tune` does when stock NCCL's profile has won the race."""
     spending = Spending(cast(MeasurementLog, machine))
     stock = StockTimes(TASKS, spending, lambda *_, **__: None)
     stock.begin()
@@ -154,7 +154,7 @@ def samples_us(spending: Spending, task: Task, config: Config, repeats: int) -> 
 
 
 def profile_rates(noise: Noise, worst: float, seeds: Sequence[int]) -> ProfileRates:
-    """One profile per seed, by a visit, and by starts in turn with stock NCCL."""
+    """Rates of one profile per seed, by a visit and by starts in turn with stock NCCL."""
     count: Counter[str] = Counter()
     rounds = 0
     for seed in seeds:
@@ -178,7 +178,7 @@ def profile_rates(noise: Noise, worst: float, seeds: Sequence[int]) -> ProfileRa
 
 
 def visited(spending: Spending, count: Counter[str]) -> None:
-    """Count what one visit says."""
+    """Count the verdicts of one visit."""
     stock = StockTimes(KEYS, spending, lambda *_, **__: None)
     families = tuple(
         Family(call.algorithm, call.protocol, (call.nchannels,), (0,), (0,)) for call in FINALISTS
@@ -192,7 +192,7 @@ def visited(spending: Spending, count: Counter[str]) -> None:
 
 
 def rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
-    """Lines of two tables, each with whether it keeps the bound."""
+    """Lines of two tables, each with whether it meets the limit."""
     yield "| noise | no gain | 1 % | 3 % | 12 % | entries of no gain | further starts |", True
     yield "|---|---|---|---|---|---|---|", True
     for noise in NOISES:
@@ -214,7 +214,7 @@ def rows(seeds: Sequence[int]) -> Iterator[tuple[str, bool]]:
 
 
 def main(say: Callable[[str], None] = print) -> int:
-    """Prints both tables."""
+    """Print both tables; return 1 if a line misses the limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--seeds", type=int, default=400, help="tables, and profiles of each kind")
     parser.add_argument("--first-seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Schedules for the benchmark topologies, beside their bounds and what other synthesizers reach.
+"""Synthesize for the benchmark topologies; compare with bounds and other synthesizers.
 
 Every sketch candidate of every entry is synthesized, expert algorithms are tried as well, and the
 fastest under the plain alpha-beta model (no executor costs) is shown with its share of the bound.
@@ -68,7 +68,7 @@ PUBLISHED_GB_PER_S = {
         "TACCL": {"1KB": 0.098, "64KB": 4.89, "1MB": 16.09, "64MB": 20.43, "1GB": 18.60},
     },
     ("dgx2_2x16", "all_gather"): {
-        # Of 4.006 and 4.32 us in its files: rounded to 0.250 and 14.8 they would decide the ratio.
+        # From 4.006 and 4.32 us in its files; 0.250 and 14.8 would distort the ratio.
         "TE-CCL": {"1KB": 0.24963, "64KB": 14.815, "1MB": 93.0, "64MB": 129.03, "1GB": 129.03},
         "TACCL": {"1KB": 0.046, "64KB": 2.63, "1MB": 31.9, "64MB": 105.1, "1GB": 107.9},
     },
@@ -117,7 +117,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """An entry with what is made of it once."""
+    """An entry of the benchmark with its sketches."""
 
     name: str
     bench: BenchTopology
@@ -126,7 +126,7 @@ class Machine:
 
 
 def main() -> None:
-    """Prints a row per cell as soon as it is known."""
+    """Print a row per cell as soon as it is known."""
     given = arguments()
     print(
         f"{'entry':16} {'operation':14} {'size':>5} {'time us':>11} {'GB/s':>8} {'bound':>8} "
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, help="benchmark topologies, JSON")
     parser.add_argument("--entry", action="append", help="only these entries")
@@ -162,7 +162,7 @@ def arguments() -> argparse.Namespace:
 
 
 def rows(machine: Machine, collective: Collective, given: argparse.Namespace) -> Iterator[Row]:
-    """All sizes of one operation."""
+    """Rows of all sizes of one operation."""
     experts = [] if given.no_experts else list(expert_choices(machine, collective))
     bound = algbw_bound_gb_per_s(collective, machine.whole)
     if collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}:
@@ -202,7 +202,7 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
 def routed_choices(
     machine: Machine, collective: Collective, size_bytes: int, given: argparse.Namespace
 ) -> Iterator[tuple[str, Sketch, Algorithm]]:
-    """A synthesized schedule for every sketch."""
+    """Yield a synthesized schedule for every sketch."""
     for sketch in machine.sketches:
         if given.sketch not in {None, sketch.name}:
             continue
@@ -217,7 +217,7 @@ def routed_choices(
 def expert_choices(
     machine: Machine, collective: Collective
 ) -> Iterator[tuple[str, Sketch, Algorithm]]:
-    """Expert algorithms on every sketch."""
+    """Yield the expert algorithms of every sketch."""
     for sketch in machine.sketches:
         try:
             for algorithm in expert_algorithms(collective, sketch):
@@ -261,7 +261,7 @@ def goal(entry: str, collective: Collective, size: str, time_us: float, share: f
 
 
 def prove(algorithm: Algorithm) -> str:
-    """Verifies, reads back from XML, and runs on integers; `proved` or what failed."""
+    """Verify, read back from XML, and run on integers; return `proved` or the failure."""
     again = read_msccl_xml(write_msccl_xml(algorithm))
     if again.content_hash() != algorithm.content_hash():
         return "XML DIFFERS"
@@ -278,7 +278,7 @@ def prove(algorithm: Algorithm) -> str:
 
 
 def show(row: Row) -> None:
-    """One line."""
+    """The row as one line of text."""
     notes: Sequence[str] = [row.winner, row.met, row.peers, row.proved, row.note]
     print(
         f"{row.entry:16} {row.collective:14} {row.size:>5} {row.time_us:11.2f} "

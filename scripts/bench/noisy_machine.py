@@ -1,9 +1,9 @@
-"""A machine of pure noise, for whoever asks how often a rule is mistaken.
+"""A machine of pure noise, for benchmarks of the rules on noise.
 
-A call's logarithmic time is its true one, plus what a start of the workers does to all calls, plus
-what it does to this one, plus what each sample brings; one sample in fifty is disturbed by up to 10
-%. Where launches alternate, every second one takes twice as long. It answers as a measurement log
-does, so that `Spending` and all that stands on it run as they are.
+A call's logarithmic time is its true one, plus a deviation of the start for all calls, one of the
+start for this call, and one of the sample; one sample in fifty is disturbed by up to 10 %. Where
+launches alternate, every second one takes twice as long. The machine has the interface of a
+measurement log, so `Spending` and its callers run unchanged.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NOISIER = 5.0
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of logarithms."""
+    """Standard deviations of logarithmic times."""
 
     name: str
     sample: float
-    """From launch to launch."""
+    """Deviation from launch to launch."""
     common: float
-    """From start to start, of all calls alike: it cancels in ratios of one start."""
+    """Deviation from start to start of all calls alike; it cancels in ratios of one start."""
     own: float
-    """From start to start, of each call of each key by itself."""
+    """Deviation from start to start of each call of each key."""
     alternating: int = 0
     """Period of the keys of which every second launch takes twice as long; 0: no such keys."""
     noisier: tuple[int, ...] = ()
@@ -43,21 +43,21 @@ class Noise:
 
 
 NVSWITCH = Noise("NVSwitch", sample=0.002, common=0.002, own=0.003)
-"""Starts differ by some tenths of a per cent."""
+"""Noise of starts that differ by some tenths of a per cent."""
 TCP = Noise("TCP", sample=0.10, common=0.08, own=0.05, alternating=3)
-"""Over loopback on four H200 the ratios of one start were 6.6 to 7.4 % off those of others."""
+"""Noise over loopback on four H200: ratios of one start were 6.6 to 7.4 % off those of others."""
 UNEVEN = Noise("uneven", sample=0.03, common=0.05, own=0.02, noisier=(2, 3))
-"""Two keys differ from start to start by far more than others."""
+"""Noise in which two keys differ from start to start far more than others."""
 
 
 @dataclass
 class NoisyMachine:
-    """Answers for a measurement log."""
+    """A simulated machine with the interface of a measurement log."""
 
     noise: Noise
     tasks: tuple[Task, ...]
     speed: Mapping[tuple[Task, Config], float]
-    """Times as fast as stock NCCL's own choice; 1 where nothing is said."""
+    """Speedup over stock NCCL's choice; 1 where absent."""
     seed: int
     up: ProcessProfile = field(default_factory=ProcessProfile)
     launches: int = 0
@@ -68,11 +68,11 @@ class NoisyMachine:
     """Factors of the current start by call; under None, the factor of all calls."""
 
     def __post_init__(self) -> None:
-        """Seeded by the seed alone."""
+        """Seed the random numbers."""
         self._random = random.Random(self.seed)  # noqa: S311 - a simulation's
 
     def measure(self, task: Task, config: Config, repeats: int) -> Measured:
-        """As `MeasurementLog.measure`: the first so many samples."""
+        """Return the first samples, as `MeasurementLog.measure` does."""
         samples_us = self._samples.setdefault((task, config), [])
         seconds = self._seconds.setdefault((task, config), 0.0)
         if len(samples_us) < repeats:
@@ -88,7 +88,7 @@ class NoisyMachine:
         return Measured(tuple(samples_us[:repeats]), seconds, RESTART_S)
 
     def check(self, task: Task, config: Config) -> None:
-        """All data is right."""
+        """Accept all data."""
 
     def _launch_us(self, task: Task, config: Config) -> float:
         self.launches += 1

@@ -1,4 +1,4 @@
-"""The table of `bench_search.py`."""
+"""Tabulate the outcomes of `bench_search.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, quantiles, stdev
 
 GOOD = 0.01
-"""Regret up to which a choice counts as found."""
+"""Largest regret at which the best configuration counts as found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Outcome:
 
 
 def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequence[float]) -> str:
-    """Markdown: a row per strategy, a column per budget.
+    """Markdown table with a row per strategy and a column per budget.
 
-    A cell: share of searches within 1 % of the best with its standard error over keys, then median
-    and 90th percentile of the regret in per cent.
+    A cell has the share of searches within 1 % of the best with its standard error over keys, then
+    median and 90th percentile of the regret in per cent.
     """
     head = " | ".join(f"{share:.1%}" for share in shares)
     lines = [f"| strategy | {head} |", "|---" * (len(shares) + 1) + "|"]
@@ -46,7 +46,7 @@ def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequen
 def _ahead_of_first(
     outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequence[float]
 ) -> Iterator[str]:
-    """Where a strategy finds more than the first one does, with the error of the difference."""
+    """Lines on strategies that find more than the first one, with the error of the difference."""
     first, *others = strategies
     ahead = 0
     for share in shares:
@@ -65,7 +65,7 @@ def _ahead_of_first(
 
 
 def _found_by_key(found: Sequence[Outcome]) -> dict[str, float]:
-    """Share of a key's searches whose choice is good."""
+    """Share of searches that found the best configuration, by key."""
     by_key: dict[str, list[bool]] = {}
     for outcome in found:
         by_key.setdefault(outcome.key, []).append(outcome.regret <= GOOD)

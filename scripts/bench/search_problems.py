@@ -42,12 +42,12 @@ class Problem:
     """Maps a seed to a measurement whose samples are the same in every search with that seed."""
 
     def regret(self, choice: Config | None) -> float:
-        """How much slower the choice is than the best; infinite for none."""
+        """Slowdown of the choice against the best; infinite without a choice."""
         return math.inf if choice is None else self.truth_us[choice] / self.best_us - 1.0
 
 
 class _Replayed:
-    """Measures on a record; what was measured before is not charged again."""
+    """Measures on a record; samples measured before cost nothing."""
 
     def __init__(self, record: Record, task: Task, seed: int) -> None:
         self._backend = ReplayBackend(record, seed, restart_s=0.0)
@@ -65,7 +65,7 @@ class _Replayed:
 
 
 def record_problems(path: Path) -> list[Problem]:
-    """The keys of a grid, over the joint space of per-call and per-process parameters."""
+    """Problems from the keys of a grid, in the joint space of parameters per call and process."""
     topology = load_machine(MachineOptions(str(topology_beside(path))))
     record = read_grid_csv(path, topology)
     return [_record_problem(record, task) for task in record.tasks]
@@ -92,7 +92,7 @@ def _record_problem(record: Record, task: Task) -> Problem:
 
 
 def synthetic_problems(rugged: float = 1.0) -> list[Problem]:
-    """Three regimes over Table IV; there a repetition costs the same whatever is repeated."""
+    """Problems of three regimes over Table IV, where every repetition costs the same."""
     space = paper_space("ring")
     problems = []
     for name, size_bytes in REGIMES.items():

@@ -1,4 +1,4 @@
-"""Synthetic surfaces over the paper's own space: Table IV, 3,600 configurations, three regimes.
+"""Synthetic surfaces over the paper's space: Table IV, 3,600 configurations, three regimes.
 
 Large messages are limited by bandwidth, small ones by latency, medium ones by both. A collective
 moves its bytes through channels that each carry what their threads and the protocol allow, up to
@@ -40,11 +40,11 @@ _PROTOCOLS = {
     "Simple": _Cost(step_us=5.5, efficiency=1.0, thread_gb_per_s=0.016),
 }
 REGIMES = {"large": 1 << 30, "medium": 16 << 20, "small": 128 << 10}
-"""Bytes of each regime."""
+"""Message size of each regime."""
 
 
 def exact_us(config: Config, size_bytes: int, rugged: float = 1.0) -> float:
-    """Time without noise; `rugged` times the ruggedness."""
+    """Time without noise, with the ruggedness scaled by `rugged`."""
     cost = _PROTOCOLS[config.protocol]
     channels = config.nchannels
     threads = config.nthreads
@@ -66,7 +66,7 @@ def exact_us(config: Config, size_bytes: int, rugged: float = 1.0) -> float:
 
 
 class Surface:
-    """Measures one regime; the noise depends on seed, configuration and number of the sample."""
+    """Measures one regime; noise depends on seed, configuration and sample number."""
 
     def __init__(self, size_bytes: int, rugged: float, seed: int) -> None:
         self._size_bytes = size_bytes
@@ -74,10 +74,10 @@ class Surface:
         self._seed = seed
 
     def __call__(self, config: Config, repeats: int) -> Measured:
-        """The first `repeats` samples.
+        """Return the first `repeats` samples.
 
-        Each costs the same, so that the many very slow configurations do not make the grid look
-        dearer than it is.
+        Every sample costs the same, so that very slow configurations do not dominate the cost of
+        the grid.
         """
         exact = exact_us(config, self._size_bytes, self._rugged)
         key = zlib.crc32(config.describe().encode())

@@ -1,4 +1,4 @@
-"""Compiles the CUDA code for the GPUs named, down to machine code, a warning being an error.
+"""Compile the CUDA code to machine code for given architectures, with warnings as errors.
 
     check_architectures.py [70 80 90 100]
 
@@ -41,11 +41,11 @@ WHEELS = (
 
 
 class CompileError(Exception):
-    """A source does not compile; the compiler's own words."""
+    """A source does not compile; the message is the compiler's."""
 
 
 class NoCompilerError(Exception):
-    """Nothing here compiles for an architecture."""
+    """No installed compiler supports an architecture."""
 
 
 class UsageError(Exception):
@@ -54,18 +54,18 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class Compiler:
-    """How a source becomes machine code of one architecture."""
+    """Commands that compile a source to machine code of one architecture."""
 
     name: str
     command: tuple[str, ...]
-    """Less source and output."""
+    """Command without source and output."""
     host_half: tuple[str, ...] = ()
-    """Looks at what runs on the host, where `command` does not."""
+    """Command that checks the host code, where `command` does not."""
 
 
 @cache
 def nvcc_knows() -> frozenset[str]:
-    """Architectures, as `compute_90`; none without an nvcc."""
+    """Architectures that nvcc supports, as `compute_90`; empty without nvcc."""
     try:
         done = subprocess.run(
             ["nvcc", "--list-gpu-arch"], capture_output=True, text=True, check=False
@@ -76,7 +76,7 @@ def nvcc_knows() -> frozenset[str]:
 
 
 def nvcc_for(architecture: int) -> Compiler:
-    """nvcc, both halves: a cubin alone would leave the host's out."""
+    """The nvcc compiler, for host and GPU code: a cubin alone would leave out the host code."""
     said = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     command = ("nvcc", "-std=c++17", "-O3", f"-arch=sm_{architecture}")
     strict = ("-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror")
@@ -84,7 +84,7 @@ def nvcc_for(architecture: int) -> Compiler:
 
 
 def clang_for(architecture: int) -> Compiler:
-    """Clang with CUDA 12's files."""
+    """The clang compiler with CUDA 12's files."""
     clang, version = find_clang()
     cuda = find_cuda_12()
     said = subprocess.run(
@@ -122,7 +122,7 @@ def find_clang() -> tuple[str, str]:
 
 
 def find_cuda_12() -> Path:
-    """A folder with CUDA 12's headers, libdevice and ptxas: named, there, or fetched."""
+    """A folder with CUDA 12's headers, libdevice and ptxas: named, existing or downloaded."""
     named = os.environ.get("TUCCL_CUDA_12")
     folder = Path(named) if named else ROOT / "build" / "cuda-12"
     if (folder / "bin" / "ptxas").is_file():
@@ -143,7 +143,7 @@ def find_cuda_12() -> Path:
 
 
 def fetch_cuda_12(scratch: Path) -> Path:
-    """Three wheels of NVIDIA's, laid out as clang expects a CUDA."""
+    """Download three of NVIDIA's wheels and arrange them as clang expects CUDA."""
     wheels, whole = scratch / "wheels", scratch / "cuda-12"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--root-user-action", "ignore", "--target", str(wheels)]
@@ -169,8 +169,8 @@ def compiler_for(architecture: int) -> Compiler:
     """The installed compiler for an architecture.
 
     Raises:
-        NoCompilerError: Nothing does.
-        UsageError: The environment names what cannot be used.
+        NoCompilerError: There is none.
+        UsageError: The environment names a tool that cannot be used.
     """
     if f"compute_{architecture}" in nvcc_knows():
         return nvcc_for(architecture)
@@ -180,10 +180,10 @@ def compiler_for(architecture: int) -> Compiler:
 
 
 def compile_one(compiler: Compiler, source: Path, folder: Path) -> int:
-    """Bytes that a source compiles to.
+    """Compile a source; return the bytes of its machine code.
 
     Raises:
-        CompileError: It does not.
+        CompileError: The source does not compile.
     """
     output = folder / "-".join(source.relative_to(ROOT).with_suffix(".o").parts)
     includes = [f"-I{ROOT / place}" for place in INCLUDES]

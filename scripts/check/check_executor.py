@@ -1,4 +1,4 @@
-"""Holds the executor against NCCL: both in the same processes, on the same data.
+"""Compare the executor's results with NCCL's in the same processes, on the same data.
 
     check_executor.py --executor libtuccl-executor.so [--calls 20000] [--seed 1]
     check_executor.py --executor libtuccl-executor.so --part load --minutes 10
@@ -6,15 +6,15 @@
 
 calls: random types, operations, counts (0, 1, odd, prime), offsets, in and out of place, streams,
 graphs, 1 to all GPUs, and rules for the executor. Whole numbers, moved bytes and maxima have to be
-the same bit for bit; sums of floats may be rounded otherwise. A call that failed is printed with
+the same bit for bit; sums of floats may differ by rounding. A call that failed is printed with
 its number and seed: --first NUMBER --calls 1 runs it alone.
-With --programs half of the calls that there are schedules for are interpreted (of huge all) instead
-of run as a pattern.
+With --programs half of the calls that have schedules (in huge all) are interpreted instead of run
+as a pattern.
 load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
-the device, with communicators made anew and what memory and descriptors grow by.
+the device, with communicators created again and growth of memory and descriptors.
 huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
 
-Exit code 0 when all is right, 1 when something is not, 2 when something could not run or hung.
+Exit code 0: all results are correct; 1: a result is wrong; 2: a part could not run or hung.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def failures_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Jobs until all calls are done, or something is wrong."""
+    """Run jobs until all calls are done or one fails."""
     begin = time.monotonic()
     taken: Counter[str] = Counter()
     by_ranks: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         words = {"part": "calls", "first": arguments.first + done, "calls": calls}
         results = run_job(arguments, folder / f"job{jobs}", words, processes=arguments.gpus)
         failures = failures_of(results)
-        # Rank 0 is part of every call.
+        # Rank 0 takes part in every call.
         taken.update(results[0]["taken"])
         by_ranks.update(results[0]["by_ranks"])
         programs.update(results[0]["programs"])
@@ -87,7 +87,7 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def check_load(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """One job for all the minutes."""
+    """Run one job for the whole time."""
     words = {
         "part": "load",
         "seconds": 60 * arguments.minutes,
@@ -108,7 +108,7 @@ def check_load(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def check_huge(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """One job for all messages."""
+    """Run one job for all messages."""
     words = {"part": "huge", "count": arguments.huge_count}
     results = run_job(arguments, folder / "huge", words, processes=arguments.gpus)
     first = results[0]
@@ -122,7 +122,7 @@ def check_huge(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def check_lifecycle(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """A job for each case; one that hangs does not keep the others from running."""
+    """Run a job for each case, so that a hang does not stop the others."""
     found: dict[str, Any] = {"cases": {}, "failures": [], "errors": []}
     for case in arguments.cases:
         begin = time.monotonic()
@@ -151,7 +151,7 @@ CHECKS = {
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
     parser.add_argument("--part", nargs="+", choices=CHECKS, default=["calls"])
@@ -186,7 +186,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def tell(part: str, found: Mapping[str, Any]) -> None:
-    """A part for people."""
+    """Print the result of a part."""
     for what, calls in (found.get("by_executor") or found.get("put") or {}).items():
         print(f"{what:<44}{calls:>9}")
     if "by_ranks" in found:
@@ -207,7 +207,7 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
 
 
 def check(arguments: argparse.Namespace, part: str, folder: Path, report: dict[str, Any]) -> int:
-    """A part, into the report; its exit code."""
+    """Run a part and add it to the report; return its exit code."""
     begin = time.monotonic()
     try:
         found = CHECKS[part](arguments, folder)
@@ -219,9 +219,9 @@ def check(arguments: argparse.Namespace, part: str, folder: Path, report: dict[s
 
 
 def main() -> int:
-    """Exit code as the docstring of this file has it; the file is written in any case."""
+    """Run all parts and write the report in any case; return the exit code."""
     arguments = parse_arguments()
-    # So that ranks are killed when this is ended.
+    # SIGTERM must kill the ranks too.
     handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     report: dict[str, Any] = {"seed": arguments.seed}
     code = 2

@@ -1,13 +1,13 @@
-"""PyTorch as it is, without and with the executor in its environment: the same work, new processes.
+"""Run an unmodified PyTorch without and with the executor, in new processes, and compare.
 
     check_executor_torch.py --executor libtuccl-executor.so --bundle swept.tuccl [--json FILE]
     check_executor_torch.py --table SHIPPED --parts latency decoding
 
 Parts: latencies of all_reduce; 200 steps of training, whose losses are compared; a tensor-parallel
-decode loop; several groups on several streams; groups destroyed and made anew. Stock trains twice:
-how far its own losses lie apart is what the executor's are to be read against. Needs NVIDIA GPUs
-and PyTorch, nothing of TuCCL in the processes but the environment. Exit code 0 when all is right,
-1 when something is not, 2 when something could not run.
+decode loop; several groups on several streams; groups destroyed and created again. Stock trains
+twice, and the distance of its losses is the scale for the executor's. Needs NVIDIA GPUs and
+PyTorch; TuCCL enters the processes through their environment alone. Exit code 0: all results are
+correct; 1: a result is wrong; 2: a part could not run.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tuccl.words.sizes import format_size  # noqa: E402
 
 PARTS = ("latency", "training", "decoding", "streams", "groups")
 TOLERANCE = 0.01
-"""Largest distance of two losses of the same step, of the loss: sums of 32-bit floats in another
-order differ in the last bits, and training makes more of them."""
+"""Largest relative distance of two losses of the same step: sums of 32-bit floats in another
+order differ in the last bits, and training amplifies that."""
 
 
 class Variants:
-    """The environments that are compared, and a folder for what their processes write."""
+    """The environments that are compared, and a folder for the output of their processes."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self._arguments = arguments
@@ -58,7 +58,7 @@ class Variants:
                 variables[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
 
     def run(self, part: str, variant: str) -> dict[str, Any]:
-        """A part in new processes; what its rank 0 found, and whether others found worse.
+        """Run a part in new processes; return rank 0's result with errors of all ranks.
 
         Raises:
             JobError: A rank died or hung; says how its output ends.
@@ -188,7 +188,7 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, help="libtuccl-executor.so")
     parser.add_argument("--bundle", type=Path, help="as bench_rules.py writes it")
@@ -205,7 +205,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit code as the docstring of this file has it; what was found is written in any case."""
+    """Run all parts and write the results in any case; return the exit code."""
     arguments = parse_arguments()
     found: dict[str, Any] = {}
     code = 0

@@ -1,4 +1,4 @@
-"""Shows on real GPUs that a stock NCCL does what a TuCCL table says, and nothing without one.
+"""Check on GPUs that a stock NCCL follows a TuCCL table, and is unchanged without one.
 
 Four runs of the same calls, one process per GPU:
   default   no plugin: what NCCL chooses by itself
@@ -7,8 +7,8 @@ Four runs of the same calls, one process per GPU:
   wrong sum TUCCL_BUNDLE_CRC of another bundle: no communicator starts, and the message names both
 
 Needs NVIDIA GPUs, an installed NCCL 2.21 or newer (PyTorch brings one), and a C compiler unless the
-plugin is installed. Exit code 0 when all of it holds, 1 when something does not, 2 when the check
-cannot run here.
+plugin is installed. Exit code 0: all of it holds; 1: something does not; 2: the check cannot
+run on this machine.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ WANTED = (
 
 
 class CannotRunError(Exception):
-    """Something this check needs is not here."""
+    """A requirement of this check is missing."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Run:
 
 
 def wanted_keys(ranks: int) -> list[tuple[str, int, BuiltinConfig]]:
-    """The keys whose channel count a communicator of this size really attains, in any release."""
+    """Keys whose channel count a communicator of this size attains in any release."""
     keys = []
     for operation, size, algorithm, protocol, channels in WANTED:
         attained = {
@@ -190,7 +190,7 @@ def find_plugin(given: str | None, folder: Path) -> Path:
 def run_job(
     folder: Path, nccl: str, ranks: int, communicators: int, variables: dict[str, str]
 ) -> Run:
-    """Starts one process per GPU and waits for all of them."""
+    """Start one process per GPU and wait for all of them."""
     folder.mkdir()
     calls = [[operation, size] for operation, size, _ in wanted_keys(ranks)]
     job = {
@@ -261,7 +261,7 @@ def choices(run: Run, ranks: int) -> list[Choice | None]:
 
 
 def judge(ranks: int, default: Run, tuned: Run, damaged: Run, wrong_sum: Run) -> dict[str, Any]:
-    """The whole verdict as plain values."""
+    """The verdict as plain values."""
     rows = []
     seen = zip(choices(default, ranks), choices(tuned, ranks), choices(damaged, ranks), strict=True)
     for (operation, size, config), (base, got, fallback) in zip(
@@ -307,7 +307,7 @@ def judge(ranks: int, default: Run, tuned: Run, damaged: Run, wrong_sum: Run) ->
 
 
 def tell(verdict: dict[str, Any], runs: dict[str, Run]) -> None:
-    """The verdict for people; raw lines of the log where it is bad."""
+    """The verdict as text, with lines of the log where it failed."""
     print(f"NCCL {verdict['nccl_version']}, {verdict['ranks']} GPUs, plugin {verdict['plugin']}")
     print(f"{'key':<24} {'default':<18} {'wanted':<18} {'tuned':<18} {'damaged':<18}")
     for row in verdict["keys"]:
@@ -333,7 +333,7 @@ def tell(verdict: dict[str, Any], runs: dict[str, Run]) -> None:
 
 
 def check(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Run]]:
-    """Runs all four and judges."""
+    """Run all four and judge them."""
     ranks = arguments.gpus or gpus_here()
     if ranks < 2:
         raise CannotRunError(f"{ranks} GPU here, a collective needs 2")
@@ -364,7 +364,7 @@ def check(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], 
 
 
 def main() -> int:
-    """Command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the installed wheel's)")

@@ -1,7 +1,6 @@
-"""CUDA's driver and NCCL by ctypes, for ranks of check_executor.py.
+"""Call CUDA's driver and NCCL by ctypes, for ranks of check_executor.py.
 
-NCCL is there twice: as the job sees it, with the executor in front where that is preloaded, and as
-it is.
+NCCL is loaded twice: as the job sees it, behind a preloaded executor, and directly.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ DONE:
     ret;
 }
 """
-"""A kernel of its own: nothing else that is surely there compares on the device."""
+"""PTX of a kernel that compares two buffers: no library that is always installed has one."""
 
 
 class DeviceError(Exception):
@@ -75,7 +74,7 @@ class UniqueId(ctypes.Structure):
 
 
 class Cuda:
-    """A device through the driver, whose library has one name everywhere."""
+    """A device through the driver, whose library has the same name on every system."""
 
     def __init__(self, device: int) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
@@ -97,11 +96,11 @@ class Cuda:
             raise DeviceError(f"{name} failed with CUDA error {result}")
 
     def use(self) -> None:
-        """Make it this thread's device."""
+        """Make the device current in this thread."""
         self.call("cuCtxSetCurrent", self._context)
 
     def stream(self) -> c_void_p:
-        """A new one."""
+        """Create a stream."""
         stream = c_void_p()
         self.call("cuStreamCreate", byref(stream), c_uint(_NON_BLOCKING))
         return stream
@@ -159,7 +158,7 @@ class Cuda:
         self.call("cuMemcpyDtoDAsync_v2", *words, stream)
 
     def load_compare(self) -> None:
-        """Bring the kernel of `compare` to the device, while nothing runs there."""
+        """Load the kernel of `compare` while the device is idle."""
         module, self._differ = c_void_p(), c_void_p()
         self.call("cuModuleLoadData", byref(module), COMPARE_PTX.encode())
         self.call("cuModuleGetFunction", byref(self._differ), module, b"differ")
@@ -167,7 +166,7 @@ class Cuda:
     def compare(
         self, addresses: tuple[int, int], size_bytes: int, counter: int, stream: c_void_p
     ) -> None:
-        """Adds the number of bytes that differ to the counter of 8 bytes at an address."""
+        """Add the number of differing bytes to the 8-byte counter at an address."""
         if self._differ is None:
             self.load_compare()
         values = [c_uint64(value) for value in (*addresses, size_bytes, counter)]
@@ -187,7 +186,7 @@ class Buffer:
         self._bytes = 0
 
     def reserve(self, size_bytes: int) -> int:
-        """Its address, with at least so many bytes behind it."""
+        """Grow to at least this size; return the address."""
         if size_bytes > self._bytes:
             self.free()
             self._cuda.call("cuMemAlloc_v2", byref(self._address), c_size_t(size_bytes))
@@ -195,22 +194,22 @@ class Buffer:
         return int(self._address.value)
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         if self._bytes:
             self._cuda.call("cuMemFree_v2", self._address)
             self._bytes = 0
 
     def write(self, offset: int, data: Array) -> None:
-        """From the host."""
+        """Copy from the host."""
         if data.nbytes:
             address = c_uint64(self._address.value + offset)
             source = data.ctypes.data_as(c_void_p)
             self._cuda.call("cuMemcpyHtoD_v2", address, source, c_size_t(data.nbytes))
-            # It may return before all has arrived, and other streams do not wait for it.
+            # The copy may return before all data has arrived, and other streams do not wait for it.
             self._cuda.wait(c_void_p())
 
     def read(self, offset: int, size_bytes: int) -> Array:
-        """To the host, as bytes."""
+        """Copy to the host, as bytes."""
         data = np.empty(size_bytes, np.uint8)
         if size_bytes:
             address = c_uint64(self._address.value + offset)
@@ -219,14 +218,14 @@ class Buffer:
         return data
 
     def fill(self, byte: int, size_bytes: int, stream: c_void_p) -> None:
-        """With one byte, in order with the stream's other work."""
+        """Fill with one byte, in the stream's order."""
         self._cuda.call(
             "cuMemsetD8Async", self._address, c_ubyte(byte), c_size_t(size_bytes), stream
         )
 
 
 class Nccl:
-    """NCCL's functions, from its library or, `as_seen`, from what goes before that in a job."""
+    """NCCL's functions, from its library or, `as_seen`, through libraries preloaded before it."""
 
     def __init__(self, path: str, *, as_seen: bool) -> None:
         self._library = ctypes.CDLL(path)
@@ -251,7 +250,7 @@ class Nccl:
         codes: tuple[int, int, int],
         handles: tuple[c_void_p, c_void_p],
     ) -> None:
-        """Put a collective on a stream.
+        """Submit a collective to a stream.
 
         Args:
             operation: As in nccl-tests.

@@ -1,4 +1,4 @@
-"""Starts ranks of check_executor.py, watches them and collects what they found."""
+"""Start ranks of check_executor.py, watch them and collect their results."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def run_job(
 
 
 def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
-    """Put a bundle into the job's folder that has all that may be chosen.
+    """Write a bundle with all schedules that may be chosen to the job's folder.
 
     Returns:
-        What kernels run of it; what is interpreted is of `arguments.programs`.
+        Schedules that kernels run; the interpreted ones are of `arguments.programs`.
     """
     kernels, schedules = kernels_of(range(2, arguments.gpus + 1))
     if arguments.programs is not None:
@@ -71,10 +71,10 @@ def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
 
 
 def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """A job's, with the executor preloaded."""
+    """The environment of a job with the executor preloaded."""
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
     environment |= executor_variables(arguments.executor, folder / _BUNDLE)
-    # Tools that watch a process, compute-sanitizer among them, come to it the same way.
+    # Tools such as compute-sanitizer also use LD_PRELOAD.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
     environment["PYTHONPATH"] = str(ROOT)
@@ -85,7 +85,7 @@ def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str
 def start(
     processes: int, folder: Path, environment: Mapping[str, str]
 ) -> list[subprocess.Popen[bytes]]:
-    """One for each rank, or one for all."""
+    """Start one process for each rank, or one for all."""
     command = [
         sys.executable,
         str(ROOT / "scripts" / "check" / "executor_rank.py"),
@@ -104,7 +104,7 @@ def start(
 
 @contextmanager
 def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
-    """Print what rank 0 says about its progress, now and then."""
+    """Print rank 0's progress at intervals."""
     begin = time.monotonic()
     over = threading.Event()
 
@@ -124,10 +124,10 @@ def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
 
 
 def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
-    """The ranks' results; what one found wrong counts for more than how others ended then.
+    """Results of all ranks; a failure that a rank found outweighs how other ranks ended.
 
     Raises:
-        JobError: One has none, and none found anything wrong.
+        JobError: A rank has no result, and no rank found a failure.
     """
     results, missing = [], []
     for rank, end in enumerate(ends):

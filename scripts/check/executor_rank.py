@@ -1,9 +1,9 @@
-"""One rank of check_executor.py: here random calls, through the executor and NCCL itself.
+"""One rank of check_executor.py, with random calls through the executor and NCCL.
 
     executor_rank.py JOB.json RANK
 
-Calls go in batches over several streams, all of a batch by the executor, then all by NCCL, on the
-same communicators and the same data; what both left behind is compared, with the bytes around it.
+Calls run in batches over several streams, first all by the executor, then all by NCCL, on the same
+communicators and data; the results are compared, with the bytes around them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Slot:
         self.receive = [Buffer(cuda), Buffer(cuda)]
 
     def prepare(self, call: RandomCall, rank: int, stream: c_void_p) -> None:
-        """Both with the same data in and the same nothing out."""
+        """Write the same input and the same empty output for both."""
         data = data_of(call, rank)
         for send, receive in zip(self.send, self.receive, strict=True):
             for buffer in (send, receive):
@@ -69,7 +69,7 @@ class Slot:
             into.write(send_at(call, rank), data)
 
     def addresses(self, call: RandomCall, rank: int, which: int) -> tuple[int, int]:
-        """Where the call reads and writes."""
+        """Addresses of the call's send and receive buffer."""
         receive = self.receive[which].reserve(0)
         send = receive if call.in_place else self.send[which].reserve(0)
         return send + send_at(call, rank), receive + receive_at(call, rank)
@@ -81,7 +81,7 @@ class Slot:
         begin = receive_at(call, rank)
         end = begin + call.receive_count * call.element_bytes
         if call.operation == "reduce" and rank != call.root:
-            # NCCL leaves open what others than the root find there.
+            # NCCL leaves the receive buffer of the other ranks undefined.
             own[begin:end] = real[begin:end]
         for name, part in (("before", slice(0, begin)), ("behind", slice(end, None))):
             if not np.array_equal(own[part], real[part]):
@@ -97,12 +97,12 @@ class Slot:
 
 
 def as_numbers(data: Array, call: RandomCall) -> Array:
-    """Bytes as the call's type."""
+    """View bytes as the call's type."""
     return data.copy().view(storage(call.type))
 
 
 class Checker:
-    """Communicators of every size on one rank, and what was found so far."""
+    """Communicators of every size on one rank, and the failures so far."""
 
     def __init__(self, session: Session) -> None:
         rank, cuda = session.rank, session.cuda
@@ -216,7 +216,7 @@ PARTS: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Exit code 0, or 1 with the error in the result file."""
+    """Run the rank; return 0, or 1 with the error in the result file."""
     end_with_parent()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
@@ -227,7 +227,7 @@ def main() -> int:
     path = Path(job["folder"]) / f"result{rank}.json"
     path.write_text(json.dumps(result), encoding="utf-8")
     if "error" in result:
-        # Where a rank hangs in a library, the library's handlers at the end would wait for it.
+        # Exit handlers of a library would wait for a rank that hangs in it.
         os._exit(1)
     return 1 if result["failures"] else 0
 

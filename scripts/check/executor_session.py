@@ -33,24 +33,24 @@ class Session:
         self.rank = rank
         self.ranks: int = job["ranks"]
         self.kernels: Mapping[str, Mapping[str, Mapping[str, str]]] = job["wanted"]["kernels"]
-        """See `Wanted.kernels`."""
+        """Content hashes, as in `Wanted.kernels`."""
         self.cuda = Cuda(rank)
         self.real = Nccl(job["nccl"], as_seen=False)
         self.seen = Nccl(job["nccl"], as_seen=True)
         self.executor = ExecutorLibrary()
-        # Communicators are served for what may be chosen where something was chosen before.
+        # Only a process that has chosen before gets communicators served for later choices.
         self.executor.choose(None)
 
     def join(self, ranks: int, name: str, *, again: bool = False) -> c_void_p:
-        """A communicator of the first ranks; each name once.
+        """Create a communicator of the first ranks; each name is used once.
 
         Args:
-            ranks: How many.
-            name: Where they meet.
-            again: The first start fails, on an argument; the second one has the same id.
+            ranks: Number of ranks.
+            name: File in which the ranks meet.
+            again: Have the first start fail on an argument, and start again with the same id.
 
         Raises:
-            DeviceError: NCCL failed, or did not fail where it should.
+            DeviceError: NCCL failed, or did not fail where it must.
             TimeoutError: Rank 0 did not come.
         """
         identifier = UniqueId()
@@ -75,11 +75,11 @@ class Session:
         raise DeviceError("ncclCommInitRankConfig took a configuration that is none")
 
     def leave(self, communicator: c_void_p) -> None:
-        """Destroy it."""
+        """Destroy a communicator."""
         self.seen.call("ncclCommDestroy", communicator)
 
     def say(self, text: str) -> None:
-        """Where the parent looks to tell how far this is; rank 0's word counts."""
+        """Write the progress for the parent, which reads rank 0's."""
         part = self.folder / f"progress{self.rank}.part"
         part.write_text(text, encoding="utf-8")
         part.replace(self.folder / f"progress{self.rank}")

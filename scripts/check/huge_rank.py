@@ -1,8 +1,8 @@
 """Messages of 2 GiB and more on one rank of check_executor.py.
 
 Every operation with more than 2^31 elements of a byte for each rank, in and out of place, by every
-pattern and protocol and by NCCL through the executor, compared on the device with what NCCL itself
-does.
+pattern and protocol and by NCCL through the executor, compared on the device with NCCL's own
+result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM_BUFFER = 4 << 20
 
 
 def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
-    """Each operation, out of place and in place."""
+    """Yield each operation, out of place and in place."""
     for number, operation in enumerate(OPERATIONS):
         for in_place in (False, True):
             if in_place and operation == "alltoall":
@@ -46,7 +46,7 @@ def huge_calls(ranks: int, count: int) -> Iterator[RandomCall]:
 def rules_of(
     call: RandomCall, kernels: Mapping[str, Mapping[str, str]], runners: Mapping[str, Sequence[str]]
 ) -> Iterator[Rule | None]:
-    """By all kernels for it, then by none; where there are schedules to interpret, by those."""
+    """Rules of all kernels for a call, or of the schedules to interpret; then None for NCCL."""
     sizes = 1, 1 << 62
     for pattern, schedule in {} if runners else kernels.get(call.operation, {}).items():
         for protocol in ("LL", "LL128"):
@@ -60,7 +60,7 @@ def rules_of(
 
 
 class Huge:
-    """One rank, and what was found so far."""
+    """One rank and its failures so far."""
 
     def __init__(self, session: Session, calls: int, runners: Mapping[str, Sequence[str]]) -> None:
         session.cuda.load_compare()
@@ -78,7 +78,7 @@ class Huge:
         self.seconds_of: dict[str, float] = {}
 
     def check(self, index: int, call: RandomCall) -> None:
-        """A call once by NCCL, then by each rule."""
+        """Run a call once by NCCL, then by each rule."""
         session, stream = self.session, self.stream
         address = self.counters.address(index)
         prepared = Prepared(session.cuda, call, session.rank, address)
@@ -113,7 +113,7 @@ class Huge:
 
 
 def run_huge(session: Session, job: dict[str, Any]) -> dict[str, Any]:
-    """All of them."""
+    """Run all calls."""
     calls = list(huge_calls(session.ranks, job["count"]))
     runners = job["wanted"]["runners"].get(str(session.ranks), {})
     huge = Huge(session, len(calls), runners)

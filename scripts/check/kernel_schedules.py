@@ -1,6 +1,6 @@
-"""Expert schedules for GPUs of one node, and which of the executor's kernels runs one.
+"""Expert schedules for GPUs of one node, and the executor's kernels that run them.
 
-Scripts that choose call by call put them into a bundle without an entry.
+Scripts that choose schedules call by call write them to a bundle without entries.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ def switched(ranks: int) -> Sketch:
 
 
 def experts(ranks: int) -> Iterator[Algorithm]:
-    """All that experts have for so many GPUs."""
+    """All expert schedules for a number of GPUs."""
     for collective in Collective:
         if collective is not Collective.CUSTOM:
             yield from expert_algorithms(collective, switched(ranks))
 
 
 def stored(algorithm: Algorithm) -> StoredSchedule:
-    """A schedule as a bundle has it."""
+    """A schedule in its form for a bundle."""
     return StoredSchedule(algorithm.content_hash(), algorithm.name, "", compile_program(algorithm))
 
 
 def with_pattern(program: bytes, pattern: Pattern) -> bytes:
-    """The same program, said to be of another pattern; of `Pattern.NONE` it is interpreted."""
+    """The program with another pattern in its header; with `Pattern.NONE` it is interpreted."""
     fields = list(HEADER.unpack_from(program))
     fields[_PATTERN_FIELD] = pattern
     return sealed(HEADER.pack(*fields) + program[HEADER.size :])
@@ -78,7 +78,7 @@ def kernel_schedules(ranks: int) -> dict[tuple[str, str], StoredSchedule]:
 
 
 def kernels_of(counts: Iterable[int]) -> tuple[Hashes, list[StoredSchedule]]:
-    """The same for several numbers of ranks: their names, and the schedules."""
+    """Schedules for kernels at several numbers of ranks: their names, and the schedules."""
     names: Hashes = {}
     schedules: list[StoredSchedule] = []
     for ranks in counts:

@@ -1,4 +1,4 @@
-"""All ranks in one process by ncclCommInitAll, for lifecycle_rank.py, and its calls."""
+"""Cases of lifecycle_rank.py with all ranks in one process by ncclCommInitAll, and its calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HANGS_AFTER_S = 30.0
 
 
 def calls_of(session: Session, ranks: int) -> list[RandomCall]:
-    """A few of every kind, small and middle, by rules that differ."""
+    """Small and medium calls of every kind, by different rules."""
     kernels = session.kernels.get(str(ranks), {})
 
     def rule(operation: str, pattern: str, protocol: str) -> Rule | None:
@@ -88,7 +88,7 @@ class OneProcess:
 
     @contextmanager
     def group(self, nccl: Nccl) -> Iterator[None]:
-        """NCCL's group."""
+        """Open a group of NCCL."""
         nccl.call("ncclGroupStart")
         yield
         nccl.call("ncclGroupEnd")
@@ -111,16 +111,16 @@ class OneProcess:
             self.put(nccl, index, rank)
 
     def put(self, nccl: Nccl, index: int, rank: int) -> None:
-        """A call on one rank."""
+        """Submit a call on one rank."""
         self.calls[rank][index].put(nccl, self.communicators[rank], self.streams[rank])
 
     def wait(self) -> None:
-        """For all streams."""
+        """Wait for all streams."""
         for rank in self.each(lambda rank: rank):
             self.devices[rank].wait(self.streams[rank])
 
     def grouped(self, indices: Sequence[int]) -> None:
-        """Calls of all ranks in one group; several calls are one group too."""
+        """Run and compare calls of all ranks as one group."""
         seen = self._session.seen
         self._session.executor.choose(calls_of(self._session, self.ranks)[indices[0]].choice)
         for rank in self.each(lambda rank: rank):
@@ -134,7 +134,7 @@ class OneProcess:
                 self.calls[rank][index].compare(self.streams[rank])
 
     def threaded(self, rank: int) -> None:
-        """All calls of one rank, from a thread of its own."""
+        """Run and compare a call ten times on one rank, in a thread of that rank."""
         self.devices[rank].use()
         stream = self.streams[rank]
         for _ in range(10):
@@ -152,15 +152,15 @@ class OneProcess:
         ]
 
     def leave(self, order: Sequence[int]) -> None:
-        """In an order of ranks."""
+        """Destroy communicators in an order of ranks."""
         for rank in order:
             self.devices[rank].use()
             self._nccl.call("ncclCommDestroy", self.communicators[rank])
 
     def child_ends(self, rank: int, child: c_void_p, called: threading.Barrier | None) -> None:
-        """A call on a child, its end, and at once the parent's next call.
+        """Run a call on a child, destroy it, and at once run the parent's next call.
 
-        Who has a barrier to wait for comes late to the end: when the others' calls are there.
+        A rank with a barrier destroys its child late, after the other ranks' calls.
         """
         stream = self.streams[rank]
         run_and_compare(self.calls[rank][0], self._nccl, child, stream)
@@ -171,7 +171,7 @@ class OneProcess:
         run_and_compare(self.calls[rank][0], self._nccl, self.communicators[rank], stream)
 
     def split(self, rank: int) -> c_void_p:
-        """A child of all ranks; all have to come to it."""
+        """Split off a child with all ranks; all ranks must call this."""
         child = c_void_p()
         words = self.communicators[rank], c_int(0), c_int(rank), byref(child), c_void_p()
         self._nccl.call("ncclCommSplit", *words)
@@ -179,9 +179,9 @@ class OneProcess:
 
 
 def init_all(session: Session) -> list[str]:
-    """One process: groups of one thread, then a thread per GPU.
+    """Run one process: groups of one thread, then a thread per GPU.
 
-    Twice, as communicators come back at the same addresses.
+    Runs twice, because communicators come back at the same addresses.
     """
     failures = []
     for number in range(2):
@@ -192,7 +192,7 @@ def init_all(session: Session) -> list[str]:
         process.grouped([1, 3])
         process.wait()
         failures += process.wrong("ncclCommInitAll, groups")
-        # All threads call by one rule, which is the process's.
+        # A process has one rule, so all threads call by it.
         session.executor.choose(calls_of(session, session.ranks)[0].choice)
         with ThreadPoolExecutor(session.ranks) as pool:
             list(pool.map(process.threaded, range(session.ranks)))
@@ -203,17 +203,17 @@ def init_all(session: Session) -> list[str]:
 
 
 def child_ends(session: Session) -> list[str]:
-    """A thread per GPU; a child's last rank leaves while the parent's next call runs elsewhere."""
+    """Destroy a child's last rank during the parent's next call on other GPUs."""
     return _children_end(session, session.seen)
 
 
 def child_ends_nccl(session: Session) -> list[str]:
-    """The same by NCCL alone, which knows nothing of the executor here. 2.28 hangs."""
+    """Run the same case by NCCL without the executor. NCCL 2.28 hangs."""
     return _children_end(session, session.real)
 
 
 class _Threads:
-    """A daemon for each rank, and what each of them does."""
+    """Run each rank's work in a daemon thread."""
 
     def __init__(self, process: OneProcess) -> None:
         self._process = process

@@ -1,6 +1,6 @@
-"""How communicators begin and end, on one rank of check_executor.py or all in one process.
+"""Create and destroy communicators on one rank of check_executor.py or all in one process.
 
-What is called in between is compared on the device with what NCCL itself does.
+Calls in between are compared on the device with NCCL's results.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Case:
         learn(session, self.calls, communicator)
 
     def run(self, index: int, stream: c_void_p) -> None:
-        """One of them on a stream."""
+        """Run one call on a stream."""
         call = self.calls[index]
         self._session.executor.choose(call.call.choice)
         run_and_compare(call, self._session.seen, self.communicator, stream)
 
     def run_all(self, stream: c_void_p) -> None:
-        """Every one."""
+        """Run every call."""
         for index in range(CALLS):
             self.run(index, stream)
 
     def wrong(self, what: str) -> list[str]:
-        """Calls whose results differed; when nothing runs any more."""
+        """Calls whose results differed; read when no call runs."""
         return [
             f"rank {self._session.rank}, {what}, {call.call.describe()}: {wrong} bytes differed"
             for call, wrong in zip(self.calls, self._counters.read(), strict=True)
@@ -54,7 +54,7 @@ class Case:
 
 
 def split(session: Session) -> list[str]:
-    """Even and odd ranks, and all again; children end before the parent and after it."""
+    """Split even and odd ranks, then all; destroy children before and after the parent."""
     cuda, stream = session.cuda, session.cuda.stream()
     parent = session.join(session.ranks, "parent")
     failures: list[str] = []
@@ -87,7 +87,7 @@ def split(session: Session) -> list[str]:
 
 
 def start_again(session: Session) -> list[str]:
-    """One rank's start fails and is tried again: the executor serves the communicator on all."""
+    """Repeat a rank's failed start: the executor must serve the communicator on all ranks."""
     cuda, stream = session.cuda, session.cuda.stream()
     failures: list[str] = []
     for number in range(session.ranks):
@@ -105,12 +105,12 @@ def start_again(session: Session) -> list[str]:
 
 
 def destroyed_streams(session: Session) -> list[str]:
-    """Streams that end between calls, their work done."""
+    """Destroy streams between calls, after their work."""
     return _on_short_streams(session, busy=False)
 
 
 def busy_streams(session: Session) -> list[str]:
-    """Streams that end between calls, their work still running."""
+    """Destroy streams between calls, during their work."""
     return _on_short_streams(session, busy=True)
 
 
@@ -133,7 +133,7 @@ def _on_short_streams(session: Session, *, busy: bool) -> list[str]:
 
 
 def early_leave(session: Session) -> list[str]:
-    """One rank comes late to the last call; the others destroy the communicator meanwhile."""
+    """Delay a rank's last call while the others destroy the communicator."""
     cuda, stream = session.cuda, session.cuda.stream()
     failures = []
     for number in LATE_CALLS:
@@ -187,7 +187,7 @@ def graphs(session: Session) -> list[str]:
 
 
 def abort(session: Session) -> list[str]:
-    """The last rank never comes to a call; the others abort, and a new communicator works."""
+    """Leave a call out on the last rank, abort on the others, and use a new communicator."""
     cuda, stream = session.cuda, session.cuda.stream()
     case = Case(session, session.join(session.ranks, "aborted"), session.ranks, session.rank)
     missing = session.rank == session.ranks - 1
@@ -226,7 +226,7 @@ BY_NCCL_ALONE = ("child_ends_nccl",)
 
 
 def run_lifecycle(session: Session, job: dict[str, Any]) -> dict[str, Any]:
-    """The job's case."""
+    """Run the job's case."""
     session.cuda.load_compare()
     before = session.executor.calls
     failures = CASES[job["case"]](session)

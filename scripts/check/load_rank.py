@@ -1,10 +1,9 @@
-"""Minutes of mixed load on one rank of check_executor.py.
+"""Run a mixed load for minutes on one rank of check_executor.py.
 
-Several streams, graphs, two communicators at once, calls of the executor and of NCCL in turn. All
-is prepared before: a round puts a dozen calls of one communicator on two streams, a graph of
-others of a second communicator on a third, and resets and compares on the device around each. The
-second communicator, its graphs and its calls' memory are made anew time and again, with memory,
-descriptors and host memory written down each time.
+A round submits a dozen prepared calls of one communicator to two streams and a graph of a second
+communicator to a third, by the executor and NCCL in turn, and resets and compares on the device
+around each. The second communicator, its graphs and its calls' memory are created again at
+intervals; device memory, host memory and descriptors are recorded each time.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def drawn(wanted: Wanted, seed: int, first: int, number: int) -> list[RandomCall
 
 
 def beside(call: RandomCall) -> RandomCall:
-    """The same with fewer blocks."""
+    """The call with fewer blocks."""
     if call.rule is None:
         return call
     choice = call.rule.choice
@@ -55,7 +54,7 @@ def beside(call: RandomCall) -> RandomCall:
 
 
 class Load:
-    """Everything that a round needs."""
+    """Communicators, calls and graphs of a round."""
 
     def __init__(self, session: Session, job: dict[str, Any]) -> None:
         self.session = session
@@ -85,7 +84,7 @@ class Load:
         return Prepared(session.cuda, call, session.rank, self._counters.address(index))
 
     def _make(self) -> None:
-        """The second communicator, and graphs of its calls."""
+        """Create the second communicator, and graphs of its calls."""
         session = self.session
         self._second = session.join(session.ranks, f"second{self._made}")
         self._made += 1
@@ -106,14 +105,14 @@ class Load:
             self._run(call, self._second, 2)
 
     def remake(self) -> None:
-        """End what `_make` made, write down what is held, and make it anew."""
+        """Destroy what `_make` created, record the resources, and call it again."""
         session = self.session
         for graph in self._graphs:
             session.cuda.end_graph(graph)
         session.leave(self._second)
         for call in self._graphed:
             call.free()
-        self.sum_of(0)  # What others still had open of this rank's memory is closed now.
+        self.sum_of(0)  # By now other ranks have closed this rank's memory.
         self.statistics.append(
             {
                 "seconds": round(time.monotonic() - self._begin, 1),
@@ -125,7 +124,7 @@ class Load:
         self._make()
 
     def _run(self, prepared: Prepared, communicator: c_void_p, stream: int) -> None:
-        """By its rule, or by NCCL, drawn alike on every rank."""
+        """Run a call by its rule or by NCCL, drawn alike on every rank."""
         session, handle = self.session, self._streams[stream]
         by_nccl = self._random.random() < 0.2
         session.executor.choose(None if by_nccl else prepared.call.choice)
@@ -137,7 +136,7 @@ class Load:
         self.calls += 1
 
     def round(self) -> None:
-        """Two streams of one communicator, a graph of the other on a third, all at once."""
+        """Run two streams of one communicator and a graph of the other on a third concurrently."""
         cuda = self.session.cuda
         graph = self._graphs[self.rounds % GRAPHS]
         chosen = self._random.permutation(EAGER)[:PER_ROUND]
@@ -151,7 +150,7 @@ class Load:
         self.rounds += 1
 
     def sum_of(self, number: int) -> int:
-        """Over all ranks, by NCCL itself."""
+        """Sum over all ranks, by NCCL."""
         session, stream = self.session, self._streams[0]
         self._agreement.write(0, np.array([number], np.int64))
         address = self._agreement.reserve(0)
@@ -171,13 +170,13 @@ class Load:
         ]
 
     def say(self) -> None:
-        """How far it is."""
+        """Report the progress of the load."""
         last = self.statistics[-1] if self.statistics else {}
         held = ", ".join(f"{name} {value:.0f}" for name, value in last.items() if name != "seconds")
         self.session.say(f"{self.rounds} rounds, {self.calls} calls; {held}")
 
     def close(self) -> None:
-        """Leave."""
+        """Destroy the communicators."""
         for graph in self._graphs:
             self.session.cuda.end_graph(graph)
         self.session.leave(self._second)
@@ -185,7 +184,7 @@ class Load:
 
 
 def resident_bytes() -> int:
-    """Host memory of this process."""
+    """Bytes of host memory of this process."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -221,7 +220,7 @@ def run_load(session: Session, job: dict[str, Any]) -> dict[str, Any]:
         failures = load.failures()
         now = time.monotonic()
         load.say()
-        # All ranks do the same: what rank 0's clock says, and none goes on alone.
+        # Rank 0's clock decides for all ranks, so that all end after the same round.
         over = session.rank == 0 and now - begin >= job["seconds"]
         due = session.rank == 0 and now >= next_time
         word = load.sum_of((1 << 20) * over + (1 << 10) * due + bool(failures))

@@ -1,7 +1,7 @@
-"""Runs calls on the GPUs of this host, one process per rank, and puts their figures together.
+"""Run calls on the GPUs of this host, one process per rank, and collect the times.
 
-For scripts that check or compare what `tuccl` measures without its leader in between: a job is a
-list of steps (see measuring_rank.py), started with an environment of its own.
+Scripts use it to check `tuccl`'s measurements without a leader. A job is a list of steps (see
+measuring_rank.py) with its own environment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JobResult:
 
 
 def build_libraries(folder: Path) -> Path:
-    """Compiles plugin and measuring library of this checkout with cc.
+    """Compile plugin and measuring library of this checkout with cc.
 
     Returns:
         A folder for PYTHONPATH, where `tuccl.runtime` finds them.
@@ -77,7 +77,7 @@ def run_job(
     controlled: bool,
     limit_s: float = 120,
 ) -> JobResult:
-    """Starts one process per rank, and waits for all of them.
+    """Start one process per rank and wait for all of them.
 
     Raises:
         JobError: A process cannot be started; a rank died, hung or could not join; says which and
@@ -117,7 +117,7 @@ def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
 def start_all(
     folder: Path, job_file: Path, environments: Sequence[Mapping[str, str]]
 ) -> list[subprocess.Popen[bytes]]:
-    """One process per rank.
+    """Start one process per rank.
 
     Raises:
         JobError: One cannot be started; those before it are killed.
@@ -144,7 +144,7 @@ def start_all(
 
 
 def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> list[str]:
-    """Until all have ended; the rest is killed when one fails or time is up.
+    """Wait until all ranks have ended; kill the rest when one fails or time is up.
 
     Returns:
         How each ended: `died of SIGSEGV`, `ended with code 1`, `hung` if it had to be killed.
@@ -153,7 +153,7 @@ def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> l
     try:
         while None in (codes := [process.poll() for process in processes]):
             if any(codes):
-                # Others may wait for it forever, or be about to say what they saw.
+                # Other ranks may wait for it forever, or be about to report why.
                 deadline = min(deadline, time.monotonic() + LAST_WORDS_S)
             if time.monotonic() > deadline:
                 break

@@ -1,6 +1,6 @@
-"""One rank of a job of measuring_job.py: times and checks calls with NCCL.
+"""Time and check calls with NCCL, as one rank of a job of measuring_job.py.
 
-Where the job preloads TuCCL's executor, it tells which calls that took.
+If the job preloads TuCCL's executor, results name the calls that it ran.
 
     measuring_rank.py JOB.json RANK
 
@@ -27,7 +27,7 @@ from tuccl.measuring.errors import EngineBrokenError, EngineError
 
 
 def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
-    """Times of one call, and what its data looked like if that was asked."""
+    """Run a step: times of its call, and the check of its data if requested."""
     call = Call(
         operation=Operation(step["operation"]),
         size_bytes=step["size_bytes"],
@@ -60,7 +60,7 @@ def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
-    """All steps of the job, in order; a call that NCCL refuses is a result."""
+    """Run all steps of the job in order; a call that NCCL refuses is a result."""
     engine_type = ExecutorEngine if is_preloaded() else NcclEngine
     engine = engine_type(controlled=job["controlled"])
     try:
@@ -81,7 +81,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Exit code 0, or 1 with the error in the result file."""
+    """Run the rank; return 0, or 1 with the error in the result file."""
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
     try:

@@ -1,4 +1,4 @@
-"""Where and how scripts time NCCL: on which ranks, with which NCCL."""
+"""Ranks, NCCL and options with which scripts time calls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 
 STOCK = {PLUGIN_VARIABLE: "none"}
-"""NCCL with nothing set, and no plugin."""
+"""Configuration of NCCL without settings and plugin."""
 Key = tuple[str, int]
 """An operation as nccl-tests names it, and a size in bytes."""
 _M = 1 << 20
 
 
 def step(key: Key, launches: int) -> dict[str, Any]:
-    """A step of a job; large messages need fewer calls in a launch to be timed well."""
+    """A step of a job, with fewer calls per launch for large messages."""
     operation, size_bytes = key
     calls = 20 if size_bytes <= _M else 10 if size_bytes <= 16 * _M else 4
     return {"operation": operation, "size_bytes": size_bytes, "calls": calls, "launches": launches}
@@ -29,7 +29,7 @@ def step(key: Key, launches: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Site:
-    """Where and how everything is timed."""
+    """Ranks, libraries and options of all jobs."""
 
     folder: Path
     libraries: Path
@@ -37,13 +37,13 @@ class Site:
     ranks: int
     limit_s: float
     call: Mapping[str, Any]
-    """Members of every step: data type, in place or not, graph or not, which clock."""
+    """Members of every step: data type, in place, graph, clock."""
     _numbers: Iterator[int] = field(default_factory=count)
 
     def run(
         self, steps: Sequence[dict[str, Any]], variables: Mapping[str, str], *, controlled: bool
     ) -> JobResult:
-        """One job in new processes."""
+        """Run one job in new processes."""
         return run_job(
             self.folder / f"job{next(self._numbers)}",
             self.ranks,

@@ -1,4 +1,4 @@
-"""One rank of a small NCCL job, with nothing but ctypes: libnccl and the CUDA driver.
+"""Run one rank of a small NCCL job by ctypes, with libnccl and the CUDA driver.
 
 Started once per GPU by check_nccl_loads_table.py: `nccl_rank.py JOB.json RANK`. Runs each call of
 the job once, checks its numbers, and writes what happened to the job's folder.
@@ -17,7 +17,7 @@ from rank_zero_file import from_rank_zero
 
 FLOAT32, SUM = 7, 0
 ONE = 0x3F800000
-"""1.0 as bits of a float."""
+"""Bits of the float 1.0."""
 
 
 class UniqueId(ctypes.Structure):
@@ -31,7 +31,7 @@ class RankError(Exception):
 
 
 class Cuda:
-    """A device, a stream and memory through the driver, whose library has one name everywhere."""
+    """Device, stream and memory through the driver, whose library has the same name everywhere."""
 
     def __init__(self, device: int) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
@@ -55,7 +55,7 @@ class Cuda:
         return c_void_p(pointer.value)
 
     def fill_with_ones(self, pointer: c_void_p, count: int) -> None:
-        """`count` floats of 1.0, in order with the stream's other work."""
+        """Write `count` floats of 1.0, in the stream's order."""
         self._call(
             "cuMemsetD32Async",
             c_uint64(pointer.value or 0),
@@ -65,7 +65,7 @@ class Cuda:
         )
 
     def synchronize(self) -> None:
-        """Waits for the stream."""
+        """Wait for the stream."""
         self._call("cuStreamSynchronize", self.stream)
 
     def floats(self, pointer: c_void_p, count: int) -> list[float]:
@@ -92,13 +92,13 @@ class Nccl:
             raise RankError(f"{name} failed: {text} ({result})")
 
     def version(self) -> int:
-        """As in 22809 for 2.28.9."""
+        """Version as a number, such as 22809 for 2.28.9."""
         version = c_int()
         self._call("ncclGetVersion", byref(version))
         return version.value
 
     def start(self, ranks: int, rank: int, id_file: Path) -> None:
-        """Creates the communicator; rank 0 hands the id to the others through a file."""
+        """Create the communicator; rank 0 hands the id to the others through a file."""
         identifier = UniqueId()
         if rank == 0:
             self._call("ncclGetUniqueId", byref(identifier))
@@ -109,13 +109,13 @@ class Nccl:
         )
 
     def end(self) -> None:
-        """Destroys the communicator."""
+        """Destroy the communicator."""
         self._call("ncclCommDestroy", self._communicator)
 
     def run(
         self, operation: str, send: c_void_p, receive: c_void_p, count: int, stream: c_void_p
     ) -> None:
-        """One collective over floats; `count` as NCCL's own function takes it."""
+        """Submit one collective over floats; `count` as NCCL's own function takes it."""
         tail = (self._communicator, stream)
         if operation == "all_reduce":
             self._call("ncclAllReduce", send, receive, c_size_t(count), FLOAT32, SUM, *tail)
@@ -128,7 +128,7 @@ class Nccl:
 
 
 def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Runs every call of the job once, on the last of its communicators."""
+    """Run every call of the job once, on the last of its communicators."""
     ranks: int = job["ranks"]
     folder = Path(job["folder"])
     cuda = Cuda(rank)
@@ -156,7 +156,7 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Exit code 0, or 1 with the error in the result file."""
+    """Run the rank; return 0, or 1 with the error in the result file."""
     job_file, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = json.loads(job_file.read_text())
     try:

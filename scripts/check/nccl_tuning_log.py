@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 MIN_TRAFFIC_BYTES = (16 << 10, 32 << 10)
-"""The least traffic of a channel, in the releases before and after it was doubled."""
+"""Least traffic of a channel, in releases before and after it was doubled."""
 
 _LINE = re.compile(
     r"(?P<operation>[A-Za-z]+):\s*(?P<bytes>\d+)\s*Bytes\s*->\s*Algo\s+(?P<algorithm>\w+)"
@@ -35,11 +35,11 @@ class Choice:
     """Algorithm, protocol and channel count of one call."""
 
     algorithm: str
-    """In lower case without underscores: ring, tree, nvlstree, ..."""
+    """Algorithm in lower case without underscores: ring, tree, nvlstree, ..."""
     protocol: str
-    """In lower case."""
+    """Protocol in lower case."""
     channels: int | None
-    """None when the line does not say."""
+    """Channels; None if the line has no count."""
 
     def __str__(self) -> str:
         return f"{self.algorithm}/{self.protocol}/{self.channels}"
@@ -51,12 +51,12 @@ class TuningLine:
 
     operation: str
     logged_bytes: int
-    """All_reduce: the buffer; all_gather and reduce_scatter: one rank's part of it."""
+    """Size of the buffer for all_reduce, of one rank's part for all_gather and reduce_scatter."""
     choice: Choice
 
 
 def _name(text: str, names: tuple[str, ...]) -> str:
-    """NCCL 2.19 and older log the index, newer releases the name."""
+    """Name for the index that NCCL 2.19 and older log."""
     if text.isdigit() and int(text) < len(names):
         text = names[int(text)]
     return text.lower().replace("_", "")

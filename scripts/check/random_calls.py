@@ -1,4 +1,4 @@
-"""Random collective calls for check_executor.py: what is called, on which data, how held.
+"""Draw random collective calls for check_executor.py, with their data and tolerances.
 
 Everything follows from a seed and a number, so that all ranks draw the same and a call that failed
 can be drawn again.
@@ -21,19 +21,19 @@ TYPES = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
     *("float16", "float32", "float64", "bfloat16"),
 )
-"""In the order of ncclDataType_t."""
+"""Types in the order of ncclDataType_t."""
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
-"""In the order of ncclRedOp_t."""
+"""Reductions in the order of ncclRedOp_t."""
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce")
 ROOTED = ("broadcast", "reduce")
 BY_RANK = ("all_gather", "reduce_scatter", "alltoall")
-"""Whose one buffer has a part for each rank."""
+"""Operations with a buffer that has a part for each rank."""
 PRIMES = (3, 7, 31, 127, 509, 2039, 8191, 32749, 131071, 524287)
 _EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52, "bfloat16": 2.0**-7}
 
 INTERPRETED = "interpreted"
-"""`Rule.pattern` of what no kernel runs."""
+"""`Rule.pattern` of schedules that no kernel runs."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -147,7 +147,7 @@ class RandomCall:
         return self.count * (self.ranks if self.operation in {"all_gather", "alltoall"} else 1)
 
     def describe(self) -> str:
-        """Enough to see what is special about it."""
+        """A short description of the call."""
         parts = [
             f"call {self.number} of seed {self.seed}: {self.operation} of {self.count} {self.type}",
             self.reduction if self.operation in REDUCING else "",
@@ -161,7 +161,7 @@ class RandomCall:
 
 
 def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
-    """The call with this number."""
+    """Draw the call with this number."""
     random = np.random.default_rng((seed, number))
     operation = str(random.choice(list(wanted.operations)))
     data_type = str(random.choice(list(wanted.types)))
@@ -255,7 +255,7 @@ def storage(data_type: str) -> np.dtype[Any]:
 
 
 def data_of(call: RandomCall, rank: int) -> Array:
-    """The send buffer of a rank."""
+    """Data of a rank's send buffer."""
     random = np.random.default_rng((call.seed, call.number, 1 + rank))
     count = call.send_count
     if call.operation not in REDUCING:
@@ -276,14 +276,14 @@ def _from_float(values: Array, data_type: str) -> Array:
 
 
 def to_float(values: Array, data_type: str) -> Array:
-    """Numbers of 16 bits too."""
+    """Values as 64-bit floats, from any type."""
     if data_type != "bfloat16":
         return values.astype(np.float64)
     return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 def tolerance(call: RandomCall) -> float:
-    """Distance that results may have, of the result; 0 where every bit has to be the same.
+    """Largest relative distance of results; 0 where they must be equal bit for bit.
 
     Summands have one sign, so each of the n roundings moves the result by at most half an epsilon.
     """
@@ -296,10 +296,10 @@ def tolerance(call: RandomCall) -> float:
 
 
 def first_difference(call: RandomCall, found: Array, wanted: Array) -> str:
-    """Where two results differ more than they may; empty where nowhere."""
+    """The first difference of two results beyond the tolerance; empty if there is none."""
     allowed = tolerance(call)
     if allowed == 0.0:
-        # Bit by bit: bytes that are moved may be no numbers.
+        # Compare bits: moved bytes may be NaN.
         bits = np.dtype(f"u{call.element_bytes}")
         wrong = found.view(bits) != wanted.view(bits)
     else:

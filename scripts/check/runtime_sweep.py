@@ -34,7 +34,7 @@ LARGEST_ONE_PHASE = 512 * K
 
 
 def executor_variables(library: Path, bundle: Path) -> dict[str, str]:
-    """With these a process runs NCCL with the executor in front of it, by this bundle."""
+    """Variables with which a process runs NCCL behind the executor, by this bundle."""
     return {
         **STOCK,
         PRELOAD_VARIABLE: str(library.resolve()),
@@ -45,7 +45,7 @@ def executor_variables(library: Path, bundle: Path) -> dict[str, str]:
 def grid(
     operation: str, size_bytes: int, kernels: Mapping[tuple[str, str], StoredSchedule]
 ) -> list[Rule]:
-    """Configurations that are worth a look: blocks that grow with the size, all thread counts."""
+    """Configurations to time: blocks that grow with the size, all thread counts."""
     small = size_bytes <= LARGEST_ONE_PHASE
     patterns = ["direct"]
     if operation == "all_reduce":
@@ -91,7 +91,7 @@ def sweep(
     settings: Mapping[str, str],
     launches: int = 3,
 ) -> tuple[list[Rule], list[dict[str, Any]]]:
-    """The best rule of each key that has one, and every time that was measured.
+    """Measure; return the best rule of each key that has one, and all times.
 
     Args:
         site: Where.
@@ -124,7 +124,7 @@ def sweep(
 
 
 def best_rules(found: Iterable[Mapping[str, Any]]) -> list[Rule]:
-    """The fastest rule of each key that is faster than NCCL, its range up to its size."""
+    """The fastest rule of each key that is faster than NCCL, with its size as upper limit."""
     nccl_us: dict[Key, float] = {}
     best: dict[Key, tuple[float, Rule]] = {}
     for row in found:
@@ -144,7 +144,7 @@ def best_rules(found: Iterable[Mapping[str, Any]]) -> list[Rule]:
 
 
 def with_ranges(rules: Sequence[Rule]) -> list[Rule]:
-    """Each rule from behind the next smaller size of the ladder, equal neighbours as one.
+    """Extend each rule down to the next smaller size, and join equal neighbours.
 
     A ladder goes in steps of 2; a size below the first rule of an operation is served by it too.
     """
@@ -169,7 +169,7 @@ def _with_sizes(rule: Rule, min_bytes: int, max_bytes: int) -> Rule:
 
 
 def write_rules(path: Path, rules: Sequence[Rule], ranks: int) -> None:
-    """A bundle whose entries are these rules, for communicators of so many ranks.
+    """Write a bundle whose entries are these rules, for communicators of `ranks` ranks.
 
     Raises:
         JobError: Rules overlap.

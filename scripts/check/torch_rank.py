@@ -1,8 +1,8 @@
-"""One rank of check_executor_torch.py: plain torch.distributed, as any job has it.
+"""Run one rank of check_executor_torch.py with plain torch.distributed, as any job does.
 
     torch_rank.py JOB.json RANK
 
-It knows nothing of TuCCL but one thing: it asks how many calls the executor ran, if that is here.
+It uses nothing of TuCCL but the executor's count of calls, if the executor is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
 
 
 class Job:
-    """This rank in its job; makes process groups anew as often as it is asked."""
+    """This rank in its job; creates process groups on request."""
 
     def __init__(self, job: dict[str, Any], rank: int) -> None:
         self.rank = rank
@@ -42,7 +42,7 @@ class Job:
         torch.cuda.set_device(self.device)
 
     def join(self) -> None:
-        """The default process group."""
+        """Create the default process group."""
         store = self._folder / f"store{self._groups_made}"
         self._groups_made += 1
         dist.init_process_group(
@@ -50,12 +50,12 @@ class Job:
         )
 
     def zeros(self, size_bytes: int) -> Any:
-        """A tensor of 16-bit floats that sums leave as it is."""
+        """A tensor of zeros as 16-bit floats, which sums do not change."""
         return torch.zeros(size_bytes // 2, dtype=torch.float16, device=self.device)
 
 
 def executor_calls() -> int:
-    """That TuCCL's executor ran in this process; 0 without it."""
+    """Calls that TuCCL's executor ran in this process; 0 without it."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "tuccl_executor_calls"):
         return 0
@@ -64,7 +64,7 @@ def executor_calls() -> int:
 
 
 def captured(job: Job, act: Callable[[], object]) -> Any:
-    """A CUDA graph of what `act` does."""
+    """A CUDA graph of the work of `act`."""
     side = torch.cuda.Stream(job.device)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -73,7 +73,7 @@ def captured(job: Job, act: Callable[[], object]) -> Any:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # Other threads of torch.distributed may ask for events meanwhile.
+    # Other threads of torch.distributed may query events meanwhile.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         act()
     graph.replay()
@@ -82,7 +82,7 @@ def captured(job: Job, act: Callable[[], object]) -> Any:
 
 
 def timed_us(act: Callable[[], object], samples: int = SAMPLES) -> float:
-    """Median time on the GPU, from a moment when all ranks have met."""
+    """Median time on the GPU after a barrier of all ranks."""
     times: list[float] = []
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(samples):
@@ -133,7 +133,7 @@ def training(job: Job) -> dict[str, Any]:
     begin = time.monotonic()
     for _ in range(job.words["steps"]):
         start = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
-        # Each token is the one before plus 7: something that can be learnt.
+        # Each token is the previous one plus 7, which the model can learn.
         tokens = (start + 7 * torch.arange(SEQUENCE + 1)).remainder(VOCABULARY).to(job.device)
         logits = parallel(tokens[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -186,7 +186,7 @@ def decoding(job: Job) -> dict[str, Any]:
 
 
 def streams(job: Job) -> dict[str, Any]:
-    """Sums of two groups on three streams at once, eagerly and in graphs; each is looked at."""
+    """Check sums of two groups on three concurrent streams, eagerly and in graphs."""
     job.join()
     groups = [None, dist.new_group(list(range(job.ranks)))]
     wrong = 0
@@ -241,7 +241,7 @@ PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Exit code 0; a failure ends with its traceback in this rank's output."""
+    """Run the rank; return 0. A failure leaves its traceback in the rank's output."""
     words = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
     job = Job(words, rank)

@@ -1,10 +1,10 @@
-"""Lists the tests that `scripts/test.sh --quick` leaves out, by how long they took in a whole run.
+"""List the tests that `scripts/test.sh --quick` leaves out, by their durations in a whole run.
 
     scripts/test.sh --durations=0 | tee log
     python scripts/make/list_long_tests.py log > tests/long_tests.txt
 
-A test is long from half a second on. Where a fixture takes that long, which whichever test comes
-first in its file pays for, the file is long. A test counts with its slowest parameters.
+A test is long from half a second on. A file with a fixture that takes that long is long as a whole,
+because any test may be the first to use it. A test counts with its slowest parameters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _parsed(line: str) -> tuple[float, str, str, str] | None:
 
 
 def main() -> int:
-    """Exit code 1 where the log has no durations."""
+    """Print the list; return 1 if the log has no durations."""
     lines = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
     found = long_tests(lines)
     if not found:

@@ -33,7 +33,7 @@ def schema_texts() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write all schemas."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("directory", nargs="?", type=Path, default=SCHEMAS)
     directory = parser.parse_args().directory

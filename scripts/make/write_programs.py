@@ -1,10 +1,10 @@
-"""Compiles expert schedules for one node into FOLDER/<ranks>/<name>.program.
+"""Compile expert schedules for one node into FOLDER/<ranks>/<name>.program.
 
 write_programs.py FOLDER [RANKS ...]
 
-Beside the folders bundle.tuccl, which holds all of them for the executor to interpret, and
-runners.json: their content hashes there, by ranks and operation. Programs of the bundle say no
-pattern, so that none of them is run by a kernel.
+Also writes bundle.tuccl, with all of them for the executor to interpret, and runners.json, with
+their content hashes by ranks and operation. Programs of the bundle name no pattern, so that no
+pattern's kernel runs them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from synthesizer.ir.algorithm import Algorithm  # noqa: E402
 from tuccl.schedules.executor_schedules import programs_bundle  # noqa: E402
 
 _INTERPRETED = "i"
-"""Behind a content hash: the program has lost its pattern, and is another one."""
+"""Suffix of the content hash of a program without its pattern."""
 
 
 def interpreted(algorithm: Algorithm) -> StoredSchedule:
@@ -35,7 +35,7 @@ def interpreted(algorithm: Algorithm) -> StoredSchedule:
 
 
 def write_bundle(folder: Path, algorithms: list[Algorithm]) -> None:
-    """All of them, and what they are called."""
+    """Write bundle.tuccl with all schedules, and runners.json with their hashes."""
     schedules: dict[str, StoredSchedule] = {}
     runners: dict[int, dict[str, list[str]]] = {}
     for algorithm in algorithms:
