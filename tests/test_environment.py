@@ -80,8 +80,8 @@ class Checkout:
         command = [*MAKE, what]
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
 
-    def made(self, what: str = ".") -> str:
-        """Make the environment; return the standard error of the script."""
+    def make_quietly(self, what: str = ".") -> str:
+        """Make the environment with nothing on standard output; return the standard error."""
         done = self.make(what)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         return done.stderr
@@ -114,7 +114,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     checkout = Checkout(tmp_path_factory.mktemp("checkout"))
-    said = checkout.made().splitlines()
+    said = checkout.make_quietly().splitlines()
     assert [line.split()[0] for line in said] == ["creating", "installing", "installed"]
     assert "compiling" in said[1]
     assert said[2].endswith(" s")
@@ -125,7 +125,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def test_what_did_not_change_is_not_installed_again(template: Checkout) -> None:
     builds = template.builds
     started = time.monotonic()
-    assert template.made() == ""
+    assert template.make_quietly() == ""
     assert time.monotonic() - started < 3
     assert template.builds == builds
 
@@ -134,7 +134,7 @@ def test_compiled_files_beside_the_sources_are_no_change(template: Checkout) -> 
     template.write("small/__pycache__/code.cpython-311.pyc", "compiled")
     (template.root / "tests").mkdir(exist_ok=True)
     template.write("tests/test_code.py", "")
-    assert template.made() == ""
+    assert template.make_quietly() == ""
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_a_changed_tree_is_installed_into_the_same_environment(
 ) -> None:
     number = template.number + 1
     template.write("small/code.py", f"NUMBER = {number}\n")
-    template.made()
+    template.make_quietly()
     template.write(name, f"NUMBER = {number}\n# Changed.\n")
     builds = template.builds
-    said = template.made()
+    said = template.make_quietly()
     assert "creating" not in said
     assert (template.builds, template.number) == (builds + 1, number)
 
 
 def test_an_editable_installation_is_made_again_for_what_is_compiled(template: Checkout) -> None:
-    template.made("-e .")
+    template.make_quietly("-e .")
     template.write("small/code.py", f"NUMBER = {template.number + 1}\n")
-    assert template.made("-e .") == ""
+    assert template.make_quietly("-e .") == ""
     template.write("small/code.c", "int number = 1;\n")
-    assert "installed" in template.made("-e .")
-    assert "installed" in template.made(".")
+    assert "installed" in template.make_quietly("-e .")
+    assert "installed" in template.make_quietly(".")
 
 
 def is_whole(checkout: Checkout) -> bool:
@@ -181,7 +181,7 @@ def is_whole(checkout: Checkout) -> bool:
 def test_a_file_that_is_gone_or_was_cut_off_is_noticed(
     template: Checkout, name: str, rest: str | None
 ) -> None:
-    template.made()
+    template.make_quietly()
     assert is_whole(template)
     file = template.packages / name
     content = file.read_bytes()
@@ -194,21 +194,21 @@ def test_a_file_that_is_gone_or_was_cut_off_is_noticed(
 
 
 def test_a_distribution_that_is_gone_is_noticed(template: Checkout) -> None:
-    template.made()
+    template.make_quietly()
     shutil.rmtree(template.packages / "small-1.dist-info")
     shutil.rmtree(template.packages / "small")
     builds = template.builds
-    assert "creating" not in template.made()
+    assert "creating" not in template.make_quietly()
     assert template.builds == builds + 1
     assert template.number > 0
 
 
 def test_a_broken_environment_is_made_again(template: Checkout) -> None:
-    template.made()
+    template.make_quietly()
     (template.packages / "small" / "code.py").unlink()
-    assert template.made().startswith("files of .venv are missing: making it again")
+    assert template.make_quietly().startswith("files of .venv are missing: making it again")
     assert template.number > 0
-    assert template.made() == ""
+    assert template.make_quietly() == ""
 
 
 def test_another_python_makes_the_environment_again(template: Checkout) -> None:
@@ -216,8 +216,8 @@ def test_another_python_makes_the_environment_again(template: Checkout) -> None:
     python.unlink()
     python.write_text("#!/bin/sh\necho 3.0 /other\n")
     python.chmod(0o755)
-    assert "making it again" in template.made()
-    assert template.made() == ""
+    assert "making it again" in template.make_quietly()
+    assert template.make_quietly() == ""
 
 
 def test_an_installation_that_failed_leaves_no_stamp(template: Checkout) -> None:
@@ -228,7 +228,7 @@ def test_an_installation_that_failed_leaves_no_stamp(template: Checkout) -> None
     assert done.stderr.rstrip().endswith("installing . into .venv failed")
     assert not template.stamp.exists()
     (template.root / "broken").unlink()
-    template.made()
+    template.make_quietly()
     assert template.number == 105
 
 
@@ -243,5 +243,5 @@ def test_an_installation_that_was_killed_leaves_no_stamp(template: Checkout) -> 
         os.killpg(process.pid, signal.SIGKILL)
     assert not template.stamp.exists()
     (template.root / "wait").unlink()
-    template.made()
+    template.make_quietly()
     assert (template.number, template.stamp.exists()) == (106, True)

@@ -105,23 +105,23 @@ def test_objects_count_by_what_is_in_them(compilations: list[list[str]], tmp_pat
     for turn, answer in enumerate((1, 2, 1)):
         part = tmp_path / f"part{turn}"
         part.with_suffix(".c").write_text(f"int word(void) {{ return {answer}; }}\n")
-        made = f"{part}.o"
-        assert compile_kept([CC, "-c", "-o", made, f"{part}.c"]).returncode == 0
-        command = [CC, "-o", str(tmp_path / "main"), str(tmp_path / "main.c"), made]
+        object_file = f"{part}.o"
+        assert compile_kept([CC, "-c", "-o", object_file, f"{part}.c"]).returncode == 0
+        command = [CC, "-o", str(tmp_path / "main"), str(tmp_path / "main.c"), object_file]
         assert compile_kept(command).returncode == 0
         answers.append(subprocess.run([tmp_path / "main"], check=False).returncode)
     assert answers == [1, 2, 1]
 
 
 def test_of_two_at_once_one_waits(compilations: list[list[str]]) -> None:
-    made = []
+    filled = []
 
     def make(folder: Path) -> None:
-        made.append(folder)
+        filled.append(folder)
         (folder / "output").write_text("whole")
 
     with ThreadPoolExecutor(4) as pool:
         folders = set(pool.map(lambda _: kept(content_sum(["it"], []), make), range(8)))
-    assert len(made) == len(folders) == 1
+    assert len(filled) == len(folders) == 1
     assert (folders.pop() / "output").read_text() == "whole"
     assert compilations == []

@@ -172,14 +172,14 @@ def curves(path: Path) -> list[list[Observation]]:
     """Medians of stock NCCL out of place per machine, operation and size, as `MACHINES` stand."""
     frame = pd.read_csv(path)
     frame = frame[(frame["inplace"] == 0) & (frame["op"] != "alltoall")]
-    parts = []
+    by_machine = []
     for machine in MACHINES:
         part = frame[
             (frame["machine"] == machine.name) & (frame["nodes"] == machine.figures.shape.nodes)
         ]
         medians = part.groupby(["op", "size_bytes"], as_index=False)["time_us"].median()
         columns = (medians[name] for name in ("op", "size_bytes", "time_us"))
-        parts.append(
+        by_machine.append(
             [
                 Observation(
                     machine.label, machine.figures, Operation(op), int(size_bytes), STOCK,
@@ -188,16 +188,16 @@ def curves(path: Path) -> list[list[Observation]]:
                 for op, size_bytes, time_us in zip(*columns, strict=True)
             ]
         )  # fmt: skip
-    return parts
+    return by_machine
 
 
 def leave_one_machine_out(
-    grid: Sequence[Observation], parts: Sequence[Sequence[Observation]]
+    grid: Sequence[Observation], by_machine: Sequence[Sequence[Observation]]
 ) -> list[MachineError]:
     """Errors on every machine with constants fitted to the grid and the other machines."""
     found = []
-    for machine, held_out in zip(MACHINES, parts, strict=True):
-        others = [seen for part in parts if part is not held_out for seen in part]
+    for machine, held_out in zip(MACHINES, by_machine, strict=True):
+        others = [seen for curve in by_machine if curve is not held_out for seen in curve]
         table = tabulate(held_out)
         predicted = table.predicted_us(fit_constants([*grid, *others], START).constants)
         errors = np.abs(predicted / table.times_us - 1.0)

@@ -237,8 +237,8 @@ def collect(folder: Path, ranks: int) -> Run:
     """Logs and results of a run; a rank that died left no result."""
     logs, results = [], []
     for rank in range(ranks):
-        parts = [folder / f"log{rank}", folder / f"out{rank}"]
-        logs.append("".join(p.read_text(errors="replace") for p in parts if p.exists()))
+        files = [folder / f"log{rank}", folder / f"out{rank}"]
+        logs.append("".join(file.read_text(errors="replace") for file in files if file.exists()))
         result = folder / f"result{rank}.json"
         died = {"error": f"died or hung; its output ends: {logs[-1][-300:]!r}"}
         results.append(json.loads(result.read_text()) if result.exists() else died)

@@ -148,7 +148,7 @@ class RandomCall:
 
     def describe(self) -> str:
         """A short description of the call."""
-        parts = [
+        words = [
             f"call {self.number} of seed {self.seed}: {self.operation} of {self.count} {self.type}",
             self.reduction if self.operation in REDUCING else "",
             f"on {self.ranks} ranks",
@@ -157,7 +157,7 @@ class RandomCall:
             f"offsets {self.send_offset}, {self.receive_offset}, root {self.root},",
             f"stream {self.stream}, rule {self.rule.line if self.rule else 'none'}",
         ]
-        return " ".join(part for part in parts if part)
+        return " ".join(word for word in words if word)
 
 
 def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
@@ -168,10 +168,10 @@ def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
     ranks = int(random.integers(1, wanted.ranks + 1))
     runners = wanted.runners.get(str(ranks), {}).get(operation, ())
     interpreted = bool(runners) and bool(random.random() < 0.5)
-    parts = ranks if operation in BY_RANK else 1
-    most = wanted.largest_bytes // storage(data_type).itemsize // parts
+    blocks = ranks if operation in BY_RANK else 1
+    most = wanted.largest_bytes // storage(data_type).itemsize // blocks
     count = _count(random, most)
-    size_bytes = count * parts * storage(data_type).itemsize
+    size_bytes = count * blocks * storage(data_type).itemsize
     in_place = bool(random.random() < 0.3) and operation != "alltoall"
     return RandomCall(
         number=number,
